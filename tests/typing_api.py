@@ -52,8 +52,7 @@ from interlock.nouns.messages.message import Kind, SendOutcome
 from interlock.nouns.messages.query_rules import ReplyOutcome
 from interlock.nouns.messages.views import Inbox
 from interlock.nouns.record.verdict import Verified
-from interlock.nouns.tasks.listing import TaskList, TaskView
-from interlock.nouns.tasks.task import TaskEvent
+from interlock.nouns.tasks.task import TaskEvent, TaskList, TaskView
 from interlock.runtime.maintain import Maintained
 from interlock.runtime.why import Why
 

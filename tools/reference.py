@@ -37,7 +37,7 @@ from interlock.nouns.grants.semaphore_service import Queued, SemaphoreView, Slot
 from interlock.nouns.messages import human_decision, message, query_rules, views
 from interlock.nouns.record.verdict import Compared, Finding, Verified
 from interlock.nouns.tasks import task
-from interlock.nouns.tasks.listing import ListedTask, TaskList, TaskView
+from interlock.nouns.tasks.task import ListedTask, TaskList, TaskView
 from interlock.runtime.maintain import Maintained
 from interlock.runtime.operation import Field, Operation, fields
 from interlock.runtime.text import lasting

@@ -17,7 +17,7 @@ from interlock.runtime.outage import AGAIN, Outage
 
 if TYPE_CHECKING:
     from interlock.aio_work import Claim, Hold, Worker
-    from interlock.nouns.tasks.events import Feed
+    from interlock.nouns.tasks.events import TaskEventFeed
 
 
 class Tasks(Noun[TaskCalls]):
@@ -71,10 +71,10 @@ class Tasks(Noun[TaskCalls]):
         open; a second signal, or a second message, cancels the loop, which releases that, too.
         """
         from interlock.aio_work import Worker
-        from interlock.nouns.tasks.worker import MOST_AT_ONCE, Shift
+        from interlock.nouns.tasks.worker import MOST_AT_ONCE, WorkerLoop
 
         many = validate.count(concurrency, "concurrency", MOST_AT_ONCE)
-        shift = Shift(self.calls.context, can, ttl, messages=stop_on_messages)
+        shift = WorkerLoop(self.calls.context, can, ttl, messages=stop_on_messages)
         return Worker(self._fleet, shift, many, signals=stop_on_signals)
 
     async def serve(
@@ -126,7 +126,7 @@ class Subscription:
     """Events of tasks as they come; use it in an ``async with`` block, or close it."""
 
     def __init__(
-        self, feed: Feed, context: Context, callback: Callable[[TaskEvent], object] | None
+        self, feed: TaskEventFeed, context: Context, callback: Callable[[TaskEvent], object] | None
     ) -> None:
         self._feed = feed
         self._store = context.store

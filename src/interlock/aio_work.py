@@ -22,13 +22,12 @@ from interlock.errors import InterlockError, Lapsed, StoreClosed
 from interlock.nouns.grants.pool import Proof
 from interlock.nouns.messages.stops import Stop
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.claim import LEFT, WENT_ON, ClaimInHand, Working, named
-from interlock.nouns.tasks.signals import Listening
-from interlock.nouns.tasks.worker import Shift
+from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, ClaimHandle, HeldClaim, claim_for_block
+from interlock.nouns.tasks.worker import SignalListener, WorkerLoop
 from interlock.runtime.outage import AGAIN
 
 
-class Claim(ClaimInHand):
+class Claim(ClaimHandle):
     """A task in our hands.
 
     As an ``async with`` block it is completed at the end, failed if the block raises, and released
@@ -37,7 +36,7 @@ class Claim(ClaimInHand):
     ends it.
     """
 
-    def __init__(self, working: Working, *, in_loop: bool = False) -> None:
+    def __init__(self, working: HeldClaim, *, in_loop: bool = False) -> None:
         super().__init__(working, in_loop=in_loop)
         self._block: _Block | None = None
 
@@ -136,7 +135,9 @@ class Hold:
     async def __aenter__(self) -> Claim:
         task, ttl, wait = self._asked
         context = self._fleet.calls.context
-        working = await drive_async(named(context, task, ttl=ttl, wait=wait), context.store)
+        working = await drive_async(
+            claim_for_block(context, task, ttl=ttl, wait=wait), context.store
+        )
         self._claim = Claim(working)
         self._fleet.keep()
         return await self._claim.__aenter__()
@@ -163,7 +164,7 @@ class Worker:
     none, one call waits for all.
     """
 
-    def __init__(self, fleet: Fleet, shift: Shift, concurrency: int, *, signals: bool) -> None:
+    def __init__(self, fleet: Fleet, shift: WorkerLoop, concurrency: int, *, signals: bool) -> None:
         self._fleet = fleet
         self._shift = shift
         self._concurrency = concurrency
@@ -317,7 +318,7 @@ class Worker:
     async def _listening(self) -> AsyncIterator[None]:
         """Hear signals and messages meanwhile, once for the loop and whoever serves with it."""
         stops, store = self._shift.stops, self._fleet.store
-        with Listening(self._heard, wanted=self._signals):
+        with SignalListener(self._heard, wanted=self._signals):
             if stops is None or self._ear is not None:
                 yield
                 return

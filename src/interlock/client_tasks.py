@@ -17,7 +17,7 @@ from interlock.threads import background
 
 if TYPE_CHECKING:
     from interlock.client_work import Claim, Hold, Worker
-    from interlock.nouns.tasks.events import Feed
+    from interlock.nouns.tasks.events import TaskEventFeed
 
 
 class Tasks(Noun[TaskCalls]):
@@ -68,9 +68,9 @@ class Tasks(Noun[TaskCalls]):
         second message, releases that, too.
         """
         from interlock.client_work import Worker
-        from interlock.nouns.tasks.worker import Shift
+        from interlock.nouns.tasks.worker import WorkerLoop
 
-        shift = Shift(self.calls.context, can, ttl, messages=stop_on_messages)
+        shift = WorkerLoop(self.calls.context, can, ttl, messages=stop_on_messages)
         return Worker(self._fleet, shift, signals=stop_on_signals)
 
     def serve(
@@ -117,7 +117,7 @@ class Subscription:
     """Events of tasks as they come; use it in a ``with`` block, or close it."""
 
     def __init__(
-        self, feed: Feed, context: Context, callback: Callable[[TaskEvent], object] | None
+        self, feed: TaskEventFeed, context: Context, callback: Callable[[TaskEvent], object] | None
     ) -> None:
         self._feed = feed
         self._store = context.store

@@ -20,9 +20,8 @@ from interlock.errors import InterlockError, Lapsed, StoreClosed
 from interlock.nouns.grants.pool import Proof
 from interlock.nouns.messages.stops import Stop
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.claim import LEFT, WENT_ON, ClaimInHand, Working, named
-from interlock.nouns.tasks.signals import Listening, strike
-from interlock.nouns.tasks.worker import Shift
+from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, ClaimHandle, HeldClaim, claim_for_block
+from interlock.nouns.tasks.worker import SignalListener, WorkerLoop, interrupt_main
 from interlock.runtime.handover import TICKET, Exit, Ticket
 from interlock.runtime.stoppable import SLICE
 from interlock.threads import background
@@ -30,7 +29,7 @@ from interlock.threads import background
 T = TypeVar("T")
 
 
-class Claim(ClaimInHand):
+class Claim(ClaimHandle):
     """A task in our hands.
 
     As a ``with`` block it is completed at the end, failed if the block raises, and released if the
@@ -124,7 +123,7 @@ class Hold:
         try:
             self._fleet.keep(nudge=False)  # an interrupt leaves it to that
             TICKET.set(ticket)
-            working = drive(named(context, task, ttl=ttl, wait=wait), context.store)
+            working = drive(claim_for_block(context, task, ttl=ttl, wait=wait), context.store)
             TICKET.set(None)
             self._claim = claim = Claim(working, ticket=ticket)
             self._fleet.nudge()
@@ -151,7 +150,7 @@ class Worker:
     attempt fails when the loop comes round or is left.  If the worker is to stop, it is released.
     """
 
-    def __init__(self, fleet: Fleet, shift: Shift, *, signals: bool) -> None:
+    def __init__(self, fleet: Fleet, shift: WorkerLoop, *, signals: bool) -> None:
         self._fleet = fleet
         self._shift = shift
         self._signals = signals
@@ -174,7 +173,7 @@ class Worker:
         return self._shift.reason
 
     def __iter__(self) -> Iterator[Claim]:
-        with Listening(self._heard, wanted=self._signals), self._messages():
+        with SignalListener(self._heard, wanted=self._signals), self._messages():
             ticket = Ticket(self._fleet.calls.context.queues)
             try:
                 while True:
@@ -224,7 +223,7 @@ class Worker:
             return None
         return self._yours(working)
 
-    def _yours(self, working: Working | None) -> Claim | None:
+    def _yours(self, working: HeldClaim | None) -> Claim | None:
         """A claim, unless it came too late."""
         if working is None:
             return None
@@ -271,7 +270,7 @@ class Worker:
                 if not self._listening or claim is None or self._struck.is_set():
                     return
                 self._strikes = True
-                if not strike(self._heard):
+                if not interrupt_main(self._heard):
                     break
             self._struck.wait(SLICE / 10)
         with suppress(InterlockError):

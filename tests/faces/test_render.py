@@ -18,7 +18,7 @@ from interlock.nouns.grants.lock_service import LockView
 from interlock.nouns.messages import query_rules
 from interlock.nouns.messages.message import Received
 from interlock.nouns.record.noun import Entries
-from interlock.nouns.tasks import listing
+from interlock.nouns.tasks import task as listing
 from interlock.nouns.tasks.task import Failed
 from interlock.runtime.text import ago, columns, lasting, render
 from interlock.testing.selftest import Raced

@@ -15,7 +15,7 @@ import interlock
 from interlock.core import keys
 from interlock.core.outcomes import Acquired, Deadlock
 from interlock.nouns.grants import waiting
-from interlock.nouns.tasks import claiming
+from interlock.nouns.tasks import claim_service
 from interlock.store import Range
 
 PATIENCE = 30
@@ -26,7 +26,7 @@ def fast_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits never looks by itself whether something changed."""
     for nap in ("_NAP", "_LONGEST_NAP"):
         monkeypatch.setattr(waiting, nap, 600.0)
-    monkeypatch.setattr(claiming, "_NAP", 600.0)
+    monkeypatch.setattr(claim_service, "_NAP", 600.0)
 
 
 def together(*works: Callable[[], object]) -> list[object]:

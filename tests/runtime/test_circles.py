@@ -14,8 +14,8 @@ from interlock.core.wait import Asleep
 from interlock.errors import Deadlocked
 from interlock.nouns.grants import lock
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.claim import named
-from interlock.nouns.tasks.worker import Shift
+from interlock.nouns.tasks.held_claim import claim_for_block
+from interlock.nouns.tasks.worker import WorkerLoop
 from interlock.runtime import decode, health
 from interlock.runtime.callers import Someone
 from interlock.runtime.steps import Commit, Open, Read
@@ -125,7 +125,7 @@ def test_the_refusal_says_what_was_waited_for_and_leaves_nothing_behind(stage: N
     told = [each.what for each in bob.run(bob.record.explain("task/t")).happenings]
     assert told == ["published", "claimed", "waiting", "refused"]
     with pytest.raises(Deadlocked, match="bob -> ada -> bob; give back what you hold"):
-        bob.run(named(bob.context, "t", ttl=None, wait=600))
+        bob.run(claim_for_block(bob.context, "t", ttl=None, wait=600))
 
 
 def test_who_waits_for_its_own_claim_is_refused(stage: Near) -> None:
@@ -479,7 +479,7 @@ def test_what_a_handler_waits_for_is_found_from_its_task(stage: Near) -> None:
     """The worker claims as nobody in particular; the handler is another task of the loop."""
     ada, bob, cleo = three(stage)
     publish(cleo, "t")
-    working = ada.run(Shift(ada.context, (), None).ask())
+    working = ada.run(WorkerLoop(ada.context, (), None).ask())
     assert working is not None
     ada.someone = Someone("handler")
     holds(bob, "b")
@@ -494,7 +494,7 @@ def test_what_a_handler_waits_for_is_found_from_its_task(stage: Near) -> None:
 def test_of_two_handlers_of_one_worker_only_the_one_that_waits_is_stuck(stage: Near) -> None:
     ada, bob, cleo = three(stage)
     publish(cleo, "t", "u")
-    shift = Shift(ada.context, (), None)
+    shift = WorkerLoop(ada.context, (), None)
     for name in ("one", "two"):
         ada.someone = Someone(name)
         working = ada.run(shift.ask())

@@ -24,7 +24,7 @@ from interlock.core.wait import Asleep, Party
 from interlock.driving import Op
 from interlock.nouns.grants import semaphore
 from interlock.nouns.grants.pool import Pool, caller_of, of_agent, of_session, seen
-from interlock.nouns.tasks.task import Claim
+from interlock.nouns.tasks.task import TaskClaim
 from interlock.runtime.callers import Someone
 from interlock.store import Log, Range
 from interlock.testing.audit import audit
@@ -179,7 +179,7 @@ def who_acts(stage: Testbed, wanted: str) -> Iterator[tuple[str, ...]]:
     else:
         key = keys.owner(keys.task_of(wanted))
         if (owner := stage.store.read(key)[key]) is not None:
-            yield (msgspec.json.decode(owner.value, type=Claim).caller,)
+            yield (msgspec.json.decode(owner.value, type=TaskClaim).caller,)
 
 
 def unanswered(stage: Testbed) -> list[str]:

@@ -29,7 +29,7 @@ from interlock.core.history import Happening, Open, lasted, said
 from interlock.core.log import Line
 from interlock.core.outcomes import Listing
 from interlock.nouns.messages.history import NOUNS, Talk, folded
-from interlock.nouns.tasks.history import Tale
+from interlock.nouns.tasks.history import TaskHistory
 
 _ENDS = ("released", "reclaimed", "broken")
 _SILENT = ("agent.log", "agent.serve", "agent.retire", "agent.mailbox")
@@ -68,7 +68,7 @@ class _Telling:
         self._base = base
         self._agents = kind == "agent"
         """Only entries about some agents are heard, so others may hold unheard of."""
-        self._tasks = Tale(base, whole=not self._agents)
+        self._tasks = TaskHistory(base, whole=not self._agents)
         self._talk = Talk(kind)
         self._grants: dict[tuple[str, str], list[Open]] = {}
         self._waits: dict[tuple[str, str], list[Open]] = {}

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from interlock.driving import Op
 from interlock.nouns.tasks import retention_rules as core
-from interlock.nouns.tasks.retention_rules import Said
+from interlock.nouns.tasks.retention_rules import RecordedTime
 from interlock.runtime.decode import decoded, readable
 from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Read, Upkeep
@@ -28,7 +28,7 @@ from interlock.store import Item, Log
 
 NEWEST = Log(limit=100, last=True)
 """The entries of the record that say what time it is by the clocks of others."""
-_SAID = msgspec.json.Decoder(Said)
+_SAID = msgspec.json.Decoder(RecordedTime)
 
 
 def agreed(runner: Runner) -> Op[float]:
@@ -46,12 +46,12 @@ def by_engine() -> Op[float | None]:
     return found
 
 
-def said(entries: Sequence[Item]) -> tuple[Said, ...]:
+def said(entries: Sequence[Item]) -> tuple[RecordedTime, ...]:
     """What entries of the record say of their moments."""
     return tuple([each for item in entries if (each := readable(_said, item)) is not None])
 
 
-def _said(item: Item) -> Said | None:
+def _said(item: Item) -> RecordedTime | None:
     """What an entry says of its moment; a void says nothing."""
     found = decoded(_SAID, item)
     return replace(found, revision=item.revision) if found.at else None

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from interlock.nouns.agents.reports import Pulse
     from interlock.nouns.grants.semaphore_service import Semaphores
     from interlock.nouns.grants.several_service import Several
-    from interlock.nouns.tasks.service import Tasks
+    from interlock.nouns.tasks.service import TaskService
     from interlock.runtime.diagnosis import Diagnosis
     from interlock.runtime.maintain import Maintained
     from interlock.runtime.observe import Observing
@@ -115,11 +115,11 @@ class Context:
         return Several(self.queues)
 
     @cached_property
-    def tasks(self) -> Tasks:
+    def tasks(self) -> TaskService:
         """Tasks, likewise."""
-        from interlock.nouns.tasks.service import Tasks
+        from interlock.nouns.tasks.service import TaskService
 
-        tasks = Tasks(self.runner, self.queues, self.settings)
+        tasks = TaskService(self.runner, self.queues, self.settings)
         self.tending.also["tasks"] = tasks.forget
         return tasks
 
@@ -438,9 +438,9 @@ class FleetCalls(Calls):
             from interlock.nouns.messages.why import message
 
             return _explained(validate.name(name or kind, "message id"), message, keys.MESSAGES)
-        from interlock.nouns.tasks.why import Reasons
+        from interlock.nouns.tasks.why import TaskExplanations
 
-        reasons = Reasons(context.runner, context.sessions)
+        reasons = TaskExplanations(context.runner, context.sessions)
         if name and kind == "task":
             return reasons.task(validate.task(name))
         return reasons.either(validate.name(thing, "thing"), explain)

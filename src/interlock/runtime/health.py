@@ -32,7 +32,7 @@ from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.messages.health import Checkup as Messages
 from interlock.nouns.messages.limits import limits
 from interlock.nouns.record.sealing import Sealing
-from interlock.nouns.tasks.health import Checkup as Tasks
+from interlock.nouns.tasks.health import TaskHealth as Tasks
 from interlock.runtime import decode
 from interlock.runtime.deadlock import standing
 from interlock.runtime.gather import every, looked_up

@@ -59,14 +59,14 @@ class Maintenance:
         from interlock.nouns.messages.housekeeping import Tidying
         from interlock.nouns.messages.limits import limits  # few commands ever need these
         from interlock.nouns.record.sealing import Sealing
-        from interlock.nouns.tasks.housekeeping import Upkeep
-        from interlock.nouns.tasks.retention import Forgetting, kept
+        from interlock.nouns.tasks.housekeeping import TaskMaintenance
+        from interlock.nouns.tasks.retention import TaskRetention, retention_limits
         from interlock.runtime.repair import mend
 
         base = yield from self._runner.base()
-        forgetting = Forgetting(self._runner, kept(self._settings))
+        forgetting = TaskRetention(self._runner, retention_limits(self._settings))
         look = yield from forgetting.look()
-        tasks = yield from Upkeep(self._runner).run(actor, bound)
+        tasks = yield from TaskMaintenance(self._runner).run(actor, bound)
         reclaimed, left = tasks.reclaimed, tasks.left
         for item in (yield from self._stale(base)):
             if reclaimed >= bound:

@@ -23,7 +23,7 @@ from interlock.nouns.agents.session import Session
 from interlock.nouns.grants.pool import Grant, Pool, Waiter, caller, caller_of
 from interlock.nouns.grants.semaphore_service import Queued
 from interlock.nouns.grants.service import notes
-from interlock.nouns.tasks.task import Claim
+from interlock.nouns.tasks.task import TaskClaim
 from interlock.runtime import decode
 from interlock.runtime.gather import KEYS_AT_ONCE, looked_up, outside
 from interlock.runtime.runner import Runner
@@ -259,7 +259,7 @@ def _holders(wanted: Iterable[str]) -> Op[dict[str, str]]:
     return found
 
 
-def _worker(task: str) -> Op[Claim | None]:
+def _worker(task: str) -> Op[TaskClaim | None]:
     """Who works on a task, or on the one that it hangs on in the end."""
     from interlock.nouns.tasks import decode as tasks
 

@@ -32,7 +32,7 @@ def test_acquiring_a_lock_imports_nothing_heavy(ada: Shell) -> None:
 def test_claiming_a_task_imports_only_what_it_takes(ada: Shell) -> None:
     assert ada.run("task", "add", "t1").status == 0
     imported = _imported_by(ada, "task", "claim", "t1")
-    assert "interlock.nouns.tasks.claiming" in imported
+    assert "interlock.nouns.tasks.claim_service" in imported
     assert _about(imported, "seen", "plan", "semaphore", *OTHERS) == set()
 
 

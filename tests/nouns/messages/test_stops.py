@@ -10,7 +10,7 @@ from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.message import NobodyToStop, Sent
 from interlock.nouns.messages.stops import LATER, Stop, Stops
 from interlock.nouns.messages.views import Arrived
-from interlock.nouns.tasks.worker import Shift
+from interlock.nouns.tasks.worker import WorkerLoop
 from interlock.runtime.steps import Read
 from interlock.store import Answer, Ref, Snapshot, Txn
 from interlock.testing.testbed import Client, Testbed
@@ -275,7 +275,7 @@ def test_a_thread_that_waits_for_work_wakes_with_the_stop_and_not_by_looking(
     stage: Testbed,
 ) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
-    shift = Shift(ada.context, (), None)
+    shift = WorkerLoop(ada.context, (), None)
     waits = ada.start(shift.wait())
     mail(bob, "ada", urgent=True)
     assert waits.run().asleep
@@ -288,7 +288,7 @@ def test_a_thread_that_waits_for_work_wakes_with_the_stop_and_not_by_looking(
 
 def test_a_worker_that_does_not_want_to_know_works_on(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
-    shift = Shift(ada.context, (), None, messages=False)
+    shift = WorkerLoop(ada.context, (), None, messages=False)
     waits = ada.start(shift.wait())
     stop(bob, "ada")
     assert waits.run().asleep
@@ -303,7 +303,7 @@ def test_an_idle_worker_costs_nothing_for_listening_with_each_task(stage: Testbe
 
     def commits(*, messages: bool) -> int:
         ada, bob = stage.client("ada"), stage.client("bob")
-        shift = Shift(ada.context, (), None, messages=messages)
+        shift = WorkerLoop(ada.context, (), None, messages=messages)
         waits = ada.start(shift.wait())
         bob.run(bob.tasks.publish(f"t{messages}"))
         before = stage.store.read().revision

@@ -14,7 +14,7 @@ from interlock.core import keys
 from interlock.core.log import decode
 from interlock.driving import drive
 from interlock.nouns.tasks import decode as states
-from interlock.nouns.tasks.task import Claim, Spec, Status
+from interlock.nouns.tasks.task import Spec, TaskClaim, TaskStatus
 from interlock.runtime.gather import every
 from interlock.store import VOID, Item, Log, Store
 
@@ -33,9 +33,9 @@ class Board(Struct):
     """Everything that stands there, by task."""
 
     specs: dict[str, Spec] = {}
-    statuses: dict[str, Status] = {}
+    statuses: dict[str, TaskStatus] = {}
     created: dict[str, int] = {}
-    owners: dict[str, Claim] = {}
+    owners: dict[str, TaskClaim] = {}
     tokens: dict[str, int] = {}
     ready: dict[str, list[str]] = {}
     due: dict[str, list[str]] = {}
@@ -64,7 +64,7 @@ def _learn(board: Board, item: Item) -> None:
         case keys.TASKS, "data":
             board.specs[task] = states.spec(item) or Spec(at=0)
         case keys.TASKS, "status":
-            board.statuses[task] = states.status(item) or Status(state="dead")
+            board.statuses[task] = states.status(item) or TaskStatus(state="dead")
             board.created[task] = item.created
         case keys.TASKS, "owner":
             claim = states.claim(item)

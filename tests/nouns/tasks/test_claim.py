@@ -13,8 +13,8 @@ from interlock.nouns.grants.holding import take
 from interlock.nouns.grants.targets import Aim, LockAim, SeveralAim, SlotsAim, Terms
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.claim import ClaimInHand, Working, named
-from interlock.nouns.tasks.listing import TaskView
+from interlock.nouns.tasks.held_claim import ClaimHandle, HeldClaim, claim_for_block
+from interlock.nouns.tasks.task import TaskView
 from interlock.runtime.keeper import margin
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -26,8 +26,8 @@ def stage() -> Testbed:
     return Testbed()
 
 
-def hold(client: Client, task: str, ttl: float | None = None, wait: float = 0) -> Working:
-    return client.run(named(client.context, task, ttl=ttl, wait=wait))
+def hold(client: Client, task: str, ttl: float | None = None, wait: float = 0) -> HeldClaim:
+    return client.run(claim_for_block(client.context, task, ttl=ttl, wait=wait))
 
 
 def published(client: Client, task: str = "t1") -> str:
@@ -41,7 +41,7 @@ def while_away(client: Client, op: Op[object]) -> None:
         Stepper(op, client.store, client.clock).interrupt(StoreAway("cut off")).result()
 
 
-def status(stage: Testbed, task: str = "t1") -> core.Status:
+def status(stage: Testbed, task: str = "t1") -> core.TaskStatus:
     found = decode.status(stage.store.read(keys.status(task))[keys.status(task)])
     assert found is not None
     return found
@@ -75,7 +75,7 @@ def test_a_claim_with_a_ttl_is_renewed_by_the_keeper(stage: Testbed) -> None:
 def test_a_claim_that_was_waited_for_counts_from_when_it_began(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=600.0), stage.client("bob", ttl=600.0)
     first = hold(ada, published(ada), ttl=60.0)
-    waits = bob.start(named(bob.context, "t1", ttl=8.0, wait=600))
+    waits = bob.start(claim_for_block(bob.context, "t1", ttl=8.0, wait=600))
     stage.clock.advance(30.0)
     ada.run(first.release())
     while not waits.done:
@@ -294,7 +294,7 @@ def test_a_claim_that_nobody_can_settle_any_more_is_released(
     stage: Testbed, *, tried: bool
 ) -> None:
     ada = stage.client("ada")
-    claim = ClaimInHand(hold(ada, published(ada)))
+    claim = ClaimHandle(hold(ada, published(ada)))
     assert claim.forgotten
     if tried:
         while_away(ada, claim._working.complete())

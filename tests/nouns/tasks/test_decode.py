@@ -7,14 +7,14 @@ from msgspec import Raw
 
 from interlock.core import codec
 from interlock.nouns.tasks import decode
-from interlock.nouns.tasks.task import Result
+from interlock.nouns.tasks.task import TaskResult
 from interlock.store import Item
 
 
 @pytest.mark.parametrize("value", [b"[1]", b'{"a":1}', b'"text"', b"1", b"null"])
 @pytest.mark.parametrize("kind", ["result", "error"])
 def test_what_came_of_an_attempt_reads_back(kind: str, value: bytes) -> None:
-    came = Result(by="ada", at=1.0, token=2, **{kind: Raw(value)})
+    came = TaskResult(by="ada", at=1.0, token=2, **{kind: Raw(value)})
     read = decode.result(Item("tasks/t/result", codec.encode(came), 1, 1))
     assert read is not None
     assert codec.encode(read) == codec.encode(came)

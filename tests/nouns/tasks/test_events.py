@@ -6,8 +6,8 @@ import pytest
 
 from interlock.errors import BadInput, StoreBusy
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.events import Feed
-from interlock.nouns.tasks.task import WORDS, TaskEvent
+from interlock.nouns.tasks.events import TaskEventFeed
+from interlock.nouns.tasks.task import EVENT_NAMES, TaskEvent
 from interlock.store import Log
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -23,17 +23,17 @@ def opened(
     prefix: str = "",
     can: tuple[str, ...] | None = None,
     after: int | None = None,
-) -> Feed:
+) -> TaskEventFeed:
     feed = client.tasks.feed(events or ("published",), prefix, can)
     client.run(feed.open(after))
     return feed
 
 
-def came(client: Client, feed: Feed) -> list[TaskEvent]:
+def came(client: Client, feed: TaskEventFeed) -> list[TaskEvent]:
     return list(client.run(feed.take(0)))
 
 
-def told(client: Client, feed: Feed) -> list[tuple[str, str]]:
+def told(client: Client, feed: TaskEventFeed) -> list[tuple[str, str]]:
     return [(event.event, event.task) for event in came(client, feed)]
 
 
@@ -81,7 +81,7 @@ def test_other_changes_let_it_sleep_on(stage: Testbed) -> None:
 
 def test_the_whole_life_of_tasks_is_told_in_order(stage: Testbed) -> None:
     ada = stage.client("ada")
-    feed = opened(ada, *WORDS)
+    feed = opened(ada, *EVENT_NAMES)
     ada.run(ada.tasks.publish("a", retries=0))
     ada.run(ada.tasks.publish("b", needs=["a"]))
     ada.run(ada.tasks.claim("a"))

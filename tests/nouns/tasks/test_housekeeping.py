@@ -4,8 +4,7 @@ import pytest
 
 from interlock.core import keys
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.housekeeping import Upkeep
-from interlock.nouns.tasks.progress import Progress
+from interlock.nouns.tasks.housekeeping import Housekeeping, TaskMaintenance
 from interlock.runtime.maintain import Maintained, Maintenance
 from interlock.runtime.runner import Actor
 from interlock.store import Range
@@ -77,7 +76,7 @@ def test_nothing_expires_before_its_deadline(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("t1"))
     ada.run(ada.tasks.publish("t2", deadline=10))
-    progress = Progress(ada.runner)
+    progress = Housekeeping(ada.runner)
     for task in ("t1", "t2"):
         assert ada.run(progress.expire(Actor("keeper"), (task,))) == 0
         assert state(ada, task) == "pending"
@@ -159,7 +158,8 @@ def test_two_passes_at_once_do_everything_once(stage: Testbed) -> None:
     stage.clock.advance(1.0)
     keepers = [stage.remote("one", ttl=None), stage.remote("two", ttl=None)]
     hands = [
-        Stepper(Upkeep(each.runner).run(Actor(), 100), each.store, stage.clock) for each in keepers
+        Stepper(TaskMaintenance(each.runner).run(Actor(), 100), each.store, stage.clock)
+        for each in keepers
     ]
     while not all(hand.done for hand in hands):
         for hand in hands:
@@ -171,7 +171,7 @@ def test_two_passes_at_once_do_everything_once(stage: Testbed) -> None:
 
 def test_a_store_without_tasks_costs_one_look(stage: Testbed) -> None:
     keeper = stage.client("keeper")
-    hand = Stepper(Upkeep(keeper.runner).run(Actor(), 100), keeper.store, stage.clock)
+    hand = Stepper(TaskMaintenance(keeper.runner).run(Actor(), 100), keeper.store, stage.clock)
     hand.go()
     assert hand.done
 

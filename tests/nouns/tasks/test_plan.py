@@ -16,12 +16,12 @@ from interlock.nouns.tasks.plan import Plan
 
 
 def made(*specs: dict[str, Any], name: str | None = None) -> Plan:
-    return plan.check(plan.given(specs), name)
+    return plan.check(plan.entries(specs), name)
 
 
 def mistakes(*specs: object) -> str:
     with pytest.raises(BadInput) as refused:
-        plan.check(plan.given(specs))
+        plan.check(plan.entries(specs))
     assert "\n" not in str(refused.value)
     assert "nothing was published" in str(refused.value)
     return str(refused.value)
@@ -99,7 +99,7 @@ def test_an_empty_plan_and_one_that_is_far_too_large_are_refused() -> None:
     with pytest.raises(BadInput, match="the plan is empty"):
         made()
     with pytest.raises(TooLarge, match="100001 tasks; 100000 are allowed: split it"):
-        plan.check(plan.given([{"id": "a"}] * 100_001))
+        plan.check(plan.entries([{"id": "a"}] * 100_001))
 
 
 def test_a_file_is_an_array_or_lines() -> None:

@@ -17,8 +17,8 @@ from interlock.core import keys
 from interlock.errors import BadInput, StoreTrouble, TooLarge
 from interlock.nouns.tasks import decode, plan_rules, progress_rules
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.listing import TaskView
 from interlock.nouns.tasks.plan_rules import Checked, Imported, PlanExists
+from interlock.nouns.tasks.task import TaskView
 from interlock.store import LIVE, Range
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit
@@ -61,7 +61,7 @@ def join(request: pytest.FixtureRequest) -> Callable[[Testbed, str], Client]:
     return found
 
 
-def statuses(store: MemoryStore) -> dict[str, core.Status]:
+def statuses(store: MemoryStore) -> dict[str, core.TaskStatus]:
     page = Range(keys.TASKS, limit=100_000)
     found = {}
     for item in store.read(page).ranges[page]:
@@ -237,7 +237,7 @@ def test_killed_anywhere_nobody_sees_a_part_of_it_and_repeating_ends_with_all(fa
             assert isinstance(bob.run(bob.tasks.next(can=["*"])), core.NoTask)
             for id_ in statuses(stage.store):
                 claim = bob.run(bob.tasks.claim(id_))
-                assert claim == core.Blocked(task=id_, reason=progress_rules.HIDDEN)
+                assert claim == core.Blocked(task=id_, reason=progress_rules.HIDDEN_REASON)
         outcome = bob.run(bob.tasks.publish_all(CHAIN))
         assert isinstance(outcome, PlanExists if shown else Imported), number
         assert sorted(drained(bob)) == sorted(ORDER), "each of them once"
@@ -277,11 +277,11 @@ def test_nobody_can_touch_what_is_not_there_yet(stage: Testbed) -> None:
     assert (
         cancelled
         == retried
-        == core.Unchanged(task="t0", state="blocked", reason=progress_rules.HIDDEN)
+        == core.Unchanged(task="t0", state="blocked", reason=progress_rules.HIDDEN_REASON)
     )
-    assert claimed == core.Blocked(task="t0", reason=progress_rules.HIDDEN)
+    assert claimed == core.Blocked(task="t0", reason=progress_rules.HIDDEN_REASON)
     assert isinstance(shown, TaskView)
-    assert (shown.state, shown.reason) == ("blocked", progress_rules.HIDDEN)
+    assert (shown.state, shown.reason) == ("blocked", progress_rules.HIDDEN_REASON)
     assert all_keys(stage.store) == before
 
 

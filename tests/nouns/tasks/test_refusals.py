@@ -9,7 +9,6 @@ from interlock.core.log import decode
 from interlock.errors import BadInput
 from interlock.nouns.grants.lock import LockFenced
 from interlock.nouns.grants.semaphore import SlotsFenced
-from interlock.nouns.tasks.listing import TaskView
 from interlock.nouns.tasks.task import (
     Claimed,
     Completed,
@@ -18,6 +17,7 @@ from interlock.nouns.tasks.task import (
     Retried,
     TaskFenced,
     TaskNotOwner,
+    TaskView,
 )
 from interlock.store import VOID, Log
 from interlock.testing.testbed import Client, Testbed

@@ -13,8 +13,8 @@ import interlock
 from interlock.core import keys
 from interlock.driving import Op
 from interlock.nouns.tasks import task
-from interlock.nouns.tasks.progress import PLACES_AT_ONCE
-from interlock.nouns.tasks.requirement_sets import let_go
+from interlock.nouns.tasks.housekeeping import PLACES_AT_ONCE
+from interlock.nouns.tasks.ready_index import delete_idle_sets
 from interlock.runtime.maintain import Maintenance
 from interlock.runtime.runner import Actor
 from interlock.store import Put, Range, Store, Txn
@@ -34,11 +34,11 @@ def sets(store: Store) -> set[str]:
 
 def test_a_set_without_a_ready_task_goes_and_comes_back_with_the_next_one(ada: Client) -> None:
     ada.run(ada.tasks.publish("t", requires=["gpu"]))
-    assert ada.run(let_go(ada.runner, Actor(), ["gpu"])) == 0, "a task is ready"
+    assert ada.run(delete_idle_sets(ada.runner, Actor(), ["gpu"])) == 0, "a task is ready"
     assert sets(ada.store) == {"gpu"}
     claimed = ada.run(ada.tasks.next(can=["gpu"]))
     assert isinstance(claimed, task.Claimed)
-    assert ada.run(let_go(ada.runner, Actor(), ["gpu", "none"])) == 1
+    assert ada.run(delete_idle_sets(ada.runner, Actor(), ["gpu", "none"])) == 1
     assert sets(ada.store) == set()
     ada.run(ada.tasks.release("t"))
     assert sets(ada.store) == {"gpu"}
@@ -121,7 +121,7 @@ def test_a_set_that_was_used_again_meanwhile_stays(first: int, then: int) -> Non
     stage = Testbed()
     ada, bob = stage.remote("ada"), stage.remote("bob")
     _set_only(ada)
-    goes = Stepper(let_go(bob.runner, Actor(), ["gpu"]), bob.store, bob.clock)
+    goes = Stepper(delete_idle_sets(bob.runner, Actor(), ["gpu"]), bob.store, bob.clock)
     for _ in range(first):
         goes.go()
     ada.run(ada.tasks.publish("between", requires=["gpu"]))
@@ -161,7 +161,7 @@ def _begun(before: Callable[[Client], None], act: Act) -> tuple[Client, Client, 
     if "gpu" not in sets(ada.store):  # as left by a task before this one
         value = (Put(keys.set_of("gpu"), b'["gpu"]'), Put(keys.SETS_MARK, b"{}"))
         ada.store.commit(Txn(id=ada.runner.new_id("txn"), entry=b"{}", puts=value))
-    goes = let_go(bob.runner, Actor(), ["gpu"])
+    goes = delete_idle_sets(bob.runner, Actor(), ["gpu"])
     return ada, bob, [Stepper(act(ada), ada.store, ada.clock), Stepper(goes, bob.store, bob.clock)]
 
 

@@ -18,7 +18,7 @@ from interlock.errors import BadInput, StoreBusy
 from interlock.nouns.messages.retention_rules import Keep
 from interlock.nouns.tasks import retention
 from interlock.nouns.tasks.plan_rules import Imported, PlanExists
-from interlock.nouns.tasks.retention import Forgetting
+from interlock.nouns.tasks.retention import TaskRetention
 from interlock.nouns.tasks.task import (
     Claimed,
     Completed,
@@ -87,8 +87,8 @@ def standing(stage: Testbed) -> list[str]:
     return sorted(board.statuses)
 
 
-def sweep(client: Client, keep: Keep | None = None) -> Op[retention.Forgot]:
-    return Forgetting(client.runner, keep or Keep(age=1.0, count=100)).run(
+def sweep(client: Client, keep: Keep | None = None) -> Op[retention.TasksDeleted]:
+    return TaskRetention(client.runner, keep or Keep(age=1.0, count=100)).run(
         client.context.identity.actor
     )
 
@@ -139,9 +139,9 @@ def test_the_age_is_a_setting(stage: Testbed, ada: Client, monkeypatch: pytest.M
 def test_a_pass_is_bounded_and_says_what_is_left(stage: Testbed, ada: Client) -> None:
     done(ada, *[f"t{number}" for number in range(6)])
     stage.clock.advance(LONG)
-    again = Forgetting(ada.runner, Keep(age=DAY, count=100))
-    assert ada.run(again.run(Actor(), bound=4)) == retention.Forgot(forgotten=4, left=2)
-    assert ada.run(again.run(Actor(), bound=4)) == retention.Forgot(forgotten=2)
+    again = TaskRetention(ada.runner, Keep(age=DAY, count=100))
+    assert ada.run(again.run(Actor(), bound=4)) == retention.TasksDeleted(forgotten=4, left=2)
+    assert ada.run(again.run(Actor(), bound=4)) == retention.TasksDeleted(forgotten=2)
 
 
 def test_a_commit_has_no_more_operations_than_the_engine_takes(stage: Testbed, ada: Client) -> None:
@@ -507,9 +507,9 @@ def fill(stage: Testbed, number: int, since: float = 1.0) -> None:
 def test_a_part_looks_at_a_thousand_items_and_the_next_one_goes_on_there(
     stage: Testbed, ada: Client, looked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Forgetting, "_anywhere", lambda _: "")
+    monkeypatch.setattr(TaskRetention, "_anywhere", lambda _: "")
     fill(stage, 1500)
-    some = Forgetting(ada.runner, Keep(age=100 * 366 * DAY, count=10_000))
+    some = TaskRetention(ada.runner, Keep(age=100 * 366 * DAY, count=10_000))
     seen = []
     for _ in range(4):
         looked.clear()
@@ -534,7 +534,7 @@ def test_what_one_saw_with_effort_no_other_has_to_see_again(
     bob = stage.client("bob", ttl=None)
     looked.clear()
     assert bob.run(sweep(bob, keep)).forgotten == 0
-    assert not bob.run(Forgetting(bob.runner, keep).some(Actor()))
+    assert not bob.run(TaskRetention(bob.runner, keep).some(Actor()))
     assert sum(looked) == 0
     pass_time(stage, ada, DAY + 2)
     assert bob.run(sweep(bob, keep)).forgotten == 600
@@ -546,7 +546,7 @@ def test_whoever_saw_that_what_failed_is_needed_does_not_look_again_at_once(
     cancelled(ada, "broken")
     ada.run(ada.tasks.publish("t", needs=["broken"]))
     stage.clock.advance(LONG)
-    some = Forgetting(ada.runner, Keep(age=DAY, count=1000))
+    some = TaskRetention(ada.runner, Keep(age=DAY, count=1000))
     for _ in range(3):  # begins anywhere, suspects it, and finds who needs it
         ada.run(some.some(Actor()))
     looked.clear()
@@ -562,7 +562,7 @@ def test_parts_let_go_of_everything_in_time_and_say_when_there_is_more(
 ) -> None:
     fill(stage, 1500)
     stage.clock.advance(LONG)
-    some = Forgetting(ada.runner, Keep(age=DAY, count=100))
+    some = TaskRetention(ada.runner, Keep(age=DAY, count=100))
     parts = [ada.run(some.some(Actor())) for _ in range(30)]
     assert sum(parts) >= 1500 // (retention.SOME + retention.SOME_PAGE // 2)
     assert not parts[-1]

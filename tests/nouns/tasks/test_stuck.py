@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.progress import RECLAIMED_AT_ONCE
+from interlock.nouns.tasks.housekeeping import RECLAIMED_AT_ONCE
 from interlock.store import Put, Range, Txn
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, FaultyStore

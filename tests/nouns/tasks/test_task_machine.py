@@ -37,7 +37,7 @@ from interlock.errors import Lapsed
 from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.messages.retention_rules import Keep
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.retention import Forgetting
+from interlock.nouns.tasks.retention import TaskRetention
 from interlock.runtime.runner import Actor
 from interlock.store import Store
 from interlock.stores import open_store
@@ -472,7 +472,7 @@ class TaskMachine(RuleBasedStateMachine):
             age=data.draw(AGES, "age"), count=data.draw(st.sampled_from([0, 2, 100]), "count")
         )
         client = self.clients[self._worker(data)]
-        client.run(Forgetting(client.runner, keep).run(Actor()))
+        client.run(TaskRetention(client.runner, keep).run(Actor()))
         board = task_truths.look(self.under)
         for job in [job for job in self.model.jobs.values() if job.name not in board.statuses]:
             self.model.forget(job)
@@ -513,7 +513,7 @@ class TaskMachine(RuleBasedStateMachine):
                 owner = (board.tokens[name], board.owners[name].agent, board.owners[name].session)
                 assert owner == (held.token, held.agent, held.session)
 
-    def _follow(self, job: Job, status: core.Status) -> None:
+    def _follow(self, job: Job, status: core.TaskStatus) -> None:
         """What was due may have happened to a task by itself: lost, or too late."""
         lost = job.held is not None and not self.model.alive(job.held)
         if lost and status.state != "running":

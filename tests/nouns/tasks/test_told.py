@@ -12,7 +12,7 @@ import pytest
 from interlock.core import keys
 from interlock.driving import Op
 from interlock.errors import StoreAway
-from interlock.nouns.tasks import claiming
+from interlock.nouns.tasks import claim_service
 from interlock.nouns.tasks import task as core
 from interlock.store import Put, Ref, Snapshot, Txn
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -53,7 +53,7 @@ class Striking:
         self.left = after
 
     def __call__(self, frame: FrameType, event: str, _arg: object) -> Any:
-        if frame.f_code.co_filename != claiming.__file__:
+        if frame.f_code.co_filename != claim_service.__file__:
             return None
         if event == "line":
             self.left -= 1

@@ -13,8 +13,7 @@ import interlock
 from interlock.core import codec, keys
 from interlock.errors import BadInput, BadName, StoreDamaged
 from interlock.nouns.tasks import views
-from interlock.nouns.tasks.listing import TaskList, TaskView
-from interlock.nouns.tasks.task import STATES, NoTask, Spec, Status
+from interlock.nouns.tasks.task import STATES, NoTask, Spec, TaskList, TaskStatus, TaskView
 from interlock.store import Committed, Put, Range, Ref, Snapshot, Txn
 from interlock.testing.testbed import Client, Testbed
 
@@ -268,10 +267,10 @@ def test_what_came_of_it_and_who_did_it_is_shown(stage: Testbed, ada: Client) ->
 
 def test_a_batch_is_no_task_and_hides_what_it_holds_back(stage: Testbed, ada: Client) -> None:
     publish(ada, "t")
-    held = Status(state="blocked", on="+batch", place=-1)
+    held = TaskStatus(state="blocked", on="+batch", place=-1)
     items = {
         keys.data("+batch"): Spec(at=1.0),
-        keys.status("+batch"): Status(state="blocked"),
+        keys.status("+batch"): TaskStatus(state="blocked"),
         keys.data("member"): Spec(at=1.0),
         keys.status("member"): held,
         keys.hangs("+batch", "member"): {},
@@ -281,7 +280,7 @@ def test_a_batch_is_no_task_and_hides_what_it_holds_back(stage: Testbed, ada: Cl
     shown = show(ada, "member")
     assert (shown.state, shown.on) == ("blocked", "")
     assert "import" in shown.reason
-    put(stage, {keys.status("+batch"): Status(state="complete")})
+    put(stage, {keys.status("+batch"): TaskStatus(state="complete")})
     assert listed(ada) == listed(ada, all=True) == ["member", "t"], "whoever comes moves it on"
 
 

@@ -22,8 +22,8 @@ from interlock.core import keys
 from interlock.driving import drive, drive_async
 from interlock.errors import Lapsed, Lost, StoreAway, StoreBusy, Unavailable
 from interlock.nouns.tasks import decode
-from interlock.nouns.tasks.signals import SIGNALS
 from interlock.nouns.tasks.task import NoTask, State, TaskEvent
+from interlock.nouns.tasks.worker import SIGNALS
 from interlock.store import Ref, Snapshot
 from interlock.stores.memory import MemoryStore
 

@@ -6,7 +6,7 @@ from interlock.faces.cli.command import answer, is_read, stoppable
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
 from interlock.nouns.tasks.noun import TaskWatch
-from interlock.nouns.tasks.task import WORDS
+from interlock.nouns.tasks.task import EVENT_NAMES
 
 _LOOK = 0.5
 """How often to see whether anybody still reads, while there is nothing to write."""
@@ -19,7 +19,7 @@ def watch(parsed: Parsed) -> int:
         stoppable()
         speak_up()
         with fleet.tasks.subscribe(
-            events=request.event or WORDS,
+            events=request.event or EVENT_NAMES,
             prefix=request.prefix or "",
             can=request.can or None,
             after=request.after,

@@ -14,24 +14,24 @@ from interlock.core.outcomes import GivenFenced
 from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.service import Tasks
+from interlock.nouns.tasks.service import TaskService
 from interlock.runtime.context import Calls, Moment
 from interlock.runtime.given import Given
 from interlock.runtime.outage import patient
 
 if TYPE_CHECKING:
-    from interlock.nouns.tasks.events import Feed
-    from interlock.nouns.tasks.listing import TaskList, TaskView
-    from interlock.nouns.tasks.plan import Given as Draft
+    from interlock.nouns.tasks.events import TaskEventFeed
+    from interlock.nouns.tasks.plan import PlanEntry as Draft
     from interlock.nouns.tasks.plan_rules import Checked, Imported, PlanExists
-    from interlock.nouns.tasks.views import Seen
+    from interlock.nouns.tasks.task import TaskList, TaskView
+    from interlock.nouns.tasks.views import TaskViews
 
 
 class TaskCalls(Calls):
     """Tasks, by name."""
 
     @property
-    def _tasks(self) -> Tasks:
+    def _tasks(self) -> TaskService:
         return self.context.tasks
 
     def publish(
@@ -96,7 +96,7 @@ class TaskCalls(Calls):
         """
         from interlock.nouns.tasks import plan as plans
 
-        found = plans.look(plans.given(specs))
+        found = plans.parse(plans.entries(specs))
         if found.wrong:  # then needs that do not exist are said with the rest
             raise found.refused((yield from self._tasks.plans.missing(found.outside)))
         plan = plans.plan_of(found, id)
@@ -300,11 +300,11 @@ class TaskCalls(Calls):
         works on, whose id begins with ``prefix``.  ``more`` in the answer is what to give as
         ``after`` to go on.
         """
-        from interlock.nouns.tasks.listing import MOST
-        from interlock.nouns.tasks.views import OPEN, Query
+        from interlock.nouns.tasks.task import MOST
+        from interlock.nouns.tasks.views import OPEN, TaskQuery
 
         wanted = _states(state) or (frozenset(core.STATES) if validate.flag(all, "all") else OPEN)
-        query = Query(
+        query = TaskQuery(
             states=wanted & {"running"} if holder else wanted,
             labels=frozenset(validate.names(label, "label", core.LABELS_LIMIT)),
             requires=frozenset(validate.names(requires, "requires", core.REQUIRES_LIMIT)),
@@ -315,21 +315,21 @@ class TaskCalls(Calls):
         )
         return self._seen().list(query)
 
-    def _seen(self) -> Seen:
-        from interlock.nouns.tasks.views import Seen  # workers never look
+    def _seen(self) -> TaskViews:
+        from interlock.nouns.tasks.views import TaskViews  # workers never look
 
-        return Seen(self.context.runner)
+        return TaskViews(self.context.runner)
 
-    def feed(self, events: Iterable[str], prefix: str, can: Iterable[str] | None) -> Feed:
+    def feed(self, events: Iterable[str], prefix: str, can: Iterable[str] | None) -> TaskEventFeed:
         """The events of tasks that somebody asks for; to be opened, and closed."""
-        from interlock.nouns.tasks.events import Feed, wanted
+        from interlock.nouns.tasks.events import TaskEventFeed, event_filter
 
-        asked = wanted(events, prefix, None if can is None else able(can))
-        return Feed(asked, self.context.runner.clock)
+        asked = event_filter(events, prefix, None if can is None else able(can))
+        return TaskEventFeed(asked, self.context.runner.clock)
 
-    def _worker(self, task: str, token: int | None) -> core.Worker:
+    def _worker(self, task: str, token: int | None) -> core.Claimant:
         actor = self.context.me().actor
-        return core.Worker(
+        return core.Claimant(
             task=named(task), agent=actor.agent, session=actor.session, token=validate.token(token)
         )
 

@@ -11,19 +11,27 @@ from typing import Any, TypeVar
 import msgspec
 
 from interlock.core import keys
-from interlock.nouns.tasks.task import Claim, Due, Ended, Ready, Result, Spec, Status
+from interlock.nouns.tasks.task import (
+    DueEntry,
+    EndedEntry,
+    ReadyEntry,
+    Spec,
+    TaskClaim,
+    TaskResult,
+    TaskStatus,
+)
 from interlock.runtime.decode import decoded, readable
 from interlock.store import Item
 
 T = TypeVar("T")
 
 _SPEC = msgspec.json.Decoder(Spec)
-_STATUS = msgspec.json.Decoder(Status)
-_CLAIM = msgspec.json.Decoder(Claim)
-_READY = msgspec.json.Decoder(Ready)
-_DUE = msgspec.json.Decoder(Due)
-_ENDED = msgspec.json.Decoder(Ended)
-_RESULT = msgspec.json.Decoder(Result)
+_STATUS = msgspec.json.Decoder(TaskStatus)
+_CLAIM = msgspec.json.Decoder(TaskClaim)
+_READY = msgspec.json.Decoder(ReadyEntry)
+_DUE = msgspec.json.Decoder(DueEntry)
+_ENDED = msgspec.json.Decoder(EndedEntry)
+_RESULT = msgspec.json.Decoder(TaskResult)
 _NAMES = msgspec.json.Decoder(tuple[str, ...])
 
 
@@ -47,32 +55,34 @@ def spec(item: Item | None) -> Spec | None:
     return None if item is None else decoded(_SPEC, item)
 
 
-def status(item: Item | None) -> Status | None:
+def status(item: Item | None) -> TaskStatus | None:
     """How a task stands."""
     return None if item is None else decoded(_STATUS, item)
 
 
-def claim(item: Item | None) -> Claim | None:
+def claim(item: Item | None) -> TaskClaim | None:
     """Who works on a task."""
     return None if item is None else decoded(_CLAIM, item)
 
 
-def ready(item: Item) -> Ready:
+def ready(item: Item) -> ReadyEntry:
     """What stands beside a task that is ready."""
-    return readable(lambda known: decoded(_READY, known), item) or Ready()
+    return readable(lambda known: decoded(_READY, known), item) or ReadyEntry()
 
 
-def due(item: Item | None) -> Due | None:
+def due(item: Item | None) -> DueEntry | None:
     """What a task waits for that must not begin yet."""
-    return None if item is None else readable(lambda known: decoded(_DUE, known), item) or Due()
+    return (
+        None if item is None else readable(lambda known: decoded(_DUE, known), item) or DueEntry()
+    )
 
 
-def ended(item: Item) -> Ended:
+def ended(item: Item) -> EndedEntry:
     """What stands beside a task that failed."""
     return decoded(_ENDED, item)
 
 
-def result(item: Item | None) -> Result | None:
+def result(item: Item | None) -> TaskResult | None:
     """What came of a task."""
     return None if item is None else decoded(_RESULT, item)
 

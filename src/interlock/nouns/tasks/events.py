@@ -27,7 +27,7 @@ from interlock.errors import BadInput
 from interlock.nouns.record.service import opened
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.task import WORDS, TaskEvent
+from interlock.nouns.tasks.task import EVENT_NAMES, TaskEvent
 from interlock.runtime.gather import looked_up
 from interlock.runtime.history import read
 from interlock.runtime.steps import Read, Take
@@ -40,7 +40,7 @@ _MARK = b'"task:'
 _PAGE = 100
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class EventFilter(Struct, frozen=True, kw_only=True):
     """Which events somebody asks for; ``can`` is None for whoever wants to hear of all tasks."""
 
     events: frozenset[str] = TO_DO
@@ -58,11 +58,11 @@ class Wanted(Struct, frozen=True, kw_only=True):
         return self.can.issuperset(spec.requires)
 
 
-class Feed:
+class TaskEventFeed:
     """The events of tasks after a revision, as they come; whoever opened it closes it."""
 
-    def __init__(self, wanted: Wanted, clock: Clock) -> None:
-        self._wanted = wanted
+    def __init__(self, asked: EventFilter, clock: Clock) -> None:
+        self._wanted = asked
         self._clock = clock
         self._watch: Watch | None = None
         self._ready: str | None = None
@@ -125,12 +125,12 @@ class Feed:
 
     def _described(self) -> Op[list[TaskEvent]]:
         """What we heard with what it is about, as far as wanted; without what is not ours."""
-        wanted = [
+        refs = [
             keys.data(event.task)
             for event in self._heard
             if event.event in TO_DO or (self._wanted.can is not None and event.task)
         ]
-        items = (yield from looked_up(wanted)) if wanted else {}
+        items = (yield from looked_up(refs)) if refs else {}
         events, self._heard = self._heard, []
         specs = {key: decode.spec(item) for key, item in items.items()}
         return [
@@ -140,18 +140,18 @@ class Feed:
         ]
 
 
-def wanted(events: Iterable[str], prefix: str, can: Collection[str] | None) -> Wanted:
+def event_filter(events: Iterable[str], prefix: str, can: Collection[str] | None) -> EventFilter:
     """Checked words as what somebody asks for."""
     if isinstance(events, str):
         raise BadInput(f"'events' takes a list of words; put brackets around {events!r:.40}")
     asked = frozenset(events)
-    unknown = sorted(asked - set(WORDS))
+    unknown = sorted(asked - set(EVENT_NAMES))
     if unknown or not asked:
         what = (
             f"no event of a task is called {unknown[0]!r:.40}" if unknown else "no event is named"
         )
-        raise BadInput(f"{what}; there are: {', '.join(WORDS)}")
-    return Wanted(events=asked, prefix=prefix, can=None if can is None else frozenset(can))
+        raise BadInput(f"{what}; there are: {', '.join(EVENT_NAMES)}")
+    return EventFilter(events=asked, prefix=prefix, can=None if can is None else frozenset(can))
 
 
 def _events(change: Change) -> Iterable[TaskEvent]:

@@ -20,9 +20,8 @@ from interlock.driving import Op
 from interlock.nouns.agents.reports import Crowd, crowd
 from interlock.nouns.agents.service import Sessions
 from interlock.nouns.tasks import decode, progress_rules
-from interlock.nouns.tasks.task import BATCH, Claim, Ended, Status
-from interlock.nouns.tasks.why_leaf import fit
-from interlock.nouns.tasks.why_state import look
+from interlock.nouns.tasks.task import BATCH, EndedEntry, TaskClaim, TaskStatus
+from interlock.nouns.tasks.why_state import able_sessions, read_snapshots
 from interlock.runtime.decode import listed_wait, readable
 from interlock.runtime.gather import every, looked_up
 from interlock.runtime.runner import Runner
@@ -41,16 +40,16 @@ A_WHILE = 60.0
 """Whoever completes a task moves on what needed it; what is older than this was left over."""
 
 
-class Running(Struct, frozen=True, kw_only=True):
+class RunningTask(Struct, frozen=True, kw_only=True):
     """A task that somebody works on."""
 
     task: str
-    claim: Claim
-    status: Status
+    claim: TaskClaim
+    status: TaskStatus
     alive: bool
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
+class WaitingTasks(Struct, frozen=True, kw_only=True):
     """The tasks of a set that wait for a worker: the first of them since when, and how many."""
 
     task: str
@@ -59,7 +58,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
     requires: tuple[str, ...] = ()
 
 
-class Checkup:
+class TaskHealth:
     """The pass, as a generator for a driver."""
 
     def __init__(self, runner: Runner, patience: Patience) -> None:
@@ -96,7 +95,7 @@ class Checkup:
         self.partial |= len(items) > most
         return items[:most]
 
-    def _running(self) -> Op[list[Running]]:
+    def _running(self) -> Op[list[RunningTask]]:
         """All that somebody works on; who seems to be lost is looked at again after that."""
         claims = yield from self._read(keys.CLAIMS)
         lives = {keys.listed(item.key): _names(item) for item in claims}
@@ -109,10 +108,10 @@ class Checkup:
             status = _status(items[keys.status(task)])
             if claim is not None and status is not None and claim.live == names:
                 alive = all(live[name] is not None for name in names)
-                found.append(Running(task=task, claim=claim, status=status, alive=alive))
+                found.append(RunningTask(task=task, claim=claim, status=status, alive=alive))
         return found
 
-    def _stuck(self, running: Sequence[Running], now: float) -> Iterator[Problem]:
+    def _stuck(self, running: Sequence[RunningTask], now: float) -> Iterator[Problem]:
         for each in running:
             agent, since = each.claim.agent, each.claim.since
             if now - since > self._patience.stuck:
@@ -125,7 +124,7 @@ class Checkup:
                     since=since,
                 )
 
-    def _waiting(self, running: set[str]) -> Op[list[Waiting]]:
+    def _waiting(self, running: set[str]) -> Op[list[WaitingTasks]]:
         """What waits for a worker, one for each set of requirements; and what nobody woke."""
         items = yield from self._read(keys.SETS)
         sets = {item.key.removeprefix(keys.SETS): _required(item) for item in items}
@@ -150,27 +149,33 @@ class Checkup:
         self.partial |= any(len(places) == HEAD for places in found.values())
         return found
 
-    def _asleep(self) -> Op[Waiting | None]:
+    def _asleep(self) -> Op[WaitingTasks | None]:
         """Tasks whose time has come, and which no worker came to wake."""
         page = Range(keys.DUE, limit=HEAD)
         now = self._runner.clock.wall()
         since = {
-            keys.listed(item.key): progress_rules.moment(item.key)
+            keys.listed(item.key): progress_rules.due_moment(item.key)
             for item in (yield Read(page)).ranges[page]
-            if progress_rules.moment(item.key) < now
+            if progress_rules.due_moment(item.key) < now
         }
         return (yield from self._first(since, ()))
 
-    def _first(self, since: Mapping[str, float], requires: tuple[str, ...]) -> Op[Waiting | None]:
+    def _first(
+        self, since: Mapping[str, float], requires: tuple[str, ...]
+    ) -> Op[WaitingTasks | None]:
         """Who has waited longest, of those that really do."""
         oldest = sorted(since, key=lambda task: since[task])[:NAMED]
-        seen = yield from look(self._runner, oldest, states_of=())
+        seen = yield from read_snapshots(self._runner, oldest, states_of=())
         for task in oldest:
             if seen[task].state == "pending" and not seen[task].left:
-                return Waiting(task=task, since=since[task], count=len(since), requires=requires)
+                return WaitingTasks(
+                    task=task, since=since[task], count=len(since), requires=requires
+                )
         return None
 
-    def _unattended(self, waiting: Sequence[Waiting], here: Crowd, now: float) -> Op[list[Waiting]]:
+    def _unattended(
+        self, waiting: Sequence[WaitingTasks], here: Crowd, now: float
+    ) -> Op[list[WaitingTasks]]:
         """The ready tasks that have no worker, where no session has a claim or reports work.
 
         They are reported after a minute, and at once if a session died and no live session
@@ -183,7 +188,7 @@ class Checkup:
             late = list(waiting) if died else late
         return [] if not late or (yield from _awaited()) else late
 
-    def _patient(self, waiting: Sequence[Waiting], now: float) -> Iterator[Problem]:
+    def _patient(self, waiting: Sequence[WaitingTasks], now: float) -> Iterator[Problem]:
         for each in waiting:
             if now - each.since > self._patience.waiting:
                 able = f" who can {' and '.join(each.requires)}" if each.requires else ""
@@ -196,7 +201,7 @@ class Checkup:
                     since=each.since,
                 )
 
-    def _ended(self) -> Op[dict[str, Ended]]:
+    def _ended(self) -> Op[dict[str, EndedEntry]]:
         """All that failed, died or was cancelled."""
         items = yield from self._read(keys.ENDED)
         return {
@@ -205,7 +210,7 @@ class Checkup:
             if (found := readable(decode.ended, item)) is not None
         }
 
-    def _letters(self, ended: Mapping[str, Ended]) -> Op[list[Problem]]:
+    def _letters(self, ended: Mapping[str, EndedEntry]) -> Op[list[Problem]]:
         """Dead letters, and what failed for good; what somebody cancelled is nobody's trouble."""
         order = sorted(ended, key=lambda task: ended[task].since)
         dead = [task for task in order if ended[task].state == "dead"]
@@ -218,7 +223,7 @@ class Checkup:
             *_letters("failed", "failed for good", given_up, ended, known),
         ]
 
-    def _blocked(self, ended: Mapping[str, Ended], now: float) -> Op[list[Problem]]:
+    def _blocked(self, ended: Mapping[str, EndedEntry], now: float) -> Op[list[Problem]]:
         """Tasks that are blocked for ever, one line for each need that ended without success."""
         if not ended:
             return []
@@ -285,7 +290,7 @@ def _awaited() -> Op[bool]:
     return any(item is not None for item in live.values())
 
 
-def _stale(lost: Sequence[Running]) -> Iterator[Problem]:
+def _stale(lost: Sequence[RunningTask]) -> Iterator[Problem]:
     for each in lost:
         yield Problem(
             kind="stale",
@@ -297,7 +302,9 @@ def _stale(lost: Sequence[Running]) -> Iterator[Problem]:
         )
 
 
-def _later_needs(tasks: Sequence[str], ended: Mapping[str, Ended]) -> Op[list[tuple[str, str]]]:
+def _later_needs(
+    tasks: Sequence[str], ended: Mapping[str, EndedEntry]
+) -> Op[list[tuple[str, str]]]:
     """Which of these wait for another need for now, but also need one that ended."""
     items = yield from looked_up(map(keys.data, tasks))
     found = []
@@ -318,7 +325,7 @@ def _is_older(need: Item | None, items: Mapping[str, Item | None], task: str) ->
 
 
 def _for_ever(
-    found: Mapping[str, Sequence[str]], known: Mapping[str, Status | None], now: float
+    found: Mapping[str, Sequence[str]], known: Mapping[str, TaskStatus | None], now: float
 ) -> Iterator[Problem]:
     """One line for each need, the first of them."""
     still = {
@@ -351,13 +358,13 @@ def _for_ever(
         )
 
 
-def _is_unable(waiting: Waiting, here: Crowd, now: float) -> bool:
+def _is_unable(waiting: WaitingTasks, here: Crowd, now: float) -> bool:
     """Whether nobody who is here said that it can do this."""
     known = bool(here.live) or now - waiting.since > A_WHILE
-    return known and bool(waiting.requires) and not fit(here.able, waiting.requires)
+    return known and bool(waiting.requires) and not able_sessions(here.able, waiting.requires)
 
 
-def _alone(waiting: Sequence[Waiting]) -> Iterator[Problem]:
+def _alone(waiting: Sequence[WaitingTasks]) -> Iterator[Problem]:
     if not waiting:
         return
     first = min(waiting, key=lambda each: each.since)
@@ -373,7 +380,7 @@ def _alone(waiting: Sequence[Waiting]) -> Iterator[Problem]:
     )
 
 
-def _unable(waiting: Sequence[Waiting]) -> Iterator[Problem]:
+def _unable(waiting: Sequence[WaitingTasks]) -> Iterator[Problem]:
     for each in waiting:
         yield Problem(
             kind="unable",
@@ -386,7 +393,7 @@ def _unable(waiting: Sequence[Waiting]) -> Iterator[Problem]:
         )
 
 
-def _overdue(running: Sequence[Running], now: float) -> Iterator[Problem]:
+def _overdue(running: Sequence[RunningTask], now: float) -> Iterator[Problem]:
     for each in running:
         deadline, agent = each.status.deadline, each.claim.agent
         if deadline is not None and deadline < now:
@@ -405,8 +412,8 @@ def _letters(
     kind: Literal["dead_letter", "failed"],
     word: str,
     tasks: Sequence[str],
-    ended: Mapping[str, Ended],
-    known: Mapping[str, Status | None],
+    ended: Mapping[str, EndedEntry],
+    known: Mapping[str, TaskStatus | None],
 ) -> Iterator[Problem]:
     if not tasks:
         return
@@ -425,12 +432,12 @@ def _letters(
     )
 
 
-def _listed(waiting: Waiting) -> str:
+def _listed(waiting: WaitingTasks) -> str:
     """What a set requires, as a word for the shell."""
     return shell(",".join(waiting.requires))
 
 
-def _see(each: Running) -> str:
+def _see(each: RunningTask) -> str:
     return (
         f"see what {each.claim.agent} does, or give it up:"
         f" interlock task cancel {shell(each.task)} --agent NAME"
@@ -451,7 +458,7 @@ def _names(item: Item) -> tuple[str, ...]:
     return readable(decode.names, item) or ()
 
 
-def _status(item: Item | None) -> Status | None:
+def _status(item: Item | None) -> TaskStatus | None:
     return readable(decode.status, item)
 
 

@@ -32,7 +32,7 @@ _COUNTED = ("failed", "reclaimed")
 _WAITS = {("task.wait", "waiting"): "waiting", ("task.withdraw", "withdrawn"): "withdrew"}
 
 
-class Tale:
+class TaskHistory:
     """What is known of tasks after the entries so far; ``whole`` if none about them is left out."""
 
     def __init__(self, base: int, *, whole: bool) -> None:
@@ -126,7 +126,7 @@ def _rests(line: Line, thing: str) -> float | None:
     """Seconds until somebody may begin with it, if an entry made it wait."""
     for key in line.put:
         if key.startswith(keys.DUE) and keys.listed(key) == _task(thing):
-            return round(max(progress_rules.moment(key) - line.at, 0.0), 3)
+            return round(max(progress_rules.due_moment(key) - line.at, 0.0), 3)
     return None
 
 

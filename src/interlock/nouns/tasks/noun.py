@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from interlock.core import keys, validate
 from interlock.core.outcomes import GivenFenced
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.listing import MOST, TaskList, TaskView
+from interlock.nouns.tasks.task import MOST, TaskList, TaskView
 from interlock.runtime.operation import Duration, Given, Operation, Request, option
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class TaskWatch(Request, frozen=True, kw_only=True):
 
     event: Annotated[
         tuple[str, ...],
-        option("names", f"{', '.join(core.WORDS)}; all unless some are named"),
+        option("names", f"{', '.join(core.EVENT_NAMES)}; all unless some are named"),
     ] = ()
     can: Annotated[
         tuple[str, ...], option("names", "only tasks that require nothing else; * is everything")

@@ -31,7 +31,7 @@ from interlock.nouns.tasks import task
 from interlock.nouns.tasks.task import Spec
 
 TASKS_LIMIT = 100_000
-SHOWN = 20
+MISTAKES_SHOWN = 20
 """Mistakes that are named; whoever made more mends these first."""
 _AGE = 0.000_001
 _DIGITS = 32
@@ -40,7 +40,7 @@ _MARK = b"\xef\xbb\xbf"
 """What some editors put before a text in UTF-8."""
 
 
-class Given(Struct, frozen=True, gc=False):
+class PlanEntry(Struct, frozen=True, gc=False):
     """What stands at one place of a plan, as somebody wrote it; ``wrong`` if it is no JSON."""
 
     where: str
@@ -48,7 +48,7 @@ class Given(Struct, frozen=True, gc=False):
     wrong: str = ""
 
 
-class Draft(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class PlanTask(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A task of a plan, with checked words; its moments stay as they were given."""
 
     id: str
@@ -74,7 +74,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     id: str
     digest: str
-    drafts: tuple[Draft, ...]
+    drafts: tuple[PlanTask, ...]
     places: Mapping[str, int]
     outside: tuple[str, ...]
     where: Mapping[str, str] = {}
@@ -85,7 +85,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         """What its tasks hang on until all of them are there."""
         return task.BATCH + self.id
 
-    def spec(self, draft: Draft, at: float, by: str) -> Spec:
+    def spec(self, draft: PlanTask, at: float, by: str) -> Spec:
         """One of its tasks, if publishing began at this moment."""
         return Spec(
             at=round(at + self.places[draft.id] * _AGE, 6),
@@ -104,7 +104,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         )
 
 
-def read(text: bytes) -> list[Given]:
+def read(text: bytes) -> list[PlanEntry]:
     """The tasks in a file: one JSON array, or JSON Lines."""
     text = text.removeprefix(_MARK)
     if not text.lstrip().startswith(b"["):
@@ -115,33 +115,33 @@ def read(text: bytes) -> list[Given]:
         raise BadInput(
             f"the plan is no JSON array ({error}); mend it, or write one task a line without '['"
         ) from None
-    return given(found)
+    return entries(found)
 
 
-def _lines(text: bytes) -> Iterator[Given]:
+def _lines(text: bytes) -> Iterator[PlanEntry]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         try:
-            yield Given(f"line {number}", msgspec.json.decode(line))
+            yield PlanEntry(f"line {number}", msgspec.json.decode(line))
         except codec.UNREADABLE as error:
-            yield Given(f"line {number}", wrong=f"this is not JSON ({error})")
+            yield PlanEntry(f"line {number}", wrong=f"this is not JSON ({error})")
 
 
-def given(specs: Iterable[object]) -> list[Given]:
+def entries(specs: Iterable[object]) -> list[PlanEntry]:
     """What a program gives, each with its place."""
     if not isinstance(specs, Iterable):
         raise BadInput(f"a plan is a list of tasks, not {specs!r:.40}")
     return [
-        each if isinstance(each, Given) else Given(f"number {place}", each)
+        each if isinstance(each, PlanEntry) else PlanEntry(f"number {place}", each)
         for place, each in enumerate(specs, 1)
     ]
 
 
-class Looked(Struct, frozen=True, kw_only=True):
+class ParsedPlan(Struct, frozen=True, kw_only=True):
     """What a plan says, as far as its words are good, and what is ``wrong`` with it."""
 
-    drafts: tuple[Draft, ...]
+    drafts: tuple[PlanTask, ...]
     where: Mapping[str, str]
     order: tuple[str, ...]
     wrong: tuple[str, ...]
@@ -157,23 +157,23 @@ class Looked(Struct, frozen=True, kw_only=True):
         return _refused([*self.wrong, *_unknown(self.drafts, self.where, missing)])
 
 
-def check(given: Iterable[Given], id_: str | None = None) -> Plan:
+def check(listed: Iterable[PlanEntry], id_: str | None = None) -> Plan:
     """The plan that this is, or everything that is wrong with it as far as it goes alone."""
-    found = look(given)
+    found = parse(listed)
     if found.wrong:
         raise found.refused(())
     return plan_of(found, id_)
 
 
-def look(given: Iterable[Given]) -> Looked:
+def parse(listed: Iterable[PlanEntry]) -> ParsedPlan:
     """What a plan says, and all that is wrong with it."""
-    some = list(given)
+    some = list(listed)
     if len(some) > TASKS_LIMIT:
         raise TooLarge(f"the plan has {len(some)} tasks; {TASKS_LIMIT} are allowed: split it")
     if not some:
         raise BadInput("the plan is empty; give at least one task")
     wrong: list[str] = []
-    drafts: list[Draft] = []
+    drafts: list[PlanTask] = []
     where: dict[str, str] = {}
     for each in some:
         draft = _draft(each, wrong)
@@ -183,10 +183,10 @@ def look(given: Iterable[Given]) -> Looked:
             where.setdefault(name, each.where)
     wrong += _twice(some)
     order = _ordered(drafts, where, wrong)
-    return Looked(drafts=tuple(drafts), where=where, order=order, wrong=tuple(wrong))
+    return ParsedPlan(drafts=tuple(drafts), where=where, order=order, wrong=tuple(wrong))
 
 
-def plan_of(found: Looked, id_: str | None = None) -> Plan:
+def plan_of(found: ParsedPlan, id_: str | None = None) -> Plan:
     """The plan, if nothing is wrong with it."""
     drafts = list(found.drafts)
     digest = codec.digest(codec.encode(drafts))
@@ -208,7 +208,7 @@ def unknown(plan: Plan, missing: Sequence[str]) -> BadInput:
 
 
 def _unknown(
-    drafts: Iterable[Draft], where: Mapping[str, str], missing: Collection[str]
+    drafts: Iterable[PlanTask], where: Mapping[str, str], missing: Collection[str]
 ) -> Iterator[str]:
     """Every need that does not exist, with its place."""
     lacking = set(missing)
@@ -221,27 +221,27 @@ def _unknown(
                 )
 
 
-def _draft(given: Given, wrong: list[str]) -> Draft | None:
+def _draft(entry: PlanEntry, wrong: list[str]) -> PlanTask | None:
     """One task, if its words are good."""
-    fields = given.fields
-    if given.wrong or not isinstance(fields, Mapping):
-        wrong.append(f"{given.where}: {given.wrong or 'a task is an object with an id'}")
+    fields = entry.fields
+    if entry.wrong or not isinstance(fields, Mapping):
+        wrong.append(f"{entry.where}: {entry.wrong or 'a task is an object with an id'}")
         return None
     name = fields.get("id", fields.get("task"))
-    where = f"{given.where} ({name})" if isinstance(name, str) and name else given.where
+    where = f"{entry.where} ({name})" if isinstance(name, str) and name else entry.where
     found: dict[str, Any] = {}
     before = len(wrong)
     for key, value in fields.items():
-        look = _FIELDS.get(key)
-        if look is None:
+        validator = _FIELDS.get(key)
+        if validator is None:
             wrong.append(f"{where}: there is no field {key!r:.40}; there are {_ALL}")
             continue
         try:
-            found["id" if key == "task" else key] = look(value)
+            found["id" if key == "task" else key] = validator(value)
         except InterlockError as error:
             wrong.append(f"{where}: {error}")
     wrong += [f"{where}: {each}" for each in _crossed(fields, found)]
-    return Draft(**found) if len(wrong) == before else None
+    return PlanTask(**found) if len(wrong) == before else None
 
 
 def _crossed(fields: Mapping[str, object], found: Mapping[str, Any]) -> Iterator[str]:
@@ -254,10 +254,10 @@ def _crossed(fields: Mapping[str, object], found: Mapping[str, Any]) -> Iterator
         yield "it needs itself; drop that need"
 
 
-def _twice(given: Sequence[Given]) -> Iterator[str]:
+def _twice(listed: Sequence[PlanEntry]) -> Iterator[str]:
     """Ids that stand there more than once."""
     counted: dict[str, list[str]] = {}
-    for each in given:
+    for each in listed:
         if (name := _name(each)) is not None:
             counted.setdefault(name, []).append(each.where)
     for id_, where in counted.items():
@@ -266,15 +266,15 @@ def _twice(given: Sequence[Given]) -> Iterator[str]:
             yield f"task {id_!r:.80} stands there {len(where)} times ({some}); keep one"
 
 
-def _name(given: Given) -> str | None:
+def _name(entry: PlanEntry) -> str | None:
     """The id of a task, if it has one that can be read."""
-    fields = given.fields
+    fields = entry.fields
     name = fields.get("id", fields.get("task")) if isinstance(fields, Mapping) else None
     return name if isinstance(name, str) else None
 
 
 def _ordered(
-    drafts: Sequence[Draft], where: Mapping[str, str], wrong: list[str]
+    drafts: Sequence[PlanTask], where: Mapping[str, str], wrong: list[str]
 ) -> tuple[str, ...]:
     """Their ids, each after those that it needs; every circle is wrong.
 
@@ -284,7 +284,7 @@ def _ordered(
 
     names = {draft.id for draft in drafts}
     needs = {draft.id: [need for need in draft.needs if need in names] for draft in drafts}
-    for _ in range(SHOWN + 1):
+    for _ in range(MISTAKES_SHOWN + 1):
         try:
             return tuple(TopologicalSorter(needs).static_order())
         except CycleError as error:
@@ -301,21 +301,21 @@ def _ordered(
 
 def _refused(wrong: Sequence[str]) -> BadInput:
     count = "a mistake" if len(wrong) == 1 else f"{len(wrong)} mistakes"
-    shown = f", the first {SHOWN}" if len(wrong) > SHOWN else ""
-    first = tuple(wrong[:SHOWN])
+    shown = f", the first {MISTAKES_SHOWN}" if len(wrong) > MISTAKES_SHOWN else ""
+    first = tuple(wrong[:MISTAKES_SHOWN])
     error = BadInput(f"the plan has {count}{shown}, and nothing was published: {'; '.join(first)}")
     error.mistakes = first
     return error
 
 
 def _names(what: str, most: int, *, ordered: bool = True) -> Callable[[Any], tuple[str, ...]]:
-    def look(value: Any) -> tuple[str, ...]:  # noqa: ANN401 - as somebody wrote it
+    def validator(value: Any) -> tuple[str, ...]:  # noqa: ANN401 - as somebody wrote it
         if not isinstance(value, Iterable) or isinstance(value, Mapping):
             raise BadInput(f"{what} takes a list of names, not {value!r:.40}")
         found = validate.names(value, what, most)
         return found if ordered else tuple(sorted(found))
 
-    return look
+    return validator
 
 
 def _id(value: Any) -> str:  # noqa: ANN401 - as somebody wrote it
@@ -323,12 +323,12 @@ def _id(value: Any) -> str:  # noqa: ANN401 - as somebody wrote it
 
 
 def _moment(what: str) -> Callable[[Any], Any]:
-    def look(value: Any) -> Any:  # noqa: ANN401 - as somebody wrote it
+    def validator(value: Any) -> Any:  # noqa: ANN401 - as somebody wrote it
         if value is not None:
             validate.later(value, 0.0, what)
         return value
 
-    return look
+    return validator
 
 
 def _duration(what: str) -> Callable[[Any], float]:

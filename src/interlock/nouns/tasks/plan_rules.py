@@ -34,8 +34,8 @@ from interlock.core import codec, keys, outcomes
 from interlock.core.decision import Decision, Refusal, Success
 from interlock.errors import TooLarge
 from interlock.nouns.tasks import plan, progress_rules
-from interlock.nouns.tasks.plan import Draft, Plan
-from interlock.nouns.tasks.task import Spec, State, Status
+from interlock.nouns.tasks.plan import Plan, PlanTask
+from interlock.nouns.tasks.task import Spec, State, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
 
 TTL = 60.0
@@ -80,7 +80,7 @@ class PlanExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exist
     state: State | str = ""
 
 
-class Room(Struct, frozen=True, kw_only=True, gc=False):
+class CommitLimits(Struct, frozen=True, kw_only=True, gc=False):
     """What one commit may take: operations, bytes of its entry, and bytes of all that it writes."""
 
     operations: int
@@ -88,62 +88,62 @@ class Room(Struct, frozen=True, kw_only=True, gc=False):
     size: int
 
 
-class Stuck(Struct, frozen=True, gc=False):
+class StaleBatch(Struct, frozen=True, gc=False):
     """A batch that has to be taken back before anything else."""
 
     batch: str
 
 
-class Label(Struct, frozen=True, kw_only=True):
+class BatchLabel(Struct, frozen=True, kw_only=True):
     """What a batch says about its plan."""
 
     digest: str
     tasks: int
 
 
-class Begun(Struct, frozen=True, kw_only=True, gc=False):
+class BatchStart(Struct, frozen=True, kw_only=True, gc=False):
     """When publishing a plan began, and by whom: its tasks are as old as that."""
 
     at: float
     by: str
 
 
-class Survey(Struct, frozen=True, kw_only=True):
+class PlanCheck(Struct, frozen=True, kw_only=True):
     """How a plan and a store fit together; ``refused`` if they do not."""
 
-    refused: PlanExists | Stuck | None = None
+    refused: PlanExists | StaleBatch | None = None
     ready: int = 0
     blocked: int = 0
     later: int = 0
-    begun: Begun | None = None
+    begun: BatchStart | None = None
     """By whom, if somebody began it as a batch."""
 
 
-def survey(board: TaskChanges, wanted: Plan) -> Survey:
+def check_store(board: TaskChanges, wanted: Plan) -> PlanCheck:
     """Look at everything that publishing a plan depends on, before anything is written."""
     batch = wanted.batch
-    progress_rules.look_at(board, wanted.outside, (batch, *wanted.places))
+    progress_rules.read_needs(board, wanted.outside, (batch, *wanted.places))
     status, label = board.status(batch), None
     if status is not None:
         label = board.facts.spec(batch)
         if (refused := _other(wanted, status, label)) is not None:
-            return Survey(refused=refused)
+            return PlanCheck(refused=refused)
     for id_ in wanted.places:
         if (refused := in_use(board, wanted, id_)) is not None:
-            return Survey(refused=refused)
+            return PlanCheck(refused=refused)
     _all_there(board, wanted)
     return _counted(board, wanted, label)
 
 
 def _all_there(board: TaskChanges, wanted: Plan) -> None:
     """See that what a plan needs besides its own tasks exists."""
-    progress_rules.look_at(board, wanted.outside)
-    board.facts.all_of(lambda need: progress_rules.there(board, need), wanted.outside)
-    if missing := [need for need in wanted.outside if not progress_rules.there(board, need)]:
+    progress_rules.read_needs(board, wanted.outside)
+    board.facts.all_of(lambda need: progress_rules.exists(board, need), wanted.outside)
+    if missing := [need for need in wanted.outside if not progress_rules.exists(board, need)]:
         raise plan.unknown(wanted, missing)
 
 
-def _other(wanted: Plan, status: Status, label: Spec) -> PlanExists | Stuck | None:
+def _other(wanted: Plan, status: TaskStatus, label: Spec) -> PlanExists | StaleBatch | None:
     """What a batch of this id says against publishing a plan."""
     if _digest(label) != wanted.digest:
         why = f"another plan was imported under the id {wanted.id}; give another one with --id"
@@ -151,25 +151,25 @@ def _other(wanted: Plan, status: Status, label: Spec) -> PlanExists | Stuck | No
     if status.state == "complete":
         why = f"this plan was imported before, by {label.by}; its tasks stay as they are"
         return PlanExists(plan=wanted.id, reason=why)
-    return Stuck(wanted.batch) if status.state == "failed" else None
+    return StaleBatch(wanted.batch) if status.state == "failed" else None
 
 
-def in_use(board: TaskChanges, wanted: Plan, id_: str) -> PlanExists | Stuck | None:
+def in_use(board: TaskChanges, wanted: Plan, id_: str) -> PlanExists | StaleBatch | None:
     """What the id of a task says against publishing a plan."""
     status = board.status(id_)
     if status is None or status.on == wanted.batch:
         return None
-    if not progress_rules.hidden(board, status):
+    if not progress_rules.is_hidden(board, status):
         why = f"there is a task {id_} already; give yours another id, or take it out of the plan"
         return PlanExists(plan=wanted.id, task=id_, state=status.state, reason=why)
     other = board.status(status.on)
     if other is None or other.state == "failed" or not board.facts.has(keys.live(status.on)):
-        return Stuck(status.on)
+        return StaleBatch(status.on)
     why = f"task {id_} belongs to an import that is under way; try again when that is over"
     return PlanExists(plan=wanted.id, task=id_, state="blocked", reason=why)
 
 
-def _counted(board: TaskChanges, wanted: Plan, label: Spec | None) -> Survey:
+def _counted(board: TaskChanges, wanted: Plan, label: Spec | None) -> PlanCheck:
     blocked = later = 0
     at = board.now if label is None else label.at
     for draft in wanted.drafts:
@@ -178,11 +178,11 @@ def _counted(board: TaskChanges, wanted: Plan, label: Spec | None) -> Survey:
         elif draft.not_before is not None:
             moment = wanted.spec(draft, at, "").not_before
             later += moment is not None and moment > board.now
-    return Survey(
+    return PlanCheck(
         ready=len(wanted.drafts) - blocked - later,
         blocked=blocked,
         later=later,
-        begun=None if label is None else Begun(at=label.at, by=label.by),
+        begun=None if label is None else BatchStart(at=label.at, by=label.by),
     )
 
 
@@ -191,7 +191,7 @@ def _met(board: TaskChanges, need: str) -> bool:
     return status is not None and status.state == "complete"
 
 
-def answer(kind: type[Good], wanted: Plan, found: Survey) -> Good:
+def answer(kind: type[Good], wanted: Plan, found: PlanCheck) -> Good:
     """The good answer: it is published, or could be."""
     return kind(
         plan=wanted.id,
@@ -202,39 +202,41 @@ def answer(kind: type[Good], wanted: Plan, found: Survey) -> Good:
     )
 
 
-def whole(
-    board: TaskChanges, wanted: Plan, begun: Begun
-) -> Decision[Imported | PlanExists | Stuck | None]:
+def publish_whole(
+    board: TaskChanges, wanted: Plan, begun: BatchStart
+) -> Decision[Imported | PlanExists | StaleBatch | None]:
     """Publish a plan with one commit; None if somebody began it as a batch."""
-    found = survey(board, wanted)
+    found = check_store(board, wanted)
     if found.refused is not None:
         return Decision(outcome=found.refused)
     if found.begun is not None:
         return Decision(outcome=None)
     specs = {draft.id: wanted.spec(draft, begun.at, begun.by) for draft in wanted.drafts}
-    progress_rules.ask_for_sets(board, specs.values())
+    progress_rules.read_requirement_sets(board, specs.values())
     _label(board, wanted, begun, "complete")
     for id_, spec in specs.items():
-        progress_rules.place(board, id_, spec)
-    return board.decision(answer(Imported, wanted, found), VERB, progress_rules.thing(wanted.batch))
+        progress_rules.create(board, id_, spec)
+    return board.decision(
+        answer(Imported, wanted, found), VERB, progress_rules.record_name(wanted.batch)
+    )
 
 
-def add(
+def add_portion(
     board: TaskChanges,
     wanted: Plan,
-    drafts: Sequence[Draft],
-    begun: Begun,
+    drafts: Sequence[PlanTask],
+    begun: BatchStart,
     *,
     first: bool,
     alive: bool,
-) -> Decision[PlanExists | Stuck | None]:
+) -> Decision[PlanExists | StaleBatch | None]:
     """Write some tasks of a plan, hidden; those that are there already stay as they are.
 
     The ``first`` of these commits makes the batch.  ``alive`` says that a sign of life is due.
     """
     status = board.status(wanted.batch)
     if not _is(status, begun) and (status is not None or not first):
-        return Decision(outcome=Stuck(wanted.batch))
+        return Decision(outcome=StaleBatch(wanted.batch))
     ids = [draft.id for draft in drafts]
     board.facts.ask_for(ids)
     for id_ in ids:
@@ -253,28 +255,28 @@ def add(
     if alive or status is None:
         _beat(board, wanted.batch)
     for id_, spec in specs.items():
-        progress_rules.place(board, id_, spec, wanted.batch)
-    return board.decision(None, VERB, progress_rules.thing(wanted.batch))
+        progress_rules.create(board, id_, spec, wanted.batch)
+    return board.decision(None, VERB, progress_rules.record_name(wanted.batch))
 
 
-def show(
-    board: TaskChanges, wanted: Plan, begun: Begun, hangers: Sequence[str], *, more: bool
-) -> Decision[Stuck | bool]:
+def complete_batch(
+    board: TaskChanges, wanted: Plan, begun: BatchStart, hangers: Sequence[str], *, more: bool
+) -> Decision[StaleBatch | bool]:
     """All of them are there: let everybody see them; whether some are left to be moved on."""
     status = board.status(wanted.batch)
     if status is not None and status.state == "complete":
         return Decision(outcome=True)
     if not _is(status, begun):
-        return Decision(outcome=Stuck(wanted.batch))
-    board.set(wanted.batch, Status(state="complete", since=board.now))
+        return Decision(outcome=StaleBatch(wanted.batch))
+    board.set(wanted.batch, TaskStatus(state="complete", since=board.now))
     board.delete(keys.live(wanted.batch))
-    _, rest = progress_rules.move_on(board, wanted.batch, hangers)
+    _, rest = progress_rules.unblock(board, wanted.batch, hangers)
     if rest or more:
         board.put(keys.todo(wanted.batch), {})
-    return board.decision(bool(rest or more), VERB, progress_rules.thing(wanted.batch))
+    return board.decision(bool(rest or more), VERB, progress_rules.record_name(wanted.batch))
 
 
-def stop(board: TaskChanges, batch: str, own: str = "") -> Decision[bool]:
+def mark_failed(board: TaskChanges, batch: str, own: str = "") -> Decision[bool]:
     """Mark a batch that is to be taken back: one that was left behind, or that of our ``own`` plan.
 
     The answer is whether it is marked.
@@ -288,11 +290,11 @@ def stop(board: TaskChanges, batch: str, own: str = "") -> Decision[bool]:
             return Decision(outcome=False)
         board.rely(live)
     board.delete(live)
-    board.set(batch, Status(state="failed", since=board.now))
-    return board.decision(True, VERB, progress_rules.thing(batch))
+    board.set(batch, TaskStatus(state="failed", since=board.now))
+    return board.decision(True, VERB, progress_rules.record_name(batch))
 
 
-def take_back(
+def delete_portion(
     board: TaskChanges, batch: str, hangers: Sequence[str], *, more: bool
 ) -> Decision[bool]:
     """Take away some of the tasks of a batch that is marked, and at last the batch itself."""
@@ -308,7 +310,7 @@ def take_back(
             board.delete(keys.data(id_), keys.status(id_))
     if not more:
         board.delete(keys.data(batch), keys.status(batch))
-    return board.decision(more, VERB, progress_rules.thing(batch))
+    return board.decision(more, VERB, progress_rules.record_name(batch))
 
 
 def check_sizes(wanted: Plan, most: int) -> None:
@@ -321,18 +323,18 @@ def check_sizes(wanted: Plan, most: int) -> None:
             )
 
 
-def _weight(draft: Draft) -> int:
+def _weight(draft: PlanTask) -> int:
     """The bytes that a task takes, or a few more."""
     names = (*draft.needs, *draft.requires, *draft.labels)
     return _ENVELOPE + len(bytes(draft.data)) + sum(map(len, names)) + 3 * len(names)
 
 
-def fits(wanted: Plan, room: Room) -> bool:
+def fits(wanted: Plan, room: CommitLimits) -> bool:
     """Whether a plan can be published with one commit."""
     return len(next(portions(wanted, room))) == len(wanted.drafts)
 
 
-def portions(wanted: Plan, room: Room) -> Iterator[Sequence[Draft]]:
+def portions(wanted: Plan, room: CommitLimits) -> Iterator[Sequence[PlanTask]]:
     """A plan in parts, each for one commit."""
     first = operations = text = size = 0
     for number, draft in enumerate(wanted.drafts):
@@ -346,26 +348,26 @@ def portions(wanted: Plan, room: Room) -> Iterator[Sequence[Draft]]:
     yield wanted.drafts[first:]
 
 
-def at_once(room: int) -> int:
+def deletes_per_commit(room: int) -> int:
     """How many tasks one commit may take back."""
     return max(1, room // (_TAKEN_BACK + 1))
 
 
 def _digest(label: Spec) -> str:
-    return msgspec.json.decode(label.data, type=Label).digest
+    return msgspec.json.decode(label.data, type=BatchLabel).digest
 
 
-def _label(board: TaskChanges, wanted: Plan, begun: Begun, state: State) -> None:
-    label = Raw(codec.encode(Label(digest=wanted.digest, tasks=len(wanted.drafts))))
+def _label(board: TaskChanges, wanted: Plan, begun: BatchStart, state: State) -> None:
+    label = Raw(codec.encode(BatchLabel(digest=wanted.digest, tasks=len(wanted.drafts))))
     board.put(keys.data(wanted.batch), Spec(at=begun.at, by=begun.by, data=label))
     waits = state == "blocked"
-    board.set(wanted.batch, Status(state=state, since=begun.at, awaited=waits))
+    board.set(wanted.batch, TaskStatus(state=state, since=begun.at, awaited=waits))
 
 
-def _is(status: Status | None, begun: Begun) -> bool:
+def _is(status: TaskStatus | None, begun: BatchStart) -> bool:
     """Whether this is the batch that was begun then, and nobody gave it up."""
     return status is not None and (status.state, status.since) == ("blocked", begun.at)
 
 
 def _beat(board: TaskChanges, batch: str) -> None:
-    board.put(keys.live(batch), {"for": progress_rules.thing(batch)}, TTL)
+    board.put(keys.live(batch), {"for": progress_rules.record_name(batch)}, TTL)

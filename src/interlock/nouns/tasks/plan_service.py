@@ -15,17 +15,17 @@ from interlock.driving import Op
 from interlock.errors import StoreBusy
 from interlock.nouns.tasks import decode, plan_rules
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.plan import Draft, Plan
+from interlock.nouns.tasks.housekeeping import Housekeeping, dependents
+from interlock.nouns.tasks.plan import Plan, PlanTask
 from interlock.nouns.tasks.plan_rules import (
-    Begun,
+    BatchStart,
     Checked,
+    CommitLimits,
     Imported,
+    PlanCheck,
     PlanExists,
-    Room,
-    Stuck,
-    Survey,
+    StaleBatch,
 )
-from interlock.nouns.tasks.progress import Progress, hangers
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader, change
 from interlock.runtime.gather import looked_up, outside
@@ -41,10 +41,12 @@ _ATTEMPTS = 16
 """Imports that were left behind, or given up while we looked, that one import clears away."""
 
 
-class Plans:
+class PlanService:
     """Every operation on whole plans, as generators for a driver."""
 
-    def __init__(self, runner: Runner, progress: Progress, moments: Callable[[int], float]) -> None:
+    def __init__(
+        self, runner: Runner, progress: Housekeeping, moments: Callable[[int], float]
+    ) -> None:
         self._runner = runner
         self._progress = progress
         self._moments = moments
@@ -69,7 +71,7 @@ class Plans:
             outcome = yield from self._publish(actor, plan)
             if isinstance(outcome, PlanExists) and not outcome.task:
                 yield from self._progress.go_on(actor, plan.batch)
-            if not isinstance(outcome, Stuck):
+            if not isinstance(outcome, StaleBatch):
                 return outcome
             yield from self._take_back(actor, outcome.batch)
         raise StoreBusy("others import tasks with the same ids at this moment; try again")
@@ -82,17 +84,17 @@ class Plans:
             return False
         return (yield from self._take_back(actor, status.on))
 
-    def _publish(self, actor: Actor, plan: Plan) -> Op[Imported | PlanExists | Stuck]:
+    def _publish(self, actor: Actor, plan: Plan) -> Op[Imported | PlanExists | StaleBatch]:
         if plan_rules.fits(plan, self._room()):
             begun = self._begun(actor, plan)
-            done: Done[Imported | PlanExists | Stuck | None] = yield from self._change(
-                actor, plan.batch, lambda board: plan_rules.whole(board, plan, begun)
+            done: Done[Imported | PlanExists | StaleBatch | None] = yield from self._change(
+                actor, plan.batch, lambda board: plan_rules.publish_whole(board, plan, begun)
             )
             if done.outcome is not None:
                 return done.outcome
         return (yield from self._portions(actor, plan))
 
-    def _portions(self, actor: Actor, plan: Plan) -> Op[Imported | PlanExists | Stuck]:
+    def _portions(self, actor: Actor, plan: Plan) -> Op[Imported | PlanExists | StaleBatch]:
         """Publish a plan that is too large for one commit: hidden, then for everybody."""
         found = yield from self._survey(plan)
         refused, begun = found.refused, found.begun or self._begun(actor, plan)
@@ -105,7 +107,9 @@ class Plans:
         stuck = yield from self._show(actor, plan, begun)
         return stuck or plan_rules.answer(Imported, plan, found)
 
-    def _add_all(self, actor: Actor, plan: Plan, begun: Begun) -> Op[PlanExists | Stuck | None]:
+    def _add_all(
+        self, actor: Actor, plan: Plan, begun: BatchStart
+    ) -> Op[PlanExists | StaleBatch | None]:
         """Write all tasks of a plan, hidden, in portions; stop where one cannot be written."""
         beaten: float | None = None
         for some in plan_rules.portions(plan, self._room()):
@@ -123,34 +127,36 @@ class Plans:
         self,
         actor: Actor,
         plan: Plan,
-        some: Sequence[Draft],
-        begun: Begun,
+        some: Sequence[PlanTask],
+        begun: BatchStart,
         *,
         first: bool,
         alive: bool,
-    ) -> Op[PlanExists | Stuck | None]:
-        done: Done[PlanExists | Stuck | None] = yield from self._change(
+    ) -> Op[PlanExists | StaleBatch | None]:
+        done: Done[PlanExists | StaleBatch | None] = yield from self._change(
             actor,
             plan.batch,
-            lambda board: plan_rules.add(board, plan, some, begun, first=first, alive=alive),
+            lambda board: plan_rules.add_portion(
+                board, plan, some, begun, first=first, alive=alive
+            ),
         )
         return done.outcome
 
-    def _begun(self, actor: Actor, plan: Plan) -> Begun:
-        return Begun(at=self._moments(len(plan.drafts)), by=actor.agent)
+    def _begun(self, actor: Actor, plan: Plan) -> BatchStart:
+        return BatchStart(at=self._moments(len(plan.drafts)), by=actor.agent)
 
-    def _show(self, actor: Actor, plan: Plan, begun: Begun) -> Op[Stuck | None]:
+    def _show(self, actor: Actor, plan: Plan, begun: BatchStart) -> Op[StaleBatch | None]:
         """Let everybody see a plan of which every task is there."""
         apart = not self._runner.capabilities.local  # one may come after they were listed
         done = yield from self._with_hangers(
             actor,
             plan.batch,
-            lambda reader: hangers(plan.batch, reader.facts).limit,
-            lambda board, tasks, more: plan_rules.show(
+            lambda reader: dependents(plan.batch, reader.facts).limit,
+            lambda board, tasks, more: plan_rules.complete_batch(
                 board, plan, begun, tasks, more=more or apart
             ),
         )
-        if isinstance(done.outcome, Stuck):
+        if isinstance(done.outcome, StaleBatch):
             return done.outcome
         if done.outcome:
             yield from self._progress.go_on(actor, plan.batch)
@@ -159,7 +165,7 @@ class Plans:
     def _take_back(self, actor: Actor, id_: str, own: str = "") -> Op[bool]:
         """Take a batch back that cannot be finished; one of somebody who lives stays."""
         done: Done[bool] = yield from self._change(
-            actor, id_, lambda board: plan_rules.stop(board, id_, own)
+            actor, id_, lambda board: plan_rules.mark_failed(board, id_, own)
         )
         going = done.outcome
         while going:
@@ -167,29 +173,33 @@ class Plans:
                 yield from self._with_hangers(
                     actor,
                     id_,
-                    lambda reader: plan_rules.at_once(reader.facts.max_operations),
-                    lambda board, tasks, more: plan_rules.take_back(board, id_, tasks, more=more),
+                    lambda reader: plan_rules.deletes_per_commit(reader.facts.max_operations),
+                    lambda board, tasks, more: plan_rules.delete_portion(
+                        board, id_, tasks, more=more
+                    ),
                 )
             ).outcome
         return done.outcome
 
-    def _survey(self, plan: Plan) -> Op[Survey]:
-        def reading() -> Deciding[Survey]:
+    def _survey(self, plan: Plan) -> Op[PlanCheck]:
+        def reading() -> Deciding[PlanCheck]:
             reader = TaskReader(self._runner, 0)
             now = self._runner.clock.wall()
             return (
                 yield from reader.decide(
-                    lambda facts: Decision(outcome=plan_rules.survey(TaskChanges(facts, now), plan))
+                    lambda facts: Decision(
+                        outcome=plan_rules.check_store(TaskChanges(facts, now), plan)
+                    )
                 )
             )
 
-        decision: Decision[Survey] = yield from outside(reading())
+        decision: Decision[PlanCheck] = yield from outside(reading())
         return decision.outcome
 
-    def _room(self) -> Room:
+    def _room(self) -> CommitLimits:
         """What one commit of a plan may take."""
         facts, local = TaskReader(self._runner, 0).facts, self._runner.capabilities.local
-        return Room(
+        return CommitLimits(
             operations=facts.max_operations,
             text=facts.max_entry_bytes,
             size=_LOCAL_BYTES if local else _BYTES,

@@ -16,10 +16,10 @@ from interlock.core import keys
 from interlock.core.changes import Missing
 from interlock.core.decision import Decision, Success
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.task import Due, Spec, Status
+from interlock.nouns.tasks.task import DueEntry, Spec, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
 
-HANGER_SIZE = 6
+DEPENDENT_SIZE = 6
 """Operations that moving on one task may take."""
 SET_SIZE = 3
 """The same for a set of requirements that has to be listed."""
@@ -31,7 +31,7 @@ NEEDS_AT_FIRST, NEEDS_FACTOR = 8, 4
 complete yet, and where thousands are, few questions should be enough."""
 CLOCK_TTL = 10 * 365 * 86400.0
 """How long the key stands that shows a break of the engine's clock."""
-HIDDEN = "it belongs to an import that has not ended; if that was interrupted, repeat it"
+HIDDEN_REASON = "it belongs to an import that has not ended; if that was interrupted, repeat it"
 
 
 class Moved(Success, frozen=True, kw_only=True, tag="moved"):
@@ -44,7 +44,7 @@ class Expired(Moved, frozen=True, kw_only=True, tag="expired"):
     """So many tasks became dead letters, since nobody began them in time."""
 
 
-def place(board: TaskChanges, id_: str, spec: Spec, need: str = "") -> Status:
+def create(board: TaskChanges, id_: str, spec: Spec, need: str = "") -> TaskStatus:
     """Write a task that is not there yet: ready, blocked, or not due.
 
     It hangs on the ``need`` that is given, if any, before those of its own: on a batch, which
@@ -57,11 +57,11 @@ def place(board: TaskChanges, id_: str, spec: Spec, need: str = "") -> Status:
     if not need:
         board.tell("published", spec.by, id_)
     board.rely(keys.status(id_))
-    at = -1 if need else unmet(board, id_, spec.needs, 0)
+    at = -1 if need else first_unmet_need(board, id_, spec.needs, 0)
     if at is None:
         return board.begin(id_, spec)
     on = need or spec.needs[at]
-    status = Status(
+    status = TaskStatus(
         state="blocked",
         since=board.now,
         on=on,
@@ -74,21 +74,21 @@ def place(board: TaskChanges, id_: str, spec: Spec, need: str = "") -> Status:
     return status
 
 
-def unmet(board: TaskChanges, id_: str, needs: Sequence[str], first: int) -> int | None:
+def first_unmet_need(board: TaskChanges, id_: str, needs: Sequence[str], first: int) -> int | None:
     """Where among its needs, from the first on, a task has one that is not complete.
 
     One that is gone was complete (``retention_rules.py``), and one that came after the task has
     only the name of what it needs.
     """
-    count = NEEDS_AT_FIRST
+    width = NEEDS_AT_FIRST
     while first < len(needs):
-        some = needs[first : first + count]
+        some = needs[first : first + width]
         board.facts.ask_for(some)
         for number, need in enumerate(some, first):
             status = board.status(need)
             if status is not None and status.state != "complete" and _meant(board, id_, need):
                 return number
-        first, count = first + count, count * NEEDS_FACTOR
+        first, width = first + width, width * NEEDS_FACTOR
     return None
 
 
@@ -98,7 +98,7 @@ def _meant(board: TaskChanges, id_: str, need: str) -> bool:
     return not own or board.facts.oldest.get(need, 0) <= own
 
 
-def look_at(
+def read_needs(
     board: TaskChanges, needs: Sequence[str], besides: Iterable[str] = ()
 ) -> tuple[str, ...]:
     """Know how all of these stand, before a task is published; the needs that failed or are dead.
@@ -118,15 +118,15 @@ def look_at(
     return ended
 
 
-def _is_unmet(status: Status | None) -> bool:
+def _is_unmet(status: TaskStatus | None) -> bool:
     return status is not None and status.state != "complete"
 
 
-def _failed(status: Status | None) -> bool:
+def _failed(status: TaskStatus | None) -> bool:
     return status is not None and status.state in ("failed", "dead")
 
 
-def hidden(board: TaskChanges, status: Status) -> bool:
+def is_hidden(board: TaskChanges, status: TaskStatus) -> bool:
     """Whether a task belongs to a batch that is not complete: nobody is to know of it yet."""
     if not status.on.startswith(core.BATCH):
         return False
@@ -134,28 +134,28 @@ def hidden(board: TaskChanges, status: Status) -> bool:
     return batch is None or batch.state != "complete"
 
 
-def there(board: TaskChanges, id_: str) -> bool:
+def exists(board: TaskChanges, id_: str) -> bool:
     """Whether there is a task of this id, as far as anybody is to know."""
     status = board.status(id_)
-    return status is not None and not hidden(board, status)
+    return status is not None and not is_hidden(board, status)
 
 
-def thing(need: str) -> str:
+def record_name(need: str) -> str:
     """What others hang on, as the record names it: a task, or the plan that a batch is of."""
     batch = need.startswith(core.BATCH)
     return f"plan/{need[len(core.BATCH) :]}" if batch else f"task/{need}"
 
 
-def move_on(board: TaskChanges, need: str, hangers: Sequence[str]) -> tuple[int, int]:
+def unblock(board: TaskChanges, need: str, hangers: Sequence[str]) -> tuple[int, int]:
     """Let tasks go on whose need is complete; how many may begin, and how many are left.
 
     Somebody else may have moved them on since they were listed, to a need that is not complete.
     """
     begun, some = 0, hangers[: _fitting(hangers, board.facts.max_entry_bytes)]
     board.facts.all_of(lambda id_: _next_need(board, id_), some)
-    ask_for_sets(board, [spec for id_ in some if (spec := board.facts.specs.get(id_))])
+    read_requirement_sets(board, [spec for id_ in some if (spec := board.facts.specs.get(id_))])
     for number, id_ in enumerate(some):
-        if board.size + HANGER_SIZE + SET_SIZE > board.facts.max_operations:
+        if board.size + DEPENDENT_SIZE + SET_SIZE > board.facts.max_operations:
             return begun, len(hangers) - number
         status = board.status(id_)
         if status is None or status.state != "blocked" or status.on != need:
@@ -175,7 +175,7 @@ def move_on(board: TaskChanges, need: str, hangers: Sequence[str]) -> tuple[int,
     return begun, len(hangers) - len(some)
 
 
-def ask_for_sets(board: TaskChanges, specs: Iterable[Spec]) -> None:
+def read_requirement_sets(board: TaskChanges, specs: Iterable[Spec]) -> None:
     """Ask once for all sets of requirements, not for one after the other."""
     sets = {keys.set_of(spec.set): None for spec in specs if spec.requires}
     board.facts.all_of(board.facts.has, sets)
@@ -187,19 +187,21 @@ def _fitting(ids: Sequence[str], text: int) -> int:
     return max(1, sum(size <= text for size in sizes))
 
 
-def drain(board: TaskChanges, need: str, hangers: Sequence[str], *, more: bool) -> Decision[Moved]:
+def unblock_rest(
+    board: TaskChanges, need: str, hangers: Sequence[str], *, more: bool
+) -> Decision[Moved]:
     """Move on some of what was left hanging on a need that is complete."""
     if not board.facts.has(keys.todo(need)):
         return Decision(outcome=Moved())
-    _, rest = move_on(board, need, hangers)
+    _, rest = unblock(board, need, hangers)
     if not rest and not more:
         board.rely(keys.todo(need))
         board.delete(keys.todo(need))
     moved = Moved(tasks=len(hangers) - rest)
-    return board.decision(moved, "task.unblock", thing(need))
+    return board.decision(moved, "task.unblock", record_name(need))
 
 
-def wake(board: TaskChanges, dues: Sequence[str]) -> Decision[Moved]:
+def wake_due(board: TaskChanges, dues: Sequence[str]) -> Decision[Moved]:
     """Tasks whose time has come get their place among those that are ready.
 
     A place among those that must not begin yet of a task that does not mean it is taken away.
@@ -207,7 +209,7 @@ def wake(board: TaskChanges, dues: Sequence[str]) -> Decision[Moved]:
     woken = 0
     waking = [id_ for due in dues if _rests(board, id_ := keys.listed(due), due)]
     board.facts.all_of(board.facts.spec, waking)
-    ask_for_sets(board, map(board.facts.spec, waking))
+    read_requirement_sets(board, map(board.facts.spec, waking))
     for due in dues:
         id_ = keys.listed(due)
         status = board.status(id_)
@@ -216,7 +218,7 @@ def wake(board: TaskChanges, dues: Sequence[str]) -> Decision[Moved]:
             board.delete(due)
             woken += 1
         elif is_due(board, status):
-            blame = Blame(status.reason, status.by, status.token, status.session)
+            blame = FailureCause(status.reason, status.by, status.token, status.session)
             board.move(id_, "ready", "pending", **asdict(blame))
             board.make_ready(id_, board.facts.spec(id_))
             board.tell("ready", "", id_)
@@ -239,21 +241,21 @@ def expire(board: TaskChanges, ids: Sequence[str]) -> Decision[Moved]:
     late = [id_ for id_ in ids if is_late(board, id_, board.facts.status(id_))]
     board.facts.all_of(board.facts.spec, late)
     for id_ in late:
-        past_deadline(board, id_)
+        expire_one(board, id_)
     if not late:
         return Decision(outcome=Moved())
-    thing = f"task/{late[0]}" if len(late) == 1 else "tasks"
-    return board.decision(Expired(tasks=len(late)), "task.expire", thing)
+    about = f"task/{late[0]}" if len(late) == 1 else "tasks"
+    return board.decision(Expired(tasks=len(late)), "task.expire", about)
 
 
-def is_late(board: TaskChanges, id_: str, status: Status | None) -> bool:
+def is_late(board: TaskChanges, id_: str, status: TaskStatus | None) -> bool:
     """Whether it is too late to begin a task; one that was begun in time may be tried again."""
     if status is None or status.state != "pending" or status.attempts:
         return False
-    return status.deadline is not None and is_over(board, id_, status.deadline)
+    return status.deadline is not None and is_deadline_over(board, id_, status.deadline)
 
 
-def is_over(board: TaskChanges, id_: str, deadline: float) -> bool:
+def is_deadline_over(board: TaskChanges, id_: str, deadline: float) -> bool:
     """Whether the deadline of a task is over, by the engine's clock.
 
     Its liveness key says so, however wrong our own clock is.  A key that is gone says nothing if
@@ -278,17 +280,17 @@ def _measure(board: TaskChanges, id_: str, deadline: float) -> None:
     board.put(keys.deadline(id_), {"for": f"task/{id_}"}, left)
 
 
-def is_due(board: TaskChanges, status: Status) -> bool:
+def is_due(board: TaskChanges, status: TaskStatus) -> bool:
     """Whether a task may begin, as far as time is concerned."""
     if not status.due:
         return True
     due = board.facts.due(status.due)
     if due is None:
         return True
-    return not board.facts.has(due.rest) if due.rest else moment(status.due) <= board.now
+    return not board.facts.has(due.rest) if due.rest else due_moment(status.due) <= board.now
 
 
-def moment(due: str) -> float:
+def due_moment(due: str) -> float:
     """The moment in the key of a task that must not begin before it."""
     return int(due.split("/")[1]) / 1000
 
@@ -298,10 +300,10 @@ def _next_need(board: TaskChanges, id_: str) -> int | None:
     status = board.status(id_)
     if status is None or status.state != "blocked":
         return None
-    return unmet(board, id_, board.facts.spec(id_).needs, status.place + 1)
+    return first_unmet_need(board, id_, board.facts.spec(id_).needs, status.place + 1)
 
 
-class Blame(Struct, frozen=True, gc=False):
+class FailureCause(Struct, frozen=True, gc=False):
     """Why an attempt failed; by whom and with which claim, if somebody says so itself."""
 
     reason: str
@@ -310,14 +312,16 @@ class Blame(Struct, frozen=True, gc=False):
     session: str = ""
 
 
-def count(board: TaskChanges, id_: str, act: str, blame: Blame, chance: float) -> Status:
+def count_failure(
+    board: TaskChanges, id_: str, act: str, blame: FailureCause, chance: float
+) -> TaskStatus:
     """One attempt more that failed: rest and try again, or give up."""
     spec, before = board.facts.spec(id_), board.status(id_)
     attempts = 1 + (0 if before is None else before.attempts)
     said = {"attempts": attempts, "since": board.now, **asdict(blame)}
     if attempts > spec.retries:
         return board.move(id_, act, "dead", **said)
-    seconds = core.rest(spec, attempts, chance)
+    seconds = core.backoff_delay(spec, attempts, chance)
     if not seconds:
         after = board.move(id_, act, "pending", **said)
         board.make_ready(id_, spec)
@@ -325,13 +329,13 @@ def count(board: TaskChanges, id_: str, act: str, blame: Blame, chance: float) -
     seconds = max(seconds, board.facts.min_ttl)
     due, rest = keys.due(board.now + seconds, id_), keys.live(f"rest/{keys.part(id_)}")
     after = board.move(id_, act, "pending", due=due, **said)
-    board.put(due, Due(rest))
+    board.put(due, DueEntry(rest))
     board.call(spec)
     board.put(rest, {"for": f"task/{id_}"}, seconds)
     return after
 
 
-def past_deadline(board: TaskChanges, id_: str) -> None:
+def expire_one(board: TaskChanges, id_: str) -> None:
     """It is too late to begin."""
     status = board.status(id_)
     if status is not None and not status.due:

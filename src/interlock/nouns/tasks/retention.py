@@ -12,11 +12,18 @@ they are walked by their keys, page by page: a *round* is from the first to the 
 commits, and a command that ends at once does so by chance, and begins anywhere.  A long round that
 left nothing to do is written down (``meta/over``): until something can be old enough, or too many
 can have come, everybody looks at that alone.
+
+A round through all tasks, from the first key to the last: how far it is, and what it knows.
+
+The data of a task stand before its status, so whoever meets a status has seen what it is.  The
+imports stand before all tasks: whatever is complete of them when the round comes by is met as
+tasks, and as long as one is not, nobody can say who needs what.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
@@ -29,9 +36,10 @@ from interlock.core.decision import Decision
 from interlock.driving import Op, Pause
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.messages.retention_rules import Forgotten, Keep
+from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import retention_rules as core
-from interlock.nouns.tasks.retention_rules import Said, Survey
-from interlock.nouns.tasks.retention_scan import Round, Start
+from interlock.nouns.tasks.retention_rules import EndedTask, RecordedTime, RetentionSurvey
+from interlock.nouns.tasks.task import BATCH, Spec, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader
 from interlock.runtime import clocks, commits
@@ -56,41 +64,41 @@ _BREATH = 0.01
 _AT_ONCE = 60
 _LONG = 1_000
 """Items of a round that is worth writing down."""
-_SURVEY = msgspec.json.Decoder(Survey)
+_SURVEY = msgspec.json.Decoder(RetentionSurvey)
 _OLDEST, _NEWEST = Log(limit=1), clocks.NEWEST
 
 
-class Forgot(Struct, frozen=True, kw_only=True):
+class TasksDeleted(Struct, frozen=True, kw_only=True):
     """What a pass let go of, and what is left."""
 
     forgotten: int = 0
     left: int = 0
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class RetentionFacts(Struct, frozen=True, kw_only=True):
     """What is known before a round, and what time it is by the record and by our clock."""
 
     snapshot: Snapshot
-    said: tuple[Said, ...]
+    said: tuple[RecordedTime, ...]
     now: float
 
 
-class Forgetting:
+class TaskRetention:
     """The pass, as a generator for a driver."""
 
     def __init__(self, runner: Runner, keep: Keep) -> None:
         self._runner = runner
         self._keep = keep
-        self._round: Round | None = None
+        self._round: RetentionScan | None = None
         self._cut = 0
         self._suspects: dict[str, int] = {}
         self._began = False
-        self._seen: Survey | None = None
+        self._seen: RetentionSurvey | None = None
         """What a round saw that left nothing to do at once."""
         self._limit = FIRST_PAGE
         self._left = 0
 
-    def look(self) -> Op[Look]:
+    def look(self) -> Op[RetentionFacts]:
         """What somebody saw of all tasks, what is needed, and what time it is by the record.
 
         Whoever writes a lot before it forgets something looks first: soon nobody else's entries are
@@ -100,13 +108,15 @@ class Forgetting:
         newest, writer = clocks.said(snapshot.ranges[_NEWEST]), self._runner.chain.writer
         now = core.now(self._runner.clock.wall(), newest, writer)
         engine = yield from clocks.by_engine()
-        return Look(
+        return RetentionFacts(
             snapshot=snapshot,
             said=(*clocks.said(snapshot.ranges[_OLDEST]), *newest),
             now=now if engine is None else min(now, engine),
         )
 
-    def run(self, actor: Actor, bound: int = BOUND, first: Look | None = None) -> Op[Forgot]:
+    def run(
+        self, actor: Actor, bound: int = BOUND, first: RetentionFacts | None = None
+    ) -> Op[TasksDeleted]:
         """Make whole rounds until nothing more can go, or so many went."""
         done = self._left = 0
         first = look = first or (yield from self.look())
@@ -118,7 +128,7 @@ class Forgetting:
             if self._seen is not None:
                 break
             look = replace((yield from self.look()), now=first.now)
-        return Forgot(forgotten=done, left=self._left)
+        return TasksDeleted(forgotten=done, left=self._left)
 
     def some(self, actor: Actor) -> Op[bool]:
         """Make a small part of a round; whether it did as much as it may: there may be more."""
@@ -141,7 +151,7 @@ class Forgetting:
             done += yield from self._end(actor, around)
         return done >= SOME
 
-    def _is_resting(self, look: Look) -> Op[bool]:
+    def _is_resting(self, look: RetentionFacts) -> Op[bool]:
         seen = self._seen
         if seen is not None:
             came = yield from self._came(seen, look)
@@ -149,14 +159,14 @@ class Forgetting:
                 return True
         return not self._suspects and (yield from self._is_settled(look))
 
-    def _is_settled(self, look: Look) -> Op[bool]:
+    def _is_settled(self, look: RetentionFacts) -> Op[bool]:
         """Whether somebody looked at all of them, and nothing can have become due since."""
         survey = readable(_survey, look.snapshot[keys.OVER])
         if survey is None:
             return False
         return survey.settles(self._keep, look.now, (yield from self._came(survey, look)))
 
-    def _came(self, seen: Survey, look: Look) -> Op[int]:
+    def _came(self, seen: RetentionSurvey, look: RetentionFacts) -> Op[int]:
         """How many can have ended since: no more than there were commits."""
         before = Moment(revision=seen.revision, entries=seen.entries)
         few = self._keep.count // core.PART
@@ -166,20 +176,20 @@ class Forgetting:
         letter = chr(ord("0") + self._runner.random_below(ord("z") - ord("0") + 1))
         return f"{keys.TASKS}{letter}"
 
-    def _start(self, actor: Actor, look: Look, after: str) -> Op[Round]:
+    def _start(self, actor: Actor, look: RetentionFacts, after: str) -> Op[RetentionScan]:
         suspects, self._suspects = self._suspects, {}
         if suspects:
             yield from self._runner.change(_suspecting, actor)
         needed = look.snapshot[keys.NEEDED]
-        start = Start(
+        start = ScanStart(
             moment=(yield from commits.moment(look.snapshot.revision)),
             mark=0 if needed is None else needed.revision,
             now=look.now,
             said=look.said,
         )
-        return Round(start, self._keep.age, cut=self._cut, suspects=suspects, after=after)
+        return RetentionScan(start, self._keep.age, cut=self._cut, suspects=suspects, after=after)
 
-    def _page(self, actor: Actor, around: Round, most: int, bound: int) -> Op[int]:
+    def _page(self, actor: Actor, around: RetentionScan, most: int, bound: int) -> Op[int]:
         """Look at the next page of a round, and let go of what is complete there."""
         page = Range(keys.TASKS, around.after, min(self._limit, most))
         items: tuple[Item, ...] = (yield Read(page)).ranges[page]
@@ -197,14 +207,14 @@ class Forgetting:
         self._left += len(complete) - len(aims)
         return done
 
-    def _end(self, actor: Actor, around: Round) -> Op[int]:
+    def _end(self, actor: Actor, around: RetentionScan) -> Op[int]:
         """Let go of what failed and nobody needs; and know when to look again."""
         if not around.whole:
             return 0
         done = 0
         if around.sure:
             done = yield from self._let_go(actor, around.suspects, around.mark)
-        cut = core.cut(around.stay, self._keep.count)
+        cut = core.count_cut(around.stay, self._keep.count)
         again = bool(around.fresh) or cut > around.cut
         self._cut, self._suspects = cut, around.fresh
         self._seen = None if again else around.survey
@@ -212,7 +222,7 @@ class Forgetting:
             yield from self._note(actor, around)
         return done
 
-    def _note(self, actor: Actor, around: Round) -> Op[None]:
+    def _note(self, actor: Actor, around: RetentionScan) -> Op[None]:
         """Let everybody know, if it took long to see that nothing is left to do."""
         survey = around.survey
 
@@ -252,12 +262,12 @@ class Forgetting:
         now = self._runner.clock.wall()
         return (
             yield from reader.decide(
-                lambda facts: core.forget(TaskChanges(facts, now), seen, failed=failed)
+                lambda facts: core.delete(TaskChanges(facts, now), seen, failed=failed)
             )
         )
 
 
-def kept(settings: Settings | None) -> Keep:
+def retention_limits(settings: Settings | None) -> Keep:
     """How long tasks that are over stay, and how many: as it is set, and as usual otherwise."""
     found = (settings or Settings()).task()
     return Keep(age=found.get("keep", core.KEEP), count=int(found.get("kept", core.KEPT)))
@@ -268,7 +278,7 @@ def _suspecting() -> Deciding[None]:
     return core.suspect()
 
 
-def _survey(item: Item | None) -> Survey | None:
+def _survey(item: Item | None) -> RetentionSurvey | None:
     return None if item is None else decoded(_SURVEY, item)
 
 
@@ -276,3 +286,101 @@ def _relied(tasks: Mapping[str, int]) -> Iterator[str]:
     for task in tasks:
         yield keys.status(task)
         yield keys.todo(task)
+
+
+SUSPECTS = 1_000
+"""Tasks that failed of which a round finds out whether somebody needs them."""
+
+
+class ScanStart(Struct, frozen=True, kw_only=True):
+    """How it stands when a round begins: what the record said last, and so what time it is."""
+
+    moment: Moment
+    mark: int
+    now: float
+    said: tuple[RecordedTime, ...]
+
+
+class RetentionScan:
+    """One round; ``whole`` if it begins with the first task.
+
+    ``cut`` and ``suspects`` are from the round before: those that ended up to this revision are too
+    many, and for those that failed nobody was looked for who needs them.
+    """
+
+    def __init__(
+        self, start: ScanStart, age: float, *, cut: int, suspects: dict[str, int], after: str
+    ) -> None:
+        self.mark = start.mark
+        self.cut = cut
+        self.suspects = suspects
+        self.fresh: dict[str, int] = {}
+        """The suspects of the next round."""
+        self.after = after
+        self.whole = not after
+        self.sure = True
+        """Whether all was met that may need a task: no import is under way, and all can be read."""
+        self.over = False
+        self.looked = 0
+        self.stay = array("q")
+        """At which revisions those ended that stay."""
+        self._start = start
+        self._age = age
+        self._oldest = start.now
+        self._young = core.young(start.said, age, start.now)
+        self._tried = frozenset(suspects)
+        self._data: Item | None = None
+
+    @property
+    def survey(self) -> RetentionSurvey:
+        """What stays, as of the beginning: whatever ends later is no older than that."""
+        return RetentionSurvey(
+            revision=self._start.moment.revision,
+            at=self._start.now,
+            oldest=self._oldest,
+            count=len(self.stay),
+            entries=self._start.moment.entries,
+        )
+
+    def meet(self, items: Sequence[Item]) -> list[EndedTask]:
+        """Know what a page says; those that are over."""
+        found = [each for item in items if (each := self._met(item)) is not None]
+        self.after = items[-1].key if items else self.after
+        self.looked += len(items)
+        self._young = min(self._young, core.young(found, self._age, self._start.now))
+        return found
+
+    def going(self, some: Sequence[EndedTask]) -> list[EndedTask]:
+        """Those of a page that go, as far as their time is concerned."""
+        return core.expired(some, self._start.now - self._age, self._young, self.cut)
+
+    def suspect(self, some: Iterable[EndedTask]) -> None:
+        """Look for whoever needs these in the next round, unless this one does."""
+        for each in some:
+            if each.task not in self._tried and len(self.fresh) < SUSPECTS:
+                self.fresh[each.task] = each.revision
+
+    def leave(self, some: Sequence[EndedTask]) -> None:
+        """These stay for now."""
+        self.stay.extend(each.revision for each in some)
+        self._oldest = min([self._oldest, *(each.at for each in some)])
+
+    def _met(self, item: Item) -> EndedTask | None:
+        if item.key.endswith("/data"):
+            self._data = item
+        if not item.key.endswith("/status"):
+            return None
+        task = keys.task_of(item.key)
+        data = self._data if self._data and self._data.key == keys.data(task) else None
+        status, spec = readable(decode.status, item), readable(decode.spec, data)
+        if status is None or spec is None:
+            self.sure = False
+            return None
+        return self._learn(task, item.revision, status, spec)
+
+    def _learn(self, task: str, revision: int, status: TaskStatus, spec: Spec) -> EndedTask | None:
+        if status.state != "complete":
+            self.sure = self.sure and not task.startswith(BATCH)
+            for need in spec.needs:
+                self.suspects.pop(need, None)
+        return core.ended_task(task, revision, status, spec)

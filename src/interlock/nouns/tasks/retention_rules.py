@@ -36,7 +36,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.nouns.messages.retention_rules import Forgotten, Keep
 from interlock.nouns.tasks import progress_rules
-from interlock.nouns.tasks.task import BATCH, Spec, State, Status
+from interlock.nouns.tasks.task import BATCH, Spec, State, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
 
 KEEP = 90 * 86400.0
@@ -52,7 +52,7 @@ OPERATIONS = 7
 _OVER: tuple[State, ...] = ("complete", "failed", "dead")
 
 
-class Past(Struct, frozen=True, kw_only=True, gc=False):
+class EndedTask(Struct, frozen=True, kw_only=True, gc=False):
     """A task that is over: at which revision that was written, and when it was."""
 
     task: str
@@ -61,7 +61,7 @@ class Past(Struct, frozen=True, kw_only=True, gc=False):
     complete: bool
 
 
-class Said(Struct, frozen=True, kw_only=True, gc=False):
+class RecordedTime(Struct, frozen=True, kw_only=True, gc=False):
     """What an entry of the record says: when it was, and by whom."""
 
     revision: int = 0
@@ -70,7 +70,7 @@ class Said(Struct, frozen=True, kw_only=True, gc=False):
     agent: str = ""
 
 
-class Survey(Struct, frozen=True, kw_only=True):
+class RetentionSurvey(Struct, frozen=True, kw_only=True):
     """What was over when all tasks were looked at: how many, and the oldest of them since when.
 
     ``entries`` are those that the record had by then, if that is known.
@@ -98,7 +98,7 @@ class Survey(Struct, frozen=True, kw_only=True):
         return self.settles(keep, now, came) or (few and now < self.at + keep.age / PART)
 
 
-def now(own: float, said: Sequence[Said], writer: str) -> float:
+def now(own: float, said: Sequence[RecordedTime], writer: str) -> float:
     """The moment that it is, by our own clock and by what most other agents wrote last."""
     newest: dict[str, float] = {}
     for each in said:
@@ -108,34 +108,34 @@ def now(own: float, said: Sequence[Said], writer: str) -> float:
     return min(own, order[(len(order) - 1) // 2]) if order else own
 
 
-def young(some: Iterable[Past | Said], age: float, now: float) -> int:
+def young(some: Iterable[EndedTask | RecordedTime], age: float, now: float) -> int:
     """The revision from which on nothing is too old, since that was written when it was not."""
     found = (each.revision for each in some if each.at <= now <= each.at + age)
     return min(found, default=NEVER)
 
 
-def past(task: str, revision: int, status: Status, spec: Spec) -> Past | None:
+def ended_task(task: str, revision: int, status: TaskStatus, spec: Spec) -> EndedTask | None:
     """What is over of a task; None if it is not, or is an import under way."""
     complete = status.state == "complete"
     if status.state not in _OVER or (task.startswith(BATCH) and not complete):
         return None
     at = max(status.since, spec.at)
-    return Past(task=task, revision=revision, at=at, complete=complete)
+    return EndedTask(task=task, revision=revision, at=at, complete=complete)
 
 
-def going(some: Sequence[Past], before: float, young: int, cut: int) -> list[Past]:
-    """Those of them whose time is up: too old, or ended at or before the revision of the cut.
+def expired(some: Sequence[EndedTask], before: float, young: int, cut_at: int) -> list[EndedTask]:
+    """Those of them whose time is up: too old, or ended at or before the revision of the cut_at.
 
     Too old is what ended ``before`` a moment, unless it did so at a ``young`` revision.
     """
     return [
         each
         for each in some
-        if each.revision <= cut or (each.at < before and each.revision < young)
+        if each.revision <= cut_at or (each.at < before and each.revision < young)
     ]
 
 
-def cut(revisions: Sequence[int], count: int) -> int:
+def count_cut(revisions: Sequence[int], count: int) -> int:
     """The revision up to which those ended that are too many; 0 if none are.
 
     What ended with one commit goes together: a few more than are kept may stay, and never fewer.
@@ -147,7 +147,7 @@ def cut(revisions: Sequence[int], count: int) -> int:
     return min(order[beyond - 1], first - 1)
 
 
-def note(survey: Survey, before: Survey | None) -> Decision[None]:
+def note(survey: RetentionSurvey, before: RetentionSurvey | None) -> Decision[None]:
     """Write down what was seen, so that nobody need look again before it matters."""
     if before is not None and before.revision >= survey.revision:
         return Decision(outcome=None)
@@ -161,7 +161,7 @@ def suspect() -> Decision[None]:
     return Decision(outcome=None, verb="task.suspect", thing="tasks", puts=(put,))
 
 
-def forget(
+def delete(
     board: TaskChanges, aims: Mapping[str, int], *, failed: bool = False
 ) -> Decision[Forgotten]:
     """Let go of these, if they stand as they did at their revisions, with all that is theirs.
@@ -183,7 +183,7 @@ def forget(
         return Decision(outcome=Forgotten())
     if failed:
         board.put(keys.NEEDED, {})
-    thing = progress_rules.thing(gone[0]) if len(gone) == 1 else "tasks"
+    thing = progress_rules.record_name(gone[0]) if len(gone) == 1 else "tasks"
     return board.decision(Forgotten(count=len(gone)), "task.forget", thing)
 
 

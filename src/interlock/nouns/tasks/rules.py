@@ -18,14 +18,14 @@ from interlock.errors import BadInput
 from interlock.nouns.grants.pool import Break
 from interlock.nouns.tasks import progress_rules, task
 from interlock.nouns.tasks.task import (
-    Ask,
-    Claim,
+    Claimant,
     Claimed,
-    Result,
+    ClaimRequest,
     Spec,
     State,
-    Status,
-    Worker,
+    TaskClaim,
+    TaskResult,
+    TaskStatus,
 )
 from interlock.nouns.tasks.task_change import TaskChanges
 
@@ -34,20 +34,20 @@ def publish(board: TaskChanges, id_: str, spec: Spec) -> Decision[task.Published
     """Put a task where everybody finds it; one that is there already stays as it is."""
     if (status := board.facts.status(id_)) is not None:
         return Decision(outcome=task.TaskExists(task=id_, state=status.state))
-    ended = progress_rules.look_at(board, spec.needs)
-    unknown = next((need for need in spec.needs if not progress_rules.there(board, need)), None)
+    ended = progress_rules.read_needs(board, spec.needs)
+    unknown = next((need for need in spec.needs if not progress_rules.exists(board, need)), None)
     if unknown is not None:
         raise BadInput(
             f"task {id_!r} needs {unknown!r}, which does not exist; publish that first,"
             " or both together: interlock task import FILE; what was completed long ago, leave out"
         )
-    status = progress_rules.place(board, id_, spec)
+    status = progress_rules.create(board, id_, spec)
     outcome = task.Published(task=id_, state=status.state, ended=ended)
     return board.decision(outcome, "task.publish", f"task/{id_}")
 
 
 def claim(
-    board: TaskChanges, ask: Ask, spec: Spec | None, place: str = ""
+    board: TaskChanges, ask: ClaimRequest, spec: Spec | None, place: str = ""
 ) -> Decision[task.ClaimOutcome | str]:
     """Take a task that is pending; ``stale`` if its worker is lost, ``expired`` if it is too late.
 
@@ -59,8 +59,8 @@ def claim(
         return Decision(
             outcome=task.NoTask(task=id_, state="unknown", reason=f"there is no task {id_}")
         )
-    if progress_rules.hidden(board, status):
-        return Decision(outcome=task.Blocked(task=id_, reason=progress_rules.HIDDEN))
+    if progress_rules.is_hidden(board, status):
+        return Decision(outcome=task.Blocked(task=id_, reason=progress_rules.HIDDEN_REASON))
     match status.state:
         case "pending":
             return _claim(board, ask, status, spec, place)
@@ -90,8 +90,10 @@ def reclaim(
         board.end_claim(id_, held)
     agent = "" if held is None else held.agent
     session = "" if held is None else held.session
-    blame = progress_rules.Blame(reason or f"{agent or 'its worker'} was lost", session=session)
-    after = progress_rules.count(board, id_, "reclaim", blame, chance)
+    blame = progress_rules.FailureCause(
+        reason or f"{agent or 'its worker'} was lost", session=session
+    )
+    after = progress_rules.count_failure(board, id_, "reclaim", blame, chance)
     board.tell("reclaimed", agent)
     if after.state == "dead":
         board.tell("dead", agent)
@@ -106,7 +108,7 @@ def _tidied(board: TaskChanges, id_: str, entry: str) -> Decision[str]:
     return board.decision("tidied", "task.tidy", f"task/{id_}")
 
 
-def release(board: TaskChanges, who: Worker) -> Decision[task.ReleaseOutcome]:
+def release(board: TaskChanges, who: Claimant) -> Decision[task.ReleaseOutcome]:
     """Give a task back to the queue; that is no failed attempt."""
     status, held = _held(board, who)
     if status is None or held is None:
@@ -121,7 +123,7 @@ def release(board: TaskChanges, who: Worker) -> Decision[task.ReleaseOutcome]:
 
 
 def complete(
-    board: TaskChanges, who: Worker, result: Raw | None, hangers: Sequence[str], *, more: bool
+    board: TaskChanges, who: Claimant, result: Raw | None, hangers: Sequence[str], *, more: bool
 ) -> Decision[task.CompleteOutcome]:
     """The task is done; what hangs on it is moved on, as far as this commit has room.
 
@@ -149,14 +151,14 @@ def complete(
         session=held.session,
     )
     if result is not None:
-        kept = Result(by=held.agent, at=board.now, token=token, result=result)
+        kept = TaskResult(by=held.agent, at=board.now, token=token, result=result)
         board.put(keys.result(id_), kept)
     elif status.attempts:  # that of an attempt before this one
         board.delete(keys.result(id_))
     if status.deadline is not None:  # no other end is final: a task that is sent back needs it
         board.delete(keys.deadline(id_))
     board.tell("completed", held.agent)
-    begun, rest = progress_rules.move_on(board, id_, hangers)
+    begun, rest = progress_rules.unblock(board, id_, hangers)
     if status.awaited and (rest or more):
         board.put(keys.todo(id_), {})
     outcome = task.Completed(task=id_, unblocked=begun)
@@ -164,7 +166,7 @@ def complete(
 
 
 def fail(
-    board: TaskChanges, who: Worker, reason: str, error: Raw | None, chance: float, *, retry: bool
+    board: TaskChanges, who: Claimant, reason: str, error: Raw | None, chance: float, *, retry: bool
 ) -> Decision[task.FailOutcome]:
     """The attempt failed: the task rests and is tried again, or it is over."""
     id_ = who.task
@@ -178,8 +180,8 @@ def fail(
     token = board.facts.tokens[id_]
     board.end_claim(id_, held)
     if retry:
-        blame = progress_rules.Blame(reason, held.agent, token, held.session)
-        after = progress_rules.count(board, id_, "fail", blame, chance)
+        blame = progress_rules.FailureCause(reason, held.agent, token, held.session)
+        after = progress_rules.count_failure(board, id_, "fail", blame, chance)
     else:
         after = board.move(
             id_,
@@ -193,7 +195,7 @@ def fail(
             session=held.session,
         )
     if error is not None:
-        kept = Result(by=held.agent, at=board.now, token=token, error=error)
+        kept = TaskResult(by=held.agent, at=board.now, token=token, error=error)
         board.put(keys.result(id_), kept)
     elif status.attempts:
         board.delete(keys.result(id_))
@@ -201,7 +203,7 @@ def fail(
     return board.decision(_failed(board, id_, after), "task.fail", f"task/{id_}")
 
 
-def beat(board: TaskChanges, who: Worker, session_ttl: float) -> Decision[task.BeatOutcome]:
+def beat(board: TaskChanges, who: Claimant, session_ttl: float) -> Decision[task.BeatOutcome]:
     """Renew what keeps the claim alive; one that lapsed is not revived."""
     status, held = _held(board, who)
     if status is None or held is None:
@@ -223,7 +225,7 @@ def beat(board: TaskChanges, who: Worker, session_ttl: float) -> Decision[task.B
 def cancel(board: TaskChanges, id_: str, agent: str, reason: str) -> Decision[task.CancelOutcome]:
     """Nobody is to do this; whoever works on it is told when it next speaks up."""
     status = board.facts.status(id_)
-    if status is None or progress_rules.hidden(board, status):
+    if status is None or progress_rules.is_hidden(board, status):
         return Decision(outcome=_absent(id_, status))
     if status.state == "failed" and status.reason.startswith(_CANCELLED):
         return Decision(outcome=task.TaskCancelled(task=id_, already=True))
@@ -246,7 +248,7 @@ def requeue(
 ) -> Decision[task.RequeueOutcome]:
     """An operator ends the claim of a worker; that is no failed attempt."""
     status = board.facts.status(id_)
-    if status is None or progress_rules.hidden(board, status):
+    if status is None or progress_rules.is_hidden(board, status):
         return Decision(outcome=_absent(id_, status))
     held = board.facts.claim(id_)
     if status.state != "running" or held is None:
@@ -277,14 +279,16 @@ def requeue(
 def retry(board: TaskChanges, id_: str, agent: str) -> Decision[task.RetryOutcome]:
     """Send back a task that failed, with all its attempts."""
     status = board.facts.status(id_)
-    if status is None or progress_rules.hidden(board, status):
+    if status is None or progress_rules.is_hidden(board, status):
         return Decision(outcome=_absent(id_, status))
     if status.state not in ("failed", "dead"):
         reason = f"it is {status.state}; only what failed or is dead can be sent back"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=reason))
     spec = board.facts.spec(id_)
-    at = progress_rules.unmet(board, id_, spec.needs, 0)
-    missed = status.deadline is not None and progress_rules.is_over(board, id_, status.deadline)
+    at = progress_rules.first_unmet_need(board, id_, spec.needs, 0)
+    missed = status.deadline is not None and progress_rules.is_deadline_over(
+        board, id_, status.deadline
+    )
     kept = {"attempts": 0, "deadline": None if missed else status.deadline}
     if at is None:
         board.move(id_, "retry", "pending", **kept)
@@ -298,7 +302,7 @@ def retry(board: TaskChanges, id_: str, agent: str) -> Decision[task.RetryOutcom
     return board.decision(task.Retried(task=id_, state=state), "task.retry", f"task/{id_}")
 
 
-def tag(claim: Claim, id_: str) -> dict[str, str]:
+def tag(claim: TaskClaim, id_: str) -> dict[str, str]:
     """What a liveness key says to a person who reads the store."""
     return (
         {"agent": claim.agent}
@@ -315,16 +319,16 @@ _AFTER_FAILURE = ("pending", "failed", "dead")
 
 
 def _claim(
-    board: TaskChanges, ask: Ask, status: Status, spec: Spec | None, place: str
+    board: TaskChanges, ask: ClaimRequest, status: TaskStatus, spec: Spec | None, place: str
 ) -> Decision[task.ClaimOutcome | str]:
     id_ = ask.task
     if not progress_rules.is_due(board, status):
         return Decision(outcome=_resting(board, id_, status))
     if spec is not None and progress_rules.is_late(board, id_, status):
-        progress_rules.past_deadline(board, id_)
+        progress_rules.expire_one(board, id_)
         return board.decision("expired", "task.expire", f"task/{id_}")
     live = keys.live(ask.session if ask.ttl is None else ask.claim)
-    held = Claim(
+    held = TaskClaim(
         id=ask.claim,
         agent=ask.agent,
         session=ask.session,
@@ -366,19 +370,19 @@ def _taken(board: TaskChanges, id_: str) -> Decision[task.ClaimOutcome | str]:
     return Decision(outcome=task.Taken(task=id_, holder=held.agent, since=held.since))
 
 
-def _blocked(id_: str, status: Status) -> task.Blocked:
+def _blocked(id_: str, status: TaskStatus) -> task.Blocked:
     return task.Blocked(
         task=id_, on=status.on, reason=f"it needs {status.on}, which is not complete"
     )
 
 
-def _resting(board: TaskChanges, id_: str, status: Status) -> task.Blocked:
-    left = max(0.0, progress_rules.moment(status.due) - board.now)
+def _resting(board: TaskChanges, id_: str, status: TaskStatus) -> task.Blocked:
+    left = max(0.0, progress_rules.due_moment(status.due) - board.now)
     word = "rests after a failed attempt" if status.attempts else "must not begin yet"
     return task.Blocked(task=id_, reason=f"it {word}", retry_in=round(left, 3))
 
 
-def _over(id_: str, status: Status) -> str:
+def _over(id_: str, status: TaskStatus) -> str:
     if status.state == "complete":
         return f"{status.by} completed it"
     return (
@@ -387,7 +391,7 @@ def _over(id_: str, status: Status) -> str:
     )
 
 
-def _held(board: TaskChanges, who: Worker) -> tuple[Status | None, Claim | None]:
+def _held(board: TaskChanges, who: Claimant) -> tuple[TaskStatus | None, TaskClaim | None]:
     """How the task stands, and the claim of whoever speaks, if it works on it."""
     status = board.facts.status(who.task)
     held = None if status is None else board.facts.claim(who.task)
@@ -396,21 +400,21 @@ def _held(board: TaskChanges, who: Worker) -> tuple[Status | None, Claim | None]
     return status, held
 
 
-def _lives(board: TaskChanges, held: Claim) -> bool:
+def _lives(board: TaskChanges, held: TaskClaim) -> bool:
     """Whether a claim lives; then the decision stands only as long as it does."""
     board.rely(*held.live)
     return board.facts.alive(held)
 
 
 def _lapsed(
-    board: TaskChanges, who: Worker, status: Status, verb: str
+    board: TaskChanges, who: Claimant, status: TaskStatus, verb: str
 ) -> Decision[task.TaskFenced]:
     """The claim lapsed, and nobody took the task yet: it is over all the same."""
     return board.refuse(task.TaskFenced(task=who.task, state=status.state), verb, who.task)
 
 
 def _refused(
-    board: TaskChanges, who: Worker, status: Status | None, verb: str
+    board: TaskChanges, who: Claimant, status: TaskStatus | None, verb: str
 ) -> Decision[task.TaskFenced | task.TaskNotOwner]:
     """Not the one who works on it: refused, and recorded once in a while."""
     if status is None:
@@ -424,7 +428,9 @@ def _refused(
     return board.refuse(outcome, verb, who.task)
 
 
-def _was_ours(board: TaskChanges, who: Worker, status: Status, held: Claim | None) -> bool:
+def _was_ours(
+    board: TaskChanges, who: Claimant, status: TaskStatus, held: TaskClaim | None
+) -> bool:
     """Whether whoever speaks may have worked on this task before: its token could be of a claim."""
     if who.token is None:
         return bool(status.session) and status.session == who.session
@@ -432,7 +438,7 @@ def _was_ours(board: TaskChanges, who: Worker, status: Status, held: Claim | Non
     return board.facts.oldest[who.task] < who.token <= newest
 
 
-def _fenced(board: TaskChanges, who: Worker, status: Status) -> task.TaskFenced:
+def _fenced(board: TaskChanges, who: Claimant, status: TaskStatus) -> task.TaskFenced:
     held = board.facts.claim(who.task)
     if held is None:
         return task.TaskFenced(task=who.task, state=status.state)
@@ -440,8 +446,10 @@ def _fenced(board: TaskChanges, who: Worker, status: Status) -> task.TaskFenced:
     return task.TaskFenced(task=who.task, state=status.state, holder=held.agent, token=token)
 
 
-def _failed(board: TaskChanges, id_: str, status: Status, *, already: bool = False) -> task.Failed:
-    left = max(0.0, progress_rules.moment(status.due) - board.now) if status.due else None
+def _failed(
+    board: TaskChanges, id_: str, status: TaskStatus, *, already: bool = False
+) -> task.Failed:
+    left = max(0.0, progress_rules.due_moment(status.due) - board.now) if status.due else None
     return task.Failed(
         task=id_,
         state=status.state,
@@ -451,8 +459,8 @@ def _failed(board: TaskChanges, id_: str, status: Status, *, already: bool = Fal
     )
 
 
-def _absent(id_: str, status: Status | None) -> task.Unchanged:
+def _absent(id_: str, status: TaskStatus | None) -> task.Unchanged:
     """There is no such task, or not yet."""
     if status is None:
         return task.Unchanged(task=id_, state="unknown", reason=f"there is no task {id_}")
-    return task.Unchanged(task=id_, state=status.state, reason=progress_rules.HIDDEN)
+    return task.Unchanged(task=id_, state=status.state, reason=progress_rules.HIDDEN_REASON)

@@ -28,8 +28,8 @@ from interlock.nouns.grants.service import Queues, notes
 from interlock.nouns.grants.waiting import Identity, recalled, session_ttl_of
 from interlock.nouns.tasks import decode, rules
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.claiming import Claiming
-from interlock.nouns.tasks.progress import Progress, hangers
+from interlock.nouns.tasks.claim_service import ClaimService
+from interlock.nouns.tasks.housekeeping import Housekeeping, dependents
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader, change
 from interlock.runtime.gather import every, outside
@@ -38,9 +38,9 @@ from interlock.settings import Settings
 from interlock.store import Item, Range
 
 if TYPE_CHECKING:
-    from interlock.nouns.tasks.plan_service import Plans
-    from interlock.nouns.tasks.retention import Forgetting
-    from interlock.nouns.tasks.skip_damaged import Past
+    from interlock.nouns.tasks.plan_service import PlanService
+    from interlock.nouns.tasks.retention import TaskRetention
+    from interlock.nouns.tasks.skip_damaged import SkipDamaged
 
 T = TypeVar("T")
 
@@ -49,42 +49,42 @@ AROUND = 60.0
 Whatever it began there is owed, so it is not tried each time."""
 
 
-class Tasks:
+class TaskService:
     """Every operation on tasks, as generators for a driver."""
 
     def __init__(self, runner: Runner, queues: Queues, settings: Settings | None = None) -> None:
         self._runner = runner
         self._settings = settings
         self._queues = queues
-        self.progress = Progress(runner)
-        self.claiming = Claiming(runner, queues, self.progress)
+        self.progress = Housekeeping(runner)
+        self.claiming = ClaimService(runner, queues, self.progress)
         self._last = 0.0
         self._around = 0.0
 
     @cached_property
-    def plans(self) -> Plans:
+    def plans(self) -> PlanService:
         """Whole plans; whoever never publishes one does not pay for them."""
-        from interlock.nouns.tasks.plan_service import Plans
+        from interlock.nouns.tasks.plan_service import PlanService
 
-        return Plans(self._runner, self.progress, self.moment)
+        return PlanService(self._runner, self.progress, self.moment)
 
     @cached_property
-    def _forgetting(self) -> Forgetting:
+    def _forgetting(self) -> TaskRetention:
         """What lets go of tasks that are over, likewise."""
-        from interlock.nouns.tasks.retention import Forgetting, kept
+        from interlock.nouns.tasks.retention import TaskRetention, retention_limits
 
-        return Forgetting(self._runner, kept(self._settings))
+        return TaskRetention(self._runner, retention_limits(self._settings))
 
     def forget(self, actor: Actor) -> Op[bool]:
         """Let go of some that have been over for long; whether there is more to do at once."""
         return (yield from self._forgetting.some(actor))
 
     @cached_property
-    def _past(self) -> Past:
+    def _past(self) -> SkipDamaged:
         """The way around what cannot be read."""
-        from interlock.nouns.tasks.skip_damaged import Past
+        from interlock.nouns.tasks.skip_damaged import SkipDamaged
 
-        return Past(
+        return SkipDamaged(
             self._runner,
             lambda identity, task, ttl: self.claiming.by_name(identity, task, ttl=ttl, wait=0.0),
         )
@@ -155,7 +155,7 @@ class Tasks:
         return (yield from self._past.next(identity, can, ttl=ttl, wait=left))
 
     def complete(
-        self, actor: Actor, worker: core.Worker, result: Raw | None
+        self, actor: Actor, worker: core.Claimant, result: Raw | None
     ) -> Op[core.CompleteOutcome]:
         """The task is done; what hung on it may begin."""
         base = yield from self._runner.base()
@@ -167,7 +167,7 @@ class Tasks:
             found: Sequence[Item] = ()
             more = False
             if status is not None and status.awaited and status.state == "running":
-                page: Range = hangers(worker.task, reader.facts)
+                page: Range = dependents(worker.task, reader.facts)
                 found = (yield (page,)).ranges[page]
                 more = len(found) == page.limit or not self._runner.capabilities.local
             tasks, now = [keys.listed(item.key) for item in found], self._runner.clock.wall()
@@ -185,7 +185,7 @@ class Tasks:
         return (yield from self._told(worker, done.outcome))
 
     def fail(
-        self, actor: Actor, worker: core.Worker, reason: str, error: Raw | None, *, retry: bool
+        self, actor: Actor, worker: core.Claimant, reason: str, error: Raw | None, *, retry: bool
     ) -> Op[core.FailOutcome]:
         """The attempt failed."""
         chance = self._runner.random_below(1000) / 1000
@@ -196,7 +196,7 @@ class Tasks:
         )
         return (yield from self._told(worker, done))
 
-    def release(self, actor: Actor, worker: core.Worker) -> Op[core.ReleaseOutcome]:
+    def release(self, actor: Actor, worker: core.Claimant) -> Op[core.ReleaseOutcome]:
         """Give a task back to the queue."""
         done: core.ReleaseOutcome = yield from self._settle(
             actor, worker, lambda board: rules.release(board, worker)
@@ -204,7 +204,7 @@ class Tasks:
         return (yield from self._told(worker, done))
 
     def heartbeat(
-        self, actor: Actor, worker: core.Worker, session_ttl: float
+        self, actor: Actor, worker: core.Claimant, session_ttl: float
     ) -> Op[core.BeatOutcome]:
         """Renew what keeps a claim alive."""
         base = yield from self._runner.base()
@@ -247,7 +247,7 @@ class Tasks:
         )
         return done.outcome
 
-    def _told(self, worker: core.Worker, outcome: T) -> Op[T | core.TaskFenced]:
+    def _told(self, worker: core.Claimant, outcome: T) -> Op[T | core.TaskFenced]:
         """A refusal, with who ended the claim and why, if an operator did."""
         if not isinstance(outcome, core.TaskFenced | core.TaskNotOwner):
             return outcome
@@ -275,15 +275,15 @@ class Tasks:
         for item in (yield from every(keys.claims(actor.session))):
             if keys.live(actor.session) in decode.names(item):
                 task = keys.listed(item.key)
-                worker = core.Worker(task=task, agent=actor.agent, session=actor.session)
+                worker = core.Claimant(task=task, agent=actor.agent, session=actor.session)
                 outcome = yield from self.release(actor, worker)
                 if isinstance(outcome, core.TaskReleased):
                     released.append(f"task/{task}")
         return tuple(released)
 
     def _own(
-        self, worker: core.Worker, base: int
-    ) -> Reading[tuple[TaskReader, core.Status | None]]:
+        self, worker: core.Claimant, base: int
+    ) -> Reading[tuple[TaskReader, core.TaskStatus | None]]:
         """What whoever speaks for a claim has to know first."""
         reader = TaskReader(self._runner, base)
         wanted = (keys.status(worker.task), keys.owner(worker.task))
@@ -296,7 +296,7 @@ class Tasks:
         return reader, reader.facts.statuses[worker.task]
 
     def _settle(
-        self, actor: Actor, worker: core.Worker, decide: Callable[[TaskChanges], Decision[T]]
+        self, actor: Actor, worker: core.Claimant, decide: Callable[[TaskChanges], Decision[T]]
     ) -> Op[T]:
         base = yield from self._runner.base()
 
@@ -308,7 +308,7 @@ class Tasks:
         return (yield from self._finished(actor, worker, deciding)).outcome
 
     def _finished(
-        self, actor: Actor, worker: core.Worker, deciding: Callable[[], Deciding[T]]
+        self, actor: Actor, worker: core.Claimant, deciding: Callable[[], Deciding[T]]
     ) -> Op[Done[T]]:
         """Carry out what ends a claim, on what we know of it if we made it.
 

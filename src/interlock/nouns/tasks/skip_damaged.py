@@ -17,7 +17,7 @@ from interlock.errors import Lapsed, StoreDamaged
 from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.housekeeping import Upkeep
+from interlock.nouns.tasks.housekeeping import TaskMaintenance
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every
 from interlock.runtime.runner import Runner
@@ -28,18 +28,18 @@ ClaimByName = Callable[[Identity, str, float | None], Op[core.ClaimOutcome]]
 
 TRIED = 1000
 """Places of each set of requirements that are looked at."""
-MENDED = 16
+RECLAIMED_AT_ONCE = 16
 """What is stuck, so many at once."""
 _NAP = 1.0
 
 
-class Past:
+class SkipDamaged:
     """The way around, as a generator for a driver."""
 
     def __init__(self, runner: Runner, claim: ClaimByName) -> None:
         self._runner = runner
         self._claim = claim
-        self._upkeep = Upkeep(runner)
+        self._upkeep = TaskMaintenance(runner)
 
     def next(
         self, identity: Identity, can: Collection[str], *, ttl: float | None, wait: float
@@ -88,7 +88,7 @@ class Past:
             return None
 
     def _mended(self, identity: Identity) -> Op[bool]:
-        kept = yield from self._upkeep.run(identity.actor, MENDED)
+        kept = yield from self._upkeep.run(identity.actor, RECLAIMED_AT_ONCE)
         return kept.reclaimed + kept.moved > 0
 
 

@@ -8,7 +8,7 @@
                   │               v   ├─cancel, fail for good──────> failed
                   └────retry──── dead <─fail, lose the worker: once too often
 
-``MOVES`` is the table of these; nothing changes a state but ``moved``.
+``TRANSITIONS`` is the table of these; nothing changes a state but ``transition``.
 
 A task is four items: its data, its status, its owner and a result.  The data are written once, at
 publishing, and may be large, and so may the result, which says what came of an attempt; a claim
@@ -42,6 +42,8 @@ Indexes say where to look and are never the truth:
 Only what exists can be needed, and what is complete stays so.  So a circle of needs can come only
 from tasks that are published together, and is refused there (``plan.py``).  What has been over
 for long is forgotten; a need that is gone was complete (``retention_rules.py``).
+
+What a person is shown of tasks; how it is found is in ``seen.py``.
 """
 
 from __future__ import annotations
@@ -53,11 +55,12 @@ from msgspec.structs import replace
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Refusal, Success
+from interlock.core.outcomes import Listing
 
 State: TypeAlias = Literal["blocked", "pending", "running", "complete", "failed", "dead"]
 STATES: tuple[State, ...] = ("blocked", "pending", "running", "complete", "failed", "dead")
 
-MOVES: dict[str, tuple[tuple[State, ...], tuple[State, ...]]] = {
+TRANSITIONS: dict[str, tuple[tuple[State, ...], tuple[State, ...]]] = {
     "unblock": (("blocked",), ("blocked", "pending")),
     "ready": (("pending",), ("pending",)),
     "claim": (("pending",), ("running",)),
@@ -122,7 +125,7 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return keys.ready(self.set, self.priority, self.at, task)
 
 
-class Status(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class TaskStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """How a task stands.
 
     ``attempts`` are those that failed.  ``on`` is the need that it hangs on, the one at ``place``
@@ -147,11 +150,11 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     trace: str = ""
 
 
-FRESH = Status(state="pending")
+FRESH = TaskStatus(state="pending")
 """A task that nobody tried yet: what a claim by name takes for granted until it learns more."""
 
 
-class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class TaskClaim(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Who works on a task, since when, and what keeps the claim alive.
 
     ``blind`` says that its place among those that are ready may still stand.
@@ -168,7 +171,7 @@ class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     blind: bool = False
 
 
-class Ready(Struct, frozen=True, omit_defaults=True, gc=False):
+class ReadyEntry(Struct, frozen=True, omit_defaults=True, gc=False):
     """What stands beside a task that is ready: when it is too late to begin.
 
     ``since`` is when it became ready, if that was not when it was published; ``trace`` is that of
@@ -180,20 +183,20 @@ class Ready(Struct, frozen=True, omit_defaults=True, gc=False):
     trace: str = ""
 
 
-class Due(Struct, frozen=True, omit_defaults=True, gc=False):
+class DueEntry(Struct, frozen=True, omit_defaults=True, gc=False):
     """What a task waits for that must not begin yet: the end of a rest, else its moment."""
 
     rest: str = ""
 
 
-class Ended(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class EndedEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What stands beside a task that failed."""
 
     state: State
     since: float
 
 
-class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TaskResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What came of an attempt: a value, or an error."""
 
     by: str
@@ -369,18 +372,18 @@ RetryOutcome: TypeAlias = Retried | Unchanged | outcomes.GivenFenced
 RequeueOutcome: TypeAlias = TaskRequeued | TaskFenced | Unchanged
 
 
-Word: TypeAlias = Literal[
+EventName: TypeAlias = Literal[
     "published", "ready", "claimed", "released", "completed", "failed", "dead", "reclaimed",
     "cancelled", "retried", "forgotten", "fenced", "not_owner", "requeued",
 ]  # fmt: skip
-WORDS: tuple[Word, ...] = get_args(Word)
+EVENT_NAMES: tuple[EventName, ...] = get_args(EventName)
 """What can happen to a task, as events name it."""
 
 
 class TaskEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that happened to a task; what it is stands beside what there may be to do."""
 
-    event: Word | Literal["missed"]
+    event: EventName | Literal["missed"]
     task: str = ""
     agent: str = ""
     at: float = 0.0
@@ -390,7 +393,7 @@ class TaskEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     data: Any = None
 
 
-class Ask(Struct, frozen=True, kw_only=True, gc=False):
+class ClaimRequest(Struct, frozen=True, kw_only=True, gc=False):
     """Who wants to work on a task, and on what terms; ``claim`` becomes the id of the claim.
 
     ``listed`` is where its wait for the task is listed, which ends with the claim.
@@ -406,7 +409,7 @@ class Ask(Struct, frozen=True, kw_only=True, gc=False):
     listed: tuple[str, ...] = ()
 
 
-class Worker(Struct, frozen=True, kw_only=True, gc=False):
+class Claimant(Struct, frozen=True, kw_only=True, gc=False):
     """Who speaks about a claim: its id, its token under the owner's name, or its session."""
 
     task: str
@@ -415,7 +418,7 @@ class Worker(Struct, frozen=True, kw_only=True, gc=False):
     token: int | None = None
     claim: str = ""
 
-    def speaks_for(self, claim: Claim, token: int) -> bool:
+    def speaks_for(self, claim: TaskClaim, token: int) -> bool:
         """Whether this is the claim that is meant."""
         if self.claim:
             return claim.id == self.claim
@@ -423,19 +426,19 @@ class Worker(Struct, frozen=True, kw_only=True, gc=False):
             return claim.session == self.session
         return (token, claim.agent) == (self.token, self.agent)
 
-    def ended(self, status: Status) -> bool:
+    def ended(self, status: TaskStatus) -> bool:
         """Whether the task was ended with the claim that is meant."""
         if self.token is None:
             return bool(status.token) and self.session == status.session
         return bool(status.token) and (self.token, self.agent) == (status.token, status.by)
 
 
-def moved(status: Status, act: str, state: State, **changes: Any) -> Status:  # noqa: ANN401
+def transition(status: TaskStatus, act: str, state: State, **changes: Any) -> TaskStatus:  # noqa: ANN401
     """The status after an act; what belongs to the state before is gone, unless it is named."""
-    sources, targets = MOVES[act]
+    sources, targets = TRANSITIONS[act]
     if status.state not in sources or state not in targets:
         raise AssertionError(f"{act} does not lead from {status.state} to {state}")
-    return Status(
+    return TaskStatus(
         state=state,
         attempts=changes.pop("attempts", status.attempts),
         awaited=changes.pop("awaited", status.awaited),
@@ -445,12 +448,65 @@ def moved(status: Status, act: str, state: State, **changes: Any) -> Status:  # 
     )
 
 
-def awaited(status: Status) -> Status:
+def mark_awaited(status: TaskStatus) -> TaskStatus:
     """The same, marked so that completing it moves on what hangs there."""
     return status if status.awaited else replace(status, awaited=True)
 
 
-def rest(spec: Spec, attempts: int, chance: float) -> float:
+def backoff_delay(spec: Spec, attempts: int, chance: float) -> float:
     """How long a task rests after so many failed attempts; ``chance`` is from 0 to 1."""
     doubled = spec.backoff * float(2 ** min(attempts - 1, 32))
     return min(doubled * (1 + JITTER * chance), spec.backoff_most)
+
+
+MOST = 10_000
+"""So many tasks at once."""
+
+
+class ListedTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task as a person sees it among others.
+
+    While it runs: its ``holder`` with its ``token``, ``stale`` if that one is lost.  While it is
+    blocked: the need that it is blocked ``on``.  While it has to wait: how long (``retry_in``).
+    ``since`` is when it came into its state, ``by`` who ended it.
+    """
+
+    task: str
+    state: State
+    priority: int
+    attempts: int
+    retries: int
+    requires: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    holder: str = ""
+    token: int | None = None
+    since: float | None = None
+    expires_in: float | None = None
+    stale: bool = False
+    session: str = ""
+    on: str = ""
+    retry_in: float | None = None
+    reason: str = ""
+    by: str = ""
+    published_at: float | None = None
+    published_by: str = ""
+    not_before: float | None = None
+    deadline: float | None = None
+
+
+class TaskView(ListedTask, frozen=True, kw_only=True, omit_defaults=True):
+    """One task with its data, and what came of it: ``result``, or the ``error`` if it failed."""
+
+    data: Any = None
+    result: Any = None
+    error: Any = None
+
+
+class TaskList(Listing[ListedTask], frozen=True, kw_only=True):
+    """Tasks by id; ``more`` is the last one if there are others after it."""
+
+    listed = "tasks"
+
+    tasks: tuple[ListedTask, ...]
+    more: str = ""

@@ -21,15 +21,15 @@ from interlock.core.decision import Decision, Event, Write
 from interlock.nouns.tasks.task import (
     BATCH,
     FRESH,
-    Claim,
-    Due,
-    Ended,
-    Ready,
+    DueEntry,
+    EndedEntry,
+    ReadyEntry,
     Spec,
     State,
-    Status,
-    awaited,
-    moved,
+    TaskClaim,
+    TaskStatus,
+    mark_awaited,
+    transition,
 )
 
 T = TypeVar("T")
@@ -50,15 +50,15 @@ class TaskFacts(Facts):
         self.min_ttl = min_ttl
         """The shortest ttl that the store can measure."""
         self.specs: dict[str, Spec | None] = {}
-        self.statuses: dict[str, Status | None] = {}
-        self.claims: dict[str, Claim | None] = {}
+        self.statuses: dict[str, TaskStatus | None] = {}
+        self.claims: dict[str, TaskClaim | None] = {}
         self.tokens: dict[str, int] = {}
         """The token of each claim, by task."""
         self.newest: dict[str, int] = {}
         """The token that a claim has which was made with the last change of a task."""
         self.oldest: dict[str, int] = {}
         """The token of its publishing: every claim of the task has a higher one."""
-        self.dues: dict[str, Due | None] = {}
+        self.dues: dict[str, DueEntry | None] = {}
         self.clock = 0
         """The revision, counted as tokens are, since which the engine measures liveness without a
         break; 0 if it is unknown."""
@@ -73,21 +73,21 @@ class TaskFacts(Facts):
             raise AssertionError(f"task {task} has no data")
         return spec
 
-    def status(self, task: str) -> Status | None:
+    def status(self, task: str) -> TaskStatus | None:
         """How a task stands; None if there is none."""
         try:
             return self.statuses[task]
         except KeyError:
             raise Missing((keys.status(task),)) from None
 
-    def claim(self, task: str) -> Claim | None:
+    def claim(self, task: str) -> TaskClaim | None:
         """Who works on a task."""
         try:
             return self.claims[task]
         except KeyError:
             raise Missing((keys.owner(task),)) from None
 
-    def due(self, key: str) -> Due | None:
+    def due(self, key: str) -> DueEntry | None:
         """What a task waits for that must not begin yet."""
         try:
             return self.dues[key]
@@ -117,18 +117,18 @@ class TaskChanges(Changes[TaskFacts]):
 
     def __init__(self, facts: TaskFacts, now: float) -> None:
         super().__init__(facts, now)
-        self._statuses: dict[str, Status] = {}
+        self._statuses: dict[str, TaskStatus] = {}
 
-    def status(self, task: str) -> Status | None:
+    def status(self, task: str) -> TaskStatus | None:
         """How a task stands by now."""
         return self._statuses.get(task) or self.facts.status(task)
 
-    def move(self, task: str, act: str, state: State, **changes: object) -> Status:
+    def move(self, task: str, act: str, state: State, **changes: object) -> TaskStatus:
         """Carry out an act that leads to another state."""
         before = self.status(task)
         if before is None:
             raise AssertionError(f"there is no task {task}")
-        status = moved(before, act, state, **changes)
+        status = transition(before, act, state, **changes)
         self.set(task, status)
         if before.due:
             self.delete(before.due)
@@ -137,10 +137,10 @@ class TaskChanges(Changes[TaskFacts]):
         if before.state in ("failed", "dead"):
             self.delete(keys.ended(task))
         if state in ("failed", "dead"):
-            self.put(keys.ended(task), Ended(state=state, since=self.now))
+            self.put(keys.ended(task), EndedEntry(state=state, since=self.now))
         return status
 
-    def set(self, task: str, status: Status) -> None:
+    def set(self, task: str, status: TaskStatus) -> None:
         """Let a task stand like this."""
         self._statuses[task] = status
         self.facts.relied[keys.status(task)] = None
@@ -158,7 +158,7 @@ class TaskChanges(Changes[TaskFacts]):
         since = self.now if self.now - spec.at > AT_ONCE else 0.0
         status = self._statuses.get(task)
         deadline = spec.deadline if status is None else status.deadline
-        self.put(spec.place(task), Ready(deadline, since, spec.trace))
+        self.put(spec.place(task), ReadyEntry(deadline, since, spec.trace))
         self._list_set(spec)
         self.call(spec)
 
@@ -188,7 +188,7 @@ class TaskChanges(Changes[TaskFacts]):
         self.call(spec)
         return self.decision(True, verb, "tasks")
 
-    def begin(self, task: str, spec: Spec) -> Status:
+    def begin(self, task: str, spec: Spec) -> TaskStatus:
         """Nothing is in the way of a task any more: ready, or not before its time."""
         status = self._statuses.get(task) or replace(
             FRESH, deadline=spec.deadline, trace=spec.trace
@@ -197,7 +197,7 @@ class TaskChanges(Changes[TaskFacts]):
             self.make_ready(task, spec)
         else:
             status = replace(status, due=keys.due(spec.not_before, task))
-            self.put(status.due, Due())
+            self.put(status.due, DueEntry())
             self.call(spec)
         self.set(task, status)
         return status
@@ -211,9 +211,9 @@ class TaskChanges(Changes[TaskFacts]):
         if status.awaited:
             self.rely(keys.status(need))
         else:
-            self.set(need, awaited(status))
+            self.set(need, mark_awaited(status))
 
-    def end_claim(self, task: str, claim: Claim) -> None:
+    def end_claim(self, task: str, claim: TaskClaim) -> None:
         """Nobody works on this task any more."""
         own = keys.live(claim.session)
         self.rely(keys.owner(task))

@@ -1,4 +1,7 @@
-"""Tasks in words."""
+"""Tasks in words.
+
+Whole plans in words.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,11 @@ from interlock.core.validate import shell
 from interlock.runtime.text import ago, as_json, circle, ended, lasting, listed, lives, since, table
 
 if TYPE_CHECKING:
+    from interlock.nouns.tasks import plan_rules
     from interlock.nouns.tasks import task as core
-    from interlock.nouns.tasks.listing import ListedTask, TaskList, TaskView
+    from interlock.nouns.tasks.task import ListedTask, TaskList, TaskView
     from interlock.runtime.text import Paint
+
 
 _COLOURS = {
     "blocked": "yellow", "pending": "bold", "running": "green", "complete": "dim",
@@ -147,7 +152,7 @@ def unchanged(outcome: core.Unchanged, paint: Paint) -> str:
     return f"{paint('yellow', 'unchanged')} {outcome.task}: {outcome.reason}{hint}"
 
 
-def shown(task: TaskView, paint: Paint) -> str:
+def task_view(task: TaskView, paint: Paint) -> str:
     """One task."""
     facts = [
         ("task", task.task),
@@ -244,3 +249,24 @@ def event(outcome: core.TaskEvent, paint: Paint) -> str:
     data = "" if outcome.data is None else f"  {as_json(outcome.data)[:_LONG]}"
     word = paint(_EVENTS.get(outcome.event, "green"), f"{outcome.event:<9}")
     return f"{outcome.revision:>6}  {word}  {outcome.task}{who}{requires}{data}"
+
+
+def plan_imported(outcome: plan_rules.Imported, paint: Paint) -> str:
+    """How many tasks there are now, and how they stand."""
+    return f"{paint('green', 'imported')} {_counted(outcome)}"
+
+
+def plan_checked(outcome: plan_rules.Checked, paint: Paint) -> str:
+    """How many there would be."""
+    return f"{paint('green', 'good')}: {_counted(outcome)}; nothing was written"
+
+
+def plan_exists(outcome: plan_rules.PlanExists, paint: Paint) -> str:
+    """Why nothing was written."""
+    return f"{paint('yellow', 'exists')} {outcome.task or outcome.plan}: {outcome.reason}"
+
+
+def _counted(outcome: plan_rules.Imported | plan_rules.Checked) -> str:
+    tasks = "1 task" if outcome.tasks == 1 else f"{outcome.tasks} tasks"
+    later = f", {outcome.later} not before their time" if outcome.later else ""
+    return f"{tasks}: {outcome.ready} ready, {outcome.blocked} blocked{later}"

@@ -26,8 +26,18 @@ from interlock.nouns.grants.waiting import expires_in
 from interlock.nouns.tasks import decode as states
 from interlock.nouns.tasks import progress_rules
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.listing import ListedTask, TaskList, TaskView
-from interlock.nouns.tasks.task import BATCH, STATES, Claim, Result, Spec, State, Status
+from interlock.nouns.tasks.task import (
+    BATCH,
+    STATES,
+    ListedTask,
+    Spec,
+    State,
+    TaskClaim,
+    TaskList,
+    TaskResult,
+    TaskStatus,
+    TaskView,
+)
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import looked_up
 from interlock.runtime.runner import Runner
@@ -56,7 +66,7 @@ _INDEXES: tuple[tuple[str, frozenset[State]], ...] = (
 )
 
 
-class Query(Struct, frozen=True, kw_only=True):
+class TaskQuery(Struct, frozen=True, kw_only=True):
     """Which tasks: all that it names must be so."""
 
     states: frozenset[State] = OPEN
@@ -72,7 +82,7 @@ class Query(Struct, frozen=True, kw_only=True):
         later = not self.after or _order(task) > _order(self.after)
         return later and task.startswith(self.prefix) and not task.startswith(BATCH)
 
-    def keeps(self, seen: _Seen) -> bool:
+    def keeps(self, seen: _TaskRead) -> bool:
         """Whether this is one."""
         return (
             seen.status.state in self.states
@@ -82,17 +92,17 @@ class Query(Struct, frozen=True, kw_only=True):
         )
 
 
-class _Seen(Struct, frozen=True, kw_only=True):
+class _TaskRead(Struct, frozen=True, kw_only=True):
     """A task as it was read at one moment."""
 
     task: str
     spec: Spec
-    status: Status
-    claim: Claim | None
+    status: TaskStatus
+    claim: TaskClaim | None
     token: int | None
 
 
-class _Aside(Struct, frozen=True, kw_only=True):
+class _Liveness(Struct, frozen=True, kw_only=True):
     """What stands beside tasks: liveness keys, times to begin, claims that are lost."""
 
     items: Mapping[str, Item | None]
@@ -100,7 +110,7 @@ class _Aside(Struct, frozen=True, kw_only=True):
     now: float
 
 
-class Seen:
+class TaskViews:
     """What there is to see of tasks, as generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
@@ -122,12 +132,12 @@ class Seen:
         came = states.result(snapshot[result])
         return TaskView(**asdict(shown), data=_value(seen.spec.data), **_outcome(came))
 
-    def list(self, query: Query) -> Op[TaskList]:
+    def list(self, query: TaskQuery) -> Op[TaskList]:
         """Those that a query asks for, by id."""
         base = yield from self._runner.base()
-        source = _Open(query) if query.states <= OPEN else _Scan(query)
+        source = _OpenTasks(query) if query.states <= OPEN else _TaskScan(query)
         portion = min(_TASKS_AT_ONCE, query.limit + 1)
-        found: list[_Seen] = []
+        found: list[_TaskRead] = []
         while len(found) <= query.limit and (some := (yield from source.take())) is not None:
             for start in range(0, len(some), portion):
                 found += yield from _matching(query, some[start : start + portion], base)
@@ -137,7 +147,7 @@ class Seen:
         more = tasks[-1].task if len(found) > query.limit else ""
         return TaskList(tasks=tasks, more=more)
 
-    def _shown(self, tasks: Sequence[_Seen]) -> Op[tuple[ListedTask, ...]]:
+    def _shown(self, tasks: Sequence[_TaskRead]) -> Op[tuple[ListedTask, ...]]:
         """Tasks with what stands beside them."""
         due = yield from looked_up(each.status.due for each in tasks if each.status.due)
         rests = [found.rest for item in due.values() if (found := states.due(item)) and found.rest]
@@ -145,19 +155,19 @@ class Seen:
         live = yield from looked_up([*lives, *rests], times=True)
         gone = [each for each in tasks if each.claim and not all(map(live.get, each.claim.live))]
         lost = yield from _lost(gone)
-        aside = _Aside(items={**due, **live}, lost=lost, now=self._runner.clock.wall())
+        aside = _Liveness(items={**due, **live}, lost=lost, now=self._runner.clock.wall())
         return tuple(_as_shown(each, aside) for each in tasks)
 
 
-class _Open:
+class _OpenTasks:
     """Tasks that are not complete: by the indexes where these are short, else one after the other.
 
     A scan that meets few of them is left for the indexes once, as far as it has not come.
     """
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: TaskQuery) -> None:
         self._query = query
-        self._scan = _Scan(query)
+        self._scan = _TaskScan(query)
         self._bounds = [query.limit + _FEW_INDEXED, _MOST_INDEXED]
         self._over = False
 
@@ -176,10 +186,10 @@ class _Open:
         return (yield from self._scan.take())
 
 
-class _Scan:
+class _TaskScan:
     """All tasks from an id on, in pages that are smaller where the tasks are larger."""
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: TaskQuery) -> None:
         self._query = query
         self._prefix = keys.TASKS + keys.part(query.prefix)
         self.after = keys.status(query.after) if query.after else ""  # its last key
@@ -210,7 +220,7 @@ class _Scan:
         return named and status is not None and status.state in self._query.states
 
 
-def _indexed(query: Query, most: int, after: str) -> Op[list[str] | None]:
+def _indexed(query: TaskQuery, most: int, after: str) -> Op[list[str] | None]:
     """The ids that the indexes have after a key of a task, in order; None if those are too many."""
     limit = min(most + 1, _LARGEST_PAGE)
     pages = [Range(prefix, limit=limit) for prefix, states in _INDEXES if states & query.states]
@@ -228,7 +238,7 @@ def _indexed(query: Query, most: int, after: str) -> Op[list[str] | None]:
     return sorted(names, key=_order)
 
 
-def _matching(query: Query, tasks: Iterable[str], base: int) -> Op[list[_Seen]]:
+def _matching(query: TaskQuery, tasks: Iterable[str], base: int) -> Op[list[_TaskRead]]:
     """Of these tasks, those that a query asks for."""
     wanted = [(task, _items(task)) for task in tasks]
     items = (yield Read(*[key for _, each in wanted for key in each])).items if wanted else {}
@@ -240,7 +250,7 @@ def _matching(query: Query, tasks: Iterable[str], base: int) -> Op[list[_Seen]]:
     return [seen for seen in found if _visible(seen.status.on, ended)]
 
 
-def _light(seen: _Seen) -> _Seen:
+def _light(seen: _TaskRead) -> _TaskRead:
     """The same without its data, of which a list of many would be heavy."""
     return replace(seen, spec=replace(seen.spec, data=_NO_DATA))
 
@@ -255,7 +265,7 @@ def _complete(item: Item | None) -> bool:
     return status is not None and status.state == "complete"
 
 
-def _lost(gone: Sequence[_Seen]) -> Op[frozenset[str]]:
+def _lost(gone: Sequence[_TaskRead]) -> Op[frozenset[str]]:
     """Of the tasks whose claim is not alive any more, those that still have it."""
     owners = yield from looked_up(keys.owner(each.task) for each in gone)
     still = {key: readable(states.claim, item) for key, item in owners.items()}
@@ -266,7 +276,7 @@ def _items(task: str) -> tuple[str, ...]:
     return keys.data(task), keys.owner(task), keys.status(task)
 
 
-def _readable(task: str, items: Mapping[str, Item | None], base: int) -> _Seen | None:
+def _readable(task: str, items: Mapping[str, Item | None], base: int) -> _TaskRead | None:
     """For a list: a task that cannot be read is left to doctor."""
     try:
         return _seen(task, items, base)
@@ -274,16 +284,16 @@ def _readable(task: str, items: Mapping[str, Item | None], base: int) -> _Seen |
         return None
 
 
-def _seen(task: str, items: Mapping[str, Item | None], base: int) -> _Seen | None:
+def _seen(task: str, items: Mapping[str, Item | None], base: int) -> _TaskRead | None:
     spec, status = states.spec(items[keys.data(task)]), states.status(items[keys.status(task)])
     if spec is None or status is None:
         return None
     owner = items[keys.owner(task)]
     token = None if owner is None else base + owner.revision
-    return _Seen(task=task, spec=spec, status=status, claim=states.claim(owner), token=token)
+    return _TaskRead(task=task, spec=spec, status=status, claim=states.claim(owner), token=token)
 
 
-def _as_shown(seen: _Seen, aside: _Aside) -> ListedTask:
+def _as_shown(seen: _TaskRead, aside: _Liveness) -> ListedTask:
     spec, status = seen.spec, seen.status
     return ListedTask(
         task=seen.task,
@@ -307,7 +317,7 @@ def _as_shown(seen: _Seen, aside: _Aside) -> ListedTask:
     )
 
 
-def _holder(seen: _Seen, aside: _Aside) -> dict[str, Any]:
+def _holder(seen: _TaskRead, aside: _Liveness) -> dict[str, Any]:
     claim = seen.claim
     if claim is None:
         return {}
@@ -322,22 +332,22 @@ def _holder(seen: _Seen, aside: _Aside) -> dict[str, Any]:
     }
 
 
-def _retry_in(status: Status, aside: _Aside) -> float | None:
+def _retry_in(status: TaskStatus, aside: _Liveness) -> float | None:
     """How long a task that must not begin yet has to wait."""
     if not status.due:
         return None
     due = states.due(aside.items[status.due])
     if due is None or not due.rest:
-        return round(max(0.0, progress_rules.moment(status.due) - aside.now), 3)
+        return round(max(0.0, progress_rules.due_moment(status.due) - aside.now), 3)
     rest = aside.items[due.rest]
     return 0.0 if rest is None else round(rest.expires_in or 0.0, 3)
 
 
-def _reason(status: Status) -> str:
-    return progress_rules.HIDDEN if status.on.startswith(BATCH) else status.reason
+def _reason(status: TaskStatus) -> str:
+    return progress_rules.HIDDEN_REASON if status.on.startswith(BATCH) else status.reason
 
 
-def _outcome(came: Result | None) -> dict[str, Any]:
+def _outcome(came: TaskResult | None) -> dict[str, Any]:
     return {} if came is None else {"result": _value(came.result), "error": _value(came.error)}
 
 

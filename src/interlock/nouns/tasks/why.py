@@ -19,9 +19,16 @@ from interlock.nouns.agents.reports import able
 from interlock.nouns.agents.service import Sessions
 from interlock.nouns.grants.pool import caller
 from interlock.nouns.tasks import decode
-from interlock.nouns.tasks.task import BATCH, Claim
-from interlock.nouns.tasks.why_leaf import Able, Leaf, fit, leaf
-from interlock.nouns.tasks.why_state import DAMAGED, Looked, look
+from interlock.nouns.tasks.task import BATCH, TaskClaim
+from interlock.nouns.tasks.why_state import (
+    DAMAGED,
+    Able,
+    Explanation,
+    TaskSnapshot,
+    able_sessions,
+    explain,
+    read_snapshots,
+)
 from interlock.runtime import decode as pools
 from interlock.runtime.gather import KEYS_AT_ONCE, looked_up
 from interlock.runtime.id_prefix import named
@@ -43,7 +50,7 @@ _SHOWN = 4
 """So many tasks of a chain are named one after the other."""
 
 
-class Reasons:
+class TaskExplanations:
     """Explanations, as generators for a driver."""
 
     def __init__(self, runner: Runner, sessions: Sessions) -> None:
@@ -53,7 +60,7 @@ class Reasons:
 
     def task(self, id_: str) -> Op[Why]:
         """What keeps this task from being done."""
-        seen = (yield from look(self._runner, [id_]))[id_]
+        seen = (yield from read_snapshots(self._runner, [id_]))[id_]
         if seen.state == "blocked":
             return (yield from self._blocked(seen))
         yield from self._ask_around([seen])
@@ -78,15 +85,15 @@ class Reasons:
             return (yield from self.task(name))
         return (yield from explain.lock(name, besides=", and there is no task of that name"))
 
-    def _ask_around(self, seen: Iterable[Looked]) -> Op[None]:
+    def _ask_around(self, seen: Iterable[TaskSnapshot]) -> Op[None]:
         """Who can do what, if any of these requires something."""
         if any(each.state == "pending" and each.what.requires for each in seen):
             self._able = yield from able()
 
-    def _leaf(self, seen: Looked) -> Leaf:
-        return leaf(seen, self._runner.clock.wall(), self._able)
+    def _leaf(self, seen: TaskSnapshot) -> Explanation:
+        return explain(seen, self._runner.clock.wall(), self._able)
 
-    def _more(self, seen: Looked, found: Leaf) -> Op[str]:
+    def _more(self, seen: TaskSnapshot, found: Explanation) -> Op[str]:
         """What only whoever asks for this very task wants to know."""
         if seen.claim is not None and seen.alive:
             return (yield from self._where(seen, seen.claim))
@@ -94,9 +101,9 @@ class Reasons:
             return (yield from _before(seen)) + (yield from self._takers(seen))
         return ""
 
-    def _takers(self, seen: Looked) -> Op[str]:
+    def _takers(self, seen: TaskSnapshot) -> Op[str]:
         """Who said that it can do this."""
-        fitting = fit(self._able, seen.what.requires) if seen.what.requires else []
+        fitting = able_sessions(self._able, seen.what.requires) if seen.what.requires else []
         items = yield from looked_up(map(keys.session, fitting[:KEYS_AT_ONCE]))
         sessions = [found for item in items.values() if (found := pools.session(item)) is not None]
         names = sorted({session.agent for session in sessions})
@@ -105,15 +112,15 @@ class Reasons:
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         return f"; {', '.join(names[:NAMED])}{more} can do it"
 
-    def _where(self, seen: Looked, claim: Claim) -> Op[str]:
+    def _where(self, seen: TaskSnapshot, claim: TaskClaim) -> Op[str]:
         """The process that works on it."""
         session = yield from self._sessions.find(claim.session)
         where = f", process {session.pid} on {session.host}" if session else ""
         return f" (token {seen.token}, attempt {claim.attempt}{where})"
 
-    def _blocked(self, first: Looked) -> Op[Why]:
+    def _blocked(self, first: TaskSnapshot) -> Op[Why]:
         """Down to the leaves."""
-        tree = _Tree(first)
+        tree = _NeedsTree(first)
         yield from self._grow(tree)
         yield from self._follow(tree)
         yield from self._ask_around(tree.seen.values())
@@ -134,17 +141,17 @@ class Reasons:
             meanwhile=(yield from _meanwhile(tree.seen[worst])),
         )
 
-    def _grow(self, tree: _Tree) -> Op[None]:
+    def _grow(self, tree: _NeedsTree) -> Op[None]:
         """All unmet needs, level by level, as far as a person would read."""
         level = [tree.first]
         while level and tree.room > 0:
             for seen in level:
                 tree.add(seen.task, (yield from self._unmet(tree, seen)))
             fresh = [task for task in tree.order if task not in tree.seen]
-            tree.seen |= yield from look(self._runner, fresh)
+            tree.seen |= yield from read_snapshots(self._runner, fresh)
             level = [tree.seen[task] for task in fresh if tree.seen[task].hangs]
 
-    def _unmet(self, tree: _Tree, seen: Looked) -> Op[list[str]]:
+    def _unmet(self, tree: _NeedsTree, seen: TaskSnapshot) -> Op[list[str]]:
         """The needs of a blocked task that are not complete, the worst first; at least one."""
         status = seen.how
         if status.on.startswith(BATCH):
@@ -157,7 +164,7 @@ class Reasons:
         unmet = [need for need in needs if found[need] not in ("unknown", "complete")]
         return sorted(unmet, key=lambda need: found[need] not in _ENDED) or [status.on]
 
-    def _follow(self, tree: _Tree) -> Op[None]:
+    def _follow(self, tree: _NeedsTree) -> Op[None]:
         """The chain that the task itself hangs on, to its leaf."""
         at = tree.first
         for _ in range(FOLLOWED):
@@ -169,19 +176,19 @@ class Reasons:
                 tree.hang(at.task, need)
             at = tree.seen[need]
 
-    def _next(self, need: str) -> Op[Looked]:
+    def _next(self, need: str) -> Op[TaskSnapshot]:
         """One task of a chain; where that goes on, its status is all that matters."""
         key = keys.status(need)
         item = (yield Read(key))[key]
         if not need.startswith(BATCH) and _state_of(item) == "blocked":
-            return Looked(task=need, status=decode.status(item))
-        return (yield from look(self._runner, [need], states_of=("pending",)))[need]
+            return TaskSnapshot(task=need, status=decode.status(item))
+        return (yield from read_snapshots(self._runner, [need], states_of=("pending",)))[need]
 
 
-class _Tree:
+class _NeedsTree:
     """Tasks below each other, each where it was first met."""
 
-    def __init__(self, first: Looked) -> None:
+    def __init__(self, first: TaskSnapshot) -> None:
         self.first = first
         self.seen = {first.task: first}
         self.order: list[str] = []
@@ -230,7 +237,7 @@ class _Tree:
             left.extend(self._below.get(task, [])[::-1])
 
 
-def _lines(tree: _Tree, leaves: Mapping[str, Leaf], worst: str) -> Iterator[Need]:
+def _lines(tree: _NeedsTree, leaves: Mapping[str, Explanation], worst: str) -> Iterator[Need]:
     """What is told of the tree, and the leaf that counts, however deep it is."""
     told = {*tree.order, worst}
     for task in tree.walk():
@@ -244,11 +251,11 @@ def _lines(tree: _Tree, leaves: Mapping[str, Leaf], worst: str) -> Iterator[Need
             )
 
 
-def _is_ready(seen: Looked, found: Leaf) -> bool:
+def _is_ready(seen: TaskSnapshot, found: Explanation) -> bool:
     return seen.state == "pending" and not found.blocked
 
 
-def _before(seen: Looked) -> Op[str]:
+def _before(seen: TaskSnapshot) -> Op[str]:
     """How many with the same requirements come before a task."""
     place, page = seen.what.place(seen.task), Range(keys.ready(seen.what.set), limit=COUNTED)
     before = sum(item.key < place for item in (yield Read(page)).ranges[page])
@@ -258,7 +265,7 @@ def _before(seen: Looked) -> Op[str]:
     return f"; {many} before it" if before < COUNTED else f"; {before} or more are before it"
 
 
-def _meanwhile(seen: Looked) -> Op[tuple[str, ...]]:
+def _meanwhile(seen: TaskSnapshot) -> Op[tuple[str, ...]]:
     """What whoever works on it waits for."""
     claim = seen.claim
     if claim is None or not seen.alive:
@@ -276,7 +283,7 @@ def _chain(path: Sequence[str]) -> str:
     return ", which needs ".join(named)
 
 
-def _cut(seen: Looked) -> str:
+def _cut(seen: TaskSnapshot) -> str:
     return f", and so on: {FOLLOWED} tasks were followed" if seen.hangs else ""
 
 
@@ -303,5 +310,5 @@ def _name(task: str) -> str:
     return "an import" if task.startswith(BATCH) else task
 
 
-def _state(seen: Looked) -> str:
+def _state(seen: TaskSnapshot) -> str:
     return "unfinished" if seen.batch else seen.state

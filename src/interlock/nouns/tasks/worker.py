@@ -9,13 +9,21 @@ done, and so is part of any circle that leads over the task.
 
 Messages are listened to beside the work, by a thread or a task of an event loop.  A thread that
 waits for work cannot be woken by another one, so it listens to its inbox with the same watch.
+
+Polite signals for workers: the first asks to stop, the second not to finish, either.
+
+Only the main thread of a process can hear them.  Whoever listens is called in the order of
+coming; when nobody listens any more, what was there before is put back.
 """
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import NamedTuple
+from types import FrameType
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from msgspec.structs import replace
 
@@ -27,7 +35,7 @@ from interlock.nouns.agents.reports import without_work
 from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.messages.stops import Stop, Stops
 from interlock.nouns.tasks.calls import able
-from interlock.nouns.tasks.claim import Working, taken
+from interlock.nouns.tasks.held_claim import HeldClaim, hold_claim
 from interlock.nouns.tasks.task import Claimed
 from interlock.runtime import callers
 from interlock.runtime.context import Context
@@ -41,7 +49,7 @@ from interlock.store import Change, Resync, Watch
 MOST_AT_ONCE = 1000
 
 
-class Shift:
+class WorkerLoop:
     """What a worker wants to do, and whether it is to stop."""
 
     def __init__(
@@ -82,7 +90,7 @@ class Shift:
             with suppress(InterlockError):
                 yield from self.stops.ack()
 
-    def ask(self, wait: float = 0.0) -> Op[Working | None]:
+    def ask(self, wait: float = 0.0) -> Op[HeldClaim | None]:
         """Claim the next task, if there is one in time.
 
         A store that is away is waited for: it comes back, or we are to stop, which is heard all
@@ -123,12 +131,12 @@ class Shift:
         if not self.reason:
             yield Pause(AGAIN)
 
-    def wait(self) -> Op[Working | None]:
+    def wait(self) -> Op[HeldClaim | None]:
         """The same for a thread: wait for ever, but not when it is to stop."""
         working = yield from self.ask()
         if working is None:
             self.say()
-            ears = None if self.stops is None else _Ears(self.stops, self.obey)
+            ears = None if self.stops is None else _InboxListener(self.stops, self.obey)
             while working is None and not self.reason:
                 waiting = stoppable(self.ask(validate.FOREVER), self._is_to_look, ears)
                 working = yield from waiting
@@ -155,7 +163,7 @@ class Shift:
         lease = self._context.session_lease
         return bool(self.reason) or (lease is not None and not lease.alive())
 
-    def _ask(self, wait: float) -> Op[Working | None]:
+    def _ask(self, wait: float) -> Op[HeldClaim | None]:
         context = self._context
         sent, patience = context.runner.clock.monotonic(), context.asking(wait)
         fresh = "" if context.identity.caller else callers.fresh()
@@ -163,10 +171,10 @@ class Shift:
         outcome = yield from context.tasks.next(identity, self.can, ttl=self._ttl, wait=patience)
         if not isinstance(outcome, Claimed):
             return None
-        return (yield from taken(context, outcome, self._ttl, sent, fresh))
+        return (yield from hold_claim(context, outcome, self._ttl, sent, fresh))
 
 
-class _Ears(NamedTuple):
+class _InboxListener(NamedTuple):
     """What else is heard on the watch of whoever waits for work."""
 
     stops: Stops
@@ -185,3 +193,61 @@ class _Ears(NamedTuple):
         for stop in (yield from self.stops.among(ours)) if ours else ():
             self.obey(stop)
         return [each for each in changes if each not in ours]
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SignalCallback: TypeAlias = Callable[[int], None]
+
+_listeners: list[SignalCallback] = []
+_before: dict[int, Any] = {}
+
+
+class SignalListener:
+    """``with Listening(callback):`` calls it with the number of each signal that comes."""
+
+    def __init__(self, callback: SignalCallback, *, wanted: bool = True) -> None:
+        self._callback = callback
+        self._wanted = wanted and threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> Self:
+        self._wanted = self._wanted and self._callback not in _listeners
+        if self._wanted:
+            _listeners.append(self._callback)
+            if not _before:
+                _begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._wanted:
+            _listeners.remove(self._callback)
+            if not _listeners and threading.current_thread() is threading.main_thread():
+                _end()
+
+
+def interrupt_main(listener: SignalCallback) -> bool:
+    """Have the main thread call a listener, whatever it waits for; False if it hears no signals."""
+    main = threading.main_thread().ident
+    if listener not in _listeners or signal.SIGTERM not in _before or main is None:
+        return False
+    signal.pthread_kill(main, signal.SIGTERM)
+    return True
+
+
+def _begin() -> None:
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            _before[number] = signal.signal(number, _heard)
+
+
+def _end() -> None:
+    for number, handler in _before.items():
+        signal.signal(number, handler)
+    _before.clear()
+
+
+def _heard(number: int, _frame: FrameType | None) -> None:
+    for listener in tuple(_listeners):
+        listener(number)
+    if not _listeners:  # whoever listened last left in another thread, which may not change this
+        _end()
+        signal.raise_signal(number)

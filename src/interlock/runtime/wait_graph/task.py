@@ -15,7 +15,7 @@ import msgspec
 from interlock.core import keys
 from interlock.errors import StoreDamaged
 from interlock.nouns.grants.pool import caller
-from interlock.nouns.tasks.task import BATCH, Claim, Spec, Status
+from interlock.nouns.tasks.task import BATCH, Spec, TaskClaim, TaskStatus
 from interlock.runtime.decode import decoded
 from interlock.runtime.runner import Reading
 from interlock.runtime.wait_graph.place import Met, Place, Places, Spot, glanced
@@ -24,8 +24,8 @@ from interlock.store import Item
 FOLLOWED = 1000
 """So many tasks below one are followed; what is further down is taken for a way that is open."""
 
-_STATUS = msgspec.json.Decoder(Status)
-_CLAIM = msgspec.json.Decoder(Claim)
+_STATUS = msgspec.json.Decoder(TaskStatus)
+_CLAIM = msgspec.json.Decoder(TaskClaim)
 _SPEC = msgspec.json.Decoder(Spec)
 
 
@@ -84,13 +84,15 @@ def _running(
             yield Spot(owner.key, (met,), 1, stands)
 
 
-def _statuses(level: list[str], items: Mapping[str, Item | None]) -> Iterator[tuple[str, Status]]:
+def _statuses(
+    level: list[str], items: Mapping[str, Item | None]
+) -> Iterator[tuple[str, TaskStatus]]:
     for task in level:
         if (item := items[keys.status(task)]) is not None:
             yield task, decoded(_STATUS, item)
 
 
-def _hangs(status: Status) -> bool:
+def _hangs(status: TaskStatus) -> bool:
     """Whether it waits for what it needs; one that is still being published does not."""
     return status.state == "blocked" and not status.on.startswith(BATCH)
 

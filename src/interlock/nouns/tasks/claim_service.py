@@ -32,12 +32,17 @@ from interlock.nouns.grants.service import Debt, Queues
 from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.tasks import decode, rules
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.progress import Progress
-from interlock.nouns.tasks.ready_window import WIDTH, Window, Windows
-from interlock.nouns.tasks.requirement_sets import SETS_AT_ONCE, let_go
+from interlock.nouns.tasks.claim_wait import ClaimAttempt, TaskWait
+from interlock.nouns.tasks.housekeeping import Housekeeping
+from interlock.nouns.tasks.ready_index import (
+    SETS_AT_ONCE,
+    WIDTH,
+    ReadyWindow,
+    ReadyWindowReader,
+    delete_idle_sets,
+)
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader
-from interlock.nouns.tasks.waiting import Bid, Standby
 from interlock.runtime import handover
 from interlock.runtime.gather import every, outside
 from interlock.runtime.runner import ALIVE, Deciding, Done, Runner
@@ -59,14 +64,14 @@ _SPECS = 512
 _FRESH = codec.encode(core.FRESH)
 
 
-class Claiming:
+class ClaimService:
     """Every way to a claim, as generators for a driver."""
 
-    def __init__(self, runner: Runner, queues: Queues, progress: Progress) -> None:
+    def __init__(self, runner: Runner, queues: Queues, progress: Housekeeping) -> None:
         self._runner = runner
         self._queues = queues
         self._progress = progress
-        self._windows = Windows(runner)
+        self._windows = ReadyWindowReader(runner)
         self._spread = 1
         self._turns = 0
         self.specs: dict[str, core.Spec] = {}
@@ -79,7 +84,7 @@ class Claiming:
         bid = self._bid(identity, ttl)
         ask, scope = self._ask(bid, task), f"{keys.TASKS}{keys.part(task)}/"
         if wait:
-            bid.standby = Standby(self._runner, self._queues, identity.actor.plain, ask, bid.terms)
+            bid.standby = TaskWait(self._runner, self._queues, identity.actor.plain, ask, bid.terms)
         waiting = self._waiting(bid, scope, wait, lambda: self._named(bid, bid.asked(ask)))
         return (yield from self._told(bid, waiting))
 
@@ -100,10 +105,10 @@ class Claiming:
         waiting = self._waiting(bid, keys.WAKE_READY, wait, best, looks)
         return (yield from self._told(bid, waiting))
 
-    def _bid(self, identity: Identity, ttl: float | None) -> Bid:
-        return Bid(identity, ttl, self._queues.speaks(), self._runner.clock.monotonic())
+    def _bid(self, identity: Identity, ttl: float | None) -> ClaimAttempt:
+        return ClaimAttempt(identity, ttl, self._queues.speaks(), self._runner.clock.monotonic())
 
-    def _told(self, bid: Bid, op: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
+    def _told(self, bid: ClaimAttempt, op: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
         """Carry a call through; if it raises, leave no claim behind of which nobody was told.
 
         Nor a wait, however it ends.
@@ -128,7 +133,7 @@ class Claiming:
             ticket.remove(bid)
             raise
 
-    def _ended(self, bid: Bid, outcome: core.ClaimOutcome) -> Op[None]:
+    def _ended(self, bid: ClaimAttempt, outcome: core.ClaimOutcome) -> Op[None]:
         """Remember who of us has the claim; a wait that brought none is over, too."""
         if isinstance(outcome, core.Claimed):
             if bid.someone is not None:
@@ -137,7 +142,7 @@ class Claiming:
             for debt in bid.listed():
                 yield from self._queues.give_this_up(debt)
 
-    def _open(self, bid: Bid) -> Iterator[Debt]:
+    def _open(self, bid: ClaimAttempt) -> Iterator[Debt]:
         """What takes back the claim that may stand."""
         if (ask := bid.open) is not None:
             identity = replace(bid.identity, actor=bid.identity.actor.plain)
@@ -146,7 +151,7 @@ class Claiming:
 
     def _waiting(
         self,
-        bid: Bid,
+        bid: ClaimAttempt,
         scope: str,
         wait: float,
         attempt: Callable[[], Op[core.ClaimOutcome]],
@@ -199,7 +204,7 @@ class Claiming:
         grain = self._runner.capabilities.grain
         return _NAP if soon is None else min(_NAP, max(soon, grain / 4) + 0.002)
 
-    def _named(self, bid: Bid, ask: core.Ask) -> Op[core.ClaimOutcome]:
+    def _named(self, bid: ClaimAttempt, ask: core.ClaimRequest) -> Op[core.ClaimOutcome]:
         identity, blind = bid.identity, not self._runner.capabilities.local
         while True:
             outcome = yield from self._claim(bid, ask, None, blind=blind)
@@ -217,7 +222,7 @@ class Claiming:
             return False
         return (yield from self._progress.drain(identity.actor, outcome.on)) > 0
 
-    def _best(self, bid: Bid, able: frozenset[str]) -> Op[core.ClaimOutcome]:
+    def _best(self, bid: ClaimAttempt, able: frozenset[str]) -> Op[core.ClaimOutcome]:
         """The best task at this moment; before saying that there is none, see what is stuck."""
         identity = bid.identity
         self._turns += 1
@@ -237,7 +242,9 @@ class Claiming:
     def _let_go(self, identity: Identity) -> Op[None]:
         """Let some sets of requirements go; if that cannot be now, whoever comes next does it."""
         with suppress(InterlockError):
-            yield from let_go(self._runner, identity.actor, self._windows.idle[:SETS_AT_ONCE])
+            yield from delete_idle_sets(
+                self._runner, identity.actor, self._windows.idle[:SETS_AT_ONCE]
+            )
 
     def _peek(self, able: frozenset[str]) -> Op[bool]:
         """Whether it is worth trying: looking disturbs nobody."""
@@ -255,11 +262,11 @@ class Claiming:
             raise _lapsed(identity)
         return not any(snapshot.ranges.values()) and self._windows.current(snapshot)
 
-    def _inside(self, bid: Bid, able: frozenset[str]) -> Op[core.ClaimOutcome | None]:
+    def _inside(self, bid: ClaimAttempt, able: frozenset[str]) -> Op[core.ClaimOutcome | None]:
         """Choose and claim in one transaction."""
         base = yield from self._runner.base()
         identity, ask = bid.identity, self._ask(bid, "")
-        found: list[Window] = []
+        found: list[ReadyWindow] = []
         woken = 0
         while True:
             bid.open = ask
@@ -284,11 +291,11 @@ class Claiming:
 
     def _choosing(
         self,
-        bid: Bid,
-        ask: core.Ask,
+        bid: ClaimAttempt,
+        ask: core.ClaimRequest,
         base: int,
         able: frozenset[str],
-        found: list[Window],
+        found: list[ReadyWindow],
         *,
         enough: bool,
     ) -> Deciding[core.ClaimOutcome | str]:
@@ -304,11 +311,11 @@ class Claiming:
                 return decision
         return Decision(outcome="left behind" if window.places else "nothing")
 
-    def _optimistic(self, bid: Bid, able: frozenset[str]) -> Op[core.ClaimOutcome | None]:
+    def _optimistic(self, bid: ClaimAttempt, able: frozenset[str]) -> Op[core.ClaimOutcome | None]:
         """Choose, then claim; choose again if somebody else was quicker."""
         woken = 0
         while True:
-            window: Window = yield from outside(self._windows.read(able))
+            window: ReadyWindow = yield from outside(self._windows.read(able))
             if window.due and not (woken >= _WAKES and window.places):
                 woken += 1
                 yield from self._progress.wake(bid.identity.actor, window.due)
@@ -325,7 +332,7 @@ class Claiming:
                 if outcome == "expired" or not places:
                     break
 
-    def _try(self, bid: Bid, place: Item) -> Op[core.ClaimOutcome | str]:
+    def _try(self, bid: ClaimAttempt, place: Item) -> Op[core.ClaimOutcome | str]:
         """Claim the task that has this place; ``expired`` if others may have lost theirs."""
         identity, ask = bid.identity, self._ask(bid, keys.listed(place.key))
         deadline = decode.ready(place).deadline
@@ -347,7 +354,7 @@ class Claiming:
         return self._runner.random_below(min(self._spread, among))
 
     def _claim(
-        self, bid: Bid, ask: core.Ask, place: Item | None, *, blind: bool
+        self, bid: ClaimAttempt, ask: core.ClaimRequest, place: Item | None, *, blind: bool
     ) -> Op[core.ClaimOutcome | str]:
         identity, base = bid.identity, (yield from self._runner.base())
         guess: dict[str, Item | None] = {}
@@ -374,7 +381,7 @@ class Claiming:
         return done.outcome
 
     def _deciding(
-        self, bid: Bid, ask: core.Ask, base: int, place: str, *, blind: bool
+        self, bid: ClaimAttempt, ask: core.ClaimRequest, base: int, place: str, *, blind: bool
     ) -> Deciding[core.ClaimOutcome | str]:
         """One attempt at a claim."""
         identity = bid.identity
@@ -399,7 +406,7 @@ class Claiming:
         return self._signed(bid, decision, (data,) if blind else ())
 
     def _signed(
-        self, bid: Bid, decision: Decision[core.ClaimOutcome | str], reads: tuple[str, ...]
+        self, bid: ClaimAttempt, decision: Decision[core.ClaimOutcome | str], reads: tuple[str, ...]
     ) -> Decision[core.ClaimOutcome | str]:
         """A claim, with which component made it and how long that took so far."""
         if not decision.changes:
@@ -418,11 +425,11 @@ class Claiming:
             tasks = [task for owner, task in owners.items() if (owner, claim) in standing]
         base = yield from self._runner.base()
         for each in tasks:
-            worker = core.Worker(
+            worker = core.Claimant(
                 task=each, agent=identity.actor.agent, session=identity.actor.session, claim=claim
             )
 
-            def deciding(worker: core.Worker = worker) -> Deciding[object]:
+            def deciding(worker: core.Claimant = worker) -> Deciding[object]:
                 reader = TaskReader(self._runner, base)
                 reader.learn((yield (keys.status(worker.task), keys.owner(worker.task))).items)
                 held = reader.facts.claims[worker.task]
@@ -458,9 +465,9 @@ class Claiming:
             with suppress(RuntimeError, StopIteration):  # another thread was quicker
                 self.specs.pop(next(iter(self.specs)), None)
 
-    def _ask(self, bid: Bid, task: str) -> core.Ask:
+    def _ask(self, bid: ClaimAttempt, task: str) -> core.ClaimRequest:
         identity = bid.identity
-        return core.Ask(
+        return core.ClaimRequest(
             task=task,
             claim=self._runner.new_id("clm"),
             agent=identity.actor.agent,

@@ -25,7 +25,7 @@ from interlock.runtime.wait_graph import Start
 _WITHDRAW = "task.withdraw"
 
 
-class Bid:
+class ClaimAttempt:
     """What one call asks for, since when, and what may stand by now: a claim, a wait."""
 
     __slots__ = ("asleep", "began", "identity", "open", "someone", "standby", "terms", "ttl")
@@ -40,10 +40,10 @@ class Bid:
         self.terms = callers.terms(identity.caller, someone)
         self.asleep: Callable[[], None] | None = None
         """Called before each sleep of a wait."""
-        self.open: core.Ask | None = None
-        self.standby: Standby | None = None
+        self.open: core.ClaimRequest | None = None
+        self.standby: TaskWait | None = None
 
-    def asked(self, ask: core.Ask) -> core.Ask:
+    def asked(self, ask: core.ClaimRequest) -> core.ClaimRequest:
         """How to ask for it, after the wait for it was listed or before."""
         return ask if self.standby is None else self.standby.ask
 
@@ -53,11 +53,16 @@ class Bid:
             yield debt
 
 
-class Standby:
+class TaskWait:
     """One wait for one task; ``ask`` is how to ask for it as long as it lasts."""
 
     def __init__(
-        self, runner: Runner, queues: Queues, actor: Actor, ask: core.Ask, terms: callers.Terms
+        self,
+        runner: Runner,
+        queues: Queues,
+        actor: Actor,
+        ask: core.ClaimRequest,
+        terms: callers.Terms,
     ) -> None:
         self.ask = ask
         self._runner = runner

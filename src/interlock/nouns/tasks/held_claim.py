@@ -41,7 +41,7 @@ _REASON = 1000
 _TRACEBACK = 16 * 1024
 
 
-class Working(Grip):
+class HeldClaim(Grip):
     """A claim that we rely on, and every way to settle it."""
 
     def __init__(
@@ -193,7 +193,7 @@ class Working(Grip):
             super()._tell()
 
 
-class ClaimInHand:
+class ClaimHandle:
     """A claim, as far as it can be looked at without asking the store.
 
     If it is one of a worker's (``in_loop``), its block raises nothing but interruptions: whatever
@@ -202,7 +202,7 @@ class ClaimInHand:
     """
 
     def __init__(
-        self, working: Working, *, in_loop: bool = False, ticket: Ticket | None = None
+        self, working: HeldClaim, *, in_loop: bool = False, ticket: Ticket | None = None
     ) -> None:
         self._working = working
         if ticket is None or not ticket.tied:
@@ -311,37 +311,37 @@ class ClaimInHand:
         return f"<claim of task {self.task}, token {self.token}, attempt {self.attempt}>"
 
 
-def named(
+def claim_for_block(
     context: Context, task: str, *, ttl: float | str | None, wait: float | str
-) -> Op[Working]:
+) -> Op[HeldClaim]:
     """Claim a task for a ``with`` block, which cannot return a no: it raises."""
     lives, _ = context.terms({}, ttl, None)
     sent = context.runner.clock.monotonic()
     outcome = yield from TaskCalls(context).claim(task, ttl=lives, wait=wait)
     if not isinstance(outcome, core.Claimed):
         raise _no(outcome)
-    return (yield from taken(context, outcome, lives, sent))
+    return (yield from hold_claim(context, outcome, lives, sent))
 
 
-def taken(
+def hold_claim(
     context: Context, claimed: core.Claimed, ttl: float | None, sent: float, caller: str = ""
-) -> Op[Working]:
+) -> Op[HeldClaim]:
     """Take a claim into our hands that was made by a request begun at this moment.
 
     ``caller`` is the name that it goes by, if whoever made it is not who works on it.
     """
     if ttl is None:
-        return Working(context, claimed, _by_session(context), caller)
+        return HeldClaim(context, claimed, _by_session(context), caller)
     if context.runner.clock.monotonic() - sent <= WAITED:
-        return Working(context, claimed, (_lease(context, claimed, ttl, sent),), caller)
+        return HeldClaim(context, claimed, (_lease(context, claimed, ttl, sent),), caller)
     key, sent = keys.live(claimed.grant), context.runner.clock.monotonic()  # it waited for long
     try:
         item = (yield Read(key, times=True))[key]
     except BaseException:
-        Working(context, claimed, ()).give_up()
+        HeldClaim(context, claimed, ()).give_up()
         raise
     left = 0.0 if item is None else item.expires_in or 0.0
-    return Working(context, claimed, (_lease(context, claimed, ttl, sent + left - ttl),), caller)
+    return HeldClaim(context, claimed, (_lease(context, claimed, ttl, sent + left - ttl),), caller)
 
 
 def _by_session(context: Context) -> tuple[Lease, ...]:

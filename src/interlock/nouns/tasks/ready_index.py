@@ -1,0 +1,209 @@
+"""What there is to claim: a small window of the tasks that are ready, best first.
+
+Letting sets of requirements go of which no task is ready.
+
+A worker looks at one range of ready tasks for each set that it can do, so a set that nobody uses
+any more costs every claim a look.  Whoever makes a task ready relies on its set, or writes it
+(``task_change.py``): the danger is a task that becomes ready while its set is deleted, since no
+worker would find it.  On a local engine looking and deleting are one transaction.  Across a network
+they are three steps:
+
+    1. write the set anew, as one that is leaving: whoever relied on it before conflicts, and
+       whoever reads it from now on writes it anew, as one that stays
+    2. look whether a task is ready: all that relied on the set before are there by now
+    3. delete the set if none is, and only if it is still the leaving one of step 2
+
+Whatever fails in between leaves a set that workers look at, which harms nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Write
+from interlock.core.validate import EVERYTHING
+from interlock.driving import Op
+from interlock.nouns.tasks import decode, progress_rules
+from interlock.nouns.tasks.task_reader import change
+from interlock.runtime.decode import readable
+from interlock.runtime.runner import Actor, Deciding, Done, Glance, Reading, Runner
+from interlock.store import Item, Range, Ref, Snapshot
+
+WIDTH = 32
+_LOCAL_WIDTH = 1
+"""Inside of a transaction nobody takes the first one from us."""
+_DUE_WIDTH = 12
+
+
+class ReadyWindow(Struct, frozen=True):
+    """What there is to choose from: places, best first, and those of tasks whose time has come.
+
+    ``later`` are the first of those whose time is still to come.
+    """
+
+    places: tuple[Item, ...]
+    due: tuple[str, ...]
+    later: tuple[str, ...]
+
+
+class RequirementSets(Struct, frozen=True):
+    """The sets of requirements that there are, as of a revision of the mark that tells of new ones.
+
+    ``fitting`` remembers which of them somebody can do.
+    """
+
+    revision: int
+    sets: Mapping[str, frozenset[str]]
+    fitting: dict[frozenset[str], list[str]]
+
+    def of(self, able: frozenset[str]) -> list[str]:
+        """The sets that a worker with these abilities can do."""
+        if able not in self.fitting:
+            every = EVERYTHING in able
+            found = [name for name, needed in self.sets.items() if every or needed <= able]
+            self.fitting[able] = [keys.NO_REQUIREMENTS, *found]
+        return self.fitting[able]
+
+
+class ReadyWindowReader:
+    """Reads them, and remembers which sets of requirements there are."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._known = RequirementSets(0, {}, {})
+        self.idle: list[str] = []
+        """The sets that were last looked at and of which no task was ready."""
+
+    def read(self, able: frozenset[str]) -> Reading[ReadyWindow]:
+        """What is ready for us, best first."""
+        known, due = self._known, Range(keys.DUE, limit=_DUE_WIDTH)
+        heads = self._heads(known.of(able))
+        snapshot = yield Glance((keys.SETS_MARK, due, *heads) if able else (due, *heads))
+        mark = snapshot.items.get(keys.SETS_MARK)
+        found = snapshot.ranges
+        if mark is not None and mark.revision != known.revision:
+            self._known = known = yield from self._learn(mark.revision)
+            heads = self._heads(known.of(able))
+            found = {**found, **(yield tuple(heads)).ranges}
+        sets = known.of(able)[1:]
+        self.idle = [name for name, head in zip(sets, heads[1:], strict=True) if not found[head]]
+        places = [item for head in heads for item in found[head]]
+        places.sort(key=lambda item: keys.order(item.key))
+        ready = yield from self._awake(found[due])
+        later = tuple([item.key for item in found[due] if item.key not in ready])
+        return ReadyWindow(tuple(places), ready, later)
+
+    def heads(self, able: frozenset[str]) -> tuple[Ref, ...]:
+        """Where to look for whether anything is ready for us, as far as we know the sets."""
+        return (keys.SETS_MARK, *self._heads(self._known.of(able)))
+
+    def current(self, snapshot: Snapshot) -> bool:
+        """Whether we know all sets as of a look at these."""
+        mark = snapshot[keys.SETS_MARK]
+        return (0 if mark is None else mark.revision) == self._known.revision
+
+    def _heads(self, sets: Iterable[str]) -> list[Range]:
+        limit = _LOCAL_WIDTH if self._runner.capabilities.local else WIDTH
+        return [Range(keys.ready(each), limit=limit) for each in sets]
+
+    def _learn(self, revision: int) -> Reading[RequirementSets]:
+        """All sets of requirements; what comes after the mark was read is found the next time."""
+        sets: dict[str, frozenset[str]] = {}
+        page = Range(keys.SETS)
+        while True:
+            found = (yield (page,)).ranges[page]
+            for item in found:
+                sets[item.key[len(keys.SETS) :]] = frozenset(decode.names(item))
+            if len(found) < page.limit:
+                return RequirementSets(revision, sets, {})
+            page = Range(keys.SETS, found[-1].key)
+
+    def _awake(self, found: Sequence[Item]) -> Reading[tuple[str, ...]]:
+        if not found:
+            return ()
+        rests = rest_keys(found)
+        lives = (yield Glance(rests.values())).items if rests else {}
+        return due_now(found, lives, self._runner.clock.wall())
+
+
+def rest_keys(found: Sequence[Item]) -> dict[str, str]:
+    """Of the tasks that must not begin yet, the liveness keys of those that rest."""
+    return {item.key: due.rest for item in found if (due := decode.due(item)) and due.rest}
+
+
+def due_now(found: Sequence[Item], lives: Mapping[str, Item | None], now: float) -> tuple[str, ...]:
+    """Of the tasks that must not begin yet, those whose time has come."""
+    rests = rest_keys(found)
+    return tuple(
+        item.key
+        for item in found
+        if (
+            lives[rests[item.key]] is None
+            if item.key in rests
+            else progress_rules.due_moment(item.key) <= now
+        )
+    )
+
+
+SETS_AT_ONCE = 16
+_VERB, _THING = "task.tidy", "tasks"
+
+
+def delete_idle_sets(runner: Runner, actor: Actor, sets: Sequence[str]) -> Op[int]:
+    """Let these sets go, as far as no task of theirs is ready; how many went."""
+    local = runner.capabilities.local
+    if not local:
+        marked: Done[int] = yield from runner.change(lambda: _marking(sets), actor)
+        if not marked.outcome:
+            return 0
+    done: Done[int] = yield from runner.change(lambda: _deleting(sets, marked=not local), actor)
+    return done.outcome
+
+
+def restore_set(runner: Runner, actor: Actor, place: str) -> Op[bool]:
+    """See that the set of a task that is ready is there: a client of before may have missed it."""
+    task = keys.listed(place)
+    done: Done[bool] = yield from change(
+        runner,
+        actor,
+        (keys.data(task), keys.set_of(keys.set_in(place))),
+        lambda board: board.listed(task, _VERB),
+    )
+    return done.outcome
+
+
+def _marking(sets: Iterable[str]) -> Deciding[int]:
+    """Step 1, for those that are there and of which no task seems to be ready."""
+    found: Snapshot = yield tuple([keys.set_of(name) for name in sets])
+    idle = yield from _idle(found.items)
+    puts = [Write(key, (*names, names[0])) for key, names in idle.items()]
+    if not puts:
+        return Decision(outcome=0)
+    return Decision(outcome=len(puts), verb=_VERB, thing=_THING, puts=tuple(puts))
+
+
+def _deleting(sets: Iterable[str], *, marked: bool) -> Deciding[int]:
+    """Steps 2 and 3; what is not ``marked`` goes inside of one transaction."""
+    found: Snapshot = yield tuple([keys.set_of(name) for name in sets])
+    own = {
+        key: item
+        for key, item in found.items.items()
+        if item is not None and (decode.leaving(item) or not marked)
+    }
+    idle = yield from _idle(own)
+    if not idle:
+        return Decision(outcome=0)
+    mark = Write(keys.SETS_MARK, {})
+    return Decision(outcome=len(idle), verb=_VERB, thing=_THING, puts=(mark,), deletes=tuple(idle))
+
+
+def _idle(items: Mapping[str, Item | None]) -> Reading[dict[str, tuple[str, ...]]]:
+    """Of these sets, those of which no task is ready, with what they require."""
+    known = {key: readable(decode.names, item) for key, item in items.items() if item is not None}
+    sets = {key: tuple(dict.fromkeys(names)) for key, names in known.items() if names}
+    heads = {key: Range(keys.ready(key.removeprefix(keys.SETS)), limit=1) for key in sets}
+    ranges = (yield Glance(heads.values())).ranges if heads else {}
+    return {key: names for key, names in sets.items() if not ranges[heads[key]]}
