@@ -10,12 +10,12 @@ import interlock
 
 ROOT = Path(interlock.__file__).parent
 
-FOUNDATION = {"errors", "version", "clock", "driving", "threads"}
+FOUNDATION = {"errors", "version", "clock", "drivers", "threads"}
 BELOW_CLIENTS = FOUNDATION | {
-    "core", "nouns", "places", "runtime", "settings", "store", "stores",
+    "core", "nouns", "store_location", "runtime", "settings", "store", "stores",
 }  # fmt: skip
 CLIENTS = {
-    "opening", "client", "client_messages", "client_record", "client_tasks", "client_work",
+    "client_setup", "client", "client_messages", "client_record", "client_tasks", "client_work",
     "aio", "aio_messages", "aio_record", "aio_tasks", "aio_work",
 }  # fmt: skip
 CLIENTS |= {"interlock"}
@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "version": set[str](),
     "clock": set[str](),
     "check_record": set[str](),
-    "driving": set[str](),
+    "drivers": set[str](),
     "threads": set[str](),
     "core": {"core", "nouns", "errors"},
     "store": {"errors"},
@@ -37,10 +37,10 @@ MAY_IMPORT = {
         "store",
         "errors",
         "clock",
-        "driving",
+        "drivers",
         "settings",
         "client",
-        "places",
+        "store_location",
         "testing",
         "faces",
     },
@@ -51,19 +51,19 @@ MAY_IMPORT = {
         "store",
         "errors",
         "clock",
-        "driving",
+        "drivers",
         "settings",
         "client",
     },
     "settings": {"core", "errors", "nouns"},
-    "places": {"core", "errors", "settings"},
-    "opening": BELOW_CLIENTS,
-    "client": BELOW_CLIENTS | {"opening", "client_messages", "client_record", "client_tasks"},
+    "store_location": {"core", "errors", "settings"},
+    "client_setup": BELOW_CLIENTS,
+    "client": BELOW_CLIENTS | {"client_setup", "client_messages", "client_record", "client_tasks"},
     "client_messages": BELOW_CLIENTS | {"client"},
     "client_record": BELOW_CLIENTS | {"client"},
     "client_tasks": BELOW_CLIENTS | {"client", "client_work"},
     "client_work": BELOW_CLIENTS | {"client"},
-    "aio": BELOW_CLIENTS | {"opening", "aio_messages", "aio_record", "aio_tasks"},
+    "aio": BELOW_CLIENTS | {"client_setup", "aio_messages", "aio_record", "aio_tasks"},
     "aio_messages": BELOW_CLIENTS | {"aio"},
     "aio_record": BELOW_CLIENTS | {"aio"},
     "aio_tasks": BELOW_CLIENTS | {"aio", "aio_work"},

@@ -14,7 +14,7 @@ import pytest
 
 import interlock
 from interlock import Fleet, InterlockError
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.runtime.integrity import unreadable
 
 ODD: list[Any] = [

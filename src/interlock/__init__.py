@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from interlock import errors as errors
     from interlock.client import Fleet, Held, connect
     from interlock.client_messages import Message
-    from interlock.core.decision import Refusal, Success
+    from interlock.core.decision import Proof, Refusal, Success
     from interlock.core.outcomes import (
         Acquired,
         Away,
@@ -74,7 +74,6 @@ if TYPE_CHECKING:
         LockWaiting,
         Reclaimed,
     )
-    from interlock.nouns.grants.pool import Proof
     from interlock.nouns.grants.semaphore import (
         AlreadyHeld,
         Increased,
@@ -161,8 +160,8 @@ if TYPE_CHECKING:
         TaskRequeued,
         Unchanged,
     )
+    from interlock.runtime.identity import trace
     from interlock.runtime.maintain import Maintained
-    from interlock.runtime.trace import trace
 
 _HOMES = {
     "interlock.client": ("Fleet", "Held", "connect"),
@@ -173,7 +172,7 @@ _HOMES = {
         "Released", "Unknown", "Waiting",
     ),
     "interlock.nouns.tasks.plan_rules": ("Checked", "Imported", "PlanExists"),
-    "interlock.core.decision": ("Refusal", "Success"),
+    "interlock.core.decision": ("Proof", "Refusal", "Success"),
     "interlock.nouns.tasks.progress_rules": ("Expired", "Moved"),
     "interlock.nouns.grants.lock": (
         "AlreadyFree", "LockAcquired", "LockBroken", "LockBusy", "LockDeadlock", "LockExtended",
@@ -187,7 +186,6 @@ _HOMES = {
         "NobodyToStop", "NotSubscribed", "PausedAgent", "Resumed", "Sent", "Subscribed",
         "UnknownAgent", "UnknownMessages", "Unsubscribed",
     ),
-    "interlock.nouns.grants.pool": ("Proof",),
     "interlock.nouns.messages.query_rules": (
         "Answered", "Asked", "Handed", "Late", "NobodyToAsk", "NotAsked", "QueryCancelled",
         "QueryDeadlock", "QueryExists", "Replied", "TakenBack", "TimedOut", "TooMany",
@@ -219,7 +217,7 @@ _HOMES = {
     ),
     "interlock.runtime.maintain": ("Maintained",),
     "interlock.nouns.messages.views": ("Arrived", "NothingUnread"),
-    "interlock.runtime.trace": ("trace",),
+    "interlock.runtime.identity": ("trace",),
 }  # fmt: skip
 _MODULES = ("aio", "errors")
 """What ``import interlock`` is enough for, too."""

@@ -16,23 +16,22 @@ from contextlib import suppress
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from interlock.client_setup import agent_and_session, find_or_open_store_async, make_context
 from interlock.clock import Clock
-from interlock.core.decision import Outcome
+from interlock.core.decision import Outcome, Proof
 from interlock.core.validate import FOREVER
-from interlock.driving import Op, drive_async
+from interlock.drivers import Op, drive_async
 from interlock.errors import InterlockError
 from interlock.nouns.agents.calls import AgentCalls
 from interlock.nouns.agents.session import TTL
 from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.nouns.grants.holding import InHand, take
-from interlock.nouns.grants.pool import Proof
 from interlock.nouns.grants.targets import Aim, LockAim, SeveralAim, SlotsAim, Terms
-from interlock.opening import context_at, opened_async, speaker
 from interlock.runtime import callers
 from interlock.runtime.context import Calls, Context, FleetCalls
 from interlock.runtime.given import Given
+from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.keeper import LOOK
-from interlock.runtime.runner import TRACE, Actor
 from interlock.store import Store
 
 if TYPE_CHECKING:
@@ -191,10 +190,10 @@ class Fleet(Noun[FleetCalls]):
         self.agents = Agents(AgentCalls(context))
         self._closed = False
         self._nudge = asyncio.Event()
-        context.queues.on_owed = context.tending.on_due = self._nudge.set
+        context.queues.on_owed = context.housekeeping.on_due = self._nudge.set
         context.queues.ring = self._ring
         self._loop = asyncio.get_running_loop()
-        context.on_due = context.tending.on_late = self._wake
+        context.on_due = context.housekeeping.on_late = self._wake
         callers.debtors.add(context.queues)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -354,8 +353,8 @@ class Fleet(Noun[FleetCalls]):
                 await self.agents.leave()
         else:  # a session that goes on without us: nobody else would pay
             await drive_async(context.queues.pay(), context.store)
-        if not self._tasks and context.tending.due:  # a short life
-            await drive_async(context.tending.tend(Actor()), context.store)
+        if not self._tasks and context.housekeeping.due:  # a short life
+            await drive_async(context.housekeeping.run(Actor()), context.store)
 
     async def __aenter__(self) -> Self:
         return self
@@ -393,7 +392,7 @@ class Fleet(Noun[FleetCalls]):
             pause = 0.0
             if keeper.wait() <= 0 and not self._closed:
                 try:
-                    await drive_async(keeper.turn(), self.calls.context.store)
+                    await drive_async(keeper.run_due(), self.calls.context.store)
                 except Exception:  # noqa: BLE001 - whatever it was, the next beat must come
                     pause = 0.1
 
@@ -430,10 +429,10 @@ async def connect(
     What waits goes on through an outage of the store; with ``no_retry`` it ends with the error.
     ``trace`` stands in the record beside what we do; without one INTERLOCK_TRACE, else a fresh id.
     """
-    store = await opened_async(url, store)
+    store = await find_or_open_store_async(url, store)
     try:
-        name, resumed = speaker(agent, session)
-        context = context_at(
+        name, resumed = agent_and_session(agent, session)
+        context = make_context(
             store,
             name,
             trace=trace,

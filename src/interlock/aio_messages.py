@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import TYPE_CHECKING, Self
 
 from interlock.aio import Fleet, Noun, awaited
-from interlock.driving import drive_async
+from interlock.drivers import drive_async
 from interlock.nouns.messages import files
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.delivered import MessageInHand, ids_of

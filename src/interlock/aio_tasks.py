@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from interlock.aio import Fleet, Noun, awaited
 from interlock.core import validate
-from interlock.driving import drive_async
+from interlock.drivers import drive_async
 from interlock.errors import StoreClosed, StoreTrouble
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.nouns.tasks.task import TaskEvent
@@ -158,9 +158,9 @@ class Subscription:
         await self.close()
 
     async def _call(self, callback: Callable[[TaskEvent], object]) -> None:
-        from interlock.runtime.outage_log import Complaints
+        from interlock.runtime.outage import OutageLog
 
-        complaints = Complaints("a subscription to tasks")
+        complaints = OutageLog("a subscription to tasks")
         while True:
             try:
                 found = await self.take()

@@ -17,9 +17,9 @@ from typing import Any, Self
 
 from interlock.aio import Fleet
 from interlock.core import validate
-from interlock.driving import drive_async
+from interlock.core.decision import Proof
+from interlock.drivers import drive_async
 from interlock.errors import InterlockError, Lapsed, StoreClosed
-from interlock.nouns.grants.pool import Proof
 from interlock.nouns.messages.stops import Stop
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, ClaimHandle, HeldClaim, claim_for_block

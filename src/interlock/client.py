@@ -20,24 +20,23 @@ from contextlib import suppress
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from interlock.client_setup import agent_and_session, find_or_open_store, make_context
 from interlock.clock import Clock
-from interlock.core.decision import Outcome
+from interlock.core.decision import Outcome, Proof
 from interlock.core.validate import FOREVER
-from interlock.driving import Op, drive
+from interlock.drivers import Op, drive
 from interlock.errors import InterlockError, Lost
 from interlock.nouns.agents.calls import AgentCalls
 from interlock.nouns.agents.session import TTL
 from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.nouns.grants.holding import InHand, take
-from interlock.nouns.grants.pool import Proof
 from interlock.nouns.grants.targets import Aim, LockAim, SeveralAim, SlotsAim, Terms
-from interlock.opening import context_at, opened, speaker
 from interlock.runtime import callers
 from interlock.runtime.context import Calls, Context, FleetCalls
 from interlock.runtime.given import Given
 from interlock.runtime.handover import TICKET, Exit, Ticket
+from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.keeper import LOOK
-from interlock.runtime.runner import TRACE, Actor
 from interlock.store import Store
 from interlock.threads import background
 
@@ -249,8 +248,8 @@ class Fleet(Noun[FleetCalls]):
         self._bell = SimpleQueue[None]()
         context.queues.ring = self._bell.put
         context.queues.on_owed = self._wake
-        context.tending.on_due = self.nudge
-        context.on_due = context.tending.on_late = self._wake
+        context.housekeeping.on_due = self.nudge
+        context.on_due = context.housekeeping.on_late = self._wake
         self._waking = threading.RLock()  # a handler of a signal may wake us, too
         self._threads: dict[str, threading.Thread] = {}
         callers.debtors.add(context.queues)
@@ -409,8 +408,8 @@ class Fleet(Noun[FleetCalls]):
                 self.agents.leave()
         else:  # a session that goes on without us: nobody else would pay
             drive(context.queues.pay(), context.store)
-        if not self._threads and context.tending.due:  # a short life
-            drive(context.tending.tend(Actor()), context.store)
+        if not self._threads and context.housekeeping.due:  # a short life
+            drive(context.housekeeping.run(Actor()), context.store)
 
     def __enter__(self) -> Self:
         return self
@@ -455,7 +454,7 @@ class Fleet(Noun[FleetCalls]):
             pause = 0.0
             if not self._stopped.is_set() and keeper.wait() <= 0:
                 try:
-                    drive(keeper.turn(), self.calls.context.store)
+                    drive(keeper.run_due(), self.calls.context.store)
                 except Exception:  # noqa: BLE001 - whatever it was, the next beat must come
                     pause = 0.1
                 keeper.expire()
@@ -502,9 +501,9 @@ def connect(
     What waits goes on through an outage of the store; with ``no_retry`` it ends with the error.
     ``trace`` stands in the record beside what we do; without one INTERLOCK_TRACE, else a fresh id.
     """
-    name, resumed = speaker(agent, session)
+    name, resumed = agent_and_session(agent, session)
     return begun(
-        opened(url, store),
+        find_or_open_store(url, store),
         name,
         session=resumed,
         inherited=resumed != session,
@@ -534,7 +533,7 @@ def begun(
 ) -> Fleet:
     """A client of an open store under this name and session, whatever the environment says."""
     try:
-        context = context_at(
+        context = make_context(
             store,
             agent,
             trace=trace,

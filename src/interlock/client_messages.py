@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
 from interlock.client import Fleet, Noun, blocking
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.nouns.messages import files
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.delivered import MessageInHand, ids_of

@@ -8,7 +8,7 @@ from typing import Self
 from interlock.client import Noun, blocking
 from interlock.core.events import Observed
 from interlock.core.log import Line
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.nouns.record.calls import RecordCalls
 from interlock.nouns.record.service import Following
 from interlock.runtime.context import Context

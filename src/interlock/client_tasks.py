@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
 from interlock.client import Fleet, Noun, blocking, granting
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.errors import StoreClosed, StoreTrouble
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.nouns.tasks.task import TaskEvent
@@ -151,10 +151,10 @@ class Subscription:
         self.close()
 
     def _call(self, callback: Callable[[TaskEvent], object]) -> None:
-        from interlock.runtime.outage_log import Complaints
+        from interlock.runtime.outage import OutageLog
         from interlock.runtime.stoppable import SLICE
 
-        complaints = Complaints("a subscription to tasks")
+        complaints = OutageLog("a subscription to tasks")
         while not self._closed.is_set():
             try:
                 found = self.take(SLICE)

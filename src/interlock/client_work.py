@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from typing import Self, TypeVar
 
 from interlock.client import Fleet
-from interlock.driving import Op, drive
+from interlock.core.decision import Proof
+from interlock.drivers import Op, drive
 from interlock.errors import InterlockError, Lapsed, StoreClosed
-from interlock.nouns.grants.pool import Proof
 from interlock.nouns.messages.stops import Stop
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, ClaimHandle, HeldClaim, claim_for_block

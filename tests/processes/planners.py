@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 import interlock
-from interlock.driving import Op, drive
+from interlock.drivers import Op, drive
 from interlock.nouns.tasks import plan_service, task_reader
 from interlock.runtime.steps import Commit, Transact
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from tests.nouns.record.sealed import SMALL, touch
 
-from interlock.driving import Op, drive
+from interlock.drivers import Op, drive
 from interlock.nouns.record.sealing import Sealing
-from interlock.runtime.runner import Actor, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Runner
 from interlock.store import Store
 from interlock.stores import open_store
 

@@ -12,11 +12,11 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.outcomes import Deadlock
 from interlock.core.wait import Asleep, listed, listing
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.runtime import callers
 from interlock.runtime.deadlock import Deadlocks
-from interlock.runtime.runner import Deciding
-from interlock.runtime.steps import Open, Read, Take
+from interlock.runtime.runner import DecideOp
+from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.runtime.wait_graph import Start
 from interlock.store import Put, Txn
 from interlock.testing.testbed import Client, Testbed
@@ -56,13 +56,13 @@ def ask(client: Client, to: str, id_: str = "") -> Op[Unanswered | str]:
     )
     query = Query(id=id_, agent=actor.agent, session=actor.session, to=to)
 
-    def asking() -> Deciding[str]:
+    def asking() -> DecideOp[str]:
         yield from ()
         puts = (Write(keys.query(id_), query), Write(keys.live(id_), {}, TTL))
         waits = listing(asleep, id_)
         return Decision(outcome="asked", verb="query.ask", thing="x", puts=(*puts, *waits))
 
-    def over(cycle: tuple[str, ...] = ()) -> Deciding[Unanswered | None]:
+    def over(cycle: tuple[str, ...] = ()) -> DecideOp[Unanswered | None]:
         yield from ()
         deletes = (keys.query(id_), *listed(asleep, id_))
         outcome = Unanswered(cycle=cycle) if cycle else None
@@ -70,12 +70,12 @@ def ask(client: Client, to: str, id_: str = "") -> Op[Unanswered | str]:
 
     done = yield from client.runner.change(asking, actor)
     start = Start(id=id_, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0)
-    watch = yield Open(asleep.wants, done.revision or 0)
+    watch = yield OpenWatch(asleep.wants, done.revision or 0)
     while True:
         refused = yield from Deadlocks(client.runner).untie(actor, start, over)
         if refused.outcome is not None:
             return refused.outcome
-        if (yield Take(watch, 1.0)) and (yield Read(keys.live(id_)))[keys.live(id_)] is None:
+        if (yield NextChanges(watch, 1.0)) and (yield Read(keys.live(id_)))[keys.live(id_)] is None:
             yield from client.runner.change(over, actor)
             return "answered"
 
@@ -83,7 +83,7 @@ def ask(client: Client, to: str, id_: str = "") -> Op[Unanswered | str]:
 def answer(client: Client, id_: str) -> Op[None]:
     """Answer a query, whoever was asked."""
 
-    def deciding() -> Deciding[None]:
+    def deciding() -> DecideOp[None]:
         item = (yield (keys.query(id_),))[keys.query(id_)]
         assert item is not None
         said = replace(msgspec.json.decode(item.value, type=Query), state="answered")

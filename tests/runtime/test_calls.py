@@ -141,7 +141,7 @@ def test_metadata_come_back_as_they_went(ada: Client) -> None:
 
 
 def test_nobody_in_particular_cannot_hold_anything(stage: Testbed) -> None:
-    from interlock.driving import drive
+    from interlock.drivers import drive
     from interlock.nouns.grants.calls import LockCalls
     from interlock.runtime.context import Context
 
@@ -192,7 +192,7 @@ def test_a_wait_ends_with_busy_when_its_time_is_up(stage: Testbed, ada: Client) 
 
 
 def test_a_grant_can_depend_on_another_one(stage: Testbed, ada: Client) -> None:
-    from interlock.nouns.grants.pool import Proof
+    from interlock.core.decision import Proof
 
     first = ada.run(ada.locks.acquire("first"))
     assert isinstance(first, LockAcquired)

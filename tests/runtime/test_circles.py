@@ -18,7 +18,7 @@ from interlock.nouns.tasks.held_claim import claim_for_block
 from interlock.nouns.tasks.worker import WorkerLoop
 from interlock.runtime import decode, health
 from interlock.runtime.callers import Someone
-from interlock.runtime.steps import Commit, Open, Read
+from interlock.runtime.steps import Commit, OpenWatch, Read
 from interlock.store import Range
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -257,7 +257,7 @@ def test_a_claim_costs_no_read_and_no_write_more() -> None:
     ada.run(ada.runner.base())
     waiting = ada.start(ada.tasks.claim("t", wait=600))
     assert [type(step) for step in waiting.steps].count(Commit) <= 2, "one try, and the wait"
-    assert {type(step) for step in waiting.steps} == {Commit, Open, Read}
+    assert {type(step) for step in waiting.steps} == {Commit, OpenWatch, Read}
 
 
 @pytest.mark.parametrize("serves", [False, True])

@@ -7,10 +7,10 @@ import pytest
 
 import interlock
 from interlock import aio
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreClosed
-from interlock.runtime.housekeeping import Tending
-from interlock.runtime.runner import Actor
+from interlock.runtime.housekeeping import Housekeeping
+from interlock.runtime.identity import Actor
 from interlock.stores.memory import MemoryStore
 
 
@@ -45,7 +45,7 @@ def test_a_program_that_ends_without_closing_ends_though_the_keeper_was_woken_ju
     assert asyncio.run(main())
 
 
-def interrupted(_: Tending, __: Actor) -> Op[None]:
+def interrupted(_: Housekeeping, __: Actor) -> Op[None]:
     yield from ()
     raise KeyboardInterrupt
 
@@ -53,9 +53,9 @@ def interrupted(_: Tending, __: Actor) -> Op[None]:
 def test_who_is_interrupted_at_its_end_lets_go_of_the_store_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Tending, "tend", interrupted)
+    monkeypatch.setattr(Housekeeping, "run", interrupted)
     fleet = interlock.connect(agent="ada", join=False, store=MemoryStore())
-    fleet.calls.context.tending.due = True
+    fleet.calls.context.housekeeping.due = True
     with pytest.raises(KeyboardInterrupt):
         fleet.close()
     with pytest.raises(StoreClosed):

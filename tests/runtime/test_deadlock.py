@@ -21,7 +21,7 @@ from tests.searches import budget
 
 from interlock.core import keys, outcomes
 from interlock.core.wait import Asleep, Party
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.grants import semaphore
 from interlock.nouns.grants.pool import Pool, caller_of, of_agent, of_session, seen
 from interlock.nouns.tasks.task import TaskClaim

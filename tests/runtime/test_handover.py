@@ -114,7 +114,7 @@ def at_rest(fleet: Fleet) -> bool:
     keeper = context.keeper
     leases = [lease for lease in keeper._leases if lease is not context.session_lease]
     queues = context.queues
-    return not (leases or keeper._stakes or queues.owed or queues.tickets or queues.dropped)
+    return not (leases or keeper._watched or queues.owed or queues.tickets or queues.dropped)
 
 
 @pytest.fixture

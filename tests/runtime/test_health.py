@@ -11,7 +11,7 @@ import interlock
 from interlock import aio
 from interlock.core import keys
 from interlock.core.health import Health, Problem
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.nouns.agents.session import DeathsAcknowledged, NoDeath
 from interlock.nouns.grants.lock import LockAcquired
 from interlock.nouns.record.seal_rules import Limits
@@ -175,7 +175,7 @@ def test_who_lives_and_missed_three_paces_is_silent(stage: Testbed) -> None:
     assert (found.kind, found.thing, found.agent) == ("silent", "agent/ada", "ada")
     assert "said it is busy with task/t1, but was not heard of for 2 min" in found.says
     assert found.since == stage.clock.wall() - 150.0
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     assert problems(onlooker(stage)) == ()
 
 
@@ -193,7 +193,7 @@ def test_who_leaves_while_we_look_is_not_silent(stage: Testbed) -> None:
         ada.run(ada.agents.status("busy"))  # long ago, but it was heard of since
         for _ in range(4):
             stage.clock.advance(30.0)
-            ada.run(ada.context.keeper.turn())
+            ada.run(ada.context.keeper.run_due())
         hand = Stepper(onlooker(stage).fleet.health(), stage.store, stage.clock)
         for _ in range(steps):
             hand.go()

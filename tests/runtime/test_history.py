@@ -14,7 +14,7 @@ from interlock.core import keys
 from interlock.core.codec import digest, encode
 from interlock.core.filter import Filter
 from interlock.core.log import Mark, Sealed, Segment
-from interlock.driving import Op, drive
+from interlock.drivers import Op, drive
 from interlock.errors import StoreDamaged
 from interlock.nouns.record.segment import pack
 from interlock.runtime.history import Backward, Forward, search

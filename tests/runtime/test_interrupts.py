@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from interlock import aio
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.grants.holding import take
 from interlock.nouns.grants.lock import LockBusy
 from interlock.nouns.grants.targets import LockAim, Terms

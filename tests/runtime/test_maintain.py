@@ -5,8 +5,8 @@ import pytest
 from interlock.core import keys
 from interlock.nouns.grants.lock import LockAcquired, LockFenced, Reclaimed
 from interlock.runtime import refusals
+from interlock.runtime.identity import Actor
 from interlock.runtime.maintain import Maintained, Maintenance
-from interlock.runtime.runner import Actor
 from interlock.store import Range
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed

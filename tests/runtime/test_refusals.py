@@ -17,7 +17,7 @@ from interlock.nouns.grants.semaphore import SlotsDeadlock
 from interlock.nouns.grants.targets import LockAim, Terms
 from interlock.runtime import decode
 from interlock.runtime.gather import outside
-from interlock.runtime.steps import Commit, Open, Read
+from interlock.runtime.steps import Commit, OpenWatch, Read
 from interlock.runtime.wait_graph import Graph, Start
 from interlock.runtime.wait_graph.around import Around
 from interlock.store import Range
@@ -230,7 +230,7 @@ def test_the_look_at_the_graph_comes_with_a_read_that_is_made_anyway(*, holds: b
     ada.run(ada.locks.acquire("a"))
     bob.run(bob.locks.acquire("b") if holds else bob.runner.base())
     hand = bob.start(bob.locks.acquire("a", wait=600))
-    assert [type(step) for step in hand.steps] == [Commit, Commit, Open, Read, Read]
+    assert [type(step) for step in hand.steps] == [Commit, Commit, OpenWatch, Read, Read]
 
 
 def test_who_holds_nothing_is_listed_under_its_agent_only() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from interlock.driving import Op, Step
+from interlock.drivers import Op, Step
 from interlock.errors import NotAllowed, StoreBusy, TooLarge
 from interlock.nouns.agents.session import Left
 from interlock.nouns.grants.holding import take
@@ -21,8 +21,9 @@ from interlock.nouns.grants.lock import (
 )
 from interlock.nouns.grants.pool import WAITERS
 from interlock.nouns.grants.targets import LockAim, SeveralAim, SlotsAim, Terms
-from interlock.runtime.runner import PATIENCE, Actor
-from interlock.runtime.steps import Commit, Open, Read, Take
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import PATIENCE
+from interlock.runtime.steps import Commit, NextChanges, OpenWatch, Read
 from interlock.store import Txn
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -88,25 +89,25 @@ def test_waiting_for_slots_costs_what_waiting_for_a_lock_does(stage: Testbed) ->
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.semaphores.acquire("x", capacity=1))
     waiting = bob.start(take(bob.context, SlotsAim("x", capacity=1), None, TERMS))
-    assert kinds(waiting) == [Commit, Commit, Open, Read, Read]
+    assert kinds(waiting) == [Commit, Commit, OpenWatch, Read, Read]
     slept = len(waiting.steps)
     giving = ada.start(ada.semaphores.release("x"))
     assert kinds(giving) == [Commit, Commit]
     waiting.run().result()
-    assert kinds(waiting)[slept:] == [Take, Read]
+    assert kinds(waiting)[slept:] == [NextChanges, Read]
 
 
 def test_waiting_for_several_things_costs_no_more(stage: Testbed) -> None:
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("a"))
     waiting = bob.start(take(bob.context, SeveralAim(("lock/a", "lock/b")), None, TERMS))
-    assert kinds(waiting) == [Commit, Commit, Open, Read, Read]
+    assert kinds(waiting) == [Commit, Commit, OpenWatch, Read, Read]
     slept = len(waiting.steps)
     giving = ada.start(ada.locks.release("a"))
     assert kinds(giving)[-1] is Commit
     assert len(kinds(giving)) <= 4, "who waits, and what else it waits for"
     waiting.run().result()
-    assert kinds(waiting)[slept:] == [Take, Read]
+    assert kinds(waiting)[slept:] == [NextChanges, Read]
 
 
 def test_a_waiter_sleeps_though_somebody_dead_stands_before_it(stage: Testbed) -> None:
@@ -196,13 +197,13 @@ def test_queueing_is_a_conflict_and_a_commit_and_a_handover_one_look(stage: Test
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("merge"))
     waiting = bob.start(take(bob.context, LockAim("merge"), None, TERMS))
-    assert kinds(waiting) == [Commit, Commit, Open, Read, Read]
+    assert kinds(waiting) == [Commit, Commit, OpenWatch, Read, Read]
     slept = len(waiting.steps)
     giving = ada.start(ada.locks.release("merge"))
     assert isinstance(giving.result(), LockReleased)
     assert kinds(giving) == [Commit, Commit], "somebody queued: the conflict said so"
     waiting.run().result()
-    assert kinds(waiting)[slept:] == [Take, Read], "one look, and the lock is ours"
+    assert kinds(waiting)[slept:] == [NextChanges, Read], "one look, and the lock is ours"
     assert audit(stage.store) == []
 
 

@@ -7,10 +7,11 @@ import pytest
 from interlock.core import codec
 from interlock.core.decision import Decision, Write
 from interlock.core.log import Entry, decode
-from interlock.driving import Op, Step
+from interlock.drivers import Op, Step
 from interlock.errors import OutcomeUnknown, StoreBusy, TooLarge
 from interlock.runtime.chain import Chain, Draft
-from interlock.runtime.runner import ATTEMPTS, TRACE, Actor, Deciding, Done
+from interlock.runtime.identity import TRACE, Actor
+from interlock.runtime.runner import ATTEMPTS, Decided, DecideOp
 from interlock.runtime.steps import Commit, Read
 from interlock.store import LOG, VOID, Conflict, Item, Log, Put, Txn
 from interlock.testing.audit import audit
@@ -18,7 +19,7 @@ from interlock.testing.faults import Crash, Fault
 from interlock.testing.testbed import Client, Stepper, Testbed
 
 
-def add(key: str, *, quiet: bool = False) -> Deciding[int]:
+def add(key: str, *, quiet: bool = False) -> DecideOp[int]:
     """One more than what stands there."""
     item = (yield (key,))[key]
     value = 1 if item is None else int(item.value) + 1
@@ -32,11 +33,11 @@ def change(
     guess: Mapping[str, Item | None] | None = None,
     *,
     quiet: bool = False,
-) -> Op[Done[int]]:
+) -> Op[Decided[int]]:
     return client.runner.change(lambda: add(key, quiet=quiet), Actor("ada", "ses_a"), guess)
 
 
-def kinds(hand: Stepper[Done[int]]) -> list[type[Step]]:
+def kinds(hand: Stepper[Decided[int]]) -> list[type[Step]]:
     return [type(step) for step in hand.steps]
 
 
@@ -85,7 +86,7 @@ def test_a_conflict_costs_no_further_read(stage: Testbed, far: Client) -> None:
 
 
 def test_a_decision_that_changes_nothing_commits_nothing(stage: Testbed, far: Client) -> None:
-    def look() -> Deciding[str]:
+    def look() -> DecideOp[str]:
         yield ("n",)
         return Decision(outcome="seen")
 
@@ -178,7 +179,7 @@ def test_a_quiet_change_of_unknown_outcome_is_simply_repeated(stage: Testbed, fa
     assert entries(stage) == []
 
 
-def _touch(key: str) -> Deciding[str]:
+def _touch(key: str) -> DecideOp[str]:
     yield (key,)
     return Decision(outcome="touched", puts=(Write(key, 1),), quiet=True)
 
@@ -336,7 +337,7 @@ def test_a_value_above_the_stores_limit_is_refused_and_nothing_happens(
 ) -> None:
     client = stage.client("ada", ttl=None) if where == "near" else stage.remote("ada", ttl=None)
 
-    def large() -> Deciding[None]:
+    def large() -> DecideOp[None]:
         yield ("n",)
         return Decision(outcome=None, verb="x", puts=(Write("n", "x" * 2_000_000),))
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from interlock.core import codec
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.store import LOG, Item, Log, Store
 from interlock.stores.etcd import EtcdStore
 from interlock.stores.etcd import rpc_pb2 as rpc

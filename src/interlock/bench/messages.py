@@ -15,12 +15,12 @@ from interlock.aio_messages import Receiver
 from interlock.bench import locks, pairs
 from interlock.bench.engine import ALERT, ASK, REPLY, SHARE, Act, Engine, unlimited
 from interlock.bench.table import Row, timed
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.message import SendOutcome, Sent, Subscription
 from interlock.nouns.messages.query_rules import Answered
 from interlock.nouns.messages.rate_limit import Rate
-from interlock.runtime.runner import Actor
+from interlock.runtime.identity import Actor
 
 SUBSCRIBERS = {"quick": 50, "full": 500}
 FLOODED = {"quick": 0.3, "full": 0.6}

@@ -19,11 +19,12 @@ from interlock.bench import locks
 from interlock.bench.engine import Engine
 from interlock.bench.table import Row, percentile
 from interlock.clock import SystemClock
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.nouns.agents.session import TTL
 from interlock.runtime.chain import Draft
 from interlock.runtime.context import Context
-from interlock.runtime.runner import Actor, Attempt, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Attempt, Runner
 from interlock.stores import open_store
 
 VERIFY = "at least 100,000 /s of CPU time"

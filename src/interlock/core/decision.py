@@ -113,3 +113,14 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     def ends(self) -> bool:
         """Whether it ends or renews something, so that a full store takes it."""
         return self.quiet or self.verb.rpartition(".")[2] in ENDINGS
+
+
+class Proof(Struct, frozen=True, kw_only=True):
+    """Ownership as a value: a commit that carries it happens only while the grant lives.
+
+    ``thing`` is what was granted: ``lock/merge``, or all that was got at once, ``lock/a+sem/b``.
+    """
+
+    thing: str
+    grant: str
+    token: int

@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.log import Sealed
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.runtime.decode import decoded, readable
-from interlock.runtime.steps import Read, Upkeep
+from interlock.runtime.steps import Read, StoreCall
 from interlock.store import Extent, Item
 
 _SEALED = msgspec.json.Decoder(Sealed)
@@ -28,7 +28,7 @@ class Moment(Struct, frozen=True, kw_only=True, gc=False):
 
 def moment(revision: int) -> Op[Moment]:
     """This moment, or a little later as far as entries are concerned."""
-    extent: Extent = yield Upkeep("extent")
+    extent: Extent = yield StoreCall("extent")
     item = (yield Read(keys.SEALED))[keys.SEALED]
     sealed = Sealed() if item is None else readable(_sealed, item)
     if sealed is None or extent.trimmed > sealed.revision:

@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from interlock.core import keys, validate
-from interlock.core.decision import Write
+from interlock.core.decision import Proof, Write
 from interlock.core.outcomes import GivenFenced
-from interlock.driving import Op, Pause
+from interlock.drivers import Op, Pause
 from interlock.errors import BadInput, Lapsed
 from interlock.nouns.agents import session as sessions
 from interlock.nouns.agents.service import Sessions
 from interlock.nouns.grants.lock_service import Locks
-from interlock.nouns.grants.pool import Proof
 from interlock.nouns.grants.service import Queues
-from interlock.nouns.grants.waiting import Identity
 from interlock.runtime.given import Given, fenced, proofs
-from interlock.runtime.housekeeping import Tending
+from interlock.runtime.housekeeping import Housekeeping
+from interlock.runtime.identity import TRACE, Actor, Identity
 from interlock.runtime.keeper import Keeper, Lease
-from interlock.runtime.runner import TRACE, Actor, Runner
-from interlock.runtime.steps import Upkeep
+from interlock.runtime.runner import Runner
+from interlock.runtime.steps import StoreCall
 from interlock.settings import Settings
 from interlock.store import Store
 
@@ -35,10 +34,10 @@ if TYPE_CHECKING:
     from interlock.core.events import Counters
     from interlock.core.health import Health
     from interlock.nouns.agents.reports import Pulse
+    from interlock.nouns.fleet.doctor import Diagnosis
     from interlock.nouns.grants.semaphore_service import Semaphores
     from interlock.nouns.grants.several_service import Several
     from interlock.nouns.tasks.service import TaskService
-    from interlock.runtime.diagnosis import Diagnosis
     from interlock.runtime.maintain import Maintained
     from interlock.runtime.observe import Observing
     from interlock.runtime.why import Why
@@ -82,7 +81,9 @@ class Context:
             lambda: self.store.trouble,
             lambda: self.store.missing,
         )
-        self.tending = self.keeper.tending = Tending(self.runner, self.store, self.settings)
+        self.housekeeping = self.keeper.housekeeping = Housekeeping(
+            self.runner, self.store, self.settings
+        )
         self.on_due: Callable[[], None] | None = None
         """Wakes whoever drives the keeper, and starts it if need be."""
         self.session_lease: Lease | None = None
@@ -120,7 +121,7 @@ class Context:
         from interlock.nouns.tasks.service import TaskService
 
         tasks = TaskService(self.runner, self.queues, self.settings)
-        self.tending.also["tasks"] = tasks.forget
+        self.housekeeping.passes["tasks"] = tasks.forget
         return tasks
 
     @cached_property
@@ -131,7 +132,7 @@ class Context:
         actor = self.joined().actor
         reports, clock = Reports(self.runner), self.runner.clock
         pulse = Pulse(reports, actor, paces(self.settings), clock, self.wake)
-        self.keeper.take_on(pulse)
+        self.keeper.add_job(pulse)
         return pulse
 
     def wake(self) -> None:
@@ -346,7 +347,7 @@ class FleetCalls(Calls):
         yield from Logs(self.context.runner, self.context.settings).forget(
             self.context.identity.actor
         )
-        yield Upkeep("sweep")
+        yield StoreCall("sweep")
         return done
 
     def health(
@@ -387,7 +388,7 @@ class FleetCalls(Calls):
         It reads everything and tries one write that nobody notices, so it may take a while.
         The result is true if nothing is bad; trouble with the store is a finding, too.
         """
-        from interlock.runtime.diagnosis import Examination  # seldom
+        from interlock.nouns.fleet.doctor import Examination  # seldom
 
         return Examination(self.context).run()
 

@@ -19,18 +19,19 @@ from typing import Any, TypeAlias, TypeVar
 from interlock.core import keys
 from interlock.core.deadlock import Knot
 from interlock.core.decision import Decision, Outcome
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.grants import rules
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.nouns.grants.request import Ask
 from interlock.runtime.gather import KEYS_AT_ONCE, outside
-from interlock.runtime.runner import Actor, Deciding, Done, Reading, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner
 from interlock.runtime.wait_graph import Graph, Start
 from interlock.runtime.wait_graph.around import Around
 
 T = TypeVar("T")
-Withdrawal: TypeAlias = Callable[[tuple[str, ...]], Deciding[T | None]]
+Withdrawal: TypeAlias = Callable[[tuple[str, ...]], DecideOp[T | None]]
 """How a wait gives way: takes the names of the circle, and returns the decision."""
 
 _LOOKS = 16
@@ -49,16 +50,16 @@ class Deadlocks:
         ask: Ask[Any],
         around: Around,
         let_go: AbstractSet[str] = frozenset(),
-    ) -> Op[Done[Outcome | None]]:
+    ) -> Op[Decided[Outcome | None]]:
         """Withdraw a wait in queues that closed a circle; None if it may go on.
 
         What is ``around`` it was read after it was committed.
         """
         if around.open:
-            return Done(None, None)
+            return Decided(None, None)
         base = yield from self._runner.base()
 
-        def withdraw(cycle: tuple[str, ...]) -> Deciding[Outcome | None]:
+        def withdraw(cycle: tuple[str, ...]) -> DecideOp[Outcome | None]:
             reader = PoolReader(self._runner, base)
             reader.learn((yield ask.keys).items)
             now = self._runner.clock.wall()
@@ -74,7 +75,7 @@ class Deadlocks:
         withdraw: Withdrawal[T],
         around: Around | None = None,
         let_go: AbstractSet[str] = frozenset(),
-    ) -> Op[Done[T | None]]:
+    ) -> Op[Decided[T | None]]:
         """Let a wait give way if it closed a circle; the outcome is None if it may go on.
 
         Call it when the wait was committed, and again whenever its sleep ends without a result.
@@ -96,7 +97,7 @@ class Deadlocks:
         base = yield from self._runner.base()
         dead: set[str] = set()
 
-        def deciding() -> Deciding[T | None]:
+        def deciding() -> DecideOp[T | None]:
             graph = Graph(base, start, None, let_go)
             yield from graph.explore()
             knot = yield from graph.living(dead)
@@ -109,15 +110,15 @@ class Deadlocks:
             graph = Graph(base, start, around, let_go)
             yield from outside(graph.explore())
             if (yield from outside(graph.living(dead))) is not None:
-                done: Done[T | None] = yield from self._runner.change(deciding, actor)
+                done: Decided[T | None] = yield from self._runner.change(deciding, actor)
                 if done.outcome is not None:
                     return done
             elif graph.seen == last or not graph.stuck(dead):
                 break
             last, around = graph.seen, None
-        return Done(None, None)
+        return Decided(None, None)
 
-    def _rely(self, graph: Graph, knot: Knot) -> Reading[bool]:
+    def _rely(self, graph: Graph, knot: Knot) -> ReadOp[bool]:
         """Have the commit check all that makes the knot; whether every wait is still listed.
 
         If that is more than a commit can stand on, it was true a moment ago.

@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 
 from interlock.core.changes import Facts, Missing
 from interlock.core.decision import Decision
-from interlock.driving import Op
-from interlock.runtime.runner import Deciding, Glance, Reading, Runner
+from interlock.drivers import Op
+from interlock.runtime.runner import DecideOp, ReadOp, Runner, Unchecked
 from interlock.runtime.steps import Read
 from interlock.store import LIVE, Item, Range, Snapshot
 
@@ -42,7 +42,7 @@ class FactReader(Generic[F]):
         """Add items to the facts; ``checked`` says that the commit checks them anyway."""
         raise NotImplementedError
 
-    def decide(self, decide: Callable[[F], Decision[T]]) -> Deciding[T]:
+    def decide(self, decide: Callable[[F], Decision[T]]) -> DecideOp[T]:
         """Decide, read what is missing and decide again; then read what the commit has to check.
 
         A local engine checks nothing; what it reads again is named in the entry, which never names
@@ -63,11 +63,11 @@ class FactReader(Generic[F]):
                     yield tuple(unread[start : start + KEYS_AT_ONCE])
             return decision
 
-    def _read(self, refs: tuple[str, ...]) -> Reading[None]:
+    def _read(self, refs: tuple[str, ...]) -> ReadOp[None]:
         for start in range(0, len(refs), KEYS_AT_ONCE):
             some = refs[start : start + KEYS_AT_ONCE]
             glance = some[0].startswith(self.glances)
-            self.learn((yield Glance(some) if glance else some).items, checked=not glance)
+            self.learn((yield Unchecked(some) if glance else some).items, checked=not glance)
 
 
 def looked_up(wanted: Iterable[str], *, times: bool = False) -> Op[dict[str, Item | None]]:
@@ -119,7 +119,7 @@ def paged(
         limit = max(LEAST_PAGE, limit // 4) if here > PAGE_BYTES else min(MOST_PAGE, limit * 4)
 
 
-def outside(reading: Reading[T]) -> Op[T]:
+def outside(reading: ReadOp[T]) -> Op[T]:
     """What a decision would read, read for its own sake: nothing is hoped for."""
     try:
         refs = next(reading)

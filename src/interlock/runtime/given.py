@@ -11,14 +11,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from interlock.core import keys, validate
+from interlock.core.decision import Proof
 from interlock.core.outcomes import GivenFenced
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput, InterlockError
-from interlock.nouns.grants.pool import Proof
 from interlock.runtime import decode
 
 if TYPE_CHECKING:
-    from interlock.runtime.runner import Actor, Deciding, Reading, Runner
+    from interlock.runtime.identity import Actor
+    from interlock.runtime.runner import DecideOp, ReadOp, Runner
     from interlock.store import Item
 
 T = TypeVar("T")
@@ -60,7 +61,7 @@ def _proof(each: Proof | str) -> Proof:
     return Proof(thing=f"{kind}/{named}", grant="", token=int(token))
 
 
-def holds(proof: Proof, base: int, agent: str = "") -> Reading[bool]:
+def holds(proof: Proof, base: int, agent: str = "") -> ReadOp[bool]:
     """Whether a grant is still there, in all that it is of, and lives.
 
     ``agent`` is who relies on it: slots that one commit granted to several agents share a token.
@@ -80,7 +81,7 @@ def _lives_by(item: Item | None, proof: Proof, base: int, agent: str) -> tuple[s
     return decode.lives_by_token(item, proof.token, base, agent)
 
 
-def relying(deciding: Deciding[T], given: Iterable[Proof], base: int, agent: str) -> Deciding[T]:
+def relying(deciding: DecideOp[T], given: Iterable[Proof], base: int, agent: str) -> DecideOp[T]:
     """Decide, if all of these grants live; their keys are checked by the same commit."""
     for proof in given:
         if not (yield from holds(proof, base, agent)):

@@ -23,7 +23,7 @@ from interlock.core.deadlock import Knot
 from interlock.core.health import Health, Patience, Problem
 from interlock.core.validate import shell, span
 from interlock.core.wait import Asleep
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.agents.report import Report, at_work, silent
 from interlock.nouns.agents.reports import all_reports, unheard
 from interlock.nouns.agents.service import Sessions

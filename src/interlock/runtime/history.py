@@ -19,7 +19,7 @@ from interlock.core import codec, keys
 from interlock.core.filter import Filter
 from interlock.core.log import Entry, Line, Segment, decode
 from interlock.core.log import Sealed as SealedMark
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.runtime.decode import decoded, exact, unreadable
 from interlock.runtime.steps import Read

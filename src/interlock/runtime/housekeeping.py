@@ -19,9 +19,10 @@ from functools import partial
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import InterlockError
-from interlock.runtime.runner import Actor, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Runner
 from interlock.settings import Settings
 from interlock.store import Store
 
@@ -37,7 +38,7 @@ _passed: WeakKeyDictionary[Store, float] = WeakKeyDictionary()
 """Before which moment there is hardly anything to do."""
 
 
-class Tending:
+class Housekeeping:
     """What one client does for the record.
 
     It is ``due`` after one of a thousand commits of ours; ``on_due`` wakes whoever will ``tend``.
@@ -49,7 +50,7 @@ class Tending:
         self.on_due: Callable[[], None] | None = None
         self.on_late: Callable[[], None] | None = None
         """Called instead if it was due before, and nobody came."""
-        self.also: dict[str, Callable[[Actor], Op[bool]]] = {}
+        self.passes: dict[str, Callable[[Actor], Op[bool]]] = {}
         """By what it is about; each says whether there is more to do at once."""
         self._runner = runner
         self._store = store
@@ -57,7 +58,7 @@ class Tending:
         self._warned = False
         runner.chain.on_many = self._many
 
-    def tend(self, actor: Actor) -> Op[None]:
+    def run(self, actor: Actor) -> Op[None]:
         """Do a bounded part of what is to be done, unless somebody has just done it."""
         from interlock.nouns.record.sealing import Sealing  # few ever come here
 
@@ -68,7 +69,7 @@ class Tending:
         _passed[self._store] = now + BETWEEN
         sealing = Sealing(self._runner, self._settings)
         tidied = yield from self._unharmed(lambda: sealing.tidy(actor, STEPS))
-        for also in tuple(self.also.values()):
+        for also in tuple(self.passes.values()):
             self.due = (yield from self._unharmed(partial(also, actor))) is True or self.due
         if self.due or (tidied is not None and tidied.left and not tidied.finding):
             _passed.pop(self._store, None)

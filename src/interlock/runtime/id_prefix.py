@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from interlock.core import keys
 from interlock.core.outcomes import Unknown
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.runtime import decode
 from interlock.runtime.steps import Read

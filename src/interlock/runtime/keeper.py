@@ -25,12 +25,12 @@ from msgspec import Struct
 from interlock.clock import Clock
 from interlock.core import keys
 from interlock.core.decision import Write
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.agents.service import Sessions
 from interlock.nouns.grants.pool import Break
 from interlock.nouns.grants.service import Queues
-from interlock.runtime.housekeeping import Tending
-from interlock.runtime.runner import Actor
+from interlock.runtime.housekeeping import Housekeeping
+from interlock.runtime.identity import Actor
 from interlock.runtime.steps import Read
 
 BEATS_PER_TTL = 2.5
@@ -83,7 +83,7 @@ class Lease:
                 listener()
 
 
-class Stake(Struct, frozen=True, eq=False):
+class WatchedGrant(Struct, frozen=True, eq=False):
     """A grant that we rely on, and who must know if the store no longer has it.
 
     ``notes`` are the keys where an operator who ends it says why.
@@ -95,7 +95,7 @@ class Stake(Struct, frozen=True, eq=False):
     lose: Callable[[Break | None], None]
 
 
-class Chore(Protocol):
+class BackgroundJob(Protocol):
     """Something to be done now and then where nobody waits for it."""
 
     def wait(self) -> float:
@@ -125,14 +125,14 @@ class Keeper:
         self._sessions = sessions
         self._queues = queues
         self._tried = float("-inf")
-        self.tending: Tending | None = None
+        self.housekeeping: Housekeeping | None = None
         """What we do for the record now and then, where nobody waits for it."""
-        self.chores: tuple[Chore, ...] = ()
+        self.jobs: tuple[BackgroundJob, ...] = ()
         """What else there is to do, likewise."""
         self._guard = threading.Lock()
         self._leases: tuple[Lease, ...] = ()
-        self._stakes: tuple[Stake, ...] = ()
-        queues.on_abandoned = self.forget
+        self._watched: tuple[WatchedGrant, ...] = ()
+        queues.on_abandoned = self.drop_grant
 
     def keep(self, write: Write, sent: float, *, renewable: bool = True) -> Lease:
         """Keep this alive from now on; ``sent`` is when the request that put it was sent."""
@@ -146,57 +146,57 @@ class Keeper:
         with self._guard:
             self._leases = tuple(kept for kept in self._leases if kept is not lease)
 
-    def forget(self, grant: str) -> None:
+    def drop_grant(self, grant: str) -> None:
         """Rely no more on whatever belongs to a grant."""
         own = (keys.live(grant), keys.limit(grant))
         with self._guard:
             self._leases = tuple(kept for kept in self._leases if kept.write.key not in own)
-            self._stakes = tuple(kept for kept in self._stakes if kept.grant != grant)
+            self._watched = tuple(kept for kept in self._watched if kept.grant != grant)
 
-    def rely(self, stake: Stake) -> None:
+    def watch_grant(self, watched: WatchedGrant) -> None:
         """Look after this grant from now on."""
         with self._guard:
-            self._stakes = (*self._stakes, stake)
+            self._watched = (*self._watched, watched)
 
-    def leave(self, stake: Stake) -> None:
+    def unwatch_grant(self, watched: WatchedGrant) -> None:
         """Rely on it no more."""
         with self._guard:
-            self._stakes = tuple(kept for kept in self._stakes if kept is not stake)
+            self._watched = tuple(kept for kept in self._watched if kept is not watched)
 
-    def take_on(self, chore: Chore) -> None:
+    def add_job(self, job: BackgroundJob) -> None:
         """Do this, too, whenever it is due."""
         with self._guard:
-            self.chores = (*self.chores, chore)
+            self.jobs = (*self.jobs, job)
 
-    def lay_down(self, chore: Chore) -> None:
+    def remove_job(self, job: BackgroundJob) -> None:
         """Do it no more."""
         with self._guard:
-            self.chores = tuple(kept for kept in self.chores if kept is not chore)
+            self.jobs = tuple(kept for kept in self.jobs if kept is not job)
 
     def wait(self) -> float:
         """Seconds until there is something to do."""
-        chores = () if self._trouble() else self.chores
-        return min([self._wait(), *(chore.wait() for chore in chores)])
+        jobs = () if self._trouble() else self.jobs
+        return min([self._wait(), *(job.wait() for job in jobs)])
 
-    def turn(self) -> Op[None]:
+    def run_due(self) -> Op[None]:
         """Whatever is due: a beat, and chores."""
         if self._wait() <= 0:
             yield from self.beat()
-        for chore in self.chores:
-            if chore.wait() <= 0:
-                yield from chore.run()
+        for job in self.jobs:
+            if job.wait() <= 0:
+                yield from job.run()
 
     def finish(self) -> Op[None]:
         """The end of all chores."""
-        for chore in self.chores:
-            yield from chore.finish(self._trouble())
+        for job in self.jobs:
+            yield from job.finish(self._trouble())
 
     def _wait(self) -> float:
         """Seconds until the next renewal is due, or what is unsettled or owed is tried again."""
         self._queues.collect()
         if self._queues.fresh and not self._trouble():
             return 0.0
-        if self.tending is not None and self.tending.due and not self._trouble():
+        if self.housekeeping is not None and self.housekeeping.due and not self._trouble():
             return 0.0
         due = self._until(lease.due for lease in self._leases if lease.renewable and not lease.lost)
         if not self._queues.owing and not self._trouble():
@@ -219,8 +219,8 @@ class Keeper:
         if self._trouble():
             yield Read()  # is it back?  There may be nothing left to renew
         yield from self._queues.pay()
-        if self.tending is not None and self.tending.due:
-            yield from self.tending.tend(Actor())
+        if self.housekeeping is not None and self.housekeeping.due:
+            yield from self.housekeeping.run(Actor())
 
     def _renew(self) -> Op[list[Lease]]:
         """Renew everything; what the store no longer knows is lost."""
@@ -240,13 +240,13 @@ class Keeper:
 
     def _look(self) -> Op[None]:
         """A grant that the store no longer has is lost."""
-        stakes = self._stakes
-        wanted = [key for stake in stakes for key in stake.keys]
+        all_watched = self._watched
+        wanted = [key for watched in all_watched for key in watched.keys]
         standing = yield from self._queues.standing(wanted)
-        for stake in stakes:
-            there = all((key, stake.grant) in standing for key in stake.keys)
-            if not there and any(kept is stake for kept in self._stakes):
-                stake.lose((yield from self._queues.ended_by(stake.notes)))
+        for watched in all_watched:
+            there = all((key, watched.grant) in standing for key in watched.keys)
+            if not there and any(kept is watched for kept in self._watched):
+                watched.lose((yield from self._queues.ended_by(watched.notes)))
 
     def expire(self) -> None:
         """Give up every lease whose time is over, and all of them if their store is gone."""

@@ -11,7 +11,7 @@ from functools import partial
 from interlock.core import keys
 from interlock.core.decision import Decision, Success
 from interlock.core.wait import Asleep
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.agents import session as sessions
 from interlock.nouns.agents.report import at_work
@@ -21,7 +21,8 @@ from interlock.nouns.grants.pool import Pool, listing
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.runtime import decode
 from interlock.runtime.gather import KEYS_AT_ONCE, every, looked_up
-from interlock.runtime.runner import Actor, Deciding, Reading, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import DecideOp, ReadOp, Runner
 from interlock.settings import Settings
 from interlock.store import Item, Range
 
@@ -96,9 +97,9 @@ class Maintenance:
 
     def _expire(self, actor: Actor) -> Op[None]:
         """Delete notes for operators and holders, and counts, that were kept for long enough."""
-        from interlock.runtime import clocks, refusals
+        from interlock.runtime import refusals, retention_clock
 
-        now, portion = (yield from clocks.agreed(self._runner)), KEYS_AT_ONCE // 2
+        now, portion = (yield from retention_clock.agreed(self._runner)), KEYS_AT_ONCE // 2
         old: list[Item] = []
         for item in (yield from every(keys.DEATHS)):
             death = decode.readable(decode.death, item)
@@ -139,7 +140,7 @@ class Maintenance:
         stands = {item.key: found.get(wanted[item.key]) for item in waits}
         return [item for item in waits if not _waits(item.key, stands[item.key], base, readable)]
 
-    def _deciding(self, item: Item, base: int) -> Callable[[], Deciding[str]]:
+    def _deciding(self, item: Item, base: int) -> Callable[[], DecideOp[str]]:
         if item.key.startswith(keys.POOLS):
             return lambda: self._pool(item.key, base)
         if item.key.startswith(keys.HELD):
@@ -148,27 +149,27 @@ class Maintenance:
             return lambda: self._wait(item.key, _stands_on(item), base)
         return lambda: self._session(item.key)
 
-    def _pool(self, key: str, base: int) -> Deciding[str]:
+    def _pool(self, key: str, base: int) -> DecideOp[str]:
         reader = PoolReader(self._runner, base)
         reader.learn((yield (key,)).items)
         now = self._runner.clock.wall()
         return (yield from reader.decide(lambda facts: rules.reclaim(key, facts, now)))
 
-    def _listed(self, key: str, base: int) -> Deciding[str]:
+    def _listed(self, key: str, base: int) -> DecideOp[str]:
         session, pool = keys.held_of(key)
         snapshot = yield (key, pool)
         if snapshot[key] is None or session in listing(decode.pool(snapshot[pool], base)):
             return Decision(outcome="gone")
         return Decision(outcome="cleared", verb="wait.clear", thing="record", deletes=(key,))
 
-    def _wait(self, key: str, stands_on: str, base: int) -> Deciding[str]:
+    def _wait(self, key: str, stands_on: str, base: int) -> DecideOp[str]:
         snapshot = yield ((key, stands_on) if stands_on else (key,))
         found = snapshot[stands_on] if stands_on else None
         if snapshot[key] is None or _waits(key, found, base):
             return Decision(outcome="gone")
         return Decision(outcome="cleared", verb="wait.clear", thing="record", deletes=(key,))
 
-    def _session(self, key: str) -> Deciding[str]:
+    def _session(self, key: str) -> DecideOp[str]:
         id_ = key.removeprefix(keys.SESSIONS)
         live = keys.live(id_)
         snapshot = yield (key, live, keys.report(id_))
@@ -184,7 +185,7 @@ class Maintenance:
         return sessions.clear(session, self._runner.clock.wall(), was, reported(snapshot, id_))
 
 
-def _deleting(wanted: dict[str, int]) -> Deciding[str]:
+def _deleting(wanted: dict[str, int]) -> DecideOp[str]:
     """Delete those of these that still are as they were seen."""
     items = (yield tuple(wanted)).items
     there = tuple([key for key, item in items.items() if item and item.revision == wanted[key]])
@@ -202,7 +203,7 @@ def _relies_on(pool: Pool | None) -> tuple[str, ...]:
     return (*held, *(waiter.live for waiter in first))
 
 
-def _works(session: str) -> Reading[bool]:
+def _works(session: str) -> ReadOp[bool]:
     """Whether a session has claims that live by it: those are put back first."""
     page = Range(keys.claims(session), limit=KEYS_AT_ONCE)
     found = (yield (page,)).ranges[page]

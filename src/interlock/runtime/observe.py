@@ -15,14 +15,14 @@ from interlock.clock import Clock
 from interlock.core import codec, keys
 from interlock.core.decision import Event
 from interlock.core.events import MISSED, NOUNS, Counters, Observed, counted, observed
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.record.service import opened
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, looked_up
 from interlock.runtime.history import Backward, read
 from interlock.runtime.refusals import refused
-from interlock.runtime.steps import Take
+from interlock.runtime.steps import NextChanges
 from interlock.store import Change, Item, Resync, Watch
 
 MOST = 200_000
@@ -59,7 +59,7 @@ class Observing:
         ends = None if timeout is None else self._clock.monotonic() + timeout
         while True:
             left = None if ends is None else max(0.0, ends - self._clock.monotonic())
-            changes = yield Take(self._watch, left)  # type: ignore[arg-type]  # it is open
+            changes = yield NextChanges(self._watch, left)  # type: ignore[arg-type]  # it is open
             found: list[Observed] = []
             for change in changes:
                 if isinstance(change, Resync):

@@ -6,6 +6,8 @@ an engine across a network, else by ours.  What is wrong with a store for good (
 damaged, of another version) is no outage, and ends a wait at once.
 
 A session that lapsed meanwhile is followed by a new one under the same name, if it is our own.
+
+What the log of a program is told while somebody listens and the store does not answer.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 from interlock.core import validate
-from interlock.driving import Op, Pause
+from interlock.drivers import Op, Pause
 from interlock.errors import Lapsed, OutcomeUnknown, StoreAway, StoreBusy, StoreTrouble
 
 if TYPE_CHECKING:
     from interlock.runtime.context import Calls, Context
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,9 +39,8 @@ class Outage:
 
     def __init__(self, context: Context, waiting: str) -> None:
         self._context = context
-        from interlock.runtime.outage_log import Complaints  # few calls wait
 
-        self._complaints = Complaints(waiting)
+        self._log = OutageLog(waiting)
 
     def through(self, attempt: Callable[[float], Op[T]], patience: float) -> Op[T]:
         """Carry out an attempt, which is told how much time is left, until it has an answer."""
@@ -61,7 +63,7 @@ class Outage:
                     raise
                 yield from self._rejoined(identity, ends)
             else:
-                self._complaints.over()
+                self._log.over()
                 return found
             left = max(0.0, ends - clock.monotonic())
 
@@ -73,7 +75,7 @@ class Outage:
         """
         clock, context = self._context.runner.clock, self._context
         if not context.store.trouble:  # else the store told it
-            self._complaints.tell(trouble)
+            self._log.tell(trouble)
         while (left := ends - clock.monotonic()) > 0:
             yield Pause(min(AGAIN, left))
             if context.session_lease is None or not context.store.trouble:
@@ -92,7 +94,7 @@ class Outage:
             if self._context.no_retry:
                 raise
             if not self._context.store.trouble:
-                self._complaints.tell(trouble)
+                self._log.tell(trouble)
             return ()
 
     def revive(self, ends: float) -> Op[None]:
@@ -129,3 +131,24 @@ def patient(waiting: str) -> Callable[[Callable[P, Op[T]]], Callable[P, Op[T]]]:
         return update_wrapper(method, call)
 
     return decorated
+
+
+class OutageLog:
+    """Says what keeps a listener from hearing, once until it hears again."""
+
+    def __init__(self, listener: str) -> None:
+        self._listener = listener
+        self._said = ""
+
+    def tell(self, trouble: StoreTrouble) -> None:
+        """It cannot hear for now."""
+        if not self._said:
+            import logging
+
+            self._said = str(trouble)
+            log = logging.getLogger("interlock")
+            log.warning("%s goes on when this is over: %s", self._listener, trouble)
+
+    def over(self) -> None:
+        """It hears again."""
+        self._said = ""

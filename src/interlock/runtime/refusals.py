@@ -14,12 +14,13 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreDamaged, StoreTrouble
 from interlock.runtime.decode import decoded
 
 if TYPE_CHECKING:
-    from interlock.runtime.runner import Actor, Deciding, Runner
+    from interlock.runtime.identity import Actor
+    from interlock.runtime.runner import DecideOp, Runner
     from interlock.store import Item
 
 MINUTE = 60
@@ -29,7 +30,7 @@ OLD = 86400.0
 """Seconds after the last refusal of an agent, after which maintenance forgets all of them."""
 
 
-class Refused(Struct, frozen=True, kw_only=True):
+class RefusalCounts(Struct, frozen=True, kw_only=True):
     """How many refusals of an agent were counted: by their word in all, and by the minute."""
 
     total: dict[str, int] = {}
@@ -46,29 +47,29 @@ class Refused(Struct, frozen=True, kw_only=True):
         return bool(self.minutes) and max(map(int, self.minutes)) * MINUTE + OLD < now
 
 
-_REFUSED = msgspec.json.Decoder(Refused)
+_REFUSED = msgspec.json.Decoder(RefusalCounts)
 
 
-def refused(item: Item | None) -> Refused:
+def refused(item: Item | None) -> RefusalCounts:
     """What was counted of an agent; what cannot be read begins anew."""
     try:
-        return Refused() if item is None else decoded(_REFUSED, item)
+        return RefusalCounts() if item is None else decoded(_REFUSED, item)
     except StoreDamaged:
-        return Refused()
+        return RefusalCounts()
 
 
 def count(runner: Runner, actor: Actor, word: str) -> Op[None]:
     """Count one more."""
     key = keys.refused_by(actor.agent)
 
-    def deciding() -> Deciding[None]:
+    def deciding() -> DecideOp[None]:
         before = refused((yield (key,))[key])
         minute = int(runner.clock.wall()) // MINUTE
         recent = {m: dict(c) for m, c in before.minutes.items() if int(m) > minute - KEPT}
         now = recent.setdefault(str(minute), {})
         now[word] = now.get(word, 0) + 1
         total = {**before.total, word: before.total.get(word, 0) + 1}
-        put = Write(key, Refused(total=total, minutes=recent))
+        put = Write(key, RefusalCounts(total=total, minutes=recent))
         return Decision(outcome=None, puts=(put,), quiet=True)
 
     try:

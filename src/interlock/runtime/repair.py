@@ -12,13 +12,14 @@ from functools import partial
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.message import ReadMark, Unread
 from interlock.nouns.messages.send_rules import MAILBOX
 from interlock.runtime.decode import readable
+from interlock.runtime.identity import Actor
 from interlock.runtime.integrity import broken, damage
-from interlock.runtime.runner import Actor, Deciding, Reading, Runner
+from interlock.runtime.runner import DecideOp, ReadOp, Runner
 from interlock.store import Item
 
 BOUND = 1000
@@ -35,7 +36,7 @@ def mend(runner: Runner, actor: Actor) -> Op[int]:
     return min(len(found), BOUND)
 
 
-def _deciding(key: str, now: float) -> Deciding[str]:
+def _deciding(key: str, now: float) -> DecideOp[str]:
     item = (yield (key,))[key]
     if item is None or damage(item) is None:
         return Decision(outcome="gone")
@@ -47,35 +48,35 @@ def _deciding(key: str, now: float) -> Deciding[str]:
     )
 
 
-def _nothing(_item: Item, _now: float) -> Reading[object | None]:
+def _nothing(_item: Item, _now: float) -> ReadOp[object | None]:
     yield ()
     return None
 
 
-def _unread(item: Item, _now: float) -> Reading[object | None]:
+def _unread(item: Item, _now: float) -> ReadOp[object | None]:
     key = keys.message(keys.last(item.key))
     found = (yield (key,))[key]
     message = None if found is None else readable(decode.message, found)
     return Unread() if message is None else Unread(message.urgent, message.trace)
 
 
-def _marked(_item: Item, now: float) -> Reading[object | None]:
+def _marked(_item: Item, now: float) -> ReadOp[object | None]:
     yield ()
     return ReadMark(now)
 
 
-def _mailbox(_item: Item, _now: float) -> Reading[object | None]:
+def _mailbox(_item: Item, _now: float) -> ReadOp[object | None]:
     yield ()
     return MAILBOX
 
 
-def _open(item: Item, _now: float) -> Reading[object | None]:
+def _open(item: Item, _now: float) -> ReadOp[object | None]:
     key = keys.query(keys.last(item.key))
     query = readable(decode.query, (yield (key,))[key])
     return None if query is None else {"to": query.to}
 
 
-_AGAIN: dict[str, Callable[[Item, float], Reading[object | None]]] = {
+_AGAIN: dict[str, Callable[[Item, float], ReadOp[object | None]]] = {
     keys.UNREAD: _unread,
     keys.READ: _marked,
     keys.SENT: _marked,

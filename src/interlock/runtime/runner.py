@@ -30,7 +30,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
-from contextvars import ContextVar
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
@@ -40,10 +39,10 @@ from interlock.clock import Clock, SystemClock
 from interlock.core import codec, keys
 from interlock.core.decision import REFUSALS, Decision, Event, Write
 from interlock.core.log import Entry
-from interlock.driving import Op, Pause
+from interlock.drivers import Op, Pause
 from interlock.errors import InterlockError, OutcomeUnknown, StoreAway, StoreBusy, TooLarge
-from interlock.nouns.grants.pool import Proof
 from interlock.runtime.chain import MANY, Chain, Draft
+from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.steps import Commit, Read, Transact
 from interlock.store import (
     LIVE,
@@ -63,9 +62,9 @@ from interlock.store import (
 )
 
 T = TypeVar("T")
-Reading: TypeAlias = Generator[tuple[Ref, ...], Snapshot, T]
+ReadOp: TypeAlias = Generator[tuple[Ref, ...], Snapshot, T]
 """Yields the refs that it needs, gets them as one snapshot, and returns what it made of them."""
-Deciding: TypeAlias = Reading[Decision[T]]
+DecideOp: TypeAlias = ReadOp[Decision[T]]
 
 ATTEMPTS = 1000
 PATIENCE = 10.0
@@ -83,25 +82,9 @@ SLOTS = 16
 """Places at which entries that change nothing are linked: two at once seldom meet."""
 ALIVE = Item("", b"", 0, 0)
 """A liveness key that we take for alive: nothing else of it matters."""
-TRACE: ContextVar[str] = ContextVar("interlock_trace", default="")
-"""The trace id that entries of this context carry."""
 
 
-class Actor(Struct, frozen=True, gc=False):
-    """In whose name something is done; only while the grants that are ``given`` live."""
-
-    agent: str = ""
-    session: str = ""
-    trace: str = ""
-    given: tuple[Proof, ...] = ()
-
-    @property
-    def plain(self) -> Actor:
-        """The same without what a call relies on: for what follows from it when it is done."""
-        return Actor(self.agent, self.session, self.trace) if self.given else self
-
-
-class Done(Struct, Generic[T], frozen=True, gc=False):
+class Decided(Struct, Generic[T], frozen=True, gc=False):
     """A decision that stands: its outcome, and the revision if something was committed.
 
     ``items`` are those that the decision asked its commit to bring back; a ``quiet`` commit left
@@ -114,7 +97,7 @@ class Done(Struct, Generic[T], frozen=True, gc=False):
     quiet: bool = False
 
 
-class Glance(tuple[Ref, ...]):
+class Unchecked(tuple[Ref, ...]):
     """Refs that a deciding looks at without relying on them: the commit does not check them.
 
     Right for what cannot become wrong, such as a liveness key that is gone: it never comes back.
@@ -173,13 +156,13 @@ class Runner:
 
     def change(
         self,
-        deciding: Callable[[], Deciding[T]],
+        deciding: Callable[[], DecideOp[T]],
         actor: Actor,
         guess: Mapping[str, Item | None] | None = None,
         *,
         urgent: bool = False,
         hopeful: bool = True,
-    ) -> Op[Done[T]]:
+    ) -> Op[Decided[T]]:
         """Carry a decision through; returns when it stands, durably.
 
         What is ``urgent`` (others wait for it) hardly ever steps back.
@@ -208,8 +191,8 @@ class Runner:
             yield from count(self, actor, _word(outcome))
 
     def _relying(
-        self, deciding: Callable[[], Deciding[T]], actor: Actor
-    ) -> Op[Callable[[], Deciding[T]]]:
+        self, deciding: Callable[[], DecideOp[T]], actor: Actor
+    ) -> Op[Callable[[], DecideOp[T]]]:
         from interlock.runtime.given import relying
 
         base = yield from self.base()
@@ -240,9 +223,9 @@ class Runner:
             known = Item(key, put.value, revision, revision, txn.id, txn.hash)
         return {key: known}
 
-    def _inside(self, deciding: Callable[[], Deciding[T]], actor: Actor) -> Op[Done[T]]:
+    def _inside(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[Decided[T]]:
         """One transaction of a local engine."""
-        work = Inside(self, deciding, actor)
+        work = LocalTransaction(self, deciding, actor)
         for _ in range(ATTEMPTS):
             sent = self.clock.monotonic()
             try:
@@ -267,18 +250,18 @@ class Runner:
                 raise
             decision = cast("Attempt", work.attempt).decision
             revision = None if committed is None else committed.revision
-            return Done(decision.outcome, revision, quiet=decision.quiet)
+            return Decided(decision.outcome, revision, quiet=decision.quiet)
         raise StoreBusy("the store keeps failing while it commits; run 'interlock doctor'")
 
     def _optimistic(
         self,
-        deciding: Callable[[], Deciding[T]],
+        deciding: Callable[[], DecideOp[T]],
         actor: Actor,
         known: dict[str, Item | None],
         *,
         urgent: bool,
         hopeful: bool,
-    ) -> Op[Done[T]]:
+    ) -> Op[Decided[T]]:
         """Read, decide, commit what was checked; start over with the fresh items on conflict."""
         ends = self.clock.monotonic() + PATIENCE
         guessed, hope = bool(known), hopeful
@@ -296,7 +279,7 @@ class Runner:
                 continue
             if not attempt.decision.changes:
                 if not guessed and not attempt.hoped:
-                    return Done(attempt.decision.outcome, None)
+                    return Decided(attempt.decision.outcome, None)
                 # A wrong guess says nothing about what was hoped for.
                 known, guessed, hope = {} if guessed else known, False, hope and guessed
                 continue
@@ -305,7 +288,7 @@ class Runner:
             if isinstance(answer, Committed):
                 self._learn(draft.txn, answer.revision)
                 decision = attempt.decision
-                return Done(decision.outcome, answer.revision, answer.items, decision.quiet)
+                return Decided(decision.outcome, answer.revision, answer.items, decision.quiet)
             known, guessed = {} if answer is None else dict(answer.items), False
             hope = hopeful and all(known.get(key, ALIVE) is not None for key in attempt.hoped)
             if self.clock.monotonic() > ends:
@@ -512,10 +495,10 @@ _pools: dict[int, deque[bytes]] = {}
 os.register_at_fork(after_in_child=_pools.clear)  # parent and child must not make the same ids
 
 
-class Inside:
+class LocalTransaction:
     """The work of one transaction: it may run again, and in a thread of the engine."""
 
-    def __init__(self, runner: Runner, deciding: Callable[[], Deciding[Any]], actor: Actor) -> None:
+    def __init__(self, runner: Runner, deciding: Callable[[], DecideOp[Any]], actor: Actor) -> None:
         self.attempt: Attempt | None = None
         self.draft: Draft | None = None
         self._runner = runner
@@ -575,7 +558,7 @@ def linked(attempt: Attempt, snapshot: Snapshot, key: str, actor: Actor) -> Atte
     return Attempt(replace(bare, puts=(*bare.puts, put)), seen, on, attempt.hoped)
 
 
-def _decide_with(deciding: Deciding[T], view: View) -> Attempt:
+def _decide_with(deciding: DecideOp[T], view: View) -> Attempt:
     """Decide inside a transaction: everything can be read, and nothing changes meanwhile."""
     seen: dict[str, Item | None] = {}
     on = 0
@@ -584,7 +567,7 @@ def _decide_with(deciding: Deciding[T], view: View) -> Attempt:
         while True:
             snapshot = view.read(*refs)
             on = snapshot.revision
-            if type(refs) is not Glance:
+            if type(refs) is not Unchecked:
                 seen.update(snapshot.items)
             refs = deciding.send(snapshot)
     except StopIteration as done:
@@ -592,7 +575,7 @@ def _decide_with(deciding: Deciding[T], view: View) -> Attempt:
 
 
 def _decide(
-    deciding: Deciding[T], known: Mapping[str, Item | None], *, hopeful: bool
+    deciding: DecideOp[T], known: Mapping[str, Item | None], *, hopeful: bool
 ) -> Op[Attempt]:
     """Decide on what is known, hoped for or read, in this order."""
     found = cast("dict[Ref, Item | None]", dict(known))
@@ -610,7 +593,7 @@ def _decide(
                 on = max(on, read.revision)
                 items = {ref: found[ref] for ref in refs if isinstance(ref, str)}
                 snapshot = Snapshot(read.revision, items, read.ranges)
-            if type(refs) is not Glance:
+            if type(refs) is not Unchecked:
                 seen.update(snapshot.items)
             refs = deciding.send(snapshot)
     except StopIteration as done:

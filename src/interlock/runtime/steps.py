@@ -73,7 +73,7 @@ class Transact:
         return store.transact_async(self.work)
 
 
-class Open:
+class OpenWatch:
     """Open a watch; whoever yields this closes the watch."""
 
     __slots__ = ("after", "scope")
@@ -91,7 +91,7 @@ class Open:
         return store.watch(self.scope, self.after)
 
 
-class Take:
+class NextChanges:
     """Wait for changes on a watch, at most so long."""
 
     __slots__ = ("timeout", "watch")
@@ -109,7 +109,7 @@ class Take:
         return self.watch.take_async(self.timeout)
 
 
-class Upkeep:
+class StoreCall:
     """One of the rare things that a store does to stay in order, or for people."""
 
     __slots__ = ("args", "name")
@@ -131,7 +131,7 @@ class Upkeep:
         return await asyncio.to_thread(getattr(store, self.name), *self.args)
 
 
-class Aside:
+class InThread:
     """Something beside the store that may hold up an event loop: much to compute, a file."""
 
     __slots__ = ("work",)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from interlock.core import validate
-from interlock.driving import Op
-from interlock.runtime.steps import Open, Take
+from interlock.drivers import Op
+from interlock.runtime.steps import NextChanges, OpenWatch
 from interlock.store import Change, Resync, Watch
 
 T = TypeVar("T")
@@ -23,23 +23,25 @@ class _Stop(BaseException):
     """Ends an operation where it sleeps."""
 
 
-class Ears(Protocol):
+class ExtraWatch(Protocol):
     """What else is heard on the watch of an operation that sleeps."""
 
-    def opened(self, step: Open) -> Op[Watch]:
+    def opened(self, step: OpenWatch) -> Op[Watch]:
         """The same watch, of something else, too."""
 
     def heard(self, changes: list[Change | Resync]) -> Op[list[Change | Resync]]:
         """Take in what is for us; returns the rest."""
 
 
-def stoppable(op: Op[T], stopped: Callable[[], bool], ears: Ears | None = None) -> Op[T | None]:
+def stoppable(
+    op: Op[T], stopped: Callable[[], bool], extra: ExtraWatch | None = None
+) -> Op[T | None]:
     """An operation whose sleep ends soon after it is to stop: None then."""
     try:
         step = next(op)
         while True:
             try:
-                answer = yield from _done(step, stopped, ears)
+                answer = yield from _done(step, stopped, extra)
             except BaseException as error:  # noqa: BLE001 - the operation decides
                 step = op.throw(error)
             else:
@@ -50,21 +52,21 @@ def stoppable(op: Op[T], stopped: Callable[[], bool], ears: Ears | None = None) 
         return None
 
 
-def _done(step: Any, stopped: Callable[[], bool], ears: Ears | None) -> Op[Any]:  # noqa: ANN401
+def _done(step: Any, stopped: Callable[[], bool], extra: ExtraWatch | None) -> Op[Any]:  # noqa: ANN401
     """Each step as it is, but for those that wait."""
-    if isinstance(step, Take):
-        return (yield from _sliced(step, stopped, ears))
-    if isinstance(step, Open) and ears is not None:
-        return (yield from ears.opened(step))
+    if isinstance(step, NextChanges):
+        return (yield from _sliced(step, stopped, extra))
+    if isinstance(step, OpenWatch) and extra is not None:
+        return (yield from extra.opened(step))
     return (yield step)
 
 
-def _sliced(step: Take, stopped: Callable[[], bool], ears: Ears | None) -> Op[Any]:
+def _sliced(step: NextChanges, stopped: Callable[[], bool], extra: ExtraWatch | None) -> Op[Any]:
     left = validate.FOREVER if step.timeout is None else step.timeout
     while not stopped():
-        answer = yield Take(step.watch, min(left, SLICE))
-        if answer and ears is not None:
-            answer = yield from ears.heard(answer)
+        answer = yield NextChanges(step.watch, min(left, SLICE))
+        if answer and extra is not None:
+            answer = yield from extra.heard(answer)
         left -= SLICE
         if answer or left <= 0:
             return answer

@@ -9,7 +9,7 @@ from interlock.core import story as core
 from interlock.core.filter import Filter
 from interlock.core.history import Happening
 from interlock.core.log import Entry, Line
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.messages.history import PLENTY
 from interlock.nouns.tasks import decode
 from interlock.runtime.history import search

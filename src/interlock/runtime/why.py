@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.validate import shell, span
 from interlock.core.wait import Asleep
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.agents.service import Sessions
 from interlock.nouns.agents.session import Session
 from interlock.nouns.grants.pool import Grant, Pool, Waiter, caller, caller_of

@@ -16,7 +16,7 @@ from math import inf
 from msgspec import Struct
 
 from interlock.clock import Clock, SystemClock
-from interlock.driving import asleep, finish
+from interlock.drivers import finish_future, wait_for_future
 from interlock.errors import StoreClosed
 from interlock.store import (
     LIVE,
@@ -309,7 +309,7 @@ class MemoryWatch:
             loop, future = self._sleeper
             self._sleeper = None
             with suppress(RuntimeError):  # the loop was closed without a word
-                loop.call_soon_threadsafe(finish, future)
+                loop.call_soon_threadsafe(finish_future, future)
 
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """What changed since the last call; waits for the first change, at most so long."""
@@ -336,7 +336,7 @@ class MemoryWatch:
                 self._sleeper = (loop, future)
             left = None if ends is None else ends - loop.time()
             try:
-                await asleep(future, left)
+                await wait_for_future(future, left)
             finally:
                 with self._rung:  # whoever commits later must not call a loop that is gone
                     self._sleeper = None

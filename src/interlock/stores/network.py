@@ -1,6 +1,6 @@
 """What engines across a network share: asking, asking again, and knowing when that is wrong.
 
-An engine's operations are generators over its *wire* (see driving.py), so that the blocking and
+An engine's operations are generators over its *wire* (see drivers.py), so that the blocking and
 the async side are one text.  A wire carries one request and brings one answer; what can happen to
 a request on the way is one of two things:
 
@@ -23,7 +23,7 @@ import time
 from collections.abc import Awaitable, Iterator
 from typing import Any, Protocol, TypeVar
 
-from interlock.driving import Op, Pause, drive, drive_async
+from interlock.drivers import Op, Pause, drive, drive_async
 from interlock.errors import OutcomeUnknown, StoreAway, StoreClosed
 from interlock.store import Answer, Capabilities, Extent, Finding, Ref, Scope, Snapshot, Txn, Watch
 

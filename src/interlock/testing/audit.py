@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.log import Entry, decode
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.nouns.record.verify import verify
 from interlock.nouns.record.verify_rules import BLIND
 from interlock.store import LIVE, LOG, VOID, Item, Log, Range, Store

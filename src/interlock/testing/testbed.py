@@ -22,7 +22,7 @@ from random import Random
 from typing import Generic, TypeVar, cast
 
 from interlock.clock import Clock
-from interlock.driving import Op, Pause, Step
+from interlock.drivers import Op, Pause, Step
 from interlock.nouns.agents.calls import AgentCalls
 from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.nouns.messages.calls import MessageCalls
@@ -31,7 +31,7 @@ from interlock.nouns.tasks.calls import TaskCalls
 from interlock.runtime.callers import Someone
 from interlock.runtime.context import Context, FleetCalls
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import Take
+from interlock.runtime.steps import NextChanges
 from interlock.store import Store
 from interlock.stores.memory import MemoryStore
 from interlock.testing.clock import FakeClock
@@ -126,7 +126,7 @@ class Stepper(Generic[T]):
     @property
     def asleep(self) -> bool:
         """Whether its next step is a wait."""
-        return isinstance(self._next, Take)
+        return isinstance(self._next, NextChanges)
 
     @property
     def wakes(self) -> float:
@@ -138,7 +138,7 @@ class Stepper(Generic[T]):
         step = self._next
         if step is None:
             return False
-        if isinstance(step, Take):
+        if isinstance(step, NextChanges):
             found = step.watch.take(0)
             if not found and self._clock.monotonic() < self._wakes:
                 return False
@@ -186,7 +186,7 @@ class Stepper(Generic[T]):
             self.done, self._outcome = True, done.value
         except BaseException as error:  # noqa: BLE001 - kept for result()
             self.done, self._error = True, error
-        if isinstance(self._next, Take):
+        if isinstance(self._next, NextChanges):
             timeout = self._next.timeout
             self._wakes = float("inf") if timeout is None else self._clock.monotonic() + timeout
 

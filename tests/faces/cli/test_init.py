@@ -14,7 +14,7 @@ import pytest
 from tests.faces.shell import Shell
 
 import interlock
-from interlock import places
+from interlock import store_location
 from interlock.errors import StoreUnsuitable
 
 
@@ -93,7 +93,7 @@ def test_the_folder_of_another_user_is_told_with_its_owner(
     monkeypatch.delenv("INTERLOCK_STORE", raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 65534)
     with pytest.raises(StoreUnsuitable) as caught:
-        places.locate(str(shell.folder))
+        store_location.locate(str(shell.folder))
     assert f".interlock belongs to user {owner}, who" in str(caught.value)
     assert str(caught.value).endswith("; name a store of your own with --store PATH")
 
@@ -189,13 +189,13 @@ def test_the_environment_may_name_an_etcd(
 ) -> None:
     for name in ("INTERLOCK_STORE", *ETCD):
         monkeypatch.delenv(name, raising=False)
-    assert places.from_environment() is None
+    assert store_location.from_environment() is None
     for name in names:
         monkeypatch.setenv(name, ETCD[name])
-    there = places.locate()
+    there = store_location.locate()
     assert f"{there.url} (from {there.how})" == found
     monkeypatch.setenv("INTERLOCK_STORE", "s.db")
-    assert places.locate() == places.Found("s.db", "INTERLOCK_STORE")
+    assert store_location.locate() == store_location.StoreLocation("s.db", "INTERLOCK_STORE")
 
 
 def test_an_etcd_in_the_environment_stands_above_the_folder(
@@ -203,7 +203,7 @@ def test_an_etcd_in_the_environment_stands_above_the_folder(
 ) -> None:
     monkeypatch.delenv("INTERLOCK_STORE", raising=False)
     monkeypatch.setenv("IF_ETCD_HOST", "etcd.example")
-    assert places.find_store(str(shell.folder)) == "etcd://etcd.example:2379/interlock"
+    assert store_location.find_store(str(shell.folder)) == "etcd://etcd.example:2379/interlock"
 
 
 @pytest.mark.parametrize("port", ["x", "0", "-1", "65536", "9" * 5000, "\u0663", "1/2"])
@@ -220,11 +220,11 @@ def test_a_wrong_host_is_one_clear_line(host: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("INTERLOCK_STORE", raising=False)
     monkeypatch.setenv("IF_ETCD_HOST", host)
     with pytest.raises(interlock.BadInput, match="IF_ETCD_HOST is "):
-        places.locate()
+        store_location.locate()
 
 
 def test_an_address_of_version_6_is_put_in_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("INTERLOCK_STORE", raising=False)
     for host in ("::1", "[::1]"):
         monkeypatch.setenv("IF_ETCD_HOST", host)
-        assert places.find_store() == "etcd://[::1]:2379/interlock"
+        assert store_location.find_store() == "etcd://[::1]:2379/interlock"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.faces.shell import Here, Shell, until
 
-from interlock.driving import Op
-from interlock.runtime.housekeeping import Tending
-from interlock.runtime.runner import Actor, Runner
+from interlock.drivers import Op
+from interlock.runtime.housekeeping import Housekeeping
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Runner
 
 
 def test_a_free_lock_is_acquired_with_a_token(ada: Shell) -> None:
@@ -167,12 +168,12 @@ def test_who_is_interrupted_while_it_tends_the_record_has_its_answer(
 ) -> None:
     """The grant is committed: without the answer nobody would know its token."""
 
-    def interrupted(_: Tending, __: Actor) -> Op[None]:
+    def interrupted(_: Housekeeping, __: Actor) -> Op[None]:
         yield from ()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Runner, "random_below", lambda _runner, number: number - 1)
-    monkeypatch.setattr(Tending, "tend", interrupted)
+    monkeypatch.setattr(Housekeeping, "run", interrupted)
     result = here.run("lock", "acquire", "merge", "--json")
     assert (result.status, result.json["outcome"]) == (130, "acquired")
 

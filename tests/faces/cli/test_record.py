@@ -16,14 +16,14 @@ from tests.faces.shell import COMMAND, Shell
 from tests.nouns.record.sealed import SMALL
 
 import interlock
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.faces.cli import record
 from interlock.faces.cli.parse import parse
 from interlock.nouns import registry
 from interlock.nouns.record.noun import Entries
 from interlock.nouns.record.sealing import Sealing
 from interlock.runtime.history import EVERYTHING
-from interlock.runtime.runner import Actor
+from interlock.runtime.identity import Actor
 from interlock.store import Resync
 from interlock.stores.memory import MemoryStore
 from interlock.stores.sqlite import SQLiteStore

@@ -8,7 +8,7 @@ import pytest
 from tests.faces.shell import Shell
 
 import interlock
-from interlock import places
+from interlock import store_location
 
 CONFIG = """
 [lock."*"]
@@ -79,7 +79,9 @@ def test_the_store_may_be_on_a_server(ada: Shell, monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv(name, raising=False)
     url = "redis://shop.example/0?ns=shop"
     (ada.folder / ".interlock" / "config.toml").write_text(f'store = "{url}"\n')
-    assert places.locate(str(ada.folder)) == places.Found(url, "config.toml")
+    assert store_location.locate(str(ada.folder)) == store_location.StoreLocation(
+        url, "config.toml"
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import interlock
 from interlock import aio
 from interlock.core import keys
 from interlock.core.log import decode
-from interlock.driving import drive_async
+from interlock.drivers import drive_async
 from interlock.errors import BadInput, StoreAway, StoreClosed
 from interlock.nouns.agents import logs as core
 from interlock.nouns.agents import uploader as uploading
@@ -176,7 +176,7 @@ def test_lines_gather_for_a_second(stage: Testbed, near: Client, uploader: Uploa
     assert (uploader.wait(), len(woken)) == (0.25, 1)
     stage.clock.advance(0.25)
     before = stage.store.read().revision
-    near.run(near.context.keeper.turn())
+    near.run(near.context.keeper.run_due())
     assert texts(near) == ["line 0", "line 1", "line 2"]
     assert stage.store.read().revision == before + 1, "one commit, and no lease out of turn"
     assert uploader.wait() == float("inf")
@@ -213,7 +213,7 @@ def test_what_could_not_be_uploaded_goes_with_the_next_batch(
     assert uploader.wait() == 1.0, "not at once again"
     away.undo()
     stage.clock.advance(1.0)
-    near.run(near.context.keeper.turn())
+    near.run(near.context.keeper.run_due())
     assert texts(near) == ["one", "two"]
 
 

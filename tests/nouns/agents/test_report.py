@@ -61,12 +61,12 @@ def test_somebody_who_changes_all_the_time_is_heard_of_now_and_then(
     pulse = ada.context.pulse
     pulse.be("busy", "task/t1", can=["rust"], calmly=True)
     assert pulse.wait() == 0.0
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     for number in range(2, 9):
         pulse.be("busy", f"task/t{number}", can=["rust"], calmly=True)
         assert pulse.wait() == CALM
     stage.clock.advance(CALM)
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     assert (shown(ada).doing, shown(ada).can) == ("task/t8", ("rust",))
     assert verbs(stage).count("agent.status") == 2
 
@@ -83,7 +83,7 @@ def test_a_heartbeat_is_seen_and_not_recorded(stage: Testbed, ada: Client) -> No
     assert shown(ada).heard == stage.clock.wall() - 29.0
     assert ada.context.pulse.wait() == 1.0
     stage.clock.advance(1.0)
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     assert shown(ada).heard == stage.clock.wall()
     assert verbs(stage) == before
     assert audit(stage.store) == [], "a heartbeat is no tampering"
@@ -94,7 +94,7 @@ def test_the_keeper_beats_at_the_pace_of_the_state(stage: Testbed, state: str) -
     ada = stage.client("ada", ttl=3600.0)
     ada.context.pulse.be(state)  # type: ignore[arg-type]
     assert ada.context.keeper.wait() == 0.0, "said at once"
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     assert ada.context.keeper.wait() == {**PACES}[state]  # type: ignore[index]
 
 
@@ -104,7 +104,7 @@ def test_a_pulse_says_what_is_new_at_once_and_the_last_of_it(stage: Testbed, ada
     for number in range(3):
         ada.context.pulse.be("busy", doing=f"task/t{number}")
     assert woken == ["ada"] * 3
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     assert shown(ada).doing == "task/t2"
     assert verbs(stage).count("agent.status") == 1
 
@@ -112,19 +112,19 @@ def test_a_pulse_says_what_is_new_at_once_and_the_last_of_it(stage: Testbed, ada
 def test_what_is_said_while_a_report_is_written_is_written_next(stage: Testbed) -> None:
     ada = stage.remote("ada")
     ada.context.pulse.be("busy")
-    turn = Stepper(ada.context.keeper.turn(), ada.store, stage.clock)
+    turn = Stepper(ada.context.keeper.run_due(), ada.store, stage.clock)
     turn.go()
     ada.context.pulse.be("idle")
     turn.run()
     assert ada.context.keeper.wait() == 0.0
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     assert shown(ada).status == "idle"
 
 
 def test_a_pulse_renews_no_lease_out_of_turn(stage: Testbed, ada: Client) -> None:
     stage.clock.advance(5.0)
     ada.context.pulse.be("idle")
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     live = stage.store.read(keys.live(ada.session), times=True)[keys.live(ada.session)]
     assert live is not None
     assert live.expires_in == 25.0
@@ -141,10 +141,10 @@ def test_what_could_not_be_said_is_said_later(
     with monkeypatch.context() as patched:
         patched.setattr(stage.store, "transact", away)
         with pytest.raises(StoreAway):
-            ada.run(ada.context.keeper.turn())
+            ada.run(ada.context.keeper.run_due())
     assert 0 < ada.context.keeper.wait() <= 1.0, "soon, but not at once"
     stage.clock.advance(1.0)
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     assert shown(ada).status == "busy"
 
 
@@ -152,7 +152,7 @@ def test_a_client_that_never_reports_pays_nothing(stage: Testbed, ada: Client) -
     ada.run(ada.locks.acquire("merge"))
     ada.run(ada.context.keeper.beat())
     ada.run(ada.agents.leave())
-    assert ada.context.keeper.chores == ()
+    assert ada.context.keeper.jobs == ()
     ref = Log()
     entries = [decode(item.value) for item in stage.store.read(ref).ranges[ref]]
     assert not [key for entry in entries for key in (*entry.put, *entry.deleted) if "report" in key]
@@ -171,7 +171,7 @@ def test_a_report_goes_with_its_session_in_one_commit(stage: Testbed, ada: Clien
 def test_a_session_that_left_has_nothing_to_say_any_more(stage: Testbed, ada: Client) -> None:
     ada.context.pulse.be("busy")
     ada.run(ada.agents.leave())
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     assert ada.context.pulse.wait() == float("inf")
     assert isinstance(ada.run(ada.agents.status("idle")), SessionLapsed)
     assert stage.store.read(keys.report(ada.session))[keys.report(ada.session)] is None
@@ -223,7 +223,7 @@ def test_a_shell_promises_no_pace(stage: Testbed) -> None:
     outcome = ada.run(ada.agents.status("busy"))
     assert isinstance(outcome, Reported)
     assert outcome.pace == 0
-    assert ada.context.keeper.chores == ()
+    assert ada.context.keeper.jobs == ()
     stage.clock.advance(600.0)
     assert ada.run(ada.fleet.health()).healthy, "so it is never silent"
 
@@ -336,12 +336,12 @@ def test_the_same_in_an_event_loop(tmp_path: Path) -> None:
 def test_a_worker_that_finds_no_task_waits_while_there_is_work(ada: Client) -> None:
     """The state is looked up whenever it is said, and the pace follows it."""
     ada.context.pulse.be("idle", can=["rust"], look=without_work)
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     assert (shown(ada).status, shown(ada).can) == ("idle", ("rust",))
     assert ada.context.pulse.wait() == 300.0
     ada.run(ada.tasks.publish("t1", requires=["gpu"]))
     ada.context.pulse.be("idle", can=["rust"], look=without_work)
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     assert shown(ada).status == "waiting"
     assert ada.context.pulse.wait() == 60.0
     ada.run(ada.tasks.cancel("t1"))
@@ -356,13 +356,13 @@ def test_a_wait_for_work_that_lasts_is_reported_and_then_what_was_before(
     ada.run(ada.agents.status("busy", can=["rust"], doing="task/t0", note="half"))
     waiting = ada.start(ada.tasks.next(wait=600))
     stage.clock.advance(CALM)
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     found = shown(ada)
     assert (found.status, found.doing, found.can) == ("waiting", "", ("rust",))
     assert ada.context.pulse.wait() == 60.0
     ada.run(ada.tasks.publish("t2"))
     assert isinstance(waiting.run().result(), Claimed)
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     assert (shown(ada).status, shown(ada).doing, shown(ada).note) == ("busy", "task/t0", "half")
     assert ada.context.pulse.wait() == 30.0
 
@@ -371,13 +371,13 @@ def test_a_session_that_never_reported_is_idle_after_its_wait(stage: Testbed, ad
     waits = [ada.start(ada.tasks.next(wait=600)) for _ in range(2)]
     ada.run(ada.tasks.publish("t1", requires=["gpu"]))
     stage.clock.advance(CALM)
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     assert shown(ada).status == "waiting"
     for task, each in zip(("t2", "t3"), waits, strict=True):
         assert shown(ada).status == "waiting", "the other wait goes on"
         ada.run(ada.tasks.publish(task))
         assert isinstance(each.run().result(), Claimed)
-        ada.run(ada.context.keeper.turn())
+        ada.run(ada.context.keeper.run_due())
     assert shown(ada).status == "idle"
 
 
@@ -390,7 +390,7 @@ def test_a_wait_for_work_that_is_short_writes_no_report(stage: Testbed, ada: Cli
     ada.run(ada.tasks.publish("t2"))
     waiting.run()
     stage.clock.advance(CALM)
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     assert shown(ada).status == ""
     assert "agent.status" not in verbs(stage)
 
@@ -401,7 +401,7 @@ def test_what_is_said_during_a_wait_for_work_stays(stage: Testbed, ada: Client) 
     ada.run(ada.tasks.publish("t1"))
     waiting.run()
     stage.clock.advance(CALM)
-    ada.run(ada.context.keeper.turn())
+    ada.run(ada.context.keeper.run_due())
     assert (shown(ada).status, shown(ada).note) == ("busy", "by hand")
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.log import Entry, decode
-from interlock.driving import Step
+from interlock.drivers import Step
 from interlock.errors import Lapsed as LapsedError
 from interlock.errors import StoreAway
 from interlock.nouns.agents import session as sessions

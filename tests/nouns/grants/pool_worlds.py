@@ -29,10 +29,10 @@ from interlock.nouns.grants.request import Ask, Caller
 from interlock.nouns.grants.semaphore_service import Semaphores
 from interlock.nouns.grants.service import Queues
 from interlock.nouns.grants.several_service import Several
-from interlock.nouns.grants.waiting import Identity
 from interlock.runtime import decode
+from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.maintain import Maintenance
-from interlock.runtime.runner import Actor, Runner
+from interlock.runtime.runner import Runner
 from interlock.store import Item, Store
 from interlock.testing.clock import FakeClock
 from interlock.testing.faults import FaultyStore

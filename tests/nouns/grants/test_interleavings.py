@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.searches import budget
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreBusy, Unavailable
 from interlock.nouns.grants.holding import Holding, take
 from interlock.nouns.grants.lock import ReleaseOutcome

@@ -45,11 +45,11 @@ from interlock.nouns.grants.lock_service import Locks
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_change import PoolFacts, complete
 from interlock.nouns.grants.service import Queues
-from interlock.nouns.grants.waiting import Identity
 from interlock.runtime import decode
+from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.keeper import margin
 from interlock.runtime.maintain import Maintenance
-from interlock.runtime.runner import Actor, Runner
+from interlock.runtime.runner import Runner
 from interlock.store import VOID, Item, Log, Store
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit

@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 from tests.nouns.record.sealed import SMALL, fill
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.record import sealing as service
 from interlock.nouns.record.seal_rules import Limits
 from interlock.nouns.record.sealing import Sealing, Tidied
-from interlock.runtime.runner import Actor
+from interlock.runtime.identity import Actor
 from interlock.testing.testbed import Client, Stepper, Testbed
 
 WHO = Actor("keeper")

@@ -15,10 +15,10 @@ import pytest
 
 import interlock
 from interlock import aio
-from interlock.driving import Op, Step
+from interlock.core.decision import Proof
+from interlock.drivers import Op, Step
 from interlock.errors import InterlockError, StoreBusy
 from interlock.nouns.grants.lock import LockAcquired, LockFenced
-from interlock.nouns.grants.pool import Proof
 from interlock.nouns.grants.targets import LockAim
 from interlock.store import Store
 from interlock.stores.sqlite import SQLiteStore

@@ -39,8 +39,8 @@ from tests.nouns.grants.pool_worlds import KEYS, THINGS, Call, CoreWorld, Servic
 from interlock.core import keys, outcomes
 from interlock.errors import BadInput, Lapsed
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
+from interlock.runtime.identity import Actor
 from interlock.runtime.keeper import margin
-from interlock.runtime.runner import Actor
 from interlock.stores import open_store
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.messages.message import Received, Sent
 from interlock.nouns.messages.query_rules import Answered
 from interlock.nouns.messages.receiver import Receiver

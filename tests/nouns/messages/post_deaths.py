@@ -11,7 +11,7 @@ from tests.nouns.messages.post_questions import Questions
 from tests.nouns.messages.post_world import ABLE, FAULTS, TOPICS, Process
 
 from interlock.core import keys
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.testing.faults import Crash, Fault, FaultyStore
 
 

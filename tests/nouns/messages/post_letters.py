@@ -27,7 +27,7 @@ from tests.nouns.messages.post_world import (
     World,
 )
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.messages import message
 from interlock.nouns.messages.message import Received
 from interlock.testing.testbed import Stepper

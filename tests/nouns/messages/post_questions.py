@@ -11,7 +11,7 @@ from tests.nouns.messages.post_model import Letter, Question
 from tests.nouns.messages.post_world import ABLE, GONE, RARELY, READERS, TERMS, TIMEOUTS, Process
 
 from interlock.core import keys
-from interlock.driving import Op, drive
+from interlock.drivers import Op, drive
 from interlock.nouns.messages import decode, human_decision, query_rules
 from interlock.runtime.gather import every
 from interlock.testing.testbed import Stepper

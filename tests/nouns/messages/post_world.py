@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from tests.nouns.messages.post_model import Letter, Model, Terms
 
 from interlock.core import keys
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.messages import decode, query_rules
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.message import Received

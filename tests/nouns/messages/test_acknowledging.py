@@ -8,7 +8,7 @@ import pytest
 from tests.nouns.messages.mail import sent, waiting
 
 from interlock.core import keys
-from interlock.driving import Step
+from interlock.drivers import Step
 from interlock.nouns.messages import acknowledging, decode
 from interlock.nouns.messages.message import Acknowledged
 from interlock.runtime.steps import Read

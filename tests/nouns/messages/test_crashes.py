@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.driving import Op, drive
+from interlock.drivers import Op, drive
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.runtime.gather import every

@@ -7,7 +7,7 @@ from tests.nouns.messages.mail import came, said, sent
 
 from interlock.core import codec, keys
 from interlock.core.wait import Asleep, listed
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.nouns.messages import views
 from interlock.nouns.messages.message import Acknowledged, Subscribed
 from interlock.nouns.messages.query_rules import TimedOut

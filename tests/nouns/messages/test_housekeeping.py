@@ -17,8 +17,8 @@ from interlock.nouns.messages.message import MessageExists, Sent
 from interlock.nouns.messages.query_rules import Answered, Late, Replied, TimedOut, UnknownQuery
 from interlock.nouns.messages.retention_rules import Keep, Mark
 from interlock.nouns.messages.views import Inbox
+from interlock.runtime.identity import Actor
 from interlock.runtime.maintain import Maintained
-from interlock.runtime.runner import Actor
 from interlock.runtime.steps import Read
 from interlock.store import Put, Range, Txn
 from interlock.stores import open_store
@@ -421,8 +421,8 @@ def test_a_small_part_goes_on_where_the_last_one_ended(
 def kept_up(client: Client) -> int:
     """Let the keeper do what is due; how many turns that took."""
     turns = 0
-    while client.context.tending.due:
-        client.run(client.context.keeper.turn())
+    while client.context.housekeeping.due:
+        client.run(client.context.keeper.run_due())
         turns += 1
     return turns
 

@@ -17,7 +17,7 @@ from interlock.nouns.messages.query_rules import (
     TimedOut,
 )
 from interlock.nouns.messages.query_wait import ASKER
-from interlock.runtime.steps import Take
+from interlock.runtime.steps import NextChanges
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -138,7 +138,7 @@ def test_an_asker_looks_less_and_less_often_while_nothing_happens() -> None:
     for _ in range(63):
         stage.clock.advance(1.0)
         hand.run()
-    looks = sum(isinstance(step, Take) for step in hand.steps)
+    looks = sum(isinstance(step, NextChanges) for step in hand.steps)
     assert looks == 1 + 1 + 1 + 7, "after 1, 2, 4 s, and then every 8 s"
     bob.run(bob.messages.reply("qry_1", "2024"))
     assert isinstance(hand.run().result(), Answered), "though an answer is heard at once"

@@ -15,7 +15,7 @@ from interlock.nouns.messages.delivery_queue import Line
 from interlock.nouns.messages.message import Acknowledged, Received
 from interlock.nouns.messages.query_rules import Answered
 from interlock.nouns.messages.reading import Found
-from interlock.runtime.steps import Read, Take
+from interlock.runtime.steps import NextChanges, Read
 from interlock.store import Change, Put, Range, Txn
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -137,7 +137,7 @@ def test_what_was_acknowledged_a_moment_ago_is_not_given_out_again(stage: Testbe
     stage.clock.advance(61)
     again = Stepper(receiver.take(0), bob.store, bob.clock)
     again.go()
-    assert isinstance(again.steps[-1], Take)
+    assert isinstance(again.steps[-1], NextChanges)
     bob.run(bob.messages.ack(mail, alert))
     assert again.run().result() == []
 
@@ -286,7 +286,7 @@ def test_a_subscription_that_changes_while_all_is_acknowledged_does_not_deafen_i
     bob.run(bob.messages.ack(first))
     receiver.forget([first])
     assert takes.run().asleep
-    took = [each for each in takes.steps if isinstance(each, Take)]
+    took = [each for each in takes.steps if isinstance(each, NextChanges)]
     assert not took, "it does not listen to what it closed"
     ada.run(ada.messages.alert("build", 2))
     assert [each.data for each in takes.run().result()] == [2]
@@ -554,7 +554,7 @@ def test_idle_it_asks_the_store_for_nothing(stage: Testbed) -> None:
     idle.run()
     stage.clock.advance(5)
     idle.run()
-    assert {type(step) for step in idle.steps} == {Take}
+    assert {type(step) for step in idle.steps} == {NextChanges}
 
 
 def test_what_comes_is_had_with_one_read(stage: Testbed) -> None:

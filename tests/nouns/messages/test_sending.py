@@ -32,7 +32,7 @@ from interlock.nouns.messages.message import (
     Unsubscribed,
 )
 from interlock.nouns.messages.query_rules import Answered, TimedOut
-from interlock.runtime.runner import Deciding
+from interlock.runtime.runner import DecideOp
 from interlock.store import VOID, Log
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -48,7 +48,7 @@ def limited(monkeypatch: pytest.MonkeyPatch, **settings: object) -> None:
 
 
 def decide(client: Client, decided: Callable[[], Decision[Any]]) -> None:
-    def deciding() -> Deciding[Any]:
+    def deciding() -> DecideOp[Any]:
         yield ()
         return decided()
 

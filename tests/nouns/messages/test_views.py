@@ -10,7 +10,7 @@ from interlock.errors import BadInput
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.message import Acknowledged
 from interlock.nouns.messages.views import Arrived, NothingUnread
-from interlock.runtime.steps import Take
+from interlock.runtime.steps import NextChanges
 from interlock.testing.testbed import Client, Testbed
 
 
@@ -183,7 +183,7 @@ def test_a_wait_in_vain_ends_in_time_and_leaves_nothing(stage: Testbed) -> None:
 def test_a_wait_that_is_interrupted_leaves_nothing(stage: Testbed) -> None:
     bob = stage.client("bob")
     waits = bob.start(bob.messages.wait())
-    assert any(isinstance(step, Take) for step in waits.steps) or waits.asleep
+    assert any(isinstance(step, NextChanges) for step in waits.steps) or waits.asleep
     with pytest.raises(KeyboardInterrupt):
         waits.interrupt(KeyboardInterrupt()).result()
     key = keys.serving("bob", bob.someone.name)

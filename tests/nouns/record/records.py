@@ -12,10 +12,11 @@ from interlock import check_record
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.core.log import Mark, Sealed, Segment, roll
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.nouns.record.segment import pack
 from interlock.nouns.record.verdict import Verified
-from interlock.runtime.runner import Actor, Deciding
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import DecideOp
 from interlock.store import LOG, Item, Log
 
 
@@ -43,7 +44,7 @@ def rolled(items: tuple[Item, ...], begins: Mark | None = None) -> Mark:
 def record(fleet: interlock.Fleet, verb: str, *puts: Write, deletes: tuple[str, ...] = ()) -> None:
     """A commit as maintenance makes it."""
 
-    def deciding() -> Deciding[str]:
+    def deciding() -> DecideOp[str]:
         yield tuple(put.key for put in puts)
         return Decision(outcome="done", verb=verb, thing="record", puts=puts, deletes=deletes)
 

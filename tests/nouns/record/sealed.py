@@ -9,10 +9,11 @@ import msgspec
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.core.log import Mark, Sealed, Segment, roll
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.nouns.record.seal_rules import Limits
 from interlock.nouns.record.segment import unpack
-from interlock.runtime.runner import Actor, Deciding, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import DecideOp, Runner
 from interlock.store import LOG, Log, Range, Store
 
 Row: TypeAlias = tuple[int, str, bytes]
@@ -30,7 +31,7 @@ def fill(store: Store, count: int) -> list[Row]:
     return log(store)
 
 
-def touch(number: int) -> Deciding[str]:
+def touch(number: int) -> DecideOp[str]:
     key = f"things/{number % 7}"
     yield (key,)
     return Decision(outcome="touched", verb="test", thing=key, puts=(Write(key, {"n": number}),))

@@ -15,8 +15,8 @@ from interlock.core import codec
 from interlock.errors import StoreDamaged
 from interlock.nouns.record.seal_rules import LIMITS, Limits
 from interlock.nouns.record.sealing import Sealing
-from interlock.runtime.housekeeping import BETWEEN, Tending
-from interlock.runtime.runner import Actor
+from interlock.runtime.housekeeping import BETWEEN, Housekeeping
+from interlock.runtime.identity import Actor
 from interlock.store import Put, Txn
 from interlock.testing.testbed import Testbed
 
@@ -112,7 +112,7 @@ def test_a_session_outlives_a_record_that_cannot_be_tended(
     else:
         monkeypatch.setattr(Sealing, "tidy", _broken)
     context = fleet.calls.context
-    context.tending._many()  # a thousand commits are many
+    context.housekeeping._many()  # a thousand commits are many
     assert context.session_lease is not None
     for _ in range(2):  # the first one comes before it tends
         until = context.session_lease.ends
@@ -124,13 +124,13 @@ def test_a_session_outlives_a_record_that_cannot_be_tended(
 def test_a_task_goes_on_beating_whatever_a_beat_meets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lively: None
 ) -> None:
-    monkeypatch.setattr(Tending, "tend", _broken)
+    monkeypatch.setattr(Housekeeping, "run", _broken)
 
     async def work() -> None:
         async with await aio.connect(str(tmp_path / "store.db"), agent="ada", ttl=10.0) as fleet:
             lease = fleet.calls.context.session_lease
             assert lease is not None
-            fleet.calls.context.tending._many()
+            fleet.calls.context.housekeeping._many()
             for _ in range(2):  # the first one comes before it tends
                 until = lease.ends
                 while lease.ends <= until:
@@ -146,9 +146,9 @@ def test_what_nobody_foresaw_is_logged_once(
     monkeypatch.setattr(Sealing, "tidy", _broken)
     stage = Testbed()
     ada = stage.client("ada", ttl=None)
-    tending = Tending(ada.runner, stage.store)
+    housekeeping = Housekeeping(ada.runner, stage.store)
     for _ in range(3):
-        ada.run(tending.tend(Actor()))
+        ada.run(housekeeping.run(Actor()))
         stage.clock.advance(BETWEEN)
     assert [r.getMessage() for r in caplog.records] == [
         "the record could not be tended (ZeroDivisionError()); run 'interlock record verify'"

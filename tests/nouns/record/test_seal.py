@@ -29,15 +29,16 @@ import interlock
 from interlock import aio
 from interlock.core import codec, keys
 from interlock.core.log import Mark
-from interlock.driving import Op, drive, drive_async
+from interlock.drivers import Op, drive, drive_async
 from interlock.errors import BadInput, StoreAway, StoreDamaged
 from interlock.nouns.record.seal_rules import LIMITS, Limits
 from interlock.nouns.record.sealing import Sealing, Step, Tidied
 from interlock.nouns.record.segment import unpack
 from interlock.nouns.record.service import Following
-from interlock.runtime.housekeeping import BETWEEN, Tending
+from interlock.runtime.housekeeping import BETWEEN, Housekeeping
+from interlock.runtime.identity import Actor
 from interlock.runtime.maintain import Maintained, Maintenance
-from interlock.runtime.runner import Actor, Runner
+from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Read
 from interlock.settings import Settings
 from interlock.store import LOG, VOID, Put, Range, Resync, Store, void
@@ -331,7 +332,7 @@ def test_a_checkpoint_is_not_noted_over_entries_that_were_sealed_meanwhile(stage
     fill(stage.store, 40)
     keeper = on(stage, replace(SMALL, between=20))
     hand = Stepper(keeper.checkpoint(WHO, 1000), stage.store, stage.clock)
-    while "Aside" not in [type(step).__name__ for step in hand.steps]:
+    while "InThread" not in [type(step).__name__ for step in hand.steps]:
         hand.go()
     drive(on(stage).step(WHO), stage.store)
     hand.run()
@@ -574,27 +575,27 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_of_a_thousand_commits_pays_for_a_pass(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     rings: list[int] = []
-    tending = Tending(ada.runner, stage.store)
-    tending.on_due = tending.on_late = lambda: rings.append(ada.runner.chain.count)
+    housekeeping = Housekeeping(ada.runner, stage.store)
+    housekeeping.on_due = housekeeping.on_late = lambda: rings.append(ada.runner.chain.count)
     for number in range(2000):
         ada.run(ada.runner.change(lambda n=number: touch(n), WHO))  # type: ignore[misc]
     first, second = rings
     assert second - first == 1000
-    ada.run(tending.tend(WHO))
-    assert not tending.due
+    ada.run(housekeeping.run(WHO))
+    assert not housekeeping.due
     assert stage.store.extent().entries <= 10
 
 
 def test_those_who_begin_together_do_not_pay_together(stage: Testbed) -> None:
     """And of a thousand commands with one commit each, about one pays."""
     clients = [stage.client(f"agent.{number}", ttl=None) for number in range(40)]
-    tending = [Tending(client.runner, stage.store) for client in clients]
+    housekeeping = [Housekeeping(client.runner, stage.store) for client in clients]
     paid: list[int] = []
     for number in range(1000):
         for client in clients:
             client.run(client.runner.change(partial(touch, number), WHO))
-        paid.append(sum(each.due for each in tending))
-        for each in tending:
+        paid.append(sum(each.due for each in housekeeping))
+        for each in housekeeping:
             each.due = False
     assert sum(paid) == 40
     assert max(paid) <= 3
@@ -603,12 +604,12 @@ def test_those_who_begin_together_do_not_pay_together(stage: Testbed) -> None:
 @pytest.mark.usefixtures("small")
 def test_clients_at_one_store_take_turns(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=None), stage.client("bob", ttl=None)
-    tending = {client: Tending(client.runner, stage.store) for client in (ada, bob)}
+    housekeeping = {client: Housekeeping(client.runner, stage.store) for client in (ada, bob)}
 
     def passes(client: Client) -> bool:
         fill(stage.store, 40)
         before = stage.store.extent().entries
-        client.run(tending[client].tend(WHO))
+        client.run(housekeeping[client].run(WHO))
         return stage.store.extent().entries < before
 
     assert passes(ada)
@@ -627,7 +628,7 @@ def test_the_next_in_turn_goes_on_at_once_with_what_a_pass_left_over(
     clients = [stage.client(name, ttl=None) for name in ("ada", "bob", "cid")]
     fill(stage.store, 60)
     for client in clients:
-        client.run(Tending(client.runner, stage.store).tend(WHO))
+        client.run(Housekeeping(client.runner, stage.store).run(WHO))
     assert stage.store.extent().entries <= 10
 
 
@@ -636,12 +637,12 @@ def tended(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when somebody tends."""
     found = threading.Event()
 
-    def tend(tending: Tending, _: Actor) -> Op[None]:
-        tending.due = False
+    def run(housekeeping: Housekeeping, _: Actor) -> Op[None]:
+        housekeeping.due = False
         found.set()
         yield from ()
 
-    monkeypatch.setattr(Tending, "tend", tend)
+    monkeypatch.setattr(Housekeeping, "run", run)
     return found
 
 
@@ -649,9 +650,9 @@ def test_a_long_life_without_a_session_tends_before_its_end(
     tmp_path: Path, tended: threading.Event
 ) -> None:
     with interlock.connect(str(tmp_path / "store.db"), "ada", join=False) as fleet:
-        fleet.calls.context.tending._many()
+        fleet.calls.context.housekeeping._many()
         assert not fleet._threads, "a short life would pay at its end"
-        fleet.calls.context.tending._many()
+        fleet.calls.context.housekeeping._many()
         assert tended.wait(30)
 
 
@@ -661,8 +662,8 @@ def test_a_long_life_without_a_session_tends_in_its_loop(
     async def work() -> None:
         url = str(tmp_path / "store.db")
         async with await aio.connect(url, "ada", join=False) as fleet:
-            fleet.calls.context.tending._many()
-            fleet.calls.context.tending._many()
+            fleet.calls.context.housekeeping._many()
+            fleet.calls.context.housekeeping._many()
             assert await asyncio.to_thread(tended.wait, 30)
 
     asyncio.run(work())
@@ -672,7 +673,7 @@ def test_a_short_life_in_a_loop_pays_at_its_end(tmp_path: Path, tended: threadin
     async def work() -> None:
         url = str(tmp_path / "store.db")
         async with await aio.connect(url, "ada", join=False) as fleet:
-            fleet.calls.context.tending._many()
+            fleet.calls.context.housekeeping._many()
 
     asyncio.run(work())
     assert tended.is_set()
@@ -685,7 +686,7 @@ def test_tending_never_fails_anybody(stage: Testbed) -> None:
         raise StoreAway("it does not answer; see to it")
 
     ada.network.extent = away  # type: ignore[assignment]
-    ada.run(Tending(ada.runner, stage.store).tend(WHO))
+    ada.run(Housekeeping(ada.runner, stage.store).run(WHO))
 
 
 def test_the_state_that_sealing_writes_stands_in_the_record(stage: Testbed) -> None:

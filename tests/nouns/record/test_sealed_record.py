@@ -12,11 +12,11 @@ from tests.nouns.record.sealed import segments
 
 import interlock
 from interlock.core.log import Segment
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.nouns.record.seal_rules import Limits
 from interlock.nouns.record.sealing import Sealing
 from interlock.nouns.record.verdict import Verified
-from interlock.runtime.runner import Actor
+from interlock.runtime.identity import Actor
 
 SMALL = Limits(hot_entries=40, newest=10, age=-1.0, pressed=-1.0, between=30)
 """Redis keeps what is younger than three minutes, sealed or not: what stands twice counts once."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.log import decode
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.nouns.tasks import decode as states
 from interlock.nouns.tasks.task import Spec, TaskClaim, TaskStatus
 from interlock.runtime.gather import every

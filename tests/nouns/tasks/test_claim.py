@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import Lost, StoreAway, StoreTrouble, Unavailable
 from interlock.nouns.grants import lock
 from interlock.nouns.grants.holding import take

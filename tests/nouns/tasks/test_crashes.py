@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 from tests.nouns.tasks import task_truths
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.tasks.task import Claimed, Completed, TaskExists
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tests.nouns.tasks import task_truths
 from tests.searches import budget
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import Lapsed, OutcomeUnknown, StoreBusy
 from interlock.nouns.tasks.task import Claimed, Completed
 from interlock.runtime.steps import Commit, Transact

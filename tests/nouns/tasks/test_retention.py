@@ -13,7 +13,7 @@ from tests.nouns.tasks import task_truths
 
 import interlock
 from interlock.core import keys
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput, StoreBusy
 from interlock.nouns.messages.retention_rules import Keep
 from interlock.nouns.tasks import retention
@@ -28,7 +28,7 @@ from interlock.nouns.tasks.task import (
     TaskExists,
     TaskNotOwner,
 )
-from interlock.runtime.runner import Actor
+from interlock.runtime.identity import Actor
 from interlock.runtime.steps import Read
 from interlock.store import Log, Put, Range, Txn
 from interlock.stores import open_store
@@ -575,11 +575,11 @@ def test_whoever_works_a_lot_lets_go_of_what_is_over_now_and_then(
     monkeypatch.setenv("INTERLOCK_TASK_KEPT", "5")
     worker = stage.client("worker", ttl=None)
     done(worker, *[f"t{number}" for number in range(12)])
-    worker.context.tending.also = {"broken": _broken, **worker.context.tending.also}
+    worker.context.housekeeping.passes = {"broken": _broken, **worker.context.housekeeping.passes}
     for _ in range(4):  # begins anywhere, counts, and lets go
-        worker.context.tending.due = True
-        while worker.context.tending.due:
-            worker.run(worker.context.keeper.turn())
+        worker.context.housekeeping.due = True
+        while worker.context.housekeeping.due:
+            worker.run(worker.context.keeper.run_due())
         stage.clock.advance(2)
     assert standing(stage) == ["t10", "t11", "t7", "t8", "t9"]
 

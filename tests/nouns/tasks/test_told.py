@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from interlock.core import keys
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreAway
 from interlock.nouns.tasks import claim_service
 from interlock.nouns.tasks import task as core

@@ -19,7 +19,7 @@ from interlock.aio_work import Claim as AsyncClaim
 from interlock.client_work import Claim
 from interlock.clock import SystemClock
 from interlock.core import keys
-from interlock.driving import drive, drive_async
+from interlock.drivers import drive, drive_async
 from interlock.errors import Lapsed, Lost, StoreAway, StoreBusy, Unavailable
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks.task import NoTask, State, TaskEvent

@@ -12,7 +12,7 @@ import pytest
 from tests.certificates import certify
 from tests.stores.etcd.etcds import opened
 
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.errors import (
     InterlockError,
     StoreAway,

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 from interlock.core.plain import quoted
 from interlock.core.validate import shell
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json
 from interlock.faces.cli.connect import connected, speak_up
@@ -49,7 +49,7 @@ def join(parsed: Parsed) -> int:
         try:
             return answer(parsed, joined)
         except OSError:  # no caller learned which session it is
-            from interlock.runtime.runner import Actor
+            from interlock.runtime.identity import Actor
 
             context, actor = fleet.calls.context, Actor(joined.agent, joined.session)
             drive(context.sessions.leave(actor), context.store)

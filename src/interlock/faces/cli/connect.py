@@ -14,7 +14,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from interlock import places
+from interlock import store_location
 from interlock.core import keys, validate
 from interlock.core.plain import plain
 from interlock.errors import BadInput, Lapsed
@@ -85,7 +85,7 @@ def opened(url: str | None, *, create: bool = True, **options: Any) -> Fleet:  #
     """What ``connect`` gives: a client of the store that was named, or of the one that is found."""
     from interlock.client import begun
 
-    place = url or places.find_store()
+    place = url or store_location.find_store()
     if is_network(place):
         hush()
     fleet = begun(open_store(place, create=create and url is not None), **options)
@@ -133,7 +133,7 @@ def url_of(store: Store, given: str | None) -> str:
 
     ``given`` is what ``--store`` said.
     """
-    return str(getattr(store, "path", "")) or given or places.find_store()
+    return str(getattr(store, "path", "")) or given or store_location.find_store()
 
 
 def tell(parsed: Parsed, fleet: Fleet) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from interlock import places
-from interlock.driving import drive
+from interlock import store_location
+from interlock.drivers import drive
 from interlock.errors import InterlockError
 from interlock.faces.cli.command import answer
 from interlock.faces.cli.connect import Identity, opened, shown
 from interlock.faces.cli.parse import Parsed
-from interlock.runtime.diagnosis import Diagnosis, Examination, ok, python, trouble
+from interlock.nouns.fleet.doctor import Diagnosis, Examination, ok, python, trouble
 from interlock.store import Finding
 
 
@@ -26,7 +26,7 @@ def _checks(parsed: Parsed) -> Iterator[Finding]:
     yield python()
     try:
         given = Identity(parsed.common).store
-        found = places.Found(given, "--store") if given else places.locate()
+        found = store_location.StoreLocation(given, "--store") if given else store_location.locate()
         yield ok("store", f"{shown(found.url)} (from {found.how})")
         with opened(given, create=False) as fleet:  # a look makes nothing
             yield from drive(Examination(fleet.calls.context).inside(), fleet.store)

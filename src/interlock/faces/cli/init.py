@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from interlock import places
+from interlock import store_location
 from interlock.errors import StoreMissing, StoreReadOnly
 from interlock.faces.cli.command import answer, note
 from interlock.faces.cli.connect import Identity, hush, shown
@@ -17,7 +17,7 @@ def init(parsed: Parsed) -> int:
     """Create a store in the main worktree, or where ``--store`` or the environment says."""
     from interlock.stores import is_network, open_store
 
-    found = places.from_environment()
+    found = store_location.from_environment()
     url = Identity(parsed.common).store or (found.url if found else _folder())
     if is_network(url):
         return answer(parsed, _across(url))
@@ -61,14 +61,14 @@ def _make_folder_of(url: str) -> None:
 
 def _folder() -> str:
     """The folder of this project, for its owner only and never committed."""
-    settings = places.settings()
+    settings = store_location.settings()
     if settings.store:
         return settings.store
-    folder = places.folder() or os.path.join(places.home(), places.FOLDER)
+    folder = store_location.folder() or os.path.join(store_location.home(), store_location.FOLDER)
     try:
         os.makedirs(folder, 0o700, exist_ok=True)
         with suppress(FileExistsError), open(os.path.join(folder, ".gitignore"), "x") as file:
             file.write("*\n")
     except OSError as error:
         raise StoreReadOnly(f"{folder} cannot be created ({error.strerror}); use --store") from None
-    return os.path.join(folder, places.FILE)
+    return os.path.join(folder, store_location.FILE)

@@ -11,7 +11,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from interlock.driving import drive
+from interlock.drivers import drive
 from interlock.faces.cli.command import Stopped, answer, is_read, note, stoppable, write
 from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.parse import Parsed

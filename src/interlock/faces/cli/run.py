@@ -77,7 +77,7 @@ def sem_run(parsed: Parsed) -> int:
 
 def _holding(parsed: Parsed, aim: Aim, environment: dict[str, str]) -> int:
     """Run a program while holding something."""
-    from interlock.driving import drive
+    from interlock.drivers import drive
     from interlock.nouns.grants.holding import take
     from interlock.nouns.grants.targets import Terms
 
@@ -204,7 +204,7 @@ class _Guard:
     @contextmanager
     def _hearing(self, fleet: Fleet) -> Iterator[None]:
         """Listen to messages for our session meanwhile."""
-        from interlock.driving import drive
+        from interlock.drivers import drive
         from interlock.nouns.messages.stops import Stops
         from interlock.threads import background
 

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from interlock.core import keys, validate
 from interlock.core.decision import Write
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.agents import session as sessions
 from interlock.runtime.context import Calls
-from interlock.runtime.runner import Actor
+from interlock.runtime.identity import Actor
 
 if TYPE_CHECKING:
     import logging
@@ -197,7 +197,7 @@ class AgentCalls(Calls):
         context, agent = self.context, validate.name(name, "agent name")
         clock = context.runner.clock
         uploader = Uploader(self._logs(), agent, context.actor_for(agent), clock, context.wake)
-        context.keeper.take_on(uploader)
+        context.keeper.add_job(uploader)
         return uploader
 
     def trail(self, name: str, after: int) -> Trail:

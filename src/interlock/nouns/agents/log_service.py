@@ -10,14 +10,15 @@ from typing import IO
 import msgspec
 
 from interlock.core import keys, validate
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.agents import logs as core
 from interlock.runtime import decode
-from interlock.runtime.clocks import agreed
 from interlock.runtime.gather import every, looked_up
-from interlock.runtime.runner import Actor, Deciding, Done, Glance, Reading, Runner
-from interlock.runtime.steps import Open, Read, Take
+from interlock.runtime.identity import Actor
+from interlock.runtime.retention_clock import agreed
+from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner, Unchecked
+from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.settings import Settings
 from interlock.store import Item, Snapshot, Watch
 
@@ -63,7 +64,7 @@ class Logs:
 
     def _adding(
         self, agent: str, lines: tuple[str, ...], actor: Actor, limits: core.Limits, now: float
-    ) -> Deciding[core.Uploaded]:
+    ) -> DecideOp[core.Uploaded]:
         book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
         batch = core.Batch(
             at=round(self._runner.clock.wall(), 3), lines=lines, session=actor.session
@@ -121,10 +122,10 @@ class Logs:
                 size=sum(sizes),
             )
 
-            def deciding(part: core.Part = part) -> Deciding[tuple[int, ...] | None]:
+            def deciding(part: core.Part = part) -> DecideOp[tuple[int, ...] | None]:
                 return core.upload_file(agent, file, _file_book((yield (key,))[key]), part)
 
-            done: Done[tuple[int, ...] | None] = yield from self._runner.change(deciding, actor)
+            done: Decided[tuple[int, ...] | None] = yield from self._runner.change(deciding, actor)
             if done.outcome is None:
                 return False
             written = done.outcome
@@ -177,7 +178,7 @@ class Logs:
             book = _book(item)
             if book is not None and core.due(book, limits, now):
                 deciding = partial(_forgetting, agent, limits, now)
-                done: Done[int] = yield from self._runner.change(deciding, actor)
+                done: Decided[int] = yield from self._runner.change(deciding, actor)
                 gone += done.outcome
         return gone
 
@@ -187,12 +188,12 @@ class Logs:
         now, gone = (yield from self._now()), 0
         while core.forget_file(agent, file, _file_book(item), limits, now).outcome:
 
-            def deciding() -> Deciding[int]:
+            def deciding() -> DecideOp[int]:
                 key = keys.file_book(agent, file)
                 book = _file_book((yield (key,))[key])
                 return core.forget_file(agent, file, book, limits, now)
 
-            done: Done[int] = yield from self._runner.change(deciding, actor)
+            done: Decided[int] = yield from self._runner.change(deciding, actor)
             gone += done.outcome
             if not done.outcome:
                 break
@@ -218,8 +219,8 @@ class Trail:
         """What came since the last call; waits for the first line, at most so long."""
         if self._watch is None:
             now: Snapshot = yield Read()
-            self._watch = yield Open(keys.logbook(self._agent), now.revision)
-        elif not (yield Take(self._watch, timeout)):
+            self._watch = yield OpenWatch(keys.logbook(self._agent), now.revision)
+        elif not (yield NextChanges(self._watch, timeout)):
             return []
         found = yield from self._logs.read(self._agent, limit=MOST, after=self._after)
         self._after = found[-1].number if found else self._after
@@ -246,7 +247,7 @@ def _lines_of(file: IO[bytes]) -> Iterator[str]:
             yield line.decode("utf-8", "replace")
 
 
-def _forgetting(agent: str, limits: core.Limits, now: float) -> Deciding[int]:
+def _forgetting(agent: str, limits: core.Limits, now: float) -> DecideOp[int]:
     book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
     old = [] if book is None else (yield from _oldest(agent, book))
     return core.forget(agent, book, old, limits, now)
@@ -254,12 +255,12 @@ def _forgetting(agent: str, limits: core.Limits, now: float) -> Deciding[int]:
 
 def _oldest(
     agent: str, book: core.Book, *, another: bool = False
-) -> Reading[list[core.Chunk | None]]:
+) -> ReadOp[list[core.Chunk | None]]:
     """The chunks that may go: only looked at, since the book is checked, and goes with them."""
     wanted = [keys.log_chunk(agent, number) for number in core.oldest(book, another=another)]
     if not wanted:
         return []
-    items = (yield Glance(wanted)).items
+    items = (yield Unchecked(wanted)).items
     return [_chunk(items[key]) for key in wanted]
 
 

@@ -172,7 +172,7 @@ def _log(fleet: "Fleet", request: AgentLogRequest) -> AgentLog | LogFiles | NoLo
 
 
 def _list(fleet: "Fleet", _request: AgentsList) -> AgentList:
-    from interlock.driving import drive
+    from interlock.drivers import drive
     from interlock.nouns.messages.receivers import mailboxes
 
     found = fleet.agents.list()

@@ -10,13 +10,14 @@ import msgspec
 
 from interlock.clock import Clock
 from interlock.core import keys, validate
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput, StoreDamaged
 from interlock.nouns.agents import report as core
 from interlock.nouns.agents.session import SessionLapsed
 from interlock.runtime import decode
 from interlock.runtime.gather import every, looked_up
-from interlock.runtime.runner import Actor, Deciding, Done, Glance, Reading, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner, Unchecked
 from interlock.runtime.steps import Read
 from interlock.settings import Settings
 from interlock.store import Item, Range, Snapshot
@@ -41,14 +42,16 @@ class Reports:
     def say(self, actor: Actor, ask: core.Say) -> Op[core.Reported | SessionLapsed]:
         """Say something of this session; only what is new in it is recorded."""
 
-        def deciding() -> Deciding[core.Reported | SessionLapsed]:
+        def deciding() -> DecideOp[core.Reported | SessionLapsed]:
             own, live = keys.report(actor.session), keys.live(actor.session)
             snapshot = yield (own, live)
             alive, now = snapshot[live] is not None, self._runner.clock.wall()
             before = report(snapshot[own])
             return core.say(before, actor.agent, actor.session, ask, alive=alive, now=now)
 
-        done: Done[core.Reported | SessionLapsed] = yield from self._runner.change(deciding, actor)
+        done: Decided[core.Reported | SessionLapsed] = yield from self._runner.change(
+            deciding, actor
+        )
         return done.outcome
 
     def show(self, session: str) -> Op[core.Reported | core.Unreported]:
@@ -295,7 +298,7 @@ def able() -> Op[dict[str, frozenset[str]]]:
     return (yield from crowd()).able
 
 
-def able_to(ability: str) -> Reading[dict[str, core.Able]]:
+def able_to(ability: str) -> ReadOp[dict[str, core.Able]]:
     """Who is able to do this, as it said, by where that stands; some may be gone by now.
 
     Only those are read that can do it, or everything.
@@ -304,7 +307,7 @@ def able_to(ability: str) -> Reading[dict[str, core.Able]]:
     for each in dict.fromkeys((ability, validate.EVERYTHING)):
         page = Range(keys.able(each))
         while True:
-            items = (yield Glance((page,))).ranges[page]
+            items = (yield Unchecked((page,))).ranges[page]
             read = {item.key: decode.readable(able_of, item) for item in items}
             found |= {key: one for key, one in read.items() if one is not None}
             if len(items) < page.limit:

@@ -11,14 +11,15 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.agents import session as core
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.runtime import decode
 from interlock.runtime.gather import KEYS_AT_ONCE, every, looked_up
-from interlock.runtime.runner import Actor, Deciding, Done, Glance, Reading, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner, Unchecked
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
@@ -62,13 +63,13 @@ class Sessions:
             listed=listed,
         )
 
-        def deciding() -> Deciding[core.Joined]:
+        def deciding() -> DecideOp[core.Joined]:
             yield (keys.session(record.id),)
             return core.join(record, more)
 
         actor = Actor(agent, record.id, trace)
         fresh = {keys.session(record.id): None}
-        done: Done[core.Joined] = yield from self._runner.change(deciding, actor, fresh)
+        done: Decided[core.Joined] = yield from self._runner.change(deciding, actor, fresh)
         return done.outcome
 
     def leave(
@@ -82,7 +83,7 @@ class Sessions:
         base = yield from self._runner.base()
         released: tuple[str, ...] = ()
         while True:
-            done: Done[
+            done: Decided[
                 core.Left | core.SessionLapsed | core.Leaving
             ] = yield from self._runner.change(lambda: self._leaving(actor, base, own), actor)
             if isinstance(done.outcome, core.SessionLapsed):
@@ -93,7 +94,7 @@ class Sessions:
 
     def _leaving(
         self, actor: Actor, base: int, mine: Collection[str] | None
-    ) -> Deciding[core.Left | core.SessionLapsed | core.Leaving]:
+    ) -> DecideOp[core.Left | core.SessionLapsed | core.Leaving]:
         own = (keys.session(actor.session), keys.live(actor.session), keys.report(actor.session))
         snapshot = yield own
         session = decode.session(snapshot[own[0]])
@@ -112,12 +113,12 @@ class Sessions:
     def beat(self, session: str) -> Op[core.Renewed | core.SessionLapsed]:
         """Renew a session that another process began."""
 
-        def deciding() -> Deciding[core.Renewed | core.SessionLapsed]:
+        def deciding() -> DecideOp[core.Renewed | core.SessionLapsed]:
             snapshot = yield (keys.session(session), keys.live(session))
             live = {key for key, item in snapshot.items.items() if item is not None}
             return core.beat(decode.session(snapshot[keys.session(session)]), session, live)
 
-        done: Done[core.Renewed | core.SessionLapsed] = yield from self._runner.change(
+        done: Decided[core.Renewed | core.SessionLapsed] = yield from self._runner.change(
             deciding, Actor()
         )
         return done.outcome
@@ -131,13 +132,13 @@ class Sessions:
         return alive
 
     def _renew(self, writes: tuple[Write, ...]) -> Op[frozenset[str]]:
-        def deciding() -> Deciding[frozenset[str]]:
+        def deciding() -> DecideOp[frozenset[str]]:
             snapshot = yield tuple(write.key for write in writes)
             alive = frozenset(key for key, item in snapshot.items.items() if item is not None)
             puts = tuple(write for write in writes if write.key in alive)
             return Decision(outcome=alive, puts=puts, quiet=True)
 
-        done: Done[frozenset[str]] = yield from self._runner.change(deciding, Actor())
+        done: Decided[frozenset[str]] = yield from self._runner.change(deciding, Actor())
         return done.outcome
 
     def find(self, session: str) -> Op[core.Session | None]:
@@ -212,7 +213,7 @@ class Sessions:
         return tuple(sorted(told, key=lambda agent: (agent.agent, agent.since)))
 
 
-def _listed(session: str) -> Reading[list[str]]:
+def _listed(session: str) -> ReadOp[list[str]]:
     """The pools that are listed under a session."""
     found: list[str] = []
     page = Range(keys.held(session))
@@ -226,21 +227,21 @@ def _listed(session: str) -> Reading[list[str]]:
 
 def _pools_of(
     session: core.Session, own: Collection[str] | None, listed: list[str]
-) -> Reading[list[str]]:
+) -> ReadOp[list[str]]:
     """The pools that a session has something of; whoever relies on one reads it again."""
     if own is None and not session.listed:
         return (yield from _searched(session.id))
     wanted = sorted({*listed, *(own or ())})
     found: list[str] = []
     for start in range(0, len(wanted), KEYS_AT_ONCE):
-        some = Glance(wanted[start : start + KEYS_AT_ONCE])
+        some = Unchecked(wanted[start : start + KEYS_AT_ONCE])
         items = [item for item in (yield some).items.values() if item is not None]
         pools = [(item.key, decode.readable_pool(item, 0)) for item in items]
         found.extend(key for key, pool in pools if pool and is_in(pool, session.id))
     return found
 
 
-def _searched(session: str) -> Reading[list[str]]:
+def _searched(session: str) -> ReadOp[list[str]]:
     """The same for a session of which nobody keeps a list: one that another process began."""
     found: list[str] = []
     for prefix in keys.POOLS:
@@ -258,7 +259,7 @@ def _searched(session: str) -> Reading[list[str]]:
 
 def _forgetting(
     deaths: Sequence[core.Death], decide: Callable[[Sequence[core.Death]], Decision[T]]
-) -> Deciding[T]:
+) -> DecideOp[T]:
     """Decide on those of these traces that are still there."""
     items = (yield tuple([keys.death(each.session) for each in deaths])).items
     return decide([each for each in deaths if items[keys.death(each.session)] is not None])

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from interlock.clock import Clock
-from interlock.driving import Op, Pause
+from interlock.drivers import Op, Pause
 from interlock.errors import InterlockError, StoreClosed
 from interlock.nouns.agents import logs as core
 from interlock.nouns.agents.log_service import Logs
-from interlock.runtime.runner import Actor
+from interlock.runtime.identity import Actor
 
 LINES = 500
 """Lines of a batch, at most."""

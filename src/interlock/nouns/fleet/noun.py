@@ -7,9 +7,9 @@ from interlock.core import validate as words
 from interlock.core.decision import Success
 from interlock.core.health import Health
 from interlock.errors import BadInput
+from interlock.nouns.fleet.doctor import Diagnosis
 from interlock.nouns.grants import several
 from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Token, Wait
-from interlock.runtime.diagnosis import Diagnosis
 from interlock.runtime.maintain import Maintained
 from interlock.runtime.operation import Duration, Operation, Request, option
 from interlock.runtime.why import Why

@@ -13,7 +13,7 @@ class StoreInfo(Request, frozen=True, kw_only=True):
 
 
 def _info(fleet: "Fleet", _request: StoreInfo) -> dict[str, object]:
-    from interlock.driving import drive
+    from interlock.drivers import drive
     from interlock.nouns.record.sealing import Sealing
 
     context = fleet.calls.context

@@ -9,9 +9,9 @@ from interlock.runtime.text import ago, listed, since
 
 if TYPE_CHECKING:
     from interlock.core.health import Health
+    from interlock.nouns.fleet.doctor import Diagnosis
     from interlock.nouns.fleet.noun import Created, StoreExists
     from interlock.nouns.grants.semaphore_service import Queued
-    from interlock.runtime.diagnosis import Diagnosis
     from interlock.runtime.maintain import Maintained
     from interlock.runtime.text import Paint
     from interlock.runtime.why import Need, Why

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from interlock.core import keys, validate
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput, BadName
 from interlock.nouns.grants.pool import CAPACITY
 from interlock.runtime.context import Calls

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from interlock.core import keys, outcomes, validate
-from interlock.core.decision import Write
+from interlock.core.decision import Proof, Write
 from interlock.core.outcomes import Granted
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
-from interlock.nouns.grants.pool import Break, Proof
+from interlock.nouns.grants.pool import Break
 from interlock.nouns.grants.targets import Aim, Terms
 from interlock.runtime import callers, handover
 from interlock.runtime.context import Context
 from interlock.runtime.given import Given, proofs
-from interlock.runtime.keeper import Lease, Stake
+from interlock.runtime.keeper import Lease, WatchedGrant
 from interlock.runtime.outage import Outage
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ class Grip:
         self.broken: Break | None = None
         """Who ended it and why, if an operator did and we heard of it."""
         notes = tuple([keys.broken(thing, grant.grant) for thing in things])
-        self._stake = Stake(tuple(map(keys.of, things)), grant.grant, notes, self._lose)
-        context.keeper.rely(self._stake)
+        self._watched = WatchedGrant(tuple(map(keys.of, things)), grant.grant, notes, self._lose)
+        context.keeper.watch_grant(self._watched)
         for lease in leases:
             lease.listeners.append(self._tell)
 
@@ -88,7 +88,7 @@ class Grip:
         """Hear why it is lost, if an operator said so; trouble with the store is no reason."""
         if self.broken is None:
             with suppress(StoreTrouble):
-                self.broken = yield from self.context.queues.ended_by(self._stake.notes)
+                self.broken = yield from self.context.queues.ended_by(self._watched.notes)
 
     def let_go(self) -> None:
         """Rely on it no more."""
@@ -97,7 +97,7 @@ class Grip:
                 lease.listeners.remove(self._tell)
             if lease is not self.context.session_lease:
                 self.context.keeper.drop(lease)
-        self.context.keeper.leave(self._stake)
+        self.context.keeper.unwatch_grant(self._watched)
         self.released = True
 
     def over(self) -> Lost:

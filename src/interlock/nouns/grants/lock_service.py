@@ -8,15 +8,17 @@ from typing import Any
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.driving import Op
+from interlock.core.decision import Proof
+from interlock.drivers import Op
 from interlock.nouns.grants import lock as core
-from interlock.nouns.grants.pool import Pool, Proof
+from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import every_pool
 from interlock.nouns.grants.service import Queues
-from interlock.nouns.grants.waiting import Identity, expires_in
+from interlock.nouns.grants.waiting import expires_in
 from interlock.runtime import decode
 from interlock.runtime.gather import looked_up
-from interlock.runtime.runner import Actor, Runner
+from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Snapshot
 

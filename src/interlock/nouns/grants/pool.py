@@ -161,17 +161,6 @@ class Break(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Proof(Struct, frozen=True, kw_only=True):
-    """Ownership as a value: a commit that carries it happens only while the grant lives.
-
-    ``thing`` is what was granted: ``lock/merge``, or all that was got at once, ``lock/a+sem/b``.
-    """
-
-    thing: str
-    grant: str
-    token: int
-
-
 def seen(pool: Pool, token: int) -> Pool:
     """The pool as a reader knows it: what the last write brought has the token of the item."""
     grants, waiters = pool.grants, pool.waiters

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from interlock.core import keys
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_change import PoolFacts
 from interlock.runtime import decode

@@ -8,17 +8,18 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.decision import Decision
-from interlock.driving import Op
+from interlock.core.decision import Decision, Proof
+from interlock.drivers import Op
 from interlock.nouns.grants import semaphore as core
-from interlock.nouns.grants.pool import Grant, Pool, Proof
+from interlock.nouns.grants.pool import Grant, Pool
 from interlock.nouns.grants.pool_change import PoolFacts
 from interlock.nouns.grants.pool_reader import PoolReader, every_pool
 from interlock.nouns.grants.service import Queues
-from interlock.nouns.grants.waiting import Identity, expires_in
+from interlock.nouns.grants.waiting import expires_in
 from interlock.runtime import decode
 from interlock.runtime.gather import looked_up
-from interlock.runtime.runner import Actor, Deciding, Done, Runner
+from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.runner import Decided, DecideOp, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Snapshot
 
@@ -123,13 +124,13 @@ class Semaphores:
     ) -> Op[T]:
         base = yield from self._runner.base()
 
-        def deciding() -> Deciding[T]:
+        def deciding() -> DecideOp[T]:
             reader = PoolReader(self._runner, base)
             reader.learn((yield (keys.semaphore(name),)).items)
             now = self._runner.clock.wall()
             return (yield from reader.decide(lambda facts: decide(facts, now)))
 
-        done: Done[T] = yield from self._runner.change(deciding, actor)
+        done: Decided[T] = yield from self._runner.change(deciding, actor)
         return done.outcome
 
     def end(

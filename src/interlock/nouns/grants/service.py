@@ -15,27 +15,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys, outcomes
-from interlock.core.decision import Decision, Outcome
-from interlock.driving import Op
+from interlock.core.decision import Decision, Outcome, Proof
+from interlock.drivers import Op
 from interlock.errors import InterlockError, Lapsed, StoreBusy, StoreTrouble
 from interlock.nouns.grants import rules
-from interlock.nouns.grants.pool import Break, Pool, Proof
+from interlock.nouns.grants.pool import Break, Pool
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.nouns.grants.request import Ask, Breaker, Caller
-from interlock.nouns.grants.waiting import (
-    Identity,
-    Waiting,
-    expires_in,
-    recalled,
-    session_ttl_of,
-    stamped,
-)
+from interlock.nouns.grants.waiting import Waiting, expires_in, recalled, session_ttl_of, stamped
 from interlock.runtime import callers, decode, handover
 from interlock.runtime.callers import Someone
 from interlock.runtime.gather import looked_up, outside
 from interlock.runtime.given import holds
 from interlock.runtime.handover import Ticket
-from interlock.runtime.runner import ALIVE, Actor, Deciding, Done, Reading, Runner
+from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.runner import ALIVE, Decided, DecideOp, ReadOp, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
@@ -274,7 +268,7 @@ class Queues:
         """Give it back; whoever waits first has it with the same commit."""
         base = yield from self._runner.base()
 
-        def deciding() -> Deciding[Outcome]:
+        def deciding() -> DecideOp[Outcome]:
             reader = PoolReader(self._runner, base)
             reader.learn((yield caller.keys).items)
             held = rules.carried(reader.facts.pool(caller.keys[0]), caller)
@@ -283,7 +277,7 @@ class Queues:
             now = self._runner.clock.wall()
             return (yield from reader.decide(lambda facts: rules.release(caller, facts, now)))
 
-        done: Done[Outcome] = yield from self._runner.change(
+        done: Decided[Outcome] = yield from self._runner.change(
             deciding, actor, recalled(self._runner, caller.keys), urgent=True
         )
         if isinstance(done.outcome, outcomes.Released):
@@ -297,13 +291,13 @@ class Queues:
         """End the grant of another; those who wait have it with the same commit."""
         base = yield from self._runner.base()
 
-        def deciding() -> Deciding[Outcome]:
+        def deciding() -> DecideOp[Outcome]:
             reader = PoolReader(self._runner, base)
             reader.learn((yield (breaker.key,)).items)
             now = self._runner.clock.wall()
             return (yield from reader.decide(lambda facts: rules.end(breaker, facts, now)))
 
-        done: Done[Outcome] = yield from self._runner.change(deciding, actor, urgent=True)
+        done: Decided[Outcome] = yield from self._runner.change(deciding, actor, urgent=True)
         return done.outcome
 
     def _told(self, caller: Caller[Any], outcome: Outcome) -> Op[Any]:
@@ -326,7 +320,7 @@ class Queues:
         key = caller.keys[0]
         held: Pool | None = None
 
-        def deciding() -> Deciding[Outcome]:
+        def deciding() -> DecideOp[Outcome]:
             nonlocal held
             reader = PoolReader(self._runner, base)
             reader.learn((yield (key,)).items)
@@ -337,7 +331,7 @@ class Queues:
                 ttl = yield from session_ttl_of(grant.session, session_ttl)
             return (yield from reader.decide(lambda facts: rules.beat(caller, facts, ttl)))
 
-        done: Done[Outcome] = yield from self._runner.change(deciding, actor)
+        done: Decided[Outcome] = yield from self._runner.change(deciding, actor)
         grant = rules.carried(held, caller)
         if isinstance(done.outcome, outcomes.Granted) and grant is not None and grant.max_hold:
             live: Snapshot = yield Read(*grant.live, times=True)
@@ -424,7 +418,7 @@ class Queues:
         guess: dict[str, Item | None] = self._guess(ask)
         if identity.joined:
             guess[keys.live(identity.actor.session)] = ALIVE
-        done: Done[Outcome] = yield from runner.change(
+        done: Decided[Outcome] = yield from runner.change(
             lambda: self._deciding(identity, ask, base, given, known), identity.actor, guess
         )
         outcome = done.outcome
@@ -447,7 +441,7 @@ class Queues:
         base: int,
         given: tuple[Proof, ...],
         known: list[PoolReader],
-    ) -> Deciding[Outcome]:
+    ) -> DecideOp[Outcome]:
         """One attempt to acquire; leaves what it came to know, if that was more than the pool."""
         own = (keys.live(identity.actor.session),) if identity.joined else ()
         wanted, now = ask.keys, self._runner.clock.wall()
@@ -486,7 +480,7 @@ class Queues:
                 guess |= known or {want.key: None}
         return guess
 
-    def _extending(self, ask: Ask[Any], reader: PoolReader) -> Reading[Ask[Any]]:
+    def _extending(self, ask: Ask[Any], reader: PoolReader) -> ReadOp[Ask[Any]]:
         """What may be extended is the holder's session, by its own ttl and not by ours."""
         pool = reader.facts.pool(ask.keys[0])
         for grant in () if pool is None else pool.grants:
@@ -505,7 +499,7 @@ class Queues:
         yield from self._waiting.decide(rules.abandon, identity, ask, base)
 
 
-def notes(thing: str) -> Reading[list[Break]]:
+def notes(thing: str) -> ReadOp[list[Break]]:
     """The notes about grants of a thing that operators ended, the latest first."""
     page = Range(keys.broken(thing))
     items = (yield (page,)).ranges[page]

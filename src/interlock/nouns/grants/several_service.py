@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from interlock.driving import Op
+from interlock.core.decision import Proof
+from interlock.drivers import Op
 from interlock.nouns.grants import several as core
-from interlock.nouns.grants.pool import Proof
 from interlock.nouns.grants.service import Queues
-from interlock.nouns.grants.waiting import Identity
-from interlock.runtime.runner import Actor
+from interlock.runtime.identity import Actor, Identity
 
 
 class Several:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.grants import lock
 from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls, named, parsed
 from interlock.nouns.grants.request import Ask

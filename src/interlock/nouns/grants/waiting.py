@@ -19,20 +19,20 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys, outcomes
-from interlock.core.decision import Decision, Outcome
-from interlock.driving import Op
+from interlock.core.decision import Decision, Outcome, Proof
+from interlock.drivers import Op
 from interlock.nouns.grants import lock, rules
-from interlock.nouns.grants.pool import Pool, Proof
+from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.nouns.grants.request import Ask, Standing
 from interlock.runtime import callers, decode
 from interlock.runtime.given import holds
-from interlock.runtime.runner import Actor, Deciding, Done, Reading, Runner
-from interlock.runtime.steps import Open, Read, Take
+from interlock.runtime.identity import Identity
+from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner
+from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import Item, Snapshot
 
 if TYPE_CHECKING:
@@ -44,23 +44,6 @@ T = TypeVar("T")
 _BEHIND_EACH_OTHER = 0.02
 _NAP = 1.0
 _LONGEST_NAP = 5.0
-
-
-class Identity(Struct, frozen=True, kw_only=True):
-    """Whose hands a grant goes into: the session, and whether the store knows that it lives.
-
-    ``caller`` is who waits, if it is neither a task nor a thread of ours: see ``pool.py``.
-    ``listed`` says that another process began the session, which learns of it by a list.
-    ``role`` is what the client does it as, if not at the word of its user: ``worker``.
-    """
-
-    actor: Actor
-    session_ttl: float = 0.0
-    joined: bool = False
-    whole_session: bool = False
-    caller: str = ""
-    listed: bool = False
-    role: str = ""
 
 
 class Debts(Protocol):
@@ -100,7 +83,7 @@ class Waiting:
         """Sleep until our turn comes, somebody before us may have lapsed, or the deadline."""
         (identity, ask, base), (deadline, revision) = mine, until
         clock = self._runner.clock
-        watch = yield Open(keys.wake(ask.grant), revision)
+        watch = yield OpenWatch(keys.wake(ask.grant), revision)
         try:
             while True:
                 found, nap, around = yield from self._look_at(ask, base)
@@ -122,7 +105,7 @@ class Waiting:
                 if done.outcome is not None:
                     refused = stamped(done.outcome, base, done.revision)
                     return (yield from self._confirm(identity, ask, refused, given))
-                yield Take(watch, min(left, nap))
+                yield NextChanges(watch, min(left, nap))
         finally:
             watch.close()
 
@@ -183,13 +166,13 @@ class Waiting:
     ) -> Op[T]:
         """Carry out a decision about this ask."""
 
-        def deciding() -> Deciding[T]:
+        def deciding() -> DecideOp[T]:
             reader = PoolReader(self._runner, base)
             reader.learn((yield ask.keys).items)
             now = self._runner.clock.wall()
             return (yield from reader.decide(lambda facts: decide(ask, facts, now)))
 
-        done: Done[T] = yield from self._runner.change(deciding, identity.actor, hopeful=hopeful)
+        done: Decided[T] = yield from self._runner.change(deciding, identity.actor, hopeful=hopeful)
         return stamped(done.outcome, base, done.revision)
 
     def _confirm(
@@ -207,7 +190,7 @@ class Waiting:
             return (yield from self.measured(ask, outcome))
         base = yield from self._runner.base()
 
-        def deciding() -> Deciding[Decision[Any] | Outcome | str]:
+        def deciding() -> DecideOp[Decision[Any] | Outcome | str]:
             reader = PoolReader(self._runner, base)
             reader.learn((yield ask.keys).items)
             now = self._runner.clock.wall()
@@ -267,7 +250,7 @@ def expires_in(items: Mapping[str, Item | None]) -> float | None:
     return min(times, default=0.0) or None
 
 
-def session_ttl_of(session: str, otherwise: float) -> Reading[float]:
+def session_ttl_of(session: str, otherwise: float) -> ReadOp[float]:
     """How long a session lives after a beat."""
     key = keys.session(session)
     found = decode.session((yield (key,))[key])

@@ -8,13 +8,14 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Write
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.messages import cursors, inbox_rules, logging, reading
 from interlock.nouns.messages.inbox_rules import Acks, Cursor, Known, Seen
 from interlock.nouns.messages.message import Acknowledged, UnknownMessages
 from interlock.nouns.messages.reading import Topic
 from interlock.runtime.gather import looked_up, paged
-from interlock.runtime.runner import Actor, Deciding, Done, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Decided, DecideOp, Runner
 from interlock.store import Item
 
 _FOR_ONE = 5
@@ -89,7 +90,7 @@ class Acking:
     ) -> Op[Acknowledged | UnknownMessages]:
         agent = actor.agent
 
-        def deciding() -> Deciding[Acknowledged | UnknownMessages]:
+        def deciding() -> DecideOp[Acknowledged | UnknownMessages]:
             marks = {keys.unread(agent, id_): id_ for id_ in acks.ids}
             items = (yield (*marks, *cursors.refs(agent, acks.topics))).items
             waiting = {
@@ -111,7 +112,9 @@ class Acking:
                 replace(decision, puts=(*decision.puts, *notes)) if decision.changes else decision
             )
 
-        done: Done[Acknowledged | UnknownMessages] = yield from self._runner.change(deciding, actor)
+        done: Decided[Acknowledged | UnknownMessages] = yield from self._runner.change(
+            deciding, actor
+        )
         logging.received(agent, done.outcome.messages)
         return done.outcome
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from interlock.core import validate
 from interlock.core.outcomes import GivenFenced
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput, BadName
 from interlock.nouns.messages import message as core
 from interlock.nouns.messages import reading, receivers, views
@@ -19,8 +19,8 @@ from interlock.nouns.messages.receiver import REDELIVER, Receiver
 from interlock.nouns.messages.send_calls import Sending
 from interlock.runtime.given import Given
 from interlock.runtime.id_prefix import is_part, whole_id
+from interlock.runtime.identity import Actor
 from interlock.runtime.outage import Outage
-from interlock.runtime.runner import Actor
 
 if TYPE_CHECKING:
     from interlock.nouns.messages.receive_loop import Reception

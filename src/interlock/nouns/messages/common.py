@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Raw
 
 from interlock.core import validate
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.agents.report import Reported
 from interlock.nouns.messages.acknowledging import Acking
@@ -19,7 +19,7 @@ from interlock.nouns.messages.querying import Asking
 from interlock.nouns.messages.sending import Posting
 from interlock.nouns.messages.subscriptions import Subscriptions
 from interlock.runtime.context import Calls, Context
-from interlock.runtime.runner import Actor
+from interlock.runtime.identity import Actor
 
 if TYPE_CHECKING:
     from interlock.nouns.messages.housekeeping import Tidying
@@ -33,7 +33,7 @@ class Common(Calls):
         self.limits = limits(context.settings)
         self.posting = Posting(context.runner, self.limits)
         self.acking = Acking(context.runner)
-        context.tending.also["messages"] = self._tidy
+        context.housekeeping.passes["messages"] = self._tidy
 
     @cached_property
     def asking(self) -> Asking:

@@ -47,7 +47,7 @@ class DecisionList(Listing[core.DecisionView], frozen=True, kw_only=True):
 
 
 def _list(fleet: "Fleet", request: DecisionsList) -> DecisionList:
-    from interlock.driving import drive
+    from interlock.drivers import drive
     from interlock.runtime.integrity import broken
 
     found = fleet.messages.decisions()

@@ -11,14 +11,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from interlock.core import keys
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreDamaged, StoreTrouble
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.acknowledging import Acking
 from interlock.nouns.messages.reading import Found
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, looked_up
-from interlock.runtime.runner import Actor, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item
 

@@ -10,28 +10,28 @@ import os
 import stat
 from typing import BinaryIO
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput, Changed
 from interlock.nouns.messages.message import File
-from interlock.runtime.steps import Aside
+from interlock.runtime.steps import InThread
 
 _PIECE = 1024 * 1024
 
 
 def described(path: str | os.PathLike[str]) -> Op[File]:
     """A file as it is now."""
-    found: File = yield Aside(lambda: _described(path))
+    found: File = yield InThread(lambda: _described(path))
     return found
 
 
 def verified(file: File) -> Op[None]:
     """See that a file is still what was shared; raises Changed if not."""
-    yield Aside(lambda: _verified(file))
+    yield InThread(lambda: _verified(file))
 
 
 def read(file: File) -> Op[bytes]:
     """The bytes that were shared; raises Changed if they are not there any more."""
-    data: bytes = yield Aside(lambda: _read(file))
+    data: bytes = yield InThread(lambda: _read(file))
     return data
 
 

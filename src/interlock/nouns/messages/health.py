@@ -15,7 +15,7 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.health import Patience, Problem
 from interlock.core.validate import shell, span
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.human_decision import Matter
 from interlock.nouns.messages.limits import Limits

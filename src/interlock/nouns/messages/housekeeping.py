@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.driving import Op, Pause
+from interlock.drivers import Op, Pause
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.agents.reports import able_of
 from interlock.nouns.messages import decode, query_rules, retention, retention_rules, retention_scan
@@ -37,11 +37,12 @@ from interlock.nouns.messages.retention_scan import (
     together,
 )
 from interlock.runtime import commits
-from interlock.runtime.clocks import agreed
 from interlock.runtime.commits import Moment
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import looked_up
-from interlock.runtime.runner import Actor, Deciding, Done, Glance, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.retention_clock import agreed
+from interlock.runtime.runner import Decided, DecideOp, Runner, Unchecked
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
@@ -287,11 +288,11 @@ class Tidying:
             done += not isinstance(outcome, Forgotten)
         return Tidied(reclaimed=done, left=max(len(lapsed) - bound, 0))
 
-    def _expire(self, id_: str, listed: str, matter: str) -> Deciding[AskOutcome | Forgotten]:
+    def _expire(self, id_: str, listed: str, matter: str) -> DecideOp[AskOutcome | Forgotten]:
         found = decode.query((yield (keys.query(id_),))[keys.query(id_)])
         if found is None or found.state != "open":
             return retention_rules.dropped("query.forget", (listed,), 0)
-        if (yield Glance((keys.live(id_),)))[keys.live(id_)] is not None:
+        if (yield Unchecked((keys.live(id_),)))[keys.live(id_)] is not None:
             return Decision(outcome=Forgotten())
         return query_rules.expire(found, self._runner.clock.wall(), matter)
 
@@ -396,8 +397,8 @@ class Tidying:
             limit = max(_LEAST_PAGE, limit // 4) if large else min(_MOST_PAGE, limit * 4)
         return found
 
-    def _change(self, actor: Actor, deciding: Callable[[], Deciding[Forgotten]]) -> Op[int]:
-        done: Done[Forgotten] = yield from self._runner.change(deciding, actor)
+    def _change(self, actor: Actor, deciding: Callable[[], DecideOp[Forgotten]]) -> Op[int]:
+        done: Decided[Forgotten] = yield from self._runner.change(deciding, actor)
         return done.outcome.count
 
 

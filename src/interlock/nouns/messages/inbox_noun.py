@@ -157,7 +157,7 @@ def introduced(fleet: "Fleet", found: views.Inbox) -> views.Inbox:
     """An inbox that says, of a name that is new, who else is here: that may have been meant."""
     if not found.new:
         return found
-    from interlock.driving import drive
+    from interlock.drivers import drive
     from interlock.nouns.messages.receivers import mailboxes
 
     others = [name for name in drive(mailboxes(), fleet.store) if name != found.agent]

@@ -13,7 +13,7 @@ from interlock.core import keys
 from interlock.nouns.messages import decode, message, query_rules
 from interlock.nouns.messages import rate_limit as rate
 from interlock.nouns.messages.rate_limit import Rate
-from interlock.runtime.runner import Glance, Reading
+from interlock.runtime.runner import ReadOp, Unchecked
 from interlock.settings import Settings
 from interlock.store import Range
 
@@ -124,10 +124,10 @@ class Depths:
         self._settled: Counter[str] = Counter()
         self._guard = threading.Lock()
 
-    def full(self, prefix: str) -> Reading[bool]:
+    def full(self, prefix: str) -> ReadOp[bool]:
         """Whether there are too many under this prefix, as far as we know; else one is let in."""
 
-        def room() -> Reading[int]:
+        def room() -> ReadOp[int]:
             return self.most - (yield from counted(prefix, self.most))
 
         if self._clock.monotonic() < self._full.get(prefix, 0.0):
@@ -138,7 +138,7 @@ class Depths:
             self._full[prefix] = self._clock.monotonic() + _BELIEVED
         return full
 
-    def closed(self, prefix: str, room: Callable[[], Reading[int]]) -> Reading[bool]:
+    def closed(self, prefix: str, room: Callable[[], ReadOp[int]]) -> ReadOp[bool]:
         """The same, for whoever knows another way to tell how much room there is."""
         with self._guard:
             allowed = self._allowed.setdefault(prefix, Allowance())
@@ -162,12 +162,12 @@ class Depths:
             self._settled[prefix] += 1
 
 
-def counted(prefix: str, most: int) -> Reading[int]:
+def counted(prefix: str, most: int) -> ReadOp[int]:
     """How many items there are under a prefix, up to a number."""
     count, after = 0, ""
     while count < most:
         page = Range(prefix, after, min(1000, most - count))
-        items = (yield Glance((page,))).ranges[page]
+        items = (yield Unchecked((page,))).ranges[page]
         count += len(items)
         if len(items) < page.limit:
             break
@@ -175,13 +175,13 @@ def counted(prefix: str, most: int) -> Reading[int]:
     return count
 
 
-def turns(agent: str) -> Reading[dict[int, float | None]]:
+def turns(agent: str) -> ReadOp[dict[int, float | None]]:
     """When each turn of a sender was used."""
     found: dict[int, float | None] = {}
     after = ""
     while True:
         page = Range(f"{keys.RATES}{keys.part(agent)}/", after)
-        items = (yield Glance((page,))).ranges[page]
+        items = (yield Unchecked((page,))).ranges[page]
         found.update((int(keys.last(item.key)), decode.moment(item)) for item in items)
         if len(items) < page.limit:
             return found

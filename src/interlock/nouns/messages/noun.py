@@ -158,7 +158,7 @@ def hinted(fleet: "Fleet", outcome: T) -> T:
     """An answer that says, of somebody unknown, who was probably meant."""
     if not isinstance(outcome, core.UnknownAgent):
         return outcome
-    from interlock.driving import drive
+    from interlock.drivers import drive
     from interlock.nouns.messages.receivers import close
 
     return replace(outcome, close=drive(close(outcome.unknown), fleet.store))
@@ -177,7 +177,7 @@ def _alert(fleet: "Fleet", request: AlertSend) -> core.SendOutcome:
 def _overheard(fleet: "Fleet", sent: core.Sent) -> core.Sent:
     """An alert that was sent, and whether anybody hears of it: its type may be misspelled."""
     from interlock.core.validate import alike
-    from interlock.driving import drive
+    from interlock.drivers import drive
     from interlock.nouns.messages.subscriptions import heard
 
     types = drive(heard(), fleet.store)

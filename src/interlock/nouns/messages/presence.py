@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Write
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreTrouble
 from interlock.nouns.agents.session import TTL
 from interlock.nouns.grants.pool import caller
-from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.messages.receivers import Serving, inherited, receivers, retire, serve
 from interlock.runtime.callers import Someone
 from interlock.runtime.context import Context
+from interlock.runtime.identity import Identity
 from interlock.runtime.keeper import Lease
 
 

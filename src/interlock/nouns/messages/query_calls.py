@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from interlock.core import keys, validate
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.messages import query_rules as queries
 from interlock.nouns.messages import reading

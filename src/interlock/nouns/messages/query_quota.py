@@ -20,14 +20,15 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.query_rules import Asking, TooMany, share
 from interlock.nouns.messages.query_wait import expire
 from interlock.nouns.messages.retention import is_open
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, looked_up
-from interlock.runtime.runner import Actor, Deciding, Glance, Reading, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import DecideOp, ReadOp, Runner, Unchecked
 from interlock.store import Item, Range
 
 _AT_ONCE = 32
@@ -59,7 +60,7 @@ class Room:
 
     def take(
         self, agent: str, guess: Sequence[str], items: Mapping[str, Item | None]
-    ) -> Reading[tuple[str, ...]]:
+    ) -> ReadOp[tuple[str, ...]]:
         """Two places that are free, those of the guess if they are; none if there are none."""
         found: list[str] = []
         for key, (whose, most) in zip(guess, self._folders(agent).items(), strict=True):
@@ -75,7 +76,7 @@ class Room:
         """Where the places of all are, and those of one agent, and how many."""
         return {"": self._limit, agent: share(self._limit)}
 
-    def _free(self, whose: str, most: int) -> Reading[str | None]:
+    def _free(self, whose: str, most: int) -> ReadOp[str | None]:
         """A place that is free, any of them; None if none is."""
         while True:
             taken = yield from _taken(keys.asking(whose))
@@ -121,12 +122,12 @@ class Room:
         return replace(refused, retry_in=retry_in)
 
 
-def _taken(folder: str) -> Reading[set[str]]:
+def _taken(folder: str) -> ReadOp[set[str]]:
     """The places in a folder that are taken."""
     found: set[str] = set()
     page = Range(folder)
     while True:
-        items = (yield Glance((page,))).ranges[page]
+        items = (yield Unchecked((page,))).ranges[page]
         found.update(item.key for item in items)
         if len(items) < page.limit:
             return found
@@ -143,7 +144,7 @@ def _named(item: Item) -> tuple[str, str]:
     return id_, agent
 
 
-def _given_back(places: tuple[str, ...], query: str) -> Deciding[None]:
+def _given_back(places: tuple[str, ...], query: str) -> DecideOp[None]:
     """Give back the places that a question still has and is not open: an older client ended it."""
     items = (yield (keys.query(query), *places)).items
     kept = [(key, items[key]) for key in places]

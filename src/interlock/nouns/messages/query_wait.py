@@ -11,7 +11,7 @@ from typing import Any
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.wait import Asleep
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.agents.service import Sessions
 from interlock.nouns.grants.service import Queues
 from interlock.nouns.messages import decode
@@ -21,9 +21,10 @@ from interlock.nouns.messages.replies import answered
 from interlock.runtime import callers
 from interlock.runtime.deadlock import Deadlocks, Withdrawal
 from interlock.runtime.gather import outside
+from interlock.runtime.identity import Actor
 from interlock.runtime.keeper import BEATS_PER_TTL
-from interlock.runtime.runner import Actor, Deciding, Done, Runner
-from interlock.runtime.steps import Open, Read, Take
+from interlock.runtime.runner import Decided, DecideOp, Runner
+from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.runtime.wait_graph import Start
 from interlock.store import Snapshot
 
@@ -62,7 +63,7 @@ class Sleep:
         beat = () if start.asleep is None else self.beat(start.asleep, query)
         pace = _pace(beat)
         due, nap = clock.monotonic() + pace, _NAP
-        watch = yield Open(key, start.revision or snapshot.revision)
+        watch = yield OpenWatch(key, start.revision or snapshot.revision)
         try:
             while True:
                 now = yield from outside(answered(snapshot[key]))
@@ -78,7 +79,7 @@ class Sleep:
                     if not (yield from self._renew(beat)):
                         due = float("inf")
                 until = min(ends, due, clock.monotonic() + nap)
-                heard = yield Take(watch, until - clock.monotonic())
+                heard = yield NextChanges(watch, until - clock.monotonic())
                 nap = _NAP if heard else min(nap * 2, _LONGEST)
                 snapshot = yield Read(key)
         finally:
@@ -87,21 +88,21 @@ class Sleep:
     def leave(self, actor: Actor, query: Query) -> Op[AskOutcome]:
         """Wait no more for now; the question stays open."""
 
-        def deciding() -> Deciding[AskOutcome]:
+        def deciding() -> DecideOp[AskOutcome]:
             key = keys.query(query.id)
             stands = decode.query((yield (key,))[key])
             if stands is None:
                 return Decision(outcome=core.TakenBack(query=query.id))
             return core.leave(stands, query.waits, query.timeout)
 
-        done: Done[AskOutcome] = yield from self._runner.change(deciding, actor)
+        done: Decided[AskOutcome] = yield from self._runner.change(deciding, actor)
         return done.outcome
 
     def _over(self, actor: Actor, query: Query, last: float) -> Op[AskOutcome]:
         """Our time is up; so is that of the question, unless it has more than we waited for."""
         matter = self._runner.new_id("dec")
 
-        def deciding() -> Deciding[AskOutcome]:
+        def deciding() -> DecideOp[AskOutcome]:
             key, live = keys.query(query.id), keys.live(query.id)
             stands = yield from answered((yield (key,))[key])
             if stands is None:
@@ -110,7 +111,7 @@ class Sleep:
                 return core.leave(stands, query.waits, query.timeout)
             return core.expire(stands, self._runner.clock.wall(), matter)
 
-        done: Done[AskOutcome] = yield from self._runner.change(deciding, actor)
+        done: Decided[AskOutcome] = yield from self._runner.change(deciding, actor)
         return done.outcome
 
     def _renew(self, beat: tuple[Write, ...]) -> Op[bool]:
@@ -125,7 +126,7 @@ class Sleep:
     def _refuse(self, actor: Actor, start: Start) -> Op[AskOutcome | None]:
         """The circle that the wait closed, if it did; the question is taken back then."""
 
-        def withdraw(cycle: tuple[str, ...]) -> Deciding[AskOutcome | None]:
+        def withdraw(cycle: tuple[str, ...]) -> DecideOp[AskOutcome | None]:
             key = start.wants[0]
             query = yield from answered((yield (key,))[key])
             if query is None:
@@ -135,7 +136,7 @@ class Sleep:
 
         let_go = self._queues.let_go() | callers.let_go()
         give_way: Withdrawal[Any] = withdraw
-        done: Done[Any] = yield from self._deadlocks.untie(actor, start, give_way, let_go=let_go)
+        done: Decided[Any] = yield from self._deadlocks.untie(actor, start, give_way, let_go=let_go)
         refused: AskOutcome | None = done.outcome
         return refused
 
@@ -144,7 +145,7 @@ def expire(runner: Runner, actor: Actor, id_: str) -> Op[AskOutcome]:
     """End a question whose time is up, whoever meets it; any other stands as it does."""
     matter = runner.new_id("dec")
 
-    def deciding() -> Deciding[AskOutcome]:
+    def deciding() -> DecideOp[AskOutcome]:
         query = yield from answered((yield (keys.query(id_),))[keys.query(id_)])
         if query is None:
             return Decision(outcome=core.TakenBack(query=id_))
@@ -152,7 +153,7 @@ def expire(runner: Runner, actor: Actor, id_: str) -> Op[AskOutcome]:
             return Decision(outcome=core.standing(query))
         return core.expire(query, runner.clock.wall(), matter)
 
-    done: Done[AskOutcome] = yield from runner.change(deciding, actor)
+    done: Decided[AskOutcome] = yield from runner.change(deciding, actor)
     return done.outcome
 
 

@@ -17,9 +17,8 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.core.wait import Asleep, listed, listing
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.grants.service import Queues
-from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.messages import decode, logging
 from interlock.nouns.messages import human_decision as matters
 from interlock.nouns.messages import query_rules as core
@@ -41,7 +40,8 @@ from interlock.nouns.messages.sending import Posting
 from interlock.runtime import callers
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, outside
-from interlock.runtime.runner import Actor, Deciding, Done, Runner
+from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.runner import Decided, DecideOp, Runner
 from interlock.runtime.steps import Read
 from interlock.runtime.wait_graph import Start
 from interlock.store import Snapshot
@@ -110,7 +110,7 @@ class Asking:
         """Answer a question that was put to us, or to whoever ``can`` do what we can."""
         message, matter = self._runner.new_id("msg"), self._runner.new_id("dec")
 
-        def deciding() -> Deciding[ReplyOutcome]:
+        def deciding() -> DecideOp[ReplyOutcome]:
             wanted = (keys.query(id_), keys.unread(actor.agent, id_))
             snapshot = yield wanted
             query = yield from answered(snapshot[wanted[0]])
@@ -143,7 +143,7 @@ class Asking:
     def cancel(self, actor: Actor, id_: str) -> Op[CancelOutcome]:
         """Take a question back."""
 
-        def deciding() -> Deciding[CancelOutcome]:
+        def deciding() -> DecideOp[CancelOutcome]:
             query = decode.query((yield (keys.query(id_),))[keys.query(id_)])
             return core.cancel(query, id_, actor.agent)
 
@@ -153,7 +153,7 @@ class Asking:
         """Decide what a person was asked, and let follow what follows from it."""
         message = self._runner.new_id("msg")
 
-        def deciding() -> Deciding[ResolveOutcome]:
+        def deciding() -> DecideOp[ResolveOutcome]:
             now = self._runner.clock.wall()
             matter = decode.matter((yield (keys.decision(id_),))[keys.decision(id_)])
             decided = matters.resolve(matter, id_, actor.agent, answer, now)
@@ -188,8 +188,8 @@ class Asking:
         found = decode.matter(snapshot[keys.decision(id_)])
         return UnknownDecision(unknown=(id_,), decision=id_) if found is None else _shown(found)
 
-    def _done(self, actor: Actor, deciding: Callable[[], Deciding[T]]) -> Op[T]:
-        done: Done[T] = yield from self._runner.change(deciding, actor)
+    def _done(self, actor: Actor, deciding: Callable[[], DecideOp[T]]) -> Op[T]:
+        done: Decided[T] = yield from self._runner.change(deciding, actor)
         return done.outcome
 
     def _known(self, query: Query, age: float) -> Op[core.Answered | None]:
@@ -236,7 +236,7 @@ class Asking:
 
     def _ask(
         self, actor: Actor, query: Query, terms: Terms, notes: tuple[Write, ...]
-    ) -> Op[Done[AskOutcome]]:
+    ) -> Op[Decided[AskOutcome]]:
         present = yield from here(query.to, actor.session)
         least = self._runner.capabilities.min_ttl
         ask = core.Ask(here=present, hold=terms.hold, least=least, notes=notes)
@@ -244,17 +244,17 @@ class Asking:
         if isinstance(done.outcome, core.TooMany) and (yield from self._room.cleared(actor)):
             done = yield from self._put(actor, query, ask)
         if isinstance(done.outcome, core.TooMany):
-            return Done((yield from self._room.refusal(actor.agent)), None)
+            return Decided((yield from self._room.refusal(actor.agent)), None)
         return done
 
-    def _put(self, actor: Actor, query: Query, ask: core.Ask) -> Op[Done[AskOutcome]]:
+    def _put(self, actor: Actor, query: Query, ask: core.Ask) -> Op[Decided[AskOutcome]]:
         key, live = keys.query(query.id), keys.live(query.id)
         to = () if query.to.startswith(ABLE) else (query.to,)
         room = self._room.guess(query.agent)
         errand = self._posting.errand(query.agent, (key,), to, room=room)
         matter = self._runner.new_id("dec")
 
-        def deciding() -> Deciding[AskOutcome]:
+        def deciding() -> DecideOp[AskOutcome]:
             snapshot = yield errand.refs
             facts = yield from self._posting.facts(errand, snapshot)
             now = self._posting.moment()

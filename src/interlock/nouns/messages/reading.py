@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.validate import EVERYTHING as ANYTHING
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.messages import decode, inbox_rules
 from interlock.nouns.messages.inbox_rules import Cursor, Trimmed

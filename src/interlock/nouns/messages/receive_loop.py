@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from interlock.driving import Op, Pause
+from interlock.drivers import Op, Pause
 from interlock.errors import StoreClosed, StoreMissing, StoreTrouble
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.message import Acknowledged, Received, UnknownMessages
@@ -28,7 +28,7 @@ from interlock.nouns.messages.presence import Duty
 from interlock.nouns.messages.query_rules import ReplyOutcome
 from interlock.nouns.messages.receiver import NEVER, REDELIVER, Receiver
 from interlock.nouns.messages.receivers import receivers
-from interlock.runtime.outage_log import Complaints
+from interlock.runtime.outage import OutageLog
 from interlock.runtime.stoppable import stoppable
 
 AGAIN = 0.5
@@ -56,7 +56,7 @@ class Reception:
         self._stays = terms.timeout != 0.0
         """Whether it waits for what comes; whoever only takes what is there need not say so."""
         self._receiver: Receiver | None = None
-        self._complaints = Complaints("receiving messages")
+        self._outage_log = OutageLog("receiving messages")
         self._came: deque[Received] = deque()
         self._at_hand: tuple[str, ...] = ()
         self._done: list[str] = []
@@ -99,12 +99,12 @@ class Reception:
         try:
             yield from self._flush()
         except StoreTrouble as trouble:  # it comes again
-            self._complaints.tell(trouble)
+            self._outage_log.tell(trouble)
 
     def end(self) -> Op[None]:
         """Take no more messages; what is at hand, or was not given out, stays unread."""
         self.closed = True
-        self._context.keeper.lay_down(self)
+        self._context.keeper.remove_job(self)
         yield from self.leave()
         yield from self._duty.end()
         if self._receiver is not None:
@@ -140,10 +140,10 @@ class Reception:
                 late = ends is not None and self._clock.monotonic() >= ends
                 if late or self._context.no_retry or isinstance(trouble, StoreMissing):
                     raise
-                self._complaints.tell(trouble)
+                self._outage_log.tell(trouble)
                 yield Pause(AGAIN)
                 continue
-            self._complaints.over()
+            self._outage_log.over()
             found = self._given(most)
             if found or (ends is not None and self._clock.monotonic() >= ends):
                 return found
@@ -171,7 +171,7 @@ class Reception:
             others = yield from receivers(self._context.me().actor.agent)
             self._receiver = self._calls.receiver(can=can, redeliver=self._terms.redeliver)
             self._receiver.earlier = [each.given for each in others.standing]
-            self._context.keeper.take_on(self)
+            self._context.keeper.add_job(self)
         if self._stays:
             yield from self._duty.begin(whole=whole)
         return self._receiver

@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.core.validate import EVERYTHING
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.messages import decode, expired, inbox_rules, logging, reading
 from interlock.nouns.messages.acknowledging import together
 from interlock.nouns.messages.delivery_queue import Given, Line
@@ -42,8 +42,9 @@ from interlock.nouns.messages.message import ABLE, Acknowledged, Received, Unkno
 from interlock.nouns.messages.reading import Found, Topic
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import KEYS_AT_ONCE, looked_up
-from interlock.runtime.runner import Actor, Runner
-from interlock.runtime.steps import Open, Take
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Runner
+from interlock.runtime.steps import NextChanges, OpenWatch
 from interlock.store import Change, Item, Resync, Watch
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ class Receiver:
         heard = (keys.TOPICS,) if EVERYTHING in self._can else tuple(map(keys.topic, topics))
         own = () if self._only else (keys.unread(agent),)
         scopes = (*own, keys.subscription(agent), *heard)
-        self._watch = yield Open(scopes, revision)
+        self._watch = yield OpenWatch(scopes, revision)
         wanted = [each for each in found if self._only in ("", each.topic)]
         with self._guard:
             stood = {each.id: each for each in wanted if each.seq <= revision}
@@ -212,7 +213,7 @@ class Receiver:
         self.earlier = ()
 
     def _listen(self, watch: Watch, timeout: float | None) -> Op[None]:
-        changes = yield Take(watch, timeout)
+        changes = yield NextChanges(watch, timeout)
         try:
             yield from self._hear(changes)
         except BaseException:  # what came was told once: read anew

@@ -15,16 +15,16 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.validate import EVERYTHING, alike
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.agents.report import Able
 from interlock.nouns.agents.reports import able, able_to, report
-from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.send_rules import MAILBOX
 from interlock.runtime.decode import decoded, readable
 from interlock.runtime.gather import every, looked_up, outside
-from interlock.runtime.runner import Actor, Deciding, Glance, Reading, Runner
+from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.runner import DecideOp, ReadOp, Runner, Unchecked
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
@@ -139,7 +139,7 @@ def _served(wanted: set[str], asker: str) -> Op[bool]:
     return any(item is not None for item in live.values())
 
 
-def is_able(actor: Actor, ability: str, can: Iterable[str]) -> Reading[bool]:
+def is_able(actor: Actor, ability: str, can: Iterable[str]) -> ReadOp[bool]:
     """Whether somebody is able to do this.
 
     As it says now, as its session says of itself, or as it said when it began to take messages.
@@ -148,7 +148,7 @@ def is_able(actor: Actor, ability: str, can: Iterable[str]) -> Reading[bool]:
     if not wanted.isdisjoint(can):
         return True
     own, notes = keys.report(actor.session), Range(keys.serving(actor.agent))
-    snapshot = yield Glance((own, notes))
+    snapshot = yield Unchecked((own, notes))
     said_last = report(snapshot[own])
     serving = [serves(item) for item in snapshot.ranges[notes]]
     said = [each.can for each in serving if each.session == actor.session]
@@ -191,7 +191,7 @@ def _has_session(agent: str) -> Op[bool]:
     return any(item is not None for item in live.values())
 
 
-def _at_a_shell(actor: Actor, mark: Item) -> Deciding[str]:
+def _at_a_shell(actor: Actor, mark: Item) -> DecideOp[str]:
     """It is no agent with sessions any more, unless it began one since we looked."""
     found = (yield (mark.key,))[mark.key]
     if found is None or found.revision != mark.revision:
@@ -283,8 +283,8 @@ def retire(runner: Runner, actor: Actor, caller: str, can: tuple[str, ...] = ())
 
 def _said(
     verb: str, actor: Actor, puts: tuple[Write, ...], deletes: tuple[str, ...] = ()
-) -> Callable[[], Deciding[str]]:
-    def deciding() -> Deciding[str]:
+) -> Callable[[], DecideOp[str]]:
+    def deciding() -> DecideOp[str]:
         yield ()
         return Decision(
             outcome="done", verb=verb, thing=f"agent/{actor.agent}", puts=puts, deletes=deletes

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.query_rules import Query
-from interlock.runtime.runner import Reading
+from interlock.runtime.runner import ReadOp
 from interlock.store import Item
 
 
-def answered(item: Item | None) -> Reading[Query | None]:
+def answered(item: Item | None) -> ReadOp[Query | None]:
     """The question that an item is; an answer that stands apart is read as well."""
     query = decode.query(item)
     if query is None or not query.apart:

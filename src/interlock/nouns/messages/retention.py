@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.messages import decode, retention_rules
 from interlock.nouns.messages.receivers import Serving, serves
 from interlock.nouns.messages.retention_rules import Aim, Forgotten, Mark
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import looked_up
-from interlock.runtime.runner import Deciding, Glance
+from interlock.runtime.runner import DecideOp, Unchecked
 from interlock.store import Item
 
 
@@ -43,14 +43,14 @@ def portions(aims: Sequence[Aim], room: int) -> Iterator[list[Aim]]:
         yield some
 
 
-def marks(aims: Sequence[Aim]) -> Deciding[Forgotten]:
+def marks(aims: Sequence[Aim]) -> DecideOp[Forgotten]:
     """Marks, and the messages of which they are the last; all that it relies on is checked."""
     wanted = dict.fromkeys(key for each in aims for key in (each.mark, *each.others))
     items = (yield tuple(wanted)).items
     return retention_rules.forget(aims, {key for key, item in items.items() if item is not None})
 
 
-def alerts(topic: str, some: Sequence[Mark], seen: int) -> Deciding[Forgotten]:
+def alerts(topic: str, some: Sequence[Mark], seen: int) -> DecideOp[Forgotten]:
     """Messages of a topic, unless somebody forgot some of it since we saw it at a revision."""
     item = (yield (keys.trimmed(topic),))[keys.trimmed(topic)]
     if revision(item) != seen:
@@ -58,7 +58,7 @@ def alerts(topic: str, some: Sequence[Mark], seen: int) -> Deciding[Forgotten]:
     return retention_rules.trim(topic, some, decode.trimmed(item))
 
 
-def queries(some: Sequence[str]) -> Deciding[Forgotten]:
+def queries(some: Sequence[str]) -> DecideOp[Forgotten]:
     """Questions, as far as they are over."""
     items = (yield tuple(some)).items
     found = [query for key in some if (query := decode.query(items[key])) is not None]
@@ -72,21 +72,21 @@ def others(
     some: tuple[str, ...],
     over: Callable[[Item], bool],
     lives: Mapping[str, str] | None,
-) -> Deciding[Forgotten]:
+) -> DecideOp[Forgotten]:
     """Whatever is there, and over; ``lives`` are keys that must not live."""
     items = (yield some).items
     old = [key for key, item in items.items() if item is not None and over(item)]
     if old and lives is not None:
-        live = (yield Glance([lives[key] for key in old])).items
+        live = (yield Unchecked([lives[key] for key in old])).items
         old = [key for key in old if live[lives[key]] is None]
     return retention_rules.dropped(verb, old, len(old))
 
 
-def receiver(key: str, note: Serving) -> Deciding[Forgotten]:
+def receiver(key: str, note: Serving) -> DecideOp[Forgotten]:
     """A receiver died: what it had in its hands stays noted for the next one."""
     item = (yield (key,))[key]
     stands = None if item is None else readable(serves, item)
-    live = (yield Glance((note.live,)))[note.live]
+    live = (yield Unchecked((note.live,)))[note.live]
     if stands != note or live is not None:
         return Decision(outcome=Forgotten())
     put = Write(key, replace(note, over=True))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.messages.retention_rules import Mark
 from interlock.runtime.commits import Moment
 from interlock.runtime.steps import Read

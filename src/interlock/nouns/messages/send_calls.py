@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 
 from interlock.core import validate
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.messages import message as core
 from interlock.nouns.messages import reading
@@ -18,7 +18,7 @@ from interlock.nouns.messages.send_rules import Terms
 from interlock.nouns.messages.sending import Heard
 from interlock.runtime.given import Given
 from interlock.runtime.id_prefix import is_part, whole_id
-from interlock.runtime.runner import Actor
+from interlock.runtime.identity import Actor
 
 
 class Sending(Common):

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, keys
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.messages import cursors, decode, inbox_rules, logging, rate_limit
 from interlock.nouns.messages import send_rules as post
 from interlock.nouns.messages.inbox_rules import Cursor, Seen
@@ -24,7 +24,8 @@ from interlock.nouns.messages.limits import Depths, Limits, Meter, turns
 from interlock.nouns.messages.message import Message, MessageExists, Refused, SendOutcome, Sent
 from interlock.nouns.messages.send_rules import MAILBOX, NO_ENDS, Ends, Facts, Terms
 from interlock.runtime.gather import outside
-from interlock.runtime.runner import Actor, Deciding, Done, Glance, Reading, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner, Unchecked
 from interlock.store import Item, Snapshot
 
 T = TypeVar("T")
@@ -106,7 +107,7 @@ class Posting:
         to = () if topic else message.to
         errand = self.errand(message.sender, places, to, terms.acks)
 
-        def deciding() -> Deciding[SendOutcome]:
+        def deciding() -> DecideOp[SendOutcome]:
             snapshot = yield errand.refs
             facts = yield from self.facts(errand, snapshot)
             now = self.moment()
@@ -115,7 +116,7 @@ class Posting:
                 ends = yield from _ends(message.sender, terms.acks, snapshot, heard)
             return post.post(message, facts, now, terms, ends)
 
-        done: Done[SendOutcome] = yield from self.carry_out(errand, deciding, actor)
+        done: Decided[SendOutcome] = yield from self.carry_out(errand, deciding, actor)
         if isinstance(done.outcome, Sent):
             logging.sent(message.sender, done.outcome)
         return done.outcome
@@ -125,10 +126,10 @@ class Posting:
         return round(self._runner.clock.wall(), 3)
 
     def carry_out(
-        self, errand: Errand, deciding: Callable[[], Deciding[T]], actor: Actor
-    ) -> Op[Done[T]]:
+        self, errand: Errand, deciding: Callable[[], DecideOp[T]], actor: Actor
+    ) -> Op[Decided[T]]:
         """Commit what sends something; a turn with which nothing was sent is given back."""
-        done: Done[T] | None = None
+        done: Decided[T] | None = None
         try:
             done = yield from self._change(errand, deciding, actor)
             return done
@@ -142,8 +143,8 @@ class Posting:
                 self._depths.settled(keys.unread(agent))
 
     def _change(
-        self, errand: Errand, deciding: Callable[[], Deciding[T]], actor: Actor
-    ) -> Op[Done[T]]:
+        self, errand: Errand, deciding: Callable[[], DecideOp[T]], actor: Actor
+    ) -> Op[Decided[T]]:
         """Who sends too often is refused without a look into any inbox."""
         if not (limited := self._limited(errand)):
             yield from self._enter(errand)
@@ -151,7 +152,7 @@ class Posting:
             refused = yield from outside(deciding())
             if not refused.changes:
                 yield from self._runner.counted(refused.outcome, actor)
-                return Done(refused.outcome, None)
+                return Decided(refused.outcome, None)
             if limited and not self._limited(errand):
                 yield from self._enter(errand)
         return (yield from self._runner.change(deciding, actor, self._guess(errand)))
@@ -195,7 +196,7 @@ class Posting:
             known |= self._runner.recall(keys.rate(errand.sender, errand.turn.slot))
         return known
 
-    def facts(self, errand: Errand, snapshot: Snapshot) -> Reading[Facts]:
+    def facts(self, errand: Errand, snapshot: Snapshot) -> ReadOp[Facts]:
         """All that decides whether it can be sent."""
         unknown = tuple([each for each in errand.to if snapshot[keys.mailbox(each)] is None])
         facts = Facts(
@@ -214,13 +215,13 @@ class Posting:
         limited = bool(facts.rate.limit) and facts.slot is None
         if facts.full or limited:
             mark, counts = post.mark(errand.sender), limited and self.limits.pause_after
-            found = (yield (mark,) if counts else Glance((mark,)))[mark]
+            found = (yield (mark,) if counts else Unchecked((mark,)))[mark]
             facts = replace(facts, marked=found is not None)
             if counts:
                 facts = replace(facts, pause_after=counts, violations=decode.violations(found))
         return facts
 
-    def _with_turn(self, errand: Errand, snapshot: Snapshot, facts: Facts) -> Reading[Facts]:
+    def _with_turn(self, errand: Errand, snapshot: Snapshot, facts: Facts) -> ReadOp[Facts]:
         """With a turn that is free, if there is one; what time it is counts after each look."""
         meter, slot = self._meter(errand.sender), errand.turn.slot
         slots: dict[int, float | None] = {}
@@ -248,7 +249,7 @@ class Posting:
         return self._meters[sender]
 
 
-def _ends(agent: str, acks: tuple[str, ...], snapshot: Snapshot, heard: Heard) -> Reading[Ends]:
+def _ends(agent: str, acks: tuple[str, ...], snapshot: Snapshot, heard: Heard) -> ReadOp[Ends]:
     """What is found of the messages that end with what is sent."""
     waiting = tuple([id_ for id_ in acks if snapshot[keys.unread(agent, id_)] is not None])
     items = (yield cursors.refs(agent, heard.seen)).items

@@ -16,13 +16,14 @@ import msgspec
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.driving import Op, Pause
+from interlock.drivers import Op, Pause
 from interlock.errors import StoreClosed, StoreDamaged, StoreTrouble
 from interlock.nouns.messages import decode, expired, reading
 from interlock.nouns.messages.acknowledging import Acking
 from interlock.runtime.gather import looked_up
-from interlock.runtime.runner import Actor, Runner
-from interlock.runtime.steps import Open, Read, Take
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Runner
+from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import Change, Resync, Snapshot, Watch
 
 AGAIN = 0.5
@@ -80,7 +81,7 @@ class Stops:
             if found := (yield from self._look()):
                 return found
             left = self._left(ends)
-            changes = yield Take(self._watch, left)  # type: ignore[arg-type]  # it is open
+            changes = yield NextChanges(self._watch, left)  # type: ignore[arg-type]  # it is open
             if not changes and ends is not None and self._runner.clock.monotonic() >= ends:
                 return []
             self._hear(changes)
@@ -129,7 +130,7 @@ class Stops:
             self._since = snapshot.revision if item is None else item.created
         found, revision = yield from reading.waiting(self._who.agent)
         self._unsure.update({each.id: each.seq for each in found if each.urgent})
-        self._watch = yield Open(self.inbox, revision)
+        self._watch = yield OpenWatch(self.inbox, revision)
 
     def _hear(self, changes: Sequence[Change | Resync]) -> None:
         if any(isinstance(each, Resync) for each in changes):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interlock.core import keys
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.messages import inbox_rules, reading
 from interlock.nouns.messages.inbox_rules import Cursor
 from interlock.nouns.messages.message import (
@@ -15,7 +15,8 @@ from interlock.nouns.messages.message import (
 )
 from interlock.nouns.messages.reading import Topic
 from interlock.runtime.gather import every
-from interlock.runtime.runner import Actor, Deciding, Done, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Decided, DecideOp, Runner
 
 
 class Subscriptions:
@@ -33,22 +34,24 @@ class Subscriptions:
             wanted = Subscription(senders=wanted.senders, where=wanted.where, since=since)
         key = keys.subscription(actor.agent, type_)
 
-        def deciding() -> Deciding[Subscribed]:
+        def deciding() -> DecideOp[Subscribed]:
             before = reading.subscription((yield (key,))[key])
             return inbox_rules.subscribe(actor.agent, type_, wanted, before, last)
 
-        done: Done[Subscribed] = yield from self._runner.change(deciding, actor)
+        done: Decided[Subscribed] = yield from self._runner.change(deciding, actor)
         return done.outcome
 
     def unsubscribe(self, actor: Actor, type_: str) -> Op[Unsubscribed | NotSubscribed]:
         """Deliver no more of them."""
         key = keys.subscription(actor.agent, type_)
 
-        def deciding() -> Deciding[Unsubscribed | NotSubscribed]:
+        def deciding() -> DecideOp[Unsubscribed | NotSubscribed]:
             before = reading.subscription((yield (key,))[key])
             return inbox_rules.unsubscribe(actor.agent, type_, before)
 
-        done: Done[Unsubscribed | NotSubscribed] = yield from self._runner.change(deciding, actor)
+        done: Decided[Unsubscribed | NotSubscribed] = yield from self._runner.change(
+            deciding, actor
+        )
         return done.outcome
 
     def list(self, agent: str) -> Op[tuple[Heard, ...]]:

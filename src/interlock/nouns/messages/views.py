@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys, outcomes
 from interlock.core.decision import Success
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.messages import decode, expired, reading
 from interlock.nouns.messages.inbox_rules import Cursor
@@ -25,7 +25,8 @@ from interlock.nouns.messages.receiver import Receiver
 from interlock.nouns.messages.receivers import is_new, mailboxes
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, looked_up
-from interlock.runtime.runner import Actor, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Runner
 from interlock.store import Item
 
 PORTION, LEAST = 100, 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from interlock.core import keys
 from interlock.core.validate import shell, span
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.agents.report import at_work
 from interlock.nouns.agents.reports import all_reports
 from interlock.nouns.messages import decode

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from interlock.core import validate
 from interlock.core.filter import Filter
 from interlock.core.log import Line
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.record.service import Following, Record
 from interlock.runtime.context import Calls, Moment

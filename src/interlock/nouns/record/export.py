@@ -24,14 +24,14 @@ import msgspec
 
 from interlock.core import codec
 from interlock.core.log import Mark
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.record.export_reader import Head
 from interlock.nouns.record.verdict import Exported
 from interlock.nouns.record.verify import TRIES, Noting, items, too_fast, touched, verifier
 from interlock.nouns.record.verify_rules import Verifier
 from interlock.nouns.record.walk import Moved, Span, span, walk
-from interlock.runtime.steps import Aside
+from interlock.runtime.steps import InThread
 from interlock.store import LOG, VOID, Capabilities, Item
 
 Write = Callable[[bytes], object]
@@ -45,10 +45,10 @@ def export(capabilities: Capabilities, to: str | Write, after: int = 0) -> Op[Ex
     if callable(to):
         return (yield from _export(capabilities, to, after))
     part = f"{to}.{os.urandom(8).hex()}.part"
-    file = yield Aside(lambda: _made(part, to))
+    file = yield InThread(lambda: _made(part, to))
     try:
         done = yield from _exported(capabilities, file, after)
-        yield Aside(lambda: _finished(file, part, to))
+        yield InThread(lambda: _finished(file, part, to))
     finally:
         file.close()
         with suppress(FileNotFoundError):

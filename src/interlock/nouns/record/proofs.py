@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from interlock.core.log import Mark
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput, StoreDamaged, StoreUnsuitable
 from interlock.nouns.record.anchors import Anchor, Place, kept
 from interlock.nouns.record.anchors import place as found_place
@@ -17,7 +17,7 @@ from interlock.nouns.record.rolling_digest import Kept
 from interlock.nouns.record.verdict import Anchored, Exported, Verified
 from interlock.nouns.record.verify import judged, verify
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import Aside
+from interlock.runtime.steps import InThread
 
 
 class Proofs:
@@ -31,7 +31,7 @@ class Proofs:
         """Read everything, and judge it."""
         marks: list[Kept] = []
         for place in map(found_place, anchors):
-            found = yield Aside(place.read)
+            found = yield InThread(place.read)
             if not found:
                 raise BadInput(
                     f"{place.name} has no anchor; make one: interlock record anchor {place.name}"
@@ -46,7 +46,7 @@ class Proofs:
     def anchor(self, name: str) -> Op[Anchored]:
         """Add a mark of now to a place, if the record meets those that are there."""
         place = found_place(name)
-        before = yield Aside(place.read)
+        before = yield InThread(place.read)
         rolling, found = yield from judged(self._capabilities, kept(place, before))
         _refuse(found, place)
         if not rolling.known:
@@ -64,7 +64,7 @@ class Proofs:
         if not before or before[-1].mark != mark:
             at = round(self._clock.wall(), 3)
             made = Anchor(at=at, **{name: getattr(mark, name) for name in Mark.__struct_fields__})
-            yield Aside(lambda: place.add(made))
+            yield InThread(lambda: place.add(made))
         return Anchored(
             place=place.name, revision=mark.revision, entries=mark.entries, digest=mark.digest
         )

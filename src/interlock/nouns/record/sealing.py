@@ -22,14 +22,15 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.core.log import Mark, Sealed, Segment
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreDamaged, StoreFull, TooLarge
 from interlock.nouns.record import seal_rules
 from interlock.nouns.record.seal_rules import LIMITS, Age, Limits, Row, Stub
-from interlock.runtime.clocks import agreed
 from interlock.runtime.decode import decoded, exact
-from interlock.runtime.runner import Actor, Deciding, Runner
-from interlock.runtime.steps import Aside, Read, Upkeep
+from interlock.runtime.identity import Actor
+from interlock.runtime.retention_clock import agreed
+from interlock.runtime.runner import DecideOp, Runner
+from interlock.runtime.steps import InThread, Read, StoreCall
 from interlock.store import LOG, Extent, Finding, Item, Log, Range, Snapshot
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class Sealing:
 
     def look(self) -> Op[State]:
         """How the record stands."""
-        extent: Extent = yield Upkeep("extent")
+        extent: Extent = yield StoreCall("extent")
         snapshot = yield Read(keys.SEALED, keys.CHECKPOINT, _SAMPLE)
         item, noted = snapshot[keys.SEALED], snapshot[keys.CHECKPOINT]
         sample = _rows(snapshot.ranges[_SAMPLE])
@@ -222,7 +223,7 @@ class Sealing:
         begins = mark
         while mark.entries - begins.entries < most:
             rows = yield from _read(mark.revision, PAGE)
-            mark = yield Aside(partial(seal_rules.rolled, mark, rows))
+            mark = yield InThread(partial(seal_rules.rolled, mark, rows))
             if len(rows) < PAGE:
                 break
         count = mark.entries - begins.entries
@@ -281,14 +282,14 @@ class Sealing:
         noted = None if state.anew else state.noted
         room = self._runner.capabilities.max_value - ENVELOPE
         now = self._now(state.newest)
-        made: Segment = yield Aside(partial(seal_rules.segment, begins, rows, noted, room, now))
+        made: Segment = yield InThread(partial(seal_rules.segment, begins, rows, noted, room, now))
         return made
 
     def _whole(self, begins: Mark) -> Op[bool]:
         """Whether nothing after a mark was trimmed while we read, by an engine that does so."""
         if not self._runner.capabilities.max_log:
             return True
-        extent: Extent = yield Upkeep("extent")
+        extent: Extent = yield StoreCall("extent")
         return extent.trimmed <= begins.revision
 
     def _most(self, state: State) -> int:
@@ -344,14 +345,14 @@ class Sealing:
         """Trim what is sealed, a bounded number of entries."""
         total = 0
         for _ in range(TRIMS if revision else 0):
-            gone: int = yield Upkeep("trim", revision)
+            gone: int = yield StoreCall("trim", revision)
             total += gone
             if not gone:
                 break
         return total
 
 
-def _if_unmoved(known: Mapping[str, Item | None], decision: Decision[str]) -> Deciding[str]:
+def _if_unmoved(known: Mapping[str, Item | None], decision: Decision[str]) -> DecideOp[str]:
     """The decision, if what it was made on still stands there."""
     found = (yield tuple(known)).items
     for key, before in known.items():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from interlock.core import keys, validate
 from interlock.core.filter import Filter
 from interlock.core.log import Line
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.runtime.history import EVERYTHING, line, search
-from interlock.runtime.steps import Open, Read, Take
+from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import LOG, Item, Resync, Watch
 
 
@@ -30,7 +30,7 @@ def opened(after: int | None) -> Op[Watch]:
     """The log as it grows, after a revision or from now on; whoever opens it closes it."""
     if after is None:
         after = (yield Read(keys.BASE)).revision
-    watch: Watch = yield Open(LOG, validate.after(after))
+    watch: Watch = yield OpenWatch(LOG, validate.after(after))
     return watch
 
 
@@ -47,9 +47,9 @@ class Following:
         Resync if the entries that come next were trimmed away.
         """
         if self._watch is None:
-            self._watch = yield Open(LOG, self._after)
+            self._watch = yield OpenWatch(LOG, self._after)
         found: list[Line] = []
-        for change in (yield Take(self._watch, timeout)):
+        for change in (yield NextChanges(self._watch, timeout)):
             if isinstance(change, Resync):
                 return change
             item = Item(change.key, change.value, change.revision, change.revision)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.log import Entry, Mark, decode
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreBusy
 from interlock.nouns.record.compare import Beside
 from interlock.nouns.record.rolling_digest import Kept, Rolling

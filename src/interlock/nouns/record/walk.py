@@ -16,12 +16,12 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.log import Mark, Sealed, Segment
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreBusy, StoreDamaged
 from interlock.nouns.record.rolling_digest import Kept
 from interlock.nouns.record.segment import adds_up, number, unpack
 from interlock.runtime.decode import decoded, exact
-from interlock.runtime.steps import Read, Upkeep
+from interlock.runtime.steps import Read, StoreCall
 from interlock.store import LOG, Capabilities, Item, Log, Range
 
 PAGE = 2000
@@ -78,7 +78,7 @@ class Reader(Protocol):
 
 def span(capabilities: Capabilities) -> Op[Span]:
     """Where the record begins and ends at this moment."""
-    trimmed = (yield Upkeep("extent")).trimmed  # first: whoever trims has sealed before
+    trimmed = (yield StoreCall("extent")).trimmed  # first: whoever trims has sealed before
     last = Log(limit=1, last=True)
     snapshot = yield Read(last, keys.SEALED, keys.CHECKPOINT)
     sealed = sealed_mark(snapshot[keys.SEALED])

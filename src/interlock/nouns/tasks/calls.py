@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from interlock.core import validate
 from interlock.core.outcomes import GivenFenced
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.service import TaskService

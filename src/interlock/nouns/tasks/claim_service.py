@@ -26,10 +26,9 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.nouns.grants.service import Debt, Queues
-from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.tasks import decode, rules
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.claim_wait import ClaimAttempt, TaskWait
@@ -45,8 +44,9 @@ from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader
 from interlock.runtime import handover
 from interlock.runtime.gather import every, outside
-from interlock.runtime.runner import ALIVE, Deciding, Done, Runner
-from interlock.runtime.steps import Open, Read, Take
+from interlock.runtime.identity import Identity
+from interlock.runtime.runner import ALIVE, Decided, DecideOp, Runner
+from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import Item, Range, Snapshot, Watch
 
 _TRIES = 8
@@ -165,7 +165,7 @@ class ClaimService:
         watch: Watch | None = None
         try:
             if wait:
-                watch = yield Open(scope, (yield Read(keys.BASE)).revision)
+                watch = yield OpenWatch(scope, (yield Read(keys.BASE)).revision)
             while True:
                 outcome = yield from attempt()
                 left = ends - self._runner.clock.monotonic()
@@ -178,12 +178,12 @@ class ClaimService:
                 if bid.asleep is not None:
                     bid.asleep()
                 nap = self._nap(outcome)
-                woken = yield Take(watch, min(left, nap))
+                woken = yield NextChanges(watch, min(left, nap))
                 while looks is not None and (yield from _in_vain(looks, woken=bool(woken))):
                     nap = self._nap(outcome) if woken else min(2 * nap, _LONGEST_NAP)
                     if (left := ends - self._runner.clock.monotonic()) <= 0:
                         break
-                    woken = yield Take(watch, min(left, nap))
+                    woken = yield NextChanges(watch, min(left, nap))
         finally:
             if watch is not None:
                 watch.close()
@@ -298,7 +298,7 @@ class ClaimService:
         found: list[ReadyWindow],
         *,
         enough: bool,
-    ) -> Deciding[core.ClaimOutcome | str]:
+    ) -> DecideOp[core.ClaimOutcome | str]:
         """The first of a window that can be claimed; leaves the window."""
         window = yield from self._windows.read(able)
         found.append(window)
@@ -367,7 +367,7 @@ class ClaimService:
                 guess[keys.live(identity.actor.session)] = ALIVE
         first = [blind]
 
-        def deciding() -> Deciding[core.ClaimOutcome | str]:
+        def deciding() -> DecideOp[core.ClaimOutcome | str]:
             key = "" if place is None else place.key
             return (
                 yield from self._deciding(bid, ask, base, key, blind=bool(first and first.pop()))
@@ -382,7 +382,7 @@ class ClaimService:
 
     def _deciding(
         self, bid: ClaimAttempt, ask: core.ClaimRequest, base: int, place: str, *, blind: bool
-    ) -> Deciding[core.ClaimOutcome | str]:
+    ) -> DecideOp[core.ClaimOutcome | str]:
         """One attempt at a claim."""
         identity = bid.identity
         own = keys.live(identity.actor.session) if identity.joined else ""
@@ -429,7 +429,7 @@ class ClaimService:
                 task=each, agent=identity.actor.agent, session=identity.actor.session, claim=claim
             )
 
-            def deciding(worker: core.Claimant = worker) -> Deciding[object]:
+            def deciding(worker: core.Claimant = worker) -> DecideOp[object]:
                 reader = TaskReader(self._runner, base)
                 reader.learn((yield (keys.status(worker.task), keys.owner(worker.task))).items)
                 held = reader.facts.claims[worker.task]
@@ -444,7 +444,7 @@ class ClaimService:
 
             yield from self._runner.change(deciding, identity.actor)
 
-    def _stamped(self, outcome: core.Claimed, done: Done[Any], base: int) -> Op[core.Claimed]:
+    def _stamped(self, outcome: core.Claimed, done: Decided[Any], base: int) -> Op[core.Claimed]:
         """A claim with its token and its data, which a lost reply did not bring along."""
         key = keys.data(outcome.task)
         item = done.items.get(key)

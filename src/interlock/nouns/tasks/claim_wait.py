@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.core.wait import Asleep, listed, listing
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.grants.service import Debt, Queues
-from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.tasks import task as core
 from interlock.runtime import callers
 from interlock.runtime.deadlock import Deadlocks
-from interlock.runtime.runner import Actor, Deciding, Runner
+from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.runner import DecideOp, Runner
 from interlock.runtime.wait_graph import Start
 
 _WITHDRAW = "task.withdraw"
@@ -101,7 +101,7 @@ class TaskWait:
         id_ = self.ask.claim
         self.ask = replace(self.ask, listed=listed(asleep, id_))
 
-        def deciding() -> Deciding[str]:
+        def deciding() -> DecideOp[str]:
             yield from ()
             puts = listing(asleep, id_)
             return Decision(outcome="waiting", verb="task.wait", thing=self._thing, puts=puts)
@@ -111,13 +111,13 @@ class TaskWait:
         self._start = Start(id=id_, wants=(asleep.wants,), asleep=asleep, revision=revision)
         return self._start
 
-    def _withdraw(self, cycle: tuple[str, ...]) -> Deciding[core.TaskDeadlock | None]:
+    def _withdraw(self, cycle: tuple[str, ...]) -> DecideOp[core.TaskDeadlock | None]:
         yield from ()
         outcome = core.TaskDeadlock(task=self.ask.task, cycle=cycle)
         return Decision(outcome=outcome, verb=_WITHDRAW, thing=self._thing, deletes=self.ask.listed)
 
     def _take_back(self) -> Op[None]:
-        def deciding() -> Deciding[str | None]:
+        def deciding() -> DecideOp[str | None]:
             items = (yield self.ask.listed).items
             there = tuple([key for key, item in items.items() if item is not None])
             if not there:

@@ -22,7 +22,7 @@ from interlock.clock import Clock
 from interlock.core import keys
 from interlock.core.log import Entry
 from interlock.core.validate import EVERYTHING
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.record.service import opened
 from interlock.nouns.tasks import decode
@@ -30,7 +30,7 @@ from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.task import EVENT_NAMES, TaskEvent
 from interlock.runtime.gather import looked_up
 from interlock.runtime.history import read
-from interlock.runtime.steps import Read, Take
+from interlock.runtime.steps import NextChanges, Read
 from interlock.store import Change, Item, Range, Resync, Watch
 
 TO_DO = frozenset({"published", "ready"})
@@ -95,7 +95,7 @@ class TaskEventFeed:
         if not self._heard and self._ready is not None:
             yield from self._page(self._ready)
         elif not self._heard:
-            self._listen((yield Take(self._watch, timeout)))  # type: ignore[arg-type]  # it is open
+            self._listen((yield NextChanges(self._watch, timeout)))  # type: ignore[arg-type]  # it is open
         return (yield from self._described())
 
     def _listen(self, changes: Iterable[Change | Resync]) -> None:

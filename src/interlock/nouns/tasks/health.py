@@ -16,7 +16,7 @@ from interlock.core import keys
 from interlock.core.health import Patience, Problem
 from interlock.core.validate import shell, span
 from interlock.core.wait import Asleep
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.agents.reports import Crowd, crowd
 from interlock.nouns.agents.service import Sessions
 from interlock.nouns.tasks import decode, progress_rules

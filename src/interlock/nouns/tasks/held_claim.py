@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from interlock.core import keys
 from interlock.core.decision import Outcome, Write
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable
 from interlock.nouns.grants.holding import WAITED, Grip, deadlocked
 from interlock.nouns.grants.service import Debt

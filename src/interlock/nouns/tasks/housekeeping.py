@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import InterlockError, StoreDamaged, TooLarge
 from interlock.nouns.tasks import decode, progress_rules, rules
 from interlock.nouns.tasks.progress_rules import Moved
@@ -36,7 +36,8 @@ from interlock.nouns.tasks.task_change import TaskChanges, TaskFacts
 from interlock.nouns.tasks.task_reader import TaskReader, change
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, looked_up
-from interlock.runtime.runner import Actor, Deciding, Done, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Decided, DecideOp, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
@@ -152,7 +153,7 @@ class Housekeeping:
 
     def wake(self, actor: Actor, dues: Sequence[str]) -> Op[int]:
         """Give tasks whose time has come their place among those that are ready."""
-        done: Done[Moved] = yield from change(
+        done: Decided[Moved] = yield from change(
             self._runner,
             actor,
             tuple(keys.status(keys.listed(due)) for due in dues),
@@ -162,7 +163,7 @@ class Housekeeping:
 
     def expire(self, actor: Actor, tasks: Sequence[str]) -> Op[int]:
         """Make dead letters of tasks that nobody began before their deadline."""
-        done: Done[Moved] = yield from change(
+        done: Decided[Moved] = yield from change(
             self._runner,
             actor,
             tuple(keys.status(task) for task in tasks),
@@ -184,7 +185,7 @@ class Housekeeping:
         task = keys.listed(place)
         status, owner = keys.status(task), keys.owner(task)
 
-        def deciding() -> Deciding[str]:
+        def deciding() -> DecideOp[str]:
             items = (yield (place, owner, status)).items
             stands = decode.status(items[status])
             ready = stands is not None and stands.state == "pending" and not stands.due
@@ -209,7 +210,7 @@ class Housekeeping:
         base = yield from self._runner.base()
         moved = 0
         for _ in range(DRAINED_AT_ONCE):
-            done: Done[Moved] = yield from self._runner.change(
+            done: Decided[Moved] = yield from self._runner.change(
                 lambda: self._draining(need, base), actor
             )
             if done.revision is None:
@@ -225,7 +226,7 @@ class Housekeeping:
         except InterlockError:
             return
 
-    def _draining(self, need: str, base: int) -> Deciding[Moved]:
+    def _draining(self, need: str, base: int) -> DecideOp[Moved]:
         todo = keys.todo(need)
         reader = TaskReader(self._runner, base)
         reader.learn((yield (todo,)).items)

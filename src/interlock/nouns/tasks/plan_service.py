@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreBusy
 from interlock.nouns.tasks import decode, plan_rules
 from interlock.nouns.tasks import task as core
@@ -29,7 +29,8 @@ from interlock.nouns.tasks.plan_rules import (
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader, change
 from interlock.runtime.gather import looked_up, outside
-from interlock.runtime.runner import Actor, Deciding, Done, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Decided, DecideOp, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range
 
@@ -87,7 +88,7 @@ class PlanService:
     def _publish(self, actor: Actor, plan: Plan) -> Op[Imported | PlanExists | StaleBatch]:
         if plan_rules.fits(plan, self._room()):
             begun = self._begun(actor, plan)
-            done: Done[Imported | PlanExists | StaleBatch | None] = yield from self._change(
+            done: Decided[Imported | PlanExists | StaleBatch | None] = yield from self._change(
                 actor, plan.batch, lambda board: plan_rules.publish_whole(board, plan, begun)
             )
             if done.outcome is not None:
@@ -133,7 +134,7 @@ class PlanService:
         first: bool,
         alive: bool,
     ) -> Op[PlanExists | StaleBatch | None]:
-        done: Done[PlanExists | StaleBatch | None] = yield from self._change(
+        done: Decided[PlanExists | StaleBatch | None] = yield from self._change(
             actor,
             plan.batch,
             lambda board: plan_rules.add_portion(
@@ -164,7 +165,7 @@ class PlanService:
 
     def _take_back(self, actor: Actor, id_: str, own: str = "") -> Op[bool]:
         """Take a batch back that cannot be finished; one of somebody who lives stays."""
-        done: Done[bool] = yield from self._change(
+        done: Decided[bool] = yield from self._change(
             actor, id_, lambda board: plan_rules.mark_failed(board, id_, own)
         )
         going = done.outcome
@@ -182,7 +183,7 @@ class PlanService:
         return done.outcome
 
     def _survey(self, plan: Plan) -> Op[PlanCheck]:
-        def reading() -> Deciding[PlanCheck]:
+        def reading() -> DecideOp[PlanCheck]:
             reader = TaskReader(self._runner, 0)
             now = self._runner.clock.wall()
             return (
@@ -207,7 +208,7 @@ class PlanService:
 
     def _change(
         self, actor: Actor, id_: str, decide: Callable[[TaskChanges], Decision[T]]
-    ) -> Op[Done[T]]:
+    ) -> Op[Decided[T]]:
         return change(self._runner, actor, (keys.status(id_),), decide)
 
     def _with_hangers(
@@ -216,10 +217,10 @@ class PlanService:
         id_: str,
         limit: Callable[[TaskReader], int],
         decide: Callable[[TaskChanges, Sequence[str], bool], Decision[T]],
-    ) -> Op[Done[T]]:
+    ) -> Op[Decided[T]]:
         """Decide about a batch, with so many of its tasks as one commit may touch."""
 
-        def deciding() -> Deciding[T]:
+        def deciding() -> DecideOp[T]:
             reader = TaskReader(self._runner, 0)
             reader.learn((yield (keys.status(id_),)).items)
             page = Range(keys.hangs(id_), limit=limit(reader))

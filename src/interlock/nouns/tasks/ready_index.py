@@ -25,11 +25,12 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.validate import EVERYTHING
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.tasks import decode, progress_rules
 from interlock.nouns.tasks.task_reader import change
 from interlock.runtime.decode import readable
-from interlock.runtime.runner import Actor, Deciding, Done, Glance, Reading, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner, Unchecked
 from interlock.store import Item, Range, Ref, Snapshot
 
 WIDTH = 32
@@ -77,11 +78,11 @@ class ReadyWindowReader:
         self.idle: list[str] = []
         """The sets that were last looked at and of which no task was ready."""
 
-    def read(self, able: frozenset[str]) -> Reading[ReadyWindow]:
+    def read(self, able: frozenset[str]) -> ReadOp[ReadyWindow]:
         """What is ready for us, best first."""
         known, due = self._known, Range(keys.DUE, limit=_DUE_WIDTH)
         heads = self._heads(known.of(able))
-        snapshot = yield Glance((keys.SETS_MARK, due, *heads) if able else (due, *heads))
+        snapshot = yield Unchecked((keys.SETS_MARK, due, *heads) if able else (due, *heads))
         mark = snapshot.items.get(keys.SETS_MARK)
         found = snapshot.ranges
         if mark is not None and mark.revision != known.revision:
@@ -109,7 +110,7 @@ class ReadyWindowReader:
         limit = _LOCAL_WIDTH if self._runner.capabilities.local else WIDTH
         return [Range(keys.ready(each), limit=limit) for each in sets]
 
-    def _learn(self, revision: int) -> Reading[RequirementSets]:
+    def _learn(self, revision: int) -> ReadOp[RequirementSets]:
         """All sets of requirements; what comes after the mark was read is found the next time."""
         sets: dict[str, frozenset[str]] = {}
         page = Range(keys.SETS)
@@ -121,11 +122,11 @@ class ReadyWindowReader:
                 return RequirementSets(revision, sets, {})
             page = Range(keys.SETS, found[-1].key)
 
-    def _awake(self, found: Sequence[Item]) -> Reading[tuple[str, ...]]:
+    def _awake(self, found: Sequence[Item]) -> ReadOp[tuple[str, ...]]:
         if not found:
             return ()
         rests = rest_keys(found)
-        lives = (yield Glance(rests.values())).items if rests else {}
+        lives = (yield Unchecked(rests.values())).items if rests else {}
         return due_now(found, lives, self._runner.clock.wall())
 
 
@@ -156,17 +157,17 @@ def delete_idle_sets(runner: Runner, actor: Actor, sets: Sequence[str]) -> Op[in
     """Let these sets go, as far as no task of theirs is ready; how many went."""
     local = runner.capabilities.local
     if not local:
-        marked: Done[int] = yield from runner.change(lambda: _marking(sets), actor)
+        marked: Decided[int] = yield from runner.change(lambda: _marking(sets), actor)
         if not marked.outcome:
             return 0
-    done: Done[int] = yield from runner.change(lambda: _deleting(sets, marked=not local), actor)
+    done: Decided[int] = yield from runner.change(lambda: _deleting(sets, marked=not local), actor)
     return done.outcome
 
 
 def restore_set(runner: Runner, actor: Actor, place: str) -> Op[bool]:
     """See that the set of a task that is ready is there: a client of before may have missed it."""
     task = keys.listed(place)
-    done: Done[bool] = yield from change(
+    done: Decided[bool] = yield from change(
         runner,
         actor,
         (keys.data(task), keys.set_of(keys.set_in(place))),
@@ -175,7 +176,7 @@ def restore_set(runner: Runner, actor: Actor, place: str) -> Op[bool]:
     return done.outcome
 
 
-def _marking(sets: Iterable[str]) -> Deciding[int]:
+def _marking(sets: Iterable[str]) -> DecideOp[int]:
     """Step 1, for those that are there and of which no task seems to be ready."""
     found: Snapshot = yield tuple([keys.set_of(name) for name in sets])
     idle = yield from _idle(found.items)
@@ -185,7 +186,7 @@ def _marking(sets: Iterable[str]) -> Deciding[int]:
     return Decision(outcome=len(puts), verb=_VERB, thing=_THING, puts=tuple(puts))
 
 
-def _deleting(sets: Iterable[str], *, marked: bool) -> Deciding[int]:
+def _deleting(sets: Iterable[str], *, marked: bool) -> DecideOp[int]:
     """Steps 2 and 3; what is not ``marked`` goes inside of one transaction."""
     found: Snapshot = yield tuple([keys.set_of(name) for name in sets])
     own = {
@@ -200,10 +201,10 @@ def _deleting(sets: Iterable[str], *, marked: bool) -> Deciding[int]:
     return Decision(outcome=len(idle), verb=_VERB, thing=_THING, puts=(mark,), deletes=tuple(idle))
 
 
-def _idle(items: Mapping[str, Item | None]) -> Reading[dict[str, tuple[str, ...]]]:
+def _idle(items: Mapping[str, Item | None]) -> ReadOp[dict[str, tuple[str, ...]]]:
     """Of these sets, those of which no task is ready, with what they require."""
     known = {key: readable(decode.names, item) for key, item in items.items() if item is not None}
     sets = {key: tuple(dict.fromkeys(names)) for key, names in known.items() if names}
     heads = {key: Range(keys.ready(key.removeprefix(keys.SETS)), limit=1) for key in sets}
-    ranges = (yield Glance(heads.values())).ranges if heads else {}
+    ranges = (yield Unchecked(heads.values())).ranges if heads else {}
     return {key: names for key, names in sets.items() if not ranges[heads[key]]}

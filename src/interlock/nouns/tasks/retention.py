@@ -33,7 +33,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.driving import Op, Pause
+from interlock.drivers import Op, Pause
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.messages.retention_rules import Forgotten, Keep
 from interlock.nouns.tasks import decode
@@ -42,11 +42,12 @@ from interlock.nouns.tasks.retention_rules import EndedTask, RecordedTime, Reten
 from interlock.nouns.tasks.task import BATCH, Spec, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader
-from interlock.runtime import clocks, commits
+from interlock.runtime import commits, retention_clock
 from interlock.runtime.commits import Moment
 from interlock.runtime.decode import decoded, readable
 from interlock.runtime.gather import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES
-from interlock.runtime.runner import Actor, Deciding, Done, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Decided, DecideOp, Runner
 from interlock.runtime.steps import Read
 from interlock.settings import Settings
 from interlock.store import Item, Log, Range, Snapshot
@@ -65,7 +66,7 @@ _AT_ONCE = 60
 _LONG = 1_000
 """Items of a round that is worth writing down."""
 _SURVEY = msgspec.json.Decoder(RetentionSurvey)
-_OLDEST, _NEWEST = Log(limit=1), clocks.NEWEST
+_OLDEST, _NEWEST = Log(limit=1), retention_clock.NEWEST
 
 
 class TasksDeleted(Struct, frozen=True, kw_only=True):
@@ -105,12 +106,12 @@ class TaskRetention:
         among the newest.
         """
         snapshot: Snapshot = yield Read(keys.NEEDED, keys.OVER, _OLDEST, _NEWEST)
-        newest, writer = clocks.said(snapshot.ranges[_NEWEST]), self._runner.chain.writer
+        newest, writer = retention_clock.said(snapshot.ranges[_NEWEST]), self._runner.chain.writer
         now = core.now(self._runner.clock.wall(), newest, writer)
-        engine = yield from clocks.by_engine()
+        engine = yield from retention_clock.by_engine()
         return RetentionFacts(
             snapshot=snapshot,
-            said=(*clocks.said(snapshot.ranges[_OLDEST]), *newest),
+            said=(*retention_clock.said(snapshot.ranges[_OLDEST]), *newest),
             now=now if engine is None else min(now, engine),
         )
 
@@ -226,7 +227,7 @@ class TaskRetention:
         """Let everybody know, if it took long to see that nothing is left to do."""
         survey = around.survey
 
-        def deciding() -> Deciding[None]:
+        def deciding() -> DecideOp[None]:
             item = (yield (keys.OVER,))[keys.OVER]
             return core.note(survey, readable(_survey, item))
 
@@ -240,7 +241,7 @@ class TaskRetention:
         room = TaskReader(self._runner, base).facts.max_operations
         while some := dict(islice(left, max(1, min(room // core.OPERATIONS - 1, _AT_ONCE)))):
             try:
-                changed: Done[Forgotten] = yield from self._runner.change(
+                changed: Decided[Forgotten] = yield from self._runner.change(
                     partial(self._deciding, some, base, mark), actor
                 )
             except (StoreDamaged, TooLarge):  # nobody else's trouble; doctor names it
@@ -251,7 +252,7 @@ class TaskRetention:
 
     def _deciding(
         self, aims: Mapping[str, int], base: int, mark: int | None
-    ) -> Deciding[Forgotten]:
+    ) -> DecideOp[Forgotten]:
         reader, failed = TaskReader(self._runner, base), mark is not None
         if failed:
             needed = (yield (keys.NEEDED,))[keys.NEEDED]
@@ -273,7 +274,7 @@ def retention_limits(settings: Settings | None) -> Keep:
     return Keep(age=found.get("keep", core.KEEP), count=int(found.get("kept", core.KEPT)))
 
 
-def _suspecting() -> Deciding[None]:
+def _suspecting() -> DecideOp[None]:
     yield from ()
     return core.suspect()
 

@@ -22,10 +22,10 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.grants.service import Queues, notes
-from interlock.nouns.grants.waiting import Identity, recalled, session_ttl_of
+from interlock.nouns.grants.waiting import recalled, session_ttl_of
 from interlock.nouns.tasks import decode, rules
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.claim_service import ClaimService
@@ -33,7 +33,8 @@ from interlock.nouns.tasks.housekeeping import Housekeeping, dependents
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader, change
 from interlock.runtime.gather import every, outside
-from interlock.runtime.runner import Actor, Deciding, Done, Reading, Runner
+from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner
 from interlock.settings import Settings
 from interlock.store import Item, Range
 
@@ -109,7 +110,7 @@ class TaskService:
             guess = {wanted[0]: None}
             for key in wanted[1:]:
                 guess |= self._runner.recall(key)
-        done: Done[core.Published | core.TaskExists] = yield from change(
+        done: Decided[core.Published | core.TaskExists] = yield from change(
             self._runner,
             actor,
             wanted,
@@ -161,7 +162,7 @@ class TaskService:
         base = yield from self._runner.base()
         left = False
 
-        def deciding() -> Deciding[core.CompleteOutcome]:
+        def deciding() -> DecideOp[core.CompleteOutcome]:
             nonlocal left
             reader, status = yield from self._own(worker, base)
             found: Sequence[Item] = ()
@@ -209,7 +210,7 @@ class TaskService:
         """Renew what keeps a claim alive."""
         base = yield from self._runner.base()
 
-        def deciding() -> Deciding[core.BeatOutcome]:
+        def deciding() -> DecideOp[core.BeatOutcome]:
             reader, _ = yield from self._own(worker, base)
             held = reader.facts.claims[worker.task]
             ttl = session_ttl
@@ -222,12 +223,12 @@ class TaskService:
                 )
             )
 
-        done: Done[core.BeatOutcome] = yield from self._runner.change(deciding, actor)
+        done: Decided[core.BeatOutcome] = yield from self._runner.change(deciding, actor)
         return (yield from self._told(worker, done.outcome))
 
     def cancel(self, actor: Actor, task: str, reason: str) -> Op[core.CancelOutcome]:
         """Nobody is to do this."""
-        done: Done[core.CancelOutcome] = yield from change(
+        done: Decided[core.CancelOutcome] = yield from change(
             self._runner,
             actor,
             (keys.status(task), keys.owner(task)),
@@ -239,7 +240,7 @@ class TaskService:
         self, actor: Actor, task: str, reason: str, token: int | None
     ) -> Op[core.RequeueOutcome]:
         """End the claim of a worker, and put the task back in the queue."""
-        done: Done[core.RequeueOutcome] = yield from change(
+        done: Decided[core.RequeueOutcome] = yield from change(
             self._runner,
             actor,
             (keys.status(task), keys.owner(task)),
@@ -261,7 +262,7 @@ class TaskService:
 
     def retry(self, actor: Actor, task: str) -> Op[core.RetryOutcome]:
         """Send back what failed."""
-        done: Done[core.RetryOutcome] = yield from change(
+        done: Decided[core.RetryOutcome] = yield from change(
             self._runner,
             actor,
             (keys.status(task),),
@@ -283,7 +284,7 @@ class TaskService:
 
     def _own(
         self, worker: core.Claimant, base: int
-    ) -> Reading[tuple[TaskReader, core.TaskStatus | None]]:
+    ) -> ReadOp[tuple[TaskReader, core.TaskStatus | None]]:
         """What whoever speaks for a claim has to know first."""
         reader = TaskReader(self._runner, base)
         wanted = (keys.status(worker.task), keys.owner(worker.task))
@@ -300,7 +301,7 @@ class TaskService:
     ) -> Op[T]:
         base = yield from self._runner.base()
 
-        def deciding() -> Deciding[T]:
+        def deciding() -> DecideOp[T]:
             reader, _ = yield from self._own(worker, base)
             now = self._runner.clock.wall()
             return (yield from reader.decide(lambda facts: decide(TaskChanges(facts, now))))
@@ -308,8 +309,8 @@ class TaskService:
         return (yield from self._finished(actor, worker, deciding)).outcome
 
     def _finished(
-        self, actor: Actor, worker: core.Claimant, deciding: Callable[[], Deciding[T]]
-    ) -> Op[Done[T]]:
+        self, actor: Actor, worker: core.Claimant, deciding: Callable[[], DecideOp[T]]
+    ) -> Op[Decided[T]]:
         """Carry out what ends a claim, on what we know of it if we made it.
 
         Memories of different moments do not go together: then look.
@@ -318,7 +319,7 @@ class TaskService:
         guess = recalled(self._runner, wanted)
         if len({item.revision for item in guess.values() if item is not None}) > 1:
             guess = {}
-        done: Done[T] = yield from self._runner.change(deciding, actor, guess, urgent=True)
+        done: Decided[T] = yield from self._runner.change(deciding, actor, guess, urgent=True)
         if done.revision is not None:
             self.claiming.specs.pop(worker.task, None)
             self._queues.forget((keys.owner(worker.task),), worker.token)

@@ -12,16 +12,16 @@ from collections.abc import Callable, Collection
 
 from interlock.core import keys
 from interlock.core.validate import EVERYTHING
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import Lapsed, StoreDamaged
-from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.housekeeping import TaskMaintenance
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every
+from interlock.runtime.identity import Identity
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import Open, Read, Take
+from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import Item
 
 ClaimByName = Callable[[Identity, str, float | None], Op[core.ClaimOutcome]]
@@ -46,7 +46,7 @@ class SkipDamaged:
     ) -> Op[core.ClaimOutcome]:
         """Claim the best task that can be read, or (``wait``) stand by until there is one."""
         ends = self._runner.clock.monotonic() + wait
-        watch = yield Open(keys.WAKE_READY, (yield Read(keys.BASE)).revision)
+        watch = yield OpenWatch(keys.WAKE_READY, (yield Read(keys.BASE)).revision)
         try:
             while True:
                 outcome = yield from self._best(identity, frozenset(can), ttl)
@@ -54,7 +54,7 @@ class SkipDamaged:
                 if isinstance(outcome, core.Claimed) or left <= 0:
                     return outcome
                 yield from _insist(identity)
-                yield Take(watch, min(left, _NAP))
+                yield NextChanges(watch, min(left, _NAP))
         finally:
             watch.close()
 

@@ -12,12 +12,13 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks.task import Taken
 from interlock.nouns.tasks.task_change import TaskChanges, TaskFacts
 from interlock.runtime.gather import OWN_OPERATIONS, FactReader
-from interlock.runtime.runner import Actor, Deciding, Done, Runner
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Decided, DecideOp, Runner
 from interlock.store import Item
 
 T = TypeVar("T")
@@ -88,11 +89,11 @@ def change(
     wanted: tuple[str, ...],
     decide: Callable[[TaskChanges], Decision[T]],
     guess: dict[str, Item | None] | None = None,
-) -> Op[Done[T]]:
+) -> Op[Decided[T]]:
     """Carry out a decision about tasks that begins with these items."""
     base = yield from runner.base()
 
-    def deciding() -> Deciding[T]:
+    def deciding() -> DecideOp[T]:
         reader = TaskReader(runner, base)
         reader.learn((yield wanted).items)
         now = runner.clock.wall()

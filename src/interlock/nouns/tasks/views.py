@@ -20,7 +20,7 @@ from msgspec.structs import asdict, replace
 
 from interlock.core import keys
 from interlock.core.validate import shell
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.grants.waiting import expires_in
 from interlock.nouns.tasks import decode as states

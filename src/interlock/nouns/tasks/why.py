@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from interlock.core import keys
 from interlock.core.validate import shell
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.agents.reports import able
 from interlock.nouns.agents.service import Sessions

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.validate import EVERYTHING, shell, span
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.tasks import decode, progress_rules
 from interlock.nouns.tasks.task import BATCH, DueEntry, Spec, TaskClaim, TaskStatus

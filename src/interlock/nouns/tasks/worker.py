@@ -28,21 +28,20 @@ from typing import Any, NamedTuple, Self, TypeAlias
 from msgspec.structs import replace
 
 from interlock.core import validate
-from interlock.driving import Op, Pause
+from interlock.drivers import Op, Pause
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.nouns.agents.report import State
 from interlock.nouns.agents.reports import without_work
-from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.messages.stops import Stop, Stops
 from interlock.nouns.tasks.calls import able
 from interlock.nouns.tasks.held_claim import HeldClaim, hold_claim
 from interlock.nouns.tasks.task import Claimed
 from interlock.runtime import callers
 from interlock.runtime.context import Context
+from interlock.runtime.identity import Identity
 from interlock.runtime.keeper import Lease
-from interlock.runtime.outage import AGAIN, PASSING
-from interlock.runtime.outage_log import Complaints
-from interlock.runtime.steps import Open
+from interlock.runtime.outage import AGAIN, PASSING, OutageLog
+from interlock.runtime.steps import OpenWatch
 from interlock.runtime.stoppable import stoppable
 from interlock.store import Change, Resync, Watch
 
@@ -69,7 +68,7 @@ class WorkerLoop:
         self._asked = 0
         self._context = context
         self._ttl, _ = context.terms({}, ttl, None)
-        self._complaints = Complaints("a worker")
+        self._complaints = OutageLog("a worker")
 
     def stop(self, reason: str) -> None:
         """Claim nothing more; the first reason is the one that counts."""
@@ -136,9 +135,9 @@ class WorkerLoop:
         working = yield from self.ask()
         if working is None:
             self.say()
-            ears = None if self.stops is None else _InboxListener(self.stops, self.obey)
+            extra = None if self.stops is None else _InboxListener(self.stops, self.obey)
             while working is None and not self.reason:
-                waiting = stoppable(self.ask(validate.FOREVER), self._is_to_look, ears)
+                waiting = stoppable(self.ask(validate.FOREVER), self._is_to_look, extra)
                 working = yield from waiting
         return working
 
@@ -180,10 +179,10 @@ class _InboxListener(NamedTuple):
     stops: Stops
     obey: Callable[[Stop], object]
 
-    def opened(self, step: Open) -> Op[Watch]:
+    def opened(self, step: OpenWatch) -> Op[Watch]:
         """The same watch, of our inbox, too."""
         scopes = (step.scope,) if isinstance(step.scope, str) else step.scope
-        watch: Watch = yield Open((*scopes, self.stops.inbox), step.after)
+        watch: Watch = yield OpenWatch((*scopes, self.stops.inbox), step.after)
         return watch
 
     def heard(self, changes: list[Change | Resync]) -> Op[list[Change | Resync]]:

@@ -23,7 +23,7 @@ from interlock.core.wait import Asleep, Party, listed
 from interlock.nouns.grants.pool import Waiter, caller, loose, of_agent, of_session
 from interlock.runtime import decode
 from interlock.runtime.gather import KEYS_AT_ONCE
-from interlock.runtime.runner import Glance, Reading
+from interlock.runtime.runner import ReadOp, Unchecked
 from interlock.runtime.wait_graph.around import Around, first_page
 from interlock.runtime.wait_graph.place import Place, Spot, glanced, of_pool, read
 from interlock.store import Item, Range
@@ -69,7 +69,7 @@ class Graph:
         self._several: set[str] = set()
         self._someone_waits = False
 
-    def explore(self) -> Reading[None]:
+    def explore(self) -> ReadOp[None]:
         """Read from the places of the wait on, one level after the other."""
         asked = [(key, self._start.id) for key in self._start.wants]
         while asked:
@@ -81,7 +81,7 @@ class Graph:
                 more.extend(self._listed(item))
             asked = more
 
-    def living(self, dead: set[str]) -> Reading[Knot | None]:
+    def living(self, dead: set[str]) -> ReadOp[Knot | None]:
         """The knot of those who live; whoever does not is added to the dead."""
         asked = dead.copy()
         wanted = self._doubtful() if self._someone_waits else []
@@ -148,13 +148,13 @@ class Graph:
             yield from [(other, waiter.id) for other in waiter.together if other != key]
         self._followed[key] = max(done, end)
 
-    def _items(self, lists: Iterable[str]) -> Reading[list[Item]]:
+    def _items(self, lists: Iterable[str]) -> ReadOp[list[Item]]:
         """All that is listed there."""
         found: list[Item] = []
         todo = list(map(first_page, lists))
         while todo:
             some, todo = todo[:KEYS_AT_ONCE], todo[KEYS_AT_ONCE:]
-            unknown = Glance([page for page in some if page not in self._known])
+            unknown = Unchecked([page for page in some if page not in self._known])
             pages = (yield unknown).ranges if unknown else {}
             for page in some:
                 items = self._known[page] if page in self._known else pages[page]

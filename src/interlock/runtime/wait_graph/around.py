@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from interlock.core import keys
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.grants.pool import Pool, caller_of
 from interlock.runtime.gather import KEYS_AT_ONCE, looked_up
 from interlock.runtime.steps import Read

@@ -21,7 +21,7 @@ from interlock.core import keys
 from interlock.nouns.grants.pool import Pool, Waiter, caller_of
 from interlock.runtime import decode
 from interlock.runtime.gather import KEYS_AT_ONCE
-from interlock.runtime.runner import Glance, Reading
+from interlock.runtime.runner import ReadOp, Unchecked
 from interlock.store import Item
 
 
@@ -66,10 +66,10 @@ class Place(Struct, frozen=True, gc=False):
 
 
 Places: TypeAlias = dict[str, Place]
-Reader: TypeAlias = Callable[[tuple[str, ...], int], Reading[Places]]
+Reader: TypeAlias = Callable[[tuple[str, ...], int], ReadOp[Places]]
 
 
-def read(wanted: tuple[str, ...], base: int) -> Reading[Places]:
+def read(wanted: tuple[str, ...], base: int) -> ReadOp[Places]:
     """All of these places, of whatever kind."""
     found: Places = {}
     for prefix, reader in ((keys.TASKS, _tasks), (keys.QUERIES, _queries)):
@@ -87,15 +87,15 @@ def of_pool(key: str, pool: Pool | None) -> Place:
     return Place((Spot(key, met, pool.capacity, (key,)),), pool.waiters)
 
 
-def glanced(wanted: tuple[str, ...]) -> Reading[dict[str, Item | None]]:
+def glanced(wanted: tuple[str, ...]) -> ReadOp[dict[str, Item | None]]:
     """Many items, in portions, of which nothing is checked."""
     found: dict[str, Item | None] = {}
     for start in range(0, len(wanted), KEYS_AT_ONCE):
-        found |= (yield Glance(wanted[start : start + KEYS_AT_ONCE])).items
+        found |= (yield Unchecked(wanted[start : start + KEYS_AT_ONCE])).items
     return found
 
 
-def _pools(wanted: tuple[str, ...], base: int) -> Reading[Places]:
+def _pools(wanted: tuple[str, ...], base: int) -> ReadOp[Places]:
     items = yield from glanced(wanted)
     return {
         key: of_pool(key, None if item is None else decode.readable_pool(item, base))
@@ -103,13 +103,13 @@ def _pools(wanted: tuple[str, ...], base: int) -> Reading[Places]:
     }
 
 
-def _tasks(wanted: tuple[str, ...], base: int) -> Reading[Places]:
+def _tasks(wanted: tuple[str, ...], base: int) -> ReadOp[Places]:
     from interlock.runtime.wait_graph import task  # few waits lead there
 
     return (yield from task.read(wanted, base))
 
 
-def _queries(wanted: tuple[str, ...], base: int) -> Reading[Places]:
+def _queries(wanted: tuple[str, ...], base: int) -> ReadOp[Places]:
     from interlock.runtime.wait_graph import query  # likewise
 
     return (yield from query.read(wanted, base))

@@ -26,7 +26,7 @@ from interlock.nouns.grants.pool import of_agent, of_session
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.receivers import serves
 from interlock.runtime.decode import decoded
-from interlock.runtime.runner import Glance, Reading
+from interlock.runtime.runner import ReadOp, Unchecked
 from interlock.runtime.wait_graph.place import Met, Place, Places, Spot, glanced
 from interlock.store import Item, Range
 
@@ -44,7 +44,7 @@ _ASKED = msgspec.json.Decoder(Asked)
 _REPORT = msgspec.json.Decoder(Report)
 
 
-def read(wanted: tuple[str, ...], _base: int) -> Reading[Places]:
+def read(wanted: tuple[str, ...], _base: int) -> ReadOp[Places]:
     """These queries, with all who may answer."""
     found: Places = {}
     items = yield from glanced(wanted)
@@ -56,7 +56,7 @@ def read(wanted: tuple[str, ...], _base: int) -> Reading[Places]:
     return found
 
 
-def _place(key: str, item: Item | None) -> Reading[Place]:
+def _place(key: str, item: Item | None) -> ReadOp[Place]:
     asked = None if item is None else decoded(_ASKED, item)
     if asked is None or asked.state != "open":
         return Place()
@@ -64,7 +64,7 @@ def _place(key: str, item: Item | None) -> Reading[Place]:
     return Place((Spot(key, met, None, (key,), (keys.live(asked.id),)),))
 
 
-def _who_may_answer(asked: Asked) -> Reading[tuple[Met, ...]]:
+def _who_may_answer(asked: Asked) -> ReadOp[tuple[Met, ...]]:
     if not asked.to.startswith(ABLE):
         return (yield from _of_agent(asked.to))
     ability = asked.to.removeprefix(ABLE)
@@ -76,7 +76,7 @@ def _who_may_answer(asked: Asked) -> Reading[tuple[Met, ...]]:
     return tuple(found.values())
 
 
-def _of_agent(agent: str, able: Iterable[str] | None = None) -> Reading[tuple[Met, ...]]:
+def _of_agent(agent: str, able: Iterable[str] | None = None) -> ReadOp[tuple[Met, ...]]:
     """Who takes its messages (in these sessions), or its sessions as a whole."""
     lists = yield from _every(keys.serving(agent))
     serving = {keys.name(keys.last(item.key)): serves(item) for item in lists}
@@ -99,14 +99,14 @@ def _session(session: str, agent: str) -> Met:
     return Met(of_session(session), live=(keys.live(session),), among=agent)
 
 
-def _living(agent: str) -> Reading[list[str]]:
+def _living(agent: str) -> ReadOp[list[str]]:
     """The living sessions of an agent."""
     sessions = [keys.last(item.key) for item in (yield from _every(keys.present(agent)))]
     live = yield from glanced(tuple(map(keys.live, sessions)))
     return [each for each in sessions if live[keys.live(each)] is not None]
 
 
-def _able(ability: str, asker: str) -> Reading[tuple[dict[str, str], dict[str, Met]]]:
+def _able(ability: str, asker: str) -> ReadOp[tuple[dict[str, str], dict[str, Met]]]:
     """The living sessions that can do it, each with its agent; and who takes messages of those."""
     found = {
         key: each for key, each in (yield from able_to(ability)).items() if each.session != asker
@@ -127,7 +127,7 @@ def _able(ability: str, asker: str) -> Reading[tuple[dict[str, str], dict[str, M
     return (yield from _reporting(ability, asker)), (yield from _serving(ability, asker))
 
 
-def _reporting(ability: str, asker: str) -> Reading[dict[str, str]]:
+def _reporting(ability: str, asker: str) -> ReadOp[dict[str, str]]:
     """The living sessions that can do it as all reports say: an older version says it there."""
     reports = [decoded(_REPORT, item) for item in (yield from _every(keys.REPORTS))]
     able = {
@@ -139,7 +139,7 @@ def _reporting(ability: str, asker: str) -> Reading[dict[str, str]]:
     return {session: able[session] for session in able if live[keys.live(session)] is not None}
 
 
-def _serving(ability: str, asker: str) -> Reading[dict[str, Met]]:
+def _serving(ability: str, asker: str) -> ReadOp[dict[str, Met]]:
     """Who takes messages, and said that it can do this when it began."""
     notes = {
         keys.name(keys.last(item.key)): serves(item) for item in (yield from _every(keys.SERVING))
@@ -157,11 +157,11 @@ def _serving(ability: str, asker: str) -> Reading[dict[str, Met]]:
     }
 
 
-def _every(prefix: str) -> Reading[list[Item]]:
+def _every(prefix: str) -> ReadOp[list[Item]]:
     found: list[Item] = []
     page = Range(prefix)
     while True:
-        items = (yield Glance((page,))).ranges[page]
+        items = (yield Unchecked((page,))).ranges[page]
         found.extend(items)
         if len(items) < page.limit:
             return found

@@ -17,7 +17,7 @@ from interlock.errors import StoreDamaged
 from interlock.nouns.grants.pool import caller
 from interlock.nouns.tasks.task import BATCH, Spec, TaskClaim, TaskStatus
 from interlock.runtime.decode import decoded
-from interlock.runtime.runner import Reading
+from interlock.runtime.runner import ReadOp
 from interlock.runtime.wait_graph.place import Met, Place, Places, Spot, glanced
 from interlock.store import Item
 
@@ -29,7 +29,7 @@ _CLAIM = msgspec.json.Decoder(TaskClaim)
 _SPEC = msgspec.json.Decoder(Spec)
 
 
-def read(wanted: tuple[str, ...], _base: int) -> Reading[Places]:
+def read(wanted: tuple[str, ...], _base: int) -> ReadOp[Places]:
     """These tasks, with all that runs below them."""
     found: Places = {}
     for key in wanted:
@@ -40,7 +40,7 @@ def read(wanted: tuple[str, ...], _base: int) -> Reading[Places]:
     return found
 
 
-def _task(first: str) -> Reading[Place]:
+def _task(first: str) -> ReadOp[Place]:
     above: dict[str, str] = {first: ""}
     """The task that needs each of them, by which we came there."""
     born: dict[str, int] = {}

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import OutcomeUnknown, StoreBusy, StoreTrouble
 from interlock.store import LIVE, LOG, Answer, Check, Committed, Conflict, Item, Put, Txn
 from interlock.stores.etcd import rpc_pb2 as rpc

@@ -6,7 +6,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreTrouble
 from interlock.store import Finding
 from interlock.stores.etcd import rpc_pb2 as rpc

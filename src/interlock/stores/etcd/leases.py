@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.trouble import LeaseExists, NoLease
 from interlock.stores.etcd.wire import GRANT, KEEP_ALIVE, REVOKE, TIME_TO_LIVE, All, EtcdWire

@@ -12,7 +12,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput, StoreFull
 from interlock.store import LIVE, Txn
 from interlock.stores.address import Address

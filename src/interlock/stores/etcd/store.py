@@ -12,7 +12,7 @@ import os
 import time
 from typing import Any
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import StoreNewer, StoreUnsuitable
 from interlock.store import (
     Answer,

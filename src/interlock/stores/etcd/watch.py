@@ -29,7 +29,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from interlock.driving import Op, asleep, drive, drive_async, finish
+from interlock.drivers import Op, drive, drive_async, finish_future, wait_for_future
 from interlock.errors import StoreRefused
 from interlock.store import Change, Resync
 from interlock.stores.etcd import rpc_pb2 as rpc
@@ -341,7 +341,7 @@ class EtcdWatch:
                         continue
                     future: asyncio.Future[None] = loop.create_future()
                     self._sleeper = (loop, future)
-                await asleep(future, left)
+                await wait_for_future(future, left)
         finally:
             with self._rung:  # the thread must not call a loop that is gone
                 self._sleeper = None
@@ -358,7 +358,7 @@ class EtcdWatch:
             loop, future = self._sleeper
             self._sleeper = None
             with suppress(RuntimeError):  # the loop was closed without a word
-                loop.call_soon_threadsafe(finish, future)
+                loop.call_soon_threadsafe(finish_future, future)
 
     def tell(self, changes: list[Change]) -> None:
         """Keep what arrived in one of the parts; called under the lock."""

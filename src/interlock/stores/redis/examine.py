@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.store import Finding
 from interlock.stores.redis.grade import FORMAT, Grade, facts
 from interlock.stores.redis.packing import pack

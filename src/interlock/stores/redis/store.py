@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import BadInput, StoreRefused, StoreTrouble
 from interlock.store import (
     LOG,

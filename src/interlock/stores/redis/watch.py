@@ -21,7 +21,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from interlock.driving import Op, Pause, drive, drive_async
+from interlock.drivers import Op, Pause, drive, drive_async
 from interlock.errors import StoreClosed
 from interlock.store import LOG, Change, Resync
 from interlock.stores.network import Unanswered, Unsent, pauses

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from interlock.driving import asleep, finish
+from interlock.drivers import finish_future, wait_for_future
 from interlock.errors import StoreTrouble
 from interlock.store import LOG, Change, Resync, Scope, scopes
 from interlock.stores.sqlite.bells import Bell, Bells
@@ -331,10 +331,10 @@ class SQLiteWatch:
             return
         loop = sleeper.get_loop()
         if loop is _running():
-            finish(sleeper)
+            finish_future(sleeper)
         else:
             with suppress(RuntimeError):  # closed: nobody sleeps there any more
-                loop.call_soon_threadsafe(finish, sleeper)
+                loop.call_soon_threadsafe(finish_future, sleeper)
 
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """What changed since the last call; waits for the first change, at most so long."""
@@ -352,7 +352,7 @@ class SQLiteWatch:
             self.sleeper = loop.create_future()
             try:
                 self._feed.sleep(self, loop)
-                await asleep(self.sleeper, timeout)
+                await wait_for_future(self.sleeper, timeout)
             finally:
                 self.sleeper = None
             self._feed.check()

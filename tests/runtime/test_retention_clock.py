@@ -15,7 +15,7 @@ from interlock.clock import SystemClock
 from interlock.core import keys
 from interlock.nouns.messages.query_rules import Answered
 from interlock.nouns.tasks.task import Claimed, NoTask
-from interlock.runtime.clocks import agreed
+from interlock.runtime.retention_clock import agreed
 from interlock.store import Put, Range, Store, Txn
 from interlock.stores import open_store
 from interlock.stores.memory import MemoryStore

@@ -23,7 +23,7 @@ _HIGHEST_PORT = 65535
 _HOST = r"[\w.-]+|\[?[0-9A-Fa-f:.]+\]?"
 
 
-class Found(Struct, frozen=True):
+class StoreLocation(Struct, frozen=True):
     """A store, and what led there: variables, ``config.toml``, ``folder`` or ``main worktree``."""
 
     url: str
@@ -35,7 +35,7 @@ def find_store(start: str | None = None) -> str:
     return locate(start).url
 
 
-def locate(start: str | None = None) -> Found:
+def locate(start: str | None = None) -> StoreLocation:
     """The store for a working directory, and how it was found."""
     if found := from_environment():
         return found
@@ -51,17 +51,17 @@ def locate(start: str | None = None) -> Found:
             " name a store of your own with --store PATH"
         )
     if url := Settings(place).store:
-        return Found(url, "config.toml")
+        return StoreLocation(url, "config.toml")
     near = os.path.dirname(place) in _upward(here)
-    return Found(os.path.join(place, FILE), "folder" if near else "main worktree")
+    return StoreLocation(os.path.join(place, FILE), "folder" if near else "main worktree")
 
 
-def from_environment() -> Found | None:
+def from_environment() -> StoreLocation | None:
     """The store that the environment names, if it does."""
     if url := os.environ.get("INTERLOCK_STORE"):
-        return Found(url, "INTERLOCK_STORE")
+        return StoreLocation(url, "INTERLOCK_STORE")
     if given := [name for name in _ETCD if os.environ.get(name)]:
-        return Found(f"etcd://{_etcd_host()}:{_etcd_port()}/interlock", " and ".join(given))
+        return StoreLocation(f"etcd://{_etcd_host()}:{_etcd_port()}/interlock", " and ".join(given))
     return None
 
 

@@ -12,14 +12,15 @@ from collections.abc import Callable
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Write
 from interlock.core.validate import span
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.errors import InterlockError, StoreDamaged
 from interlock.nouns.record.sealing import Sealing
 from interlock.runtime.context import Context
 from interlock.runtime.history import EVERYTHING, search
+from interlock.runtime.identity import Actor
 from interlock.runtime.integrity import unreadable
-from interlock.runtime.runner import Actor, Deciding
-from interlock.runtime.steps import Upkeep
+from interlock.runtime.runner import DecideOp
+from interlock.runtime.steps import StoreCall
 from interlock.store import Finding
 
 LEAST_PYTHON = (3, 11)
@@ -62,7 +63,7 @@ class Examination:
 
     def inside(self) -> Op[list[Finding]]:
         """The checks of a store that was opened."""
-        found: list[Finding] = list((yield Upkeep("examine")))
+        found: list[Finding] = list((yield StoreCall("examine")))
         if all(each.verdict != "bad" for each in found):
             # Else it would fail for a reason that was just given, after a long wait.
             found.append((yield from self._writing()))
@@ -85,7 +86,7 @@ class Examination:
         runner = self._context.runner
         key = keys.live(runner.new_id("doc"))
 
-        def deciding() -> Deciding[str]:
+        def deciding() -> DecideOp[str]:
             yield (key,)
             put = Write(key, "doctor", runner.capabilities.min_ttl)
             return Decision(outcome="written", puts=(put,), quiet=True)

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from interlock.driving import Op
+from interlock.drivers import Op
 from interlock.nouns.tasks import retention_rules as core
 from interlock.nouns.tasks.retention_rules import RecordedTime
 from interlock.runtime.decode import decoded, readable
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import Read, Upkeep
+from interlock.runtime.steps import Read, StoreCall
 from interlock.store import Item, Log
 
 NEWEST = Log(limit=100, last=True)
@@ -42,7 +42,7 @@ def agreed(runner: Runner) -> Op[float]:
 
 def by_engine() -> Op[float | None]:
     """The time by the engine's own clock; None if it cannot tell."""
-    found: float | None = yield Upkeep("wall")
+    found: float | None = yield StoreCall("wall")
     return found
 
 

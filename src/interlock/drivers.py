@@ -94,7 +94,7 @@ async def drive_async(op: Op[T], on: object) -> T:
         return done.value  # type: ignore[no-any-return]  # an Op[T] returns T
 
 
-async def asleep(until: asyncio.Future[None], timeout: float | None) -> None:
+async def wait_for_future(until: asyncio.Future[None], timeout: float | None) -> None:
     """Sleep until somebody finishes this future, or the time is up: ``asyncio.wait`` for one.
 
     That would take two more turns of the loop, and who sleeps here is to be quick afterwards.
@@ -102,14 +102,14 @@ async def asleep(until: asyncio.Future[None], timeout: float | None) -> None:
     if timeout is None:
         await until
         return
-    timer = until.get_loop().call_later(timeout, finish, until)
+    timer = until.get_loop().call_later(timeout, finish_future, until)
     try:
         await until
     finally:
         timer.cancel()
 
 
-def finish(future: asyncio.Future[None]) -> None:
+def finish_future(future: asyncio.Future[None]) -> None:
     """Wake whoever sleeps until this is done."""
     if not future.done():
         future.set_result(None)

@@ -6,21 +6,23 @@ import os
 
 from interlock.clock import Clock, SystemClock
 from interlock.errors import BadInput
-from interlock.places import find_store, settings
 from interlock.runtime.context import Context
 from interlock.runtime.runner import Runner
 from interlock.store import Store
+from interlock.store_location import find_store, settings
 from interlock.stores import open_store, open_store_async
 
 
-def opened(url: str | os.PathLike[str] | None, store: Store | None) -> Store:
+def find_or_open_store(url: str | os.PathLike[str] | None, store: Store | None) -> Store:
     """The store that was given, named, or found."""
     if store is not None:
         return _no_path(store)
     return open_store(os.fspath(url)) if url else open_store(find_store(), create=False)
 
 
-async def opened_async(url: str | os.PathLike[str] | None, store: Store | None) -> Store:
+async def find_or_open_store_async(
+    url: str | os.PathLike[str] | None, store: Store | None
+) -> Store:
     """The same for an event loop."""
     if store is not None:
         return _no_path(store)
@@ -29,7 +31,7 @@ async def opened_async(url: str | os.PathLike[str] | None, store: Store | None) 
     return await open_store_async(find_store(), create=False)
 
 
-def speaker(agent: str | None, session: str | None) -> tuple[str | None, str | None]:
+def agent_and_session(agent: str | None, session: str | None) -> tuple[str | None, str | None]:
     """Who speaks, by name and by session: as the arguments say, else as the environment says.
 
     An agent that is named by an argument gets a session of its own, whatever the environment says:
@@ -48,7 +50,7 @@ def _no_path(store: Store) -> Store:
     return store
 
 
-def context_at(
+def make_context(
     store: Store,
     agent: str | None,
     *,
