@@ -12,7 +12,7 @@ ROOT = Path(interlock.__file__).parent
 
 FOUNDATION = {"errors", "version", "clock", "drivers", "threads"}
 BELOW_CLIENTS = FOUNDATION | {
-    "core", "nouns", "store_location", "runtime", "settings", "store", "stores",
+    "check_record", "core", "nouns", "store_location", "runtime", "settings", "store", "stores",
 }  # fmt: skip
 CLIENTS = {
     "client_setup", "client", "client_messages", "client_record", "client_tasks", "client_work",
@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "stores": {"stores", "store"} | FOUNDATION,
     "nouns": {
         "nouns",
+        "check_record",
         "runtime",
         "core",
         "store",

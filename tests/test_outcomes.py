@@ -15,7 +15,7 @@ from msgspec.structs import fields
 import interlock
 from interlock.core.decision import Outcome, Refusal, Success
 from interlock.core.health import Health
-from interlock.nouns.record.verdict import Verified
+from interlock.nouns.record.outcomes import Verified
 from interlock.runtime.why import Why
 from interlock.stores.memory import MemoryStore
 

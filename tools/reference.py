@@ -35,7 +35,7 @@ from interlock.nouns.grants import lock, semaphore, several
 from interlock.nouns.grants.lock_service import LockView
 from interlock.nouns.grants.semaphore_service import Queued, SemaphoreView, Slots
 from interlock.nouns.messages import human_decision, message, query_rules, views
-from interlock.nouns.record.verdict import Compared, Finding, Verified
+from interlock.nouns.record.outcomes import Compared, RecordFinding, Verified
 from interlock.nouns.tasks import task
 from interlock.nouns.tasks.task import ListedTask, TaskList, TaskView
 from interlock.runtime.maintain import Maintained
@@ -70,7 +70,7 @@ RETURNED: tuple[type, ...] = (
     Observed,
     Counters,
     Verified,
-    Finding,
+    RecordFinding,
     Compared,
     Why,
     Health,

@@ -138,7 +138,7 @@ if TYPE_CHECKING:
     )
     from interlock.nouns.messages.retention_rules import Forgotten
     from interlock.nouns.messages.views import Arrived, NothingUnread
-    from interlock.nouns.record.verdict import Anchored, Exported
+    from interlock.nouns.record.outcomes import Anchored, Exported
     from interlock.nouns.tasks.plan_rules import Checked, Imported, PlanExists
     from interlock.nouns.tasks.progress_rules import Expired, Moved
     from interlock.nouns.tasks.task import (
@@ -210,7 +210,7 @@ _HOMES = {
         "TaskCancelled", "TaskDeadlock", "TaskExists", "TaskExtended", "TaskFenced", "TaskNotOwner",
         "TaskReleased", "TaskRequeued", "Unchanged",
     ),
-    "interlock.nouns.record.verdict": ("Anchored", "Exported"),
+    "interlock.nouns.record.outcomes": ("Anchored", "Exported"),
     "interlock.errors": (
         "BadInput", "Changed", "Deadlocked", "InterlockError", "Lapsed", "Lost", "NotAllowed",
         "StoreTrouble", "Unavailable",

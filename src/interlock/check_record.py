@@ -1,308 +1,754 @@
-"""Checks an export of a record of Interlock, and needs nothing but Python: read it, then run it.
+"""Checks an export of an Interlock record with nothing but Python: read it, then run it.
 
     python3 check_record.py EXPORT [--anchor FILE] [--against OTHER_EXPORT]
 
-Three verdicts, with a position (a revision or a key) for whatever speaks against one:
-    integrity     nothing that is there was changed, moved or added
-    completeness  nothing is missing in between, and record and state tell the same
-    truncation    nothing is missing at the end; that takes an anchor, or an older export
-It ends with 0, with 1 if one of them is bad, with 2 if it cannot read what it was given.
+It prints three verdicts, and a position (a revision or a key) for each finding against one:
+    integrity     no entry and no item was changed, moved or added
+    completeness  no entry is missing in between, and the record agrees with the state
+    truncation    no entry is missing at the end; proving that takes an anchor or an older export
+It exits with 0, with 1 if a verdict is bad, and with 2 if it cannot read its input.
+``interlock record verify`` judges a live store with the same ``RecordJudge``.  It is one file, so
+that it can be copied and run without Interlock.
 
 An export is JSON Lines: a head, the entries in order, then the items.
-    An entry's hash is the SHA-256 of its text.  It names the hashes of its writer's entries before
-    it (after), for each key that it checked the hash of the entry that wrote what it saw (saw),
-    and for each key that it wrote the digest of the payload (put).
+    An entry's hash is the SHA-256 of its text.  The entry names the hashes of its writer's earlier
+    entries (after), for each key that it checked the hash of the entry that had written the key
+    (saw), and for each key that it wrote the digest of the payload (put).
     An item carries the id and hash of the entry that wrote it, and the digest of its payload.
-    A digest is rolled over all entries: SHA-256 of (digest so far, revision, ":", hash).  A mark
-    is that digest as it was after some entry: kept in the store, or elsewhere as an anchor.
-What was before the beginning is not here: a first link of a writer, or a first look at a key, that
-leads back there is let pass.  A writer with several commits under way has more such links; they are
-let pass up to its UNDER_WAY-th entry, unless the entry before is never linked and this one is: then
-the one between them is missing.
-Where the digest is not known (forgotten, which no local engine does by itself) it goes on from the
-next mark.  If that is none of the anchors, the first anchor behind it counts for nothing; none does
-if entries stand before the gap.
+    One digest is rolled over all entries: SHA-256 of (digest so far, revision, ":", hash).  A mark
+    is that digest after some entry: kept in the store, or outside of it as an anchor.
+
+How each kind of tampering shows:
+
+  done       entry of a chain (linked later)        entry that no other entry links
+  edit       integrity at the entry                 integrity: at the entry if the item that it
+                                                    wrote is unchanged, else at the next mark
+  delete     completeness at the entry that         completeness at a key if it changed one, else
+             links it                               integrity at the next mark
+  insert     integrity or completeness where the    integrity at the next mark, and completeness
+             next entry saw another state           at a key if it claims to have written one
+  reorder    integrity: a link points forward, or   integrity where the engine is local (``on``),
+             an older state was seen                else at the next mark
+  truncate   completeness at the keys that the end had changed, truncation at an anchor behind it
+
+A person who can change the store can change all marks but the anchors.  So an entry that no other
+entry links and no anchor covers can be forged.  An edit with a matching hash and a deletion can
+look the same: the last entry of a writer is not the one that its next entry links.  Then the
+finding names both.
+
+Entries before the beginning of the record are not known.  A writer's first link, or a first check
+of a key, that points back there is accepted.  A writer with several commits in flight has more such
+links; they are accepted up to its UNDER_WAY-th entry, unless a later entry contradicts: each entry
+of a writer is linked by a later one, so where one is linked and the one before it never is, the
+entry between them is missing.
+
+Behind a gap the digest is unknown until the next mark gives it.  If that mark is one of the store
+itself, a forger of the entries before it may have written it too: so the first anchor behind it
+proves nothing, but the next one does.  No anchor behind a gap proves entries in front of the gap.
+
+Memory: the keys that exist, the last entry of each of the last RECENT writers, and the hashes of
+the last RECENT to 2 * RECENT entries.  A second reading finds links that point further back
+(``wanted``, ``resolve``).
 """
 
-import argparse
-import base64
-import hashlib
-import json
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence
+from hashlib import sha256
+from typing import Any, Literal, NamedTuple, Protocol
 
+RECENT = 100_000
 UNDER_WAY = 10_000
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""Entries of one writer while one of its commits is in flight: a generous bound."""
+BLIND = "blind"
+"""In ``saw``: the item that the entry saw carried no hash."""
 VOID = b'{"verb":"void"}'
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+LOG, UNSTAMPED, STAMPED = "log/", "meta/", ("meta/sealed", "meta/checkpoint")
+"""Engines keep a few facts below ``meta/`` that no entry writes."""
+NEVER = 1 << 63
+EXPLAINED = -1
+"""Instead of a revision: an item has this hash, and a finding explains it already."""
+
+Aspect = Literal["integrity", "completeness", "truncation"]
 Line = dict[str, Any]
-Mark = tuple[int, int, str]
 
 
-class Entry:
-    """What is remembered of an entry."""
+class DigestMark(NamedTuple):
+    """The rolled digest after a number of entries, the last of which has this revision."""
 
-    def __init__(self, revision: int, id_: str, hash_: str) -> None:
+    revision: int = 0
+    entries: int = 0
+    digest: str = ""
+
+
+class ExpectedMark(NamedTuple):
+    """A mark that the entries must meet; ``outside`` if it was kept outside of the store."""
+
+    mark: DigestMark
+    name: str
+    outside: bool = False
+
+
+class Flaw(NamedTuple):
+    """One finding against the record, at a revision or at a key."""
+
+    verdict: Aspect
+    says: str
+    revision: int = 0
+    key: str = ""
+
+
+class StoredEntry(Protocol):
+    """An entry as it is stored: ``log/`` and its id, its bytes, and the hash beside them.
+
+    ``created`` is its position; ``revision`` differs from it only if the entry was written twice.
+    """
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def value(self) -> bytes: ...
+    @property
+    def created(self) -> int: ...
+    @property
+    def revision(self) -> int: ...
+    @property
+    def hash(self) -> str: ...
+
+
+class ExportedEntry(NamedTuple):
+    """A stored entry, read from an export."""
+
+    key: str
+    value: bytes
+    created: int
+    revision: int
+    hash: str
+
+
+class ParsedEntry(NamedTuple):
+    """The fields of an entry that are judged."""
+
+    id: str
+    writer: str
+    on: int
+    after: Sequence[str]
+    saw: dict[str, str | None]
+    put: dict[str, str]
+    deleted: Sequence[str]
+
+
+class KnownEntry:
+    """An entry that was read, as it is remembered."""
+
+    __slots__ = ("hash", "id", "linked", "number", "revision", "undone", "vouched")
+
+    def __init__(self, revision: int, id_: str, hash_: str, number: int = 0) -> None:
         self.revision, self.id, self.hash = revision, id_, hash_
-        self.vouched = revision == 0  # another entry, or an item, carries its hash
-        self.linked = False  # by another of its writer
-        self.number = 0  # so many of its writer came, since the beginning or a gap
-        self.undone = False  # what it wrote is gone, and no entry says why
+        self.number = number  # counts the writer's entries since the beginning or a gap
+        self.vouched = False  # another entry, or an item, carries its hash
+        self.linked = False  # a later entry of its writer links it
+        self.undone = False  # the item that it wrote is gone, and no entry deleted it
 
 
-class Check:
-    """One reading of an export."""
+class OpenLink(NamedTuple):
+    """A link to an unknown hash, and the known entry that the link should have pointed to."""
 
-    def __init__(self, head: Line, anchors: list[Line]) -> None:
-        self.found: list[tuple[str, int, str, str]] = []
-        self.at, self.count, self.digest = mark_of(head["begins"])
-        self.lost = self.at
-        self.covered, self.strict = True, bool(head["strict"])
-        self.rolled, self.partial = True, not head["whole"]
-        self.grounded = True  # the digest rests on the beginning, or on an anchor
-        self.severed = False  # entries were read that no mark to come can prove
-        self.marks = [(mark_of(each), "the anchor", True) for each in anchors if mark_of(each)[1]]
-        self.first = self.read = self.anchored = 0
-        self.entries: dict[str, Entry] = {}
-        self.last_of: dict[str, Entry] = {}
-        self.state: dict[str, tuple[Entry, str]] = {}
-        self.gone: set[str] = set()
-        self.excused: set[tuple[str, str]] = set()
-        self.open: dict[str, list[tuple[int, str, Entry | None]]] = {}
-        self.doubts: list[tuple[str, Entry, Entry]] = []
-        self.told: set[str] = set()
-        self.unread: list[int] = []
-        self.items: dict[str, Line] = {}
-        self.meet(self.at)
+    revision: int
+    key: str
+    instead: KnownEntry | None
 
-    def say(self, verdict: str, revision: int, key: str, sentence: str) -> None:
-        if not any(each[:3] == (verdict, revision, key) for each in self.found):
-            self.found.append((verdict, revision, key, sentence))
 
-    def meet(self, upto: int) -> None:
-        """Compare the marks up to a revision with the digest as it is now."""
-        for each in sorted(mark for mark in self.marks if mark[0][0] <= upto):
-            self.marks.remove(each)
-            mark, name, outside = each
-            if mark[0] <= self.lost and mark[0] != self.at:
-                continue  # about entries that are not here
-            if mark[0] == self.at and not self.rolled:
-                pass
-            elif mark == (self.at, self.count, self.digest):
-                self.anchored = mark[0] if outside and self.grounded else self.anchored
-            else:
-                verdict = "truncation" if outside else "integrity"
-                self.say(verdict, mark[0], "", f"{name} is not met by the entries up to here")
-            if mark[0] == self.at:  # what follows is measured from here
-                self.grounded = not self.severed if outside else self.grounded
-                self.count, self.digest, self.rolled = mark[1], mark[2], True
+class DoubtfulLink(NamedTuple):
+    """A link that may point to before a gap, of an entry that is not the first of its writer."""
 
-    def missing(self, line: Line) -> None:
-        """Entries that should have come from a segment are not here."""
-        upto = mark_of(line["missing"])
-        if line["why"]:
-            self.say("integrity", 0, line["why"].split()[0], line["why"])
+    link: str
+    known: KnownEntry
+    before: KnownEntry
+
+
+class Findings:
+    """One finding for each verdict and position, at most ``limit``; ``more`` counts the others."""
+
+    def __init__(self, limit: int = sys.maxsize) -> None:
+        self.bad: set[Aspect] = set()
+        self.more = 0
+        self.limit = limit
+        self.kept: dict[tuple[Aspect, int, str], Flaw] = {}
+
+    def add(self, verdict: Aspect, says: str, revision: int = 0, key: str = "") -> None:
+        self.put(Flaw(verdict, says, revision, key))
+
+    def put(self, flaw: Flaw) -> None:
+        self.bad.add(flaw.verdict)
+        position = (flaw.verdict, flaw.revision, flaw.key)
+        if position in self.kept:
+            return
+        if len(self.kept) < self.limit:
+            self.kept[position] = flaw
         else:
-            self.say("completeness", upto[0], "", f"entries after {self.at} are missing")
-        for each in [each for each in self.marks if each[0][0] < upto[0]]:
-            self.marks.remove(each)
-            if each[2]:
-                self.say("truncation", each[0][0], "", "the anchor is not met: entries are missing")
-        if line["why"]:
-            self.unknown()
-        self.at, self.count, self.digest = upto
-        self.begin_again()
+            self.more += 1
 
-    def forgotten(self, first: int) -> None:
-        """The engine forgot entries before this one; the digest is known from the next mark on."""
-        if self.strict:
-            self.say("completeness", first - 1, "", "a local store forgets only what is sealed")
-        self.marks = [each for each in self.marks if each[0][0] >= first]
-        self.unknown()
-        self.at, self.covered = first - 1, False
-        self.begin_again()
 
-    def unknown(self) -> None:
-        """The digest is the next mark's, which may be as false as what was before it."""
-        self.severed = self.severed or self.at > self.lost
-        self.rolled = self.grounded = False
+class RollingDigest:
+    """The digest over all entries, and the marks that it must meet.
 
-    def begin_again(self) -> None:
-        """Behind a gap anything may have changed: what was before it says nothing any more."""
-        self.partial, self.lost = True, self.at
-        self.last_of, self.state, self.gone, self.excused = {}, {}, set(), set()
+    ``known`` is false behind missing entries that no mark covers, until the next mark.
+    """
 
-    def entry(self, line: Line) -> None:
-        revision, data = line["revision"], raw(line)
-        self.first = self.first or revision
-        self.meet(revision - 1)
-        hash_ = sha(data)
-        self.digest = sha(f"{self.digest}{revision}:{hash_}".encode())
-        self.at, self.count, self.read = revision, self.count + 1, self.read + 1
-        self.meet(revision)
-        if line["hash"] != ("" if data == VOID else hash_):
-            self.say("integrity", revision, "", "its hash is not that of its text")
-        if "again" in line:
-            self.say("integrity", revision, "", f"it was written again, at {line['again']}")
-        if data == VOID:
+    def __init__(self, begins: DigestMark, findings: Findings) -> None:
+        self.at, self.entries, self.digest = begins
+        self.known = bool(begins.digest) or not begins.revision
+        self.anchored = 0  # the revision of the last anchor that is met
+        self.compared = 0  # anchors at an entry that is here
+        self.since = begins.revision  # earlier marks are about entries that are not here
+        self._findings = findings
+        self._marks: list[ExpectedMark] = []
+        self._due = NEVER
+        self._proven = 0
+        self._grounded = True  # the digest rests on the beginning, or on an anchor
+        self._severed = False  # entries were read that no later mark can prove
+
+    @property
+    def mark(self) -> DigestMark:
+        return DigestMark(self.at, self.entries, self.digest)
+
+    def expect(self, expected: ExpectedMark) -> None:
+        """Add a mark to meet; a mark of no entries proves nothing."""
+        if not expected.mark.entries:
             return
-        entry = parsed(data)
-        if entry is None:
-            self.say("integrity", revision, "", "it cannot be read as an entry")
-            self.unread.append(revision)
-            return
-        self.judge(revision, line, entry)
-        known = Entry(revision, entry.get("id", ""), line["hash"])
-        self.follow(known, entry.get("writer", ""), entry.get("after", []))
-        self.replay(known, entry)
-        self.entries[line["hash"]] = self.last_of[entry.get("writer", "")] = known
+        self._marks.append(expected)
+        self._marks.sort(key=lambda each: each.mark.revision)
+        self._due = self._marks[0].mark.revision
 
-    def judge(self, revision: int, line: Line, entry: Line) -> None:
-        """What an entry says of itself."""
-        on = entry.get("on", 0)
-        if entry.get("id", "") != line["id"]:
-            self.say("integrity", revision, "", "it stands in the place of another entry")
-        if on and (on + 1 != revision if self.strict else on >= revision):
-            self.say("integrity", revision, "", f"it was decided on revision {on}: it was moved")
+    def roll(self, revision: int, hash_: str) -> None:
+        if self._due < revision:  # no entry is where the mark was made
+            self.meet(revision - 1)
+        self.digest = sha256(f"{self.digest}{revision}:{hash_}".encode()).hexdigest()
+        self.entries += 1
+        self.at = revision
+        if self._due == revision:
+            self.meet(revision)
 
-    def follow(self, known: Entry, writer: str, links: list[str]) -> None:
-        """The chain of its writer."""
-        before = self.last_of.get(writer)
-        known.number = before.number + 1 if before else 1
-        for link in links:
-            if link in self.entries:
-                self.entries[link].vouched = self.entries[link].linked = True
-            elif self.partial and (before is None or known.number <= UNDER_WAY):
-                if before and (writer, link) not in self.excused:
-                    self.doubts.append((link, known, before))
-                self.excused.add((writer, link))
-            else:
-                self.open.setdefault(link, []).append((known.revision, "", before))
-
-    def replay(self, known: Entry, entry: Line) -> None:
-        """The chains of the keys."""
-        for key, seen in entry.get("saw", {}).items():
-            there = self.state[key][0] if key in self.state else None
-            if there and seen == there.hash:
-                there.vouched = True
-            elif there and seen is None:
-                there.undone = True
-                said = "it saw nothing there: the entry that deleted it is missing"
-                self.say("completeness", known.revision, key, said)
-            elif self.before_gap(key, seen, there):
-                self.state[key] = (Entry(0, "", str(seen)), "")
-            elif seen in self.entries:
-                self.say("integrity", known.revision, key, "it saw an older state: one was moved")
-            elif seen not in (None, "blind"):
-                self.open.setdefault(seen, []).append((known.revision, key, there))
-        self.state |= {key: (known, digest) for key, digest in entry.get("put", {}).items()}
-        for key in entry.get("deleted", []):
-            self.state.pop(key, None)
-            self.gone.add(key)
-
-    def before_gap(self, key: str, seen: str | None, there: Entry | None) -> bool:
-        """Whether what was seen may be from before the beginning or a gap."""
-        if seen in (None, "blind") or there or not self.partial or key in self.gone:
-            return False
-        older = self.entries.get(str(seen))
-        if older and older.revision <= self.lost:
-            older.vouched = True
-        return not older or older.revision <= self.lost
-
-    def compare(self, changed: set[str]) -> None:
-        """The items with what the entries left; not those that changed while they were read."""
-        for key in self.items.keys() | self.state.keys():
-            item, (wrote, digest) = self.items.get(key), self.state.get(key, (None, ""))
-            if wrote and not item:
-                wrote.undone = True
-            if key in changed:
+    def meet(self, revision: int) -> None:
+        """Compare the marks up to this revision with the current digest."""
+        while self._due <= revision:
+            expected = self._pop()
+            mark = expected.mark
+            if mark.revision < self.since:
                 continue
-            if not item:
-                self.say("completeness", 0, key, "an entry wrote it, and it is not there")
-            elif wrote:
-                self.compare_one(key, item, wrote, digest)
-            elif not self.excuse(key, item):
-                self.say("completeness", 0, key, "no entry wrote what stands here")
+            if mark.revision != self.at:
+                self._unmet(expected)
+                continue
+            self.compared += expected.outside
+            if self.known and mark == self.mark:
+                if expected.outside and self._grounded:
+                    self.anchored = mark.revision
+            elif self.known:
+                self._unmet(expected)
+            if expected.outside:
+                self._grounded = not self._severed
+            # The next mark is measured from this one, so one change is found once.
+            self.digest, self.entries, self.known = mark.digest, mark.entries, True
+            self._proven = mark.revision
 
-    def excuse(self, key: str, item: Line) -> bool:
-        """Whether an item may have no entry: an older one, or a fact of the engine."""
-        older = self.partial and key not in self.gone and 0 < item["revision"] <= self.lost
-        ours = key in ("meta/sealed", "meta/checkpoint")
-        return older or (key.startswith("meta/") and not ours and not item["hash"])
+    def skip(self, upto: DigestMark, *, known: bool = True) -> None:
+        """Continue behind a gap; an anchor inside it cannot be met."""
+        while self._due < upto.revision:
+            expected = self._pop()
+            if expected.outside and expected.mark.revision >= self.since:
+                self._unmet(expected)
+        self._continue(upto, known=known)
 
-    def compare_one(self, key: str, item: Line, wrote: Entry, digest: str) -> None:
-        if item["hash"] == wrote.hash and (not wrote.id or item["entry"] == wrote.id):
-            wrote.vouched = True
-            if wrote.revision and (item["digest"], item["revision"]) != (digest, wrote.revision):
-                self.say("integrity", 0, key, f"it is not what revision {wrote.revision} wrote")
-        elif item["entry"] == wrote.id:
-            self.told.add(item["hash"])
-            self.say("integrity", wrote.revision, "", f"it is not the entry that wrote {key}")
-        elif item["hash"] in self.entries or not wrote.revision:
-            self.say("integrity", 0, key, "it is not as the last entry left it")
+    def skip_trimmed(self, upto: int) -> None:
+        """Continue behind entries that the engine trimmed; marks among them prove nothing."""
+        while self._due <= upto:
+            self._pop()
+        self._continue(DigestMark(upto), known=False)
+
+    def _continue(self, upto: DigestMark, *, known: bool) -> None:
+        if not known:
+            self._grounded, self._severed = False, self._severed or self.at > self.since
+        self.at, self.entries, self.digest = upto
+        self.since, self.known = upto.revision, known
+
+    def end(self) -> None:
+        """No entry follows: report the marks that were not reached."""
+        while self._marks:
+            (revision, _, _), name, _ = self._pop()
+            said = f"{name} stands at revision {revision}, and the record ends at {self.at}"
+            self._findings.add("truncation", f"{said}: its end is missing", revision)
+
+    def _pop(self) -> ExpectedMark:
+        expected = self._marks.pop(0)
+        self._due = self._marks[0].mark.revision if self._marks else NEVER
+        return expected
+
+    def _unmet(self, expected: ExpectedMark) -> None:
+        mark, name = expected.mark, expected.name
+        among = f"after revision {self._proven}" if self._proven else "up to there"
+        if mark.revision != self.at:
+            said = f"no entry stands here, where {name} was made"
+        elif mark.entries != self.entries:
+            said = (
+                f"{name} counts {mark.entries} entries and the record {self.entries}:"
+                f" some {among} were removed or added"
+            )
         else:
-            self.say("completeness", 0, key, "the entry that wrote it is missing")
-
-    def close(self) -> None:
-        """Links that led nowhere when they were met."""
-        for link, known, before in self.doubts:
-            if known.linked and not before.linked:
-                self.open.setdefault(link, []).append((known.revision, "", before))
-        for link in self.open.keys() - self.told:
-            each = self.open[link]
-            revision, _, instead = ([one for one in each if one[1]] or each)[0]
-            if link in self.entries:
-                for one in each:
-                    self.say("integrity", one[0], "", "it links an entry that stands behind it")
-            elif not instead or instead.vouched or instead.undone:
-                self.say("completeness", revision, "", "it links an entry that is missing")
-            elif not any(instead.revision < one < revision for one in self.unread):
-                said = f"revision {revision} links another: it was changed, or one is missing"
-                self.say("integrity", instead.revision, "", said)
-
-    def end(self, line: Line) -> None:
-        """The last line was read."""
-        if mark_of(line["ends"])[0] != self.at or line["items"] != len(self.items):
-            self.say("completeness", self.at, "", "lines of this file are missing")
-        self.compare(set(line["changed"]))
-        self.close()
-        for mark, name, _ in self.marks:
-            self.say("truncation", mark[0], "", f"{name} is here, and the record ends before it")
-
-    def verdicts(self) -> dict[str, str]:
-        good = {
-            "integrity": "ok",
-            "completeness": "ok" if self.covered else "unproven",
-            "truncation": "ok" if self.anchored else "unproven",
-        }
-        return good | {verdict: "bad" for verdict, *_ in self.found}
+            said = f"{name} has another digest: entries {among} were changed or moved"
+        self._findings.add("truncation" if expected.outside else "integrity", said, mark.revision)
 
 
-def sha(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def decode_json(text: str) -> Any:  # noqa: ANN401 - as json.loads
+    import json  # here, since a caller that brings its own ``parse`` does not need it
+
+    return json.loads(text)
 
 
-def raw(line: Line) -> bytes:
-    """The bytes of an entry as they were stored."""
-    return line["entry"].encode() if "entry" in line else base64.b64decode(line["base64"])
-
-
-def parsed(data: bytes) -> Line | None:
-    """An entry, if its parts are what they should be."""
-    kinds = {"id": str, "writer": str, "on": int, "saw": dict, "put": dict}
-    kinds |= {"after": list, "deleted": list}
-    try:
-        entry = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    sound = isinstance(entry, dict) and all(
-        isinstance(entry.get(name, kind()), kind) for name, kind in kinds.items()
+def parse(data: bytes) -> ParsedEntry:
+    """An entry; ValueError, TypeError or RecursionError if it is none."""
+    entry = decode_json(data.decode())
+    if type(entry) is not dict:
+        raise TypeError("an entry is an object")
+    after, deleted = entry.get("after", []), entry.get("deleted", [])
+    saw, put = entry.get("saw", {}), entry.get("put", {})
+    fields = ParsedEntry(
+        entry.get("id", ""), entry.get("writer", ""), entry.get("on", 0), after, saw, put, deleted
     )
-    return entry if sound else None
+    if [*map(type, fields)] != [str, str, int, list, dict, dict, list]:
+        raise TypeError("a field has another type")
+    hashes = (hash_ for hash_ in saw.values() if hash_ is not None)
+    if not all(type(each) is str for each in (*after, *deleted, *hashes, *put.values())):
+        raise TypeError("hashes and keys are text")
+    return fields
 
 
-def mark_of(found: Line) -> Mark:
-    return found.get("revision", 0), found.get("entries", 0), found.get("digest", "")
+class RecordJudge:
+    """Reads a record once, entry by entry, then the items, and finds what contradicts it.
+
+    ``strict`` is for local engines, where an entry's revision follows the one it was decided on.
+    ``trims`` is for engines that trim unsealed entries by themselves: elsewhere such a gap means
+    that entries were removed.  ``begins`` is the mark before the first entry, if entries preceded.
+    """
+
+    def __init__(
+        self,
+        *,
+        strict: bool,
+        trims: bool = True,
+        begins: DigestMark | None = None,
+        marks: Iterable[ExpectedMark] = (),
+        findings: Findings | None = None,
+        parse: Callable[[bytes], ParsedEntry] = parse,
+    ) -> None:
+        start = begins or DigestMark()
+        self.findings = findings or Findings()
+        self.rolling = RollingDigest(start, self.findings)
+        self.first = self.read = self.trimmed = 0
+        self.dropped = start.entries
+        self._strict, self._trims, self._parse = strict, trims, parse
+        self._partial, self._gap = begins is not None, start.revision
+        self._recent: dict[str, KnownEntry] = {}
+        self._older: dict[str, KnownEntry] = {}
+        self._writers: dict[str, KnownEntry] = {}
+        self._state: dict[str, tuple[KnownEntry, str]] = {}
+        self._deleted: set[str] = set()
+        self._accepted: dict[str, set[str]] = {}
+        self._doubtful: list[DoubtfulLink] = []
+        self._open: dict[str, list[OpenLink]] = {}
+        self._resolved: dict[str, int] = {}
+        self._unreadable: list[int] = []
+        self._suspects: dict[str, Flaw] = {}
+        for expected in marks:
+            self.rolling.expect(expected)
+        self.rolling.meet(start.revision)
+
+    # ---- entries --------------------------------------------------------------------------------
+
+    def segment(self, key: str, begins: DigestMark, ends: DigestMark | None) -> None:
+        """The next entries come from a segment, which must continue those before it."""
+        at = self.rolling.at
+        if begins.revision > at:
+            self.missing(begins)
+        elif begins.revision == at and at:  # else it was sealed while the log was read
+            self.expect(ExpectedMark(begins, f"the beginning of {key}"))
+        if ends is not None:
+            self.rolling.expect(ExpectedMark(ends, key))
+
+    def expect(self, expected: ExpectedMark) -> None:
+        """A mark that the entries must meet, from here on."""
+        self.rolling.expect(expected)
+        self.rolling.meet(self.rolling.at)
+
+    def missing(self, upto: DigestMark) -> None:
+        """The entries up to a mark are not here."""
+        said = f"the entries after revision {self.rolling.at} up to {upto.revision} are missing"
+        self.findings.add("completeness", said, upto.revision)
+        self._skip(upto)
+
+    def unreadable(self, key: str, last: int) -> None:
+        """A segment cannot be read: its entries, up to this revision, are unknown."""
+        self.findings.add("integrity", f"{key} is not a segment of sealed entries", key=key)
+        self._skip(DigestMark(last), known=False)
+
+    def changed(self, key: str) -> None:
+        """A segment does not match its entries: they are judged without it."""
+        self.findings.add("integrity", f"{key} is not as it was sealed: it was changed", key=key)
+
+    def trimmed_before(self, first: int) -> None:
+        """The entries before this one are gone, and no segment has them."""
+        if not self._trims:
+            said = f"entries up to revision {first - 1} were removed, and they were never sealed"
+            self.findings.add("completeness", said, first - 1)
+            self._skip(DigestMark(first - 1))
+            return
+        self.trimmed = first
+        self.rolling.skip_trimmed(first - 1)
+        self._begin_again(first - 1)
+
+    def _skip(self, upto: DigestMark, *, known: bool = True) -> None:
+        self.rolling.skip(upto, known=known)
+        self._begin_again(upto.revision)
+
+    def _begin_again(self, after: int) -> None:
+        """Behind a gap the state is unknown: earlier entries prove nothing about it."""
+        self._partial, self._gap = True, after
+        for known in (self._state, self._writers, self._deleted, self._accepted):
+            known.clear()
+
+    def feed(self, items: Sequence[StoredEntry], *, sealed: bool = False) -> None:
+        """The next entries, in order; sealed ones have no stored hash."""
+        roll, writers = self.rolling.roll, self._writers
+        self.first = self.first or (items[0].created if items else 0)
+        for item in items:
+            hash_ = sha256(item.value).hexdigest()
+            roll(item.created, hash_)
+            entry = self._entry(item, hash_, sealed=sealed)
+            if entry is not None:
+                writer, stored = entry.writer, hash_ if sealed else item.hash
+                before = writers.get(writer)
+                number = 1 if before is None else before.number + 1
+                known = KnownEntry(item.created, entry.id, stored, number)
+                self._follow(entry, known)
+                self._replay(entry, known)
+                self._recent[stored] = writers[writer] = known
+        self.read += len(items)
+        self._bound_memory()
+
+    def _bound_memory(self) -> None:
+        if len(self._recent) > RECENT:
+            self._older, self._recent = self._recent, {}
+        while len(self._writers) > RECENT:
+            del self._writers[next(iter(self._writers))]
+        if len(self._deleted) > RECENT:
+            self._deleted.clear()
+
+    def _entry(self, item: StoredEntry, hash_: str, *, sealed: bool) -> ParsedEntry | None:
+        """An entry, judged by itself; None for a void, or if it cannot be read."""
+        revision, data = item.created, item.value
+        if item.revision != revision:
+            self._spoilt(revision, f"was written again at revision {item.revision}")
+        if data == VOID:
+            if item.hash and not sealed:
+                self._spoilt(revision, "is a void that carries the hash of another entry")
+            return None
+        if hash_ != item.hash and not sealed:
+            self._spoilt(revision, "does not hash to what is stored beside it")
+        try:
+            entry = self._parse(data)
+        except (ValueError, TypeError, RecursionError):
+            self._spoilt(revision, "cannot be read as an entry")
+            self._unreadable.append(revision)
+            return None
+        if LOG + entry.id != item.key:
+            self._spoilt(revision, f"says that it is {entry.id}, and stands at {item.key}")
+        on = entry.on
+        if on and (on + 1 != revision if self._strict else on >= revision):
+            self._spoilt(revision, f"was decided on revision {on}, and cannot stand here")
+        return entry
+
+    def _spoilt(self, revision: int, wrong: str) -> None:
+        self.findings.add("integrity", f"the entry {wrong}", revision)
+
+    def _known(self, hash_: str) -> KnownEntry | None:
+        return self._recent.get(hash_) or self._older.get(hash_)
+
+    def _follow(self, entry: ParsedEntry, known: KnownEntry) -> None:
+        """Follow the chain of the entry's writer."""
+        for link in entry.after:
+            linked = self._recent.get(link) or self._older.get(link)
+            if linked is not None:
+                linked.vouched = linked.linked = True
+            else:
+                self._dangling(entry, known, link)
+
+    def _replay(self, entry: ParsedEntry, known: KnownEntry) -> None:
+        """Follow the chains of the keys: the entry must have seen the state that the record has."""
+        state = self._state
+        for key, seen in entry.saw.items():
+            there = state.get(key)
+            if there is None:
+                if seen is not None:
+                    self._unexpected(known, key, seen, None)
+            elif there[0].hash == seen:
+                there[0].vouched = True
+            else:
+                self._unexpected(known, key, seen, there[0])
+        for key, wrote in entry.put.items():
+            state[key] = (known, wrote)
+        for key in entry.deleted:
+            state.pop(key, None)
+            if self._partial:
+                self._deleted.add(key)
+
+    def _dangling(self, entry: ParsedEntry, known: KnownEntry, link: str) -> None:
+        """A link to an entry of its writer that is not among the recent ones."""
+        before = self._writers.get(entry.writer)
+        if self._partial and (before is None or known.number <= UNDER_WAY):
+            accepted = self._accepted.setdefault(entry.writer, set())
+            if before is not None and link not in accepted:
+                self._doubtful.append(DoubtfulLink(link, known, before))
+            accepted.add(link)
+        else:
+            self._open.setdefault(link, []).append(OpenLink(known.revision, "", before))
+
+    def _unexpected(
+        self, known: KnownEntry, key: str, seen: str | None, there: KnownEntry | None
+    ) -> None:
+        """The entry saw another state of a key than the record has."""
+        if seen == BLIND:
+            return
+        if seen is None:
+            assert there is not None  # noqa: S101 - else both say that the key is absent
+            there.undone = True
+            wrote = f"revision {there.revision}" if there.revision else "an entry"
+            said = f"the entry saw nothing under {key}, which {wrote} had written:"
+            said += " one that deleted it is missing"
+            self.findings.add("completeness", said, known.revision, key)
+            return
+        older = self._known(seen)
+        unknown = there is None and self._partial and key not in self._deleted
+        if unknown and (older is None or older.revision <= self._gap):
+            if older is not None:  # no entry in the gap changed the key
+                older.vouched = True
+            writer = KnownEntry(0, "", seen)
+            writer.vouched = True
+            self._state[key] = (writer, "")
+        elif older is not None:
+            self._stale(known.revision, key, older.revision)
+        else:
+            self._open.setdefault(seen, []).append(OpenLink(known.revision, key, there))
+
+    def _stale(self, revision: int, key: str, older: int) -> None:
+        said = f"the entry saw {key} as revision {older} left it, and that was not the last before"
+        self.findings.add("integrity", f"{said} it: one was moved or added", revision, key)
+
+    # ---- a second reading -----------------------------------------------------------------------
+
+    def wanted(self) -> frozenset[str]:
+        """The hashes of open links, to be looked for among all entries."""
+        self._reopen()
+        return frozenset(self._open)
+
+    def resolve(self, hash_: str, revision: int) -> None:
+        """One of the wanted entries is here."""
+        self._resolved[hash_] = revision
+
+    def _reopen(self) -> None:
+        """All entries were read: open the links again that should not have been accepted.
+
+        If an entry is linked and the one before it never is, the one between them is missing.
+        """
+        for link, known, before in self._doubtful:
+            if known.linked and not before.linked:
+                self._open.setdefault(link, []).append(OpenLink(known.revision, "", before))
+        self._doubtful.clear()
+
+    # ---- items ----------------------------------------------------------------------------------
+
+    def keys(self) -> KeysView[str]:
+        """The keys that exist, by the entries."""
+        return self._state.keys()
+
+    def item(self, key: str, revision: int, digest: str, entry: str, hash_: str) -> None:
+        """An item: its key and revision, the digest of its payload, the entry that wrote it."""
+        there = self._state.pop(key, None)
+        if there is None:
+            self._unwritten(key, revision, entry, hash_)
+            return
+        known, wrote = there
+        if hash_ == known.hash and entry == (known.id or entry):
+            known.vouched = True
+            if known.revision and (digest != wrote or revision != known.revision):
+                self._suspect(
+                    "integrity", f"{key} is not what revision {known.revision} wrote", key
+                )
+        elif entry == known.id:
+            said = f"the entry is not the one that wrote {key}: it was changed"
+            self._suspects[key] = Flaw("integrity", said, known.revision)
+            self._resolved[hash_] = EXPLAINED
+        else:
+            older = self._known(hash_)
+            if older is not None or not known.revision:
+                was = older.revision if older is not None else "an entry"
+                last = known.revision or "the last entry"
+                self._suspect("integrity", f"{key} is as {was} left it, and not as {last} did", key)
+            else:
+                said = f"{key} was written by {entry or 'nobody'}, which is not in the record"
+                self._suspect("completeness", said, key)
+
+    def _unwritten(self, key: str, revision: int, entry: str, hash_: str) -> None:
+        """An item that no entry wrote."""
+        if not hash_ and key.startswith(UNSTAMPED) and key not in STAMPED:
+            return
+        if self._partial and key not in self._deleted and 0 < revision <= self._gap:
+            return
+        said = f"{key} stands there, and no entry wrote it"
+        if entry and self._known(hash_) is None:
+            said = f"{key} was written by {entry}, which is not in the record"
+        self._suspect("completeness", said, key)
+
+    def _suspect(self, verdict: Aspect, said: str, key: str) -> None:
+        self._suspects[key] = Flaw(verdict, said, key=key)
+
+    def items_end(self) -> frozenset[str]:
+        """All items were read; returns the keys where record and state disagree.
+
+        Those that a later entry changed while the items were read are passed to ``finish``.
+        """
+        for key, (known, _) in self._state.items():
+            said = f"revision {known.revision} wrote {key}, and nothing stands there"
+            if not known.revision:
+                said = f"{key} was there, no entry deleted it, and nothing stands there"
+            self._suspect("completeness", said, key)
+            known.undone = True
+        self._state.clear()
+        return frozenset(self._suspects)
+
+    # ---- the end --------------------------------------------------------------------------------
+
+    def finish(self, changed: Iterable[str] = ()) -> dict[Aspect, Literal["ok", "bad", "unproven"]]:
+        """The verdicts; ``changed`` are keys that were written while the items were read."""
+        self._reopen()
+        for key in changed:
+            self._suspects.pop(key, None)
+        for flaw in self._suspects.values():
+            self.findings.put(flaw)
+        for link, opens in self._open.items():
+            self._close(link, opens)
+        self.rolling.end()
+        proven: dict[Aspect, bool] = {
+            "integrity": True,
+            "completeness": not self.trimmed,
+            "truncation": self.rolling.anchored > 0,
+        }
+        bad = self.findings.bad
+        return {
+            name: "bad" if name in bad else "ok" if sure else "unproven"
+            for name, sure in proven.items()
+        }
+
+    def _close(self, link: str, opens: list[OpenLink]) -> None:
+        """Report a link that leads nowhere, or to the wrong entry."""
+        position = self._resolved.get(link)
+        if position == EXPLAINED:
+            return
+        if position is not None:
+            for each in opens:
+                self._misled(each, position)
+            return
+        saw = [each for each in opens if each.key]
+        each = saw[0] if saw else opens[0]
+        instead = each.instead
+        if instead is None or instead.vouched or instead.undone or not instead.revision:
+            what = f"saw {each.key} as an entry left it" if each.key else "links an entry"
+            self.findings.add("completeness", f"the entry {what} that is missing", each.revision)
+        elif not any(instead.revision < one < each.revision for one in self._unreadable):
+            said = f"the entry is not the one that revision {each.revision} links:"
+            said += " it was changed, or the one behind it is missing"
+            self.findings.add("integrity", said, instead.revision)
+
+    def _misled(self, each: OpenLink, position: int) -> None:
+        if position >= each.revision:
+            self._spoilt(each.revision, f"links one that stands behind it, at revision {position}")
+        elif each.key:
+            self._stale(each.revision, each.key, position)
+
+
+class Comparison:
+    """A record compared with an export: an older one of itself, or one of a copy of its store.
+
+    An export that the record contains in full proves as much as an anchor at the export's end.
+    An export of a part also names the digest at its beginning, which the record must meet.
+    ``entries`` are the positions and hashes of the export's entries, ``after`` is where ours begin.
+    """
+
+    def __init__(
+        self,
+        judge: RecordJudge,
+        name: str,
+        begins: DigestMark,
+        entries: Iterator[tuple[int, str]],
+        after: int = 0,
+    ) -> None:
+        self._judge, self._name, self._begins, self._entries = judge, name, begins, entries
+        judge.expect(ExpectedMark(begins, f"the beginning of {name}", outside=True))
+        self._theirs = next((each for each in entries if each[0] > after), None)
+        self._common = self._longer = 0
+        self._parted: tuple[int, int] | None = None
+
+    def entry(self, revision: int, hash_: str) -> None:
+        """The next entry of the record."""
+        if self._parted is not None or revision <= self._begins.revision:
+            return
+        if self._theirs is None:
+            self._longer = self._longer or revision
+        elif self._theirs == (revision, hash_):
+            self._common = revision
+            self._theirs = next(self._entries, None)
+        else:
+            self._parted = (revision, self._theirs[0])
+
+    def skip(self, first: int) -> None:
+        """Skip the export's entries before this revision: the record no longer has its own."""
+        while self._theirs is not None and self._theirs[0] < first:
+            self._theirs = next(self._entries, None)
+
+    def end(self) -> tuple[Literal["same", "longer", "shorter", "parted"], int, int, int]:
+        """How they compare, the last common revision, and where each goes on; before ``finish``."""
+        for _ in self._entries:  # reads to the last line: the export may be cut
+            pass
+        common, findings, rolling = self._common, self._judge.findings, self._judge.rolling
+        if self._parted is not None:
+            ours, theirs = self._parted
+            both = f"revision {common} is the last that both have" if common else "they share none"
+            said = f"the record and {self._name} parted: {both}, then the record has revision"
+            findings.add("truncation", f"{said} {ours} and the export another at {theirs}", theirs)
+            return "parted", common, ours, theirs
+        if self._theirs is not None:
+            theirs = self._theirs[0]
+            said = f"{self._name} goes on after revision {common} with {theirs}:"
+            said += " the end of this record is missing, or the export is of a newer copy"
+            findings.add("truncation", said, theirs)
+            return "shorter", common, 0, theirs
+        rolling.anchored = max(rolling.anchored, common)
+        return ("longer" if self._longer else "same"), common, self._longer, 0
+
+
+# ---- reading an export --------------------------------------------------------------------------
+
+
+def mark_of(found: Line) -> DigestMark:
+    return DigestMark(found.get("revision", 0), found.get("entries", 0), found.get("digest", ""))
+
+
+def entry_of(line: Line) -> ExportedEntry:
+    from base64 import b64decode
+
+    data = line["entry"].encode() if "entry" in line else b64decode(line["base64"])
+    created: int = line["revision"]
+    again: int = line.get("again", created)
+    return ExportedEntry(LOG + line["id"], data, created, again, line["hash"])
 
 
 def lines_of(path: str) -> Iterator[Line]:
@@ -310,12 +756,18 @@ def lines_of(path: str) -> Iterator[Line]:
     line: Line = {}
     with open(path, encoding="utf-8") as file:
         for number, text in enumerate(file):
-            line = json.loads(text)
+            line = decode_json(text)
             if not number and line.get("interlock") != 1:
                 raise ValueError(f"{path} is not an export that this checker knows")
             yield line
     if "ends" not in line:
         raise ValueError(f"{path} was cut before its end")
+
+
+def hashes_of(lines: Iterator[Line]) -> Iterator[tuple[int, str]]:
+    """The position and the hash of each entry."""
+    for entry in (entry_of(line) for line in lines if "id" in line):
+        yield entry.created, sha256(entry.value).hexdigest()
 
 
 def anchors_of(path: str) -> list[Line]:
@@ -324,86 +776,121 @@ def anchors_of(path: str) -> list[Line]:
     with open(path, encoding="utf-8") as file:
         for text in file:
             try:
-                found += [json.loads(text)] if text.strip() else []
+                found += [decode_json(text)] if text.strip() else []
             except ValueError:
                 if text.endswith("\n"):
                     raise
     return found
 
 
-def check(path: str, anchors: list[Line]) -> Check:
-    lines = lines_of(path)
-    checking = Check(next(lines), anchors)
-    for line in lines:
-        if "mark" in line:
-            checking.marks.append((mark_of(line["mark"]), line["name"], False))
-            checking.meet(checking.at)
-        elif "missing" in line:
-            checking.missing(line)
-        elif "changed" in line and "ends" not in line:
-            checking.say("integrity", 0, line["changed"], "it is not as it was sealed")
-        elif "forgotten" in line:
-            checking.forgotten(line["forgotten"])
-        elif "key" in line:
-            checking.items[line["key"]] = line
-        elif "ends" in line:
-            checking.end(line)
-        else:
-            checking.entry(line)
-    return checking
+class ExportCheck:
+    """One reading of an export, line by line; ``verdicts`` are there after the last line."""
 
-
-def compare(path: str, other: str, checking: Check) -> None:
-    """Where two exports part; one that the first has in full is as good as an anchor."""
-    ours, theirs = (
-        {line["revision"]: sha(raw(line)) for line in lines_of(each) if "id" in line}
-        for each in (path, other)
-    )
-    begins, common = max(min(ours, default=0), min(theirs, default=0)), 0
-    for revision in sorted(each for each in ours.keys() | theirs.keys() if each >= begins):
-        if revision > max(theirs, default=0):
-            break  # ours goes on
-        if ours.get(revision) != theirs.get(revision):
-            said = (
-                f"{other} has another entry here, or one more; {common} is the last that both have"
+    def __init__(self, path: str, anchors: Iterable[Line] = (), against: str = "") -> None:
+        self.verdicts: dict[Aspect, Literal["ok", "bad", "unproven"]] = {}
+        lines = lines_of(path)
+        head = next(lines)
+        begins = mark_of(head["begins"])
+        self._path, self._items = path, 0
+        self._strict, self._entries_read = bool(head["strict"]), False
+        self.judge = RecordJudge(
+            strict=self._strict,
+            begins=None if head["whole"] else begins,
+            marks=[ExpectedMark(mark_of(each), "the anchor", outside=True) for each in anchors],
+        )
+        self._comparison: Comparison | None = None
+        if against:
+            theirs = lines_of(against)
+            first = mark_of(next(theirs)["begins"])
+            self._comparison = Comparison(
+                self.judge, against, first, hashes_of(theirs), begins.revision
             )
-            checking.say("truncation", revision, "", said)
-            return
-        common = revision
-    checking.anchored = max(checking.anchored, common)
+        for line in lines:
+            self._read(line)
 
+    def _read(self, line: Line) -> None:
+        judge = self.judge
+        if "mark" in line:
+            judge.expect(ExpectedMark(mark_of(line["mark"]), line["name"]))
+        elif "missing" in line and line["why"]:
+            judge.unreadable(line["why"].split()[0], line["missing"]["revision"])
+        elif "missing" in line:
+            judge.missing(mark_of(line["missing"]))
+        elif "forgotten" in line:
+            self._trimmed(line["forgotten"])
+        elif "key" in line:
+            self._end_entries()
+            self._items += 1
+            judge.item(*(line[name] for name in ("key", "revision", "digest", "entry", "hash")))
+        elif "ends" in line:
+            self._end(line)
+        elif "changed" in line:
+            judge.changed(line["changed"])
+        else:
+            entry = entry_of(line)
+            if self._comparison is not None:
+                self._comparison.entry(entry.created, sha256(entry.value).hexdigest())
+            judge.feed([entry])
 
-def place(finding: tuple[str, int, str, str]) -> tuple[bool, str, int, str]:
-    """Where a finding is told: a segment first, since it explains what comes behind it."""
-    verdict, revision, key, _ = finding
-    changed = verdict == "integrity" and key.startswith("segments/")
-    return not changed, verdict, revision, key
+    def _trimmed(self, first: int) -> None:
+        if self._strict:
+            said = f"entries up to revision {first - 1} were removed, and they were never sealed"
+            self.judge.findings.add("completeness", said, first - 1)
+        if self._comparison is not None:
+            self._comparison.skip(first)
+        self.judge.trimmed_before(first)
+
+    def _end_entries(self) -> None:
+        """The items follow: look for links that point far back in a second reading."""
+        if not self._entries_read and (wanted := self.judge.wanted()):
+            for revision, hash_ in hashes_of(lines_of(self._path)):
+                if hash_ in wanted:
+                    self.judge.resolve(hash_, revision)
+        self._entries_read = True
+
+    def _end(self, line: Line) -> None:
+        self._end_entries()
+        judge = self.judge
+        if mark_of(line["ends"]).revision != judge.rolling.at or line["items"] != self._items:
+            said = "lines of this file are missing"
+            judge.findings.add("completeness", said, judge.rolling.at)
+        judge.items_end()
+        if self._comparison is not None:
+            self._comparison.end()
+        self.verdicts = judge.finish(line["changed"])
+
+    def findings(self) -> list[Flaw]:
+        """Changed segments first, since they explain later findings, then by verdict."""
+        return sorted(
+            self.judge.findings.kept.values(),
+            key=lambda each: (
+                each.verdict != "integrity" or not each.key.startswith("segments/"),
+                *(each.verdict, each.revision, each.key),
+            ),
+        )
 
 
 def main() -> int:
+    import argparse
+
     parser = argparse.ArgumentParser(description="Check an export of a record of Interlock.")
     parser.add_argument("export")
     parser.add_argument("--anchor", help="a file of anchors")
     parser.add_argument("--against", help="another export: an older one, or that of a copy")
     words = parser.parse_args()
     try:
-        anchors: list[Line] = []
-        if words.anchor:
-            anchors = anchors_of(words.anchor)
-        if words.against:  # of a part: its beginning has to be met too
-            anchors.append(next(lines_of(words.against))["begins"])
-        checking = check(words.export, anchors)
-        if words.against:
-            compare(words.export, words.against, checking)
+        anchors = anchors_of(words.anchor) if words.anchor else []
+        check = ExportCheck(words.export, anchors, words.against or "")
     except UNREADABLE as error:
         sys.stderr.write(f"this cannot be checked: {error!r}\n")
         return 2
-    for name, word in checking.verdicts().items():
+    for name, word in check.verdicts.items():
         print(f"{name:<13} {word}")
-    print(f"{checking.read} entries, revision {checking.first} to {checking.at}")
-    for verdict, revision, key, said in sorted(checking.found, key=place):
-        print(f"{verdict} at {f'revision {revision}' if revision else key}: {said}")
-    return int("bad" in checking.verdicts().values())
+    judge = check.judge
+    print(f"{judge.read} entries, revision {judge.first} to {judge.rolling.at}")
+    for verdict, says, revision, key in check.findings():
+        print(f"{verdict} at {f'revision {revision}' if revision else key}: {says}")
+    return int("bad" in check.verdicts.values())
 
 
 if __name__ == "__main__":

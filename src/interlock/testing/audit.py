@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from interlock.check_record import BLIND
 from interlock.core import codec, keys
 from interlock.core.log import Entry, decode
 from interlock.drivers import drive
 from interlock.nouns.record.verify import verify
-from interlock.nouns.record.verify_rules import BLIND
 from interlock.store import LIVE, LOG, VOID, Item, Log, Range, Store
 
 _PAGE = 1000

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 import msgspec
 
+from interlock.check_record import ExpectedMark, Findings, RecordJudge
 from interlock.core import codec
 from interlock.core.log import Entry, Mark, roll
-from interlock.nouns.record.rolling_digest import Kept
-from interlock.nouns.record.verdict import Finding, Verified
-from interlock.nouns.record.verify_rules import Verifier
+from interlock.nouns.record.outcomes import RecordFinding, Verified
+from interlock.nouns.record.verify import verified
+from interlock.nouns.record.walk import plain_mark
 from interlock.store import LOG, VOID, Item
 
 KEYS = ("locks/a", "locks/b", "locks/c")
@@ -116,13 +117,18 @@ def judged(
     changed: Iterable[str] = (),
 ) -> Verified:
     """What the verifier says to a history, from a mark on if there is one."""
-    kept = [*(Kept(m, "meta/checkpoint") for m in marks)]
-    kept += [Kept(m, "the anchor", outside=True) for m in anchors]
-    judge = Verifier(strict=True, begins=begins, marks=kept)
+    kept = [*(ExpectedMark(plain_mark(m), "meta/checkpoint") for m in marks)]
+    kept += [ExpectedMark(plain_mark(m), "the anchor", outside=True) for m in anchors]
+    judge = RecordJudge(
+        strict=True,
+        begins=None if begins is None else plain_mark(begins),
+        marks=kept,
+        findings=Findings(20),
+    )
     after = 0 if begins is None else begins.revision
     entries = [item for item in history.entries if item.revision > after]
     if not covered and entries:
-        judge.forgotten(entries[0].created)
+        judge.trimmed_before(entries[0].created)
     for start in range(0, len(entries), 3):
         judge.feed(entries[start : start + 3])
     wanted = judge.wanted()
@@ -133,7 +139,7 @@ def judged(
         digest = codec.digest(item.value)
         judge.item(item.key, item.revision, digest, item.entry, item.hash)
     judge.items_end()
-    return judge.finish(changed)
+    return verified(judge, changed)
 
 
 def words(found: Verified) -> tuple[str, str, str]:
@@ -141,6 +147,6 @@ def words(found: Verified) -> tuple[str, str, str]:
     return found.integrity, found.completeness, found.truncation
 
 
-def places(found: Iterable[Finding]) -> list[tuple[str, int | str]]:
+def places(found: Iterable[RecordFinding]) -> list[tuple[str, int | str]]:
     """Where something is wrong, and with what."""
     return [(each.verdict, each.revision or each.key) for each in found]

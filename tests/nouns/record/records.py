@@ -13,8 +13,8 @@ from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.core.log import Mark, Sealed, Segment, roll
 from interlock.drivers import drive
+from interlock.nouns.record.outcomes import Verified
 from interlock.nouns.record.segment import pack
-from interlock.nouns.record.verdict import Verified
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import DecideOp
 from interlock.store import LOG, Item, Log
@@ -83,12 +83,12 @@ def agree(fleet: interlock.Fleet, folder: Path, anchor: Path | None = None) -> V
     path = folder / "record.jsonl"
     fleet.record.export(str(path))
     lines = [] if anchor is None else [json.loads(x) for x in anchor.read_text().splitlines()]
-    checked = check_record.check(str(path), lines)
+    checked = check_record.ExportCheck(str(path), lines)
     ours = {"integrity": found.integrity, "completeness": found.completeness}
-    assert checked.verdicts() == ours | {"truncation": found.truncation}, checked.found
+    assert checked.verdicts == ours | {"truncation": found.truncation}, checked.findings()
     places = {(each.verdict, each.revision or each.key) for each in found.findings}
-    assert {(verdict, revision or key) for verdict, revision, key, _ in checked.found} == places, (
-        checked.found,
+    assert {(each.verdict, each.revision or each.key) for each in checked.findings()} == places, (
+        checked.findings(),
         found.findings,
     )
     return found

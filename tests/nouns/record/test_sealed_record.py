@@ -13,9 +13,9 @@ from tests.nouns.record.sealed import segments
 import interlock
 from interlock.core.log import Segment
 from interlock.drivers import drive
+from interlock.nouns.record.outcomes import Verified
 from interlock.nouns.record.seal_rules import Limits
 from interlock.nouns.record.sealing import Sealing
-from interlock.nouns.record.verdict import Verified
 from interlock.runtime.identity import Actor
 
 SMALL = Limits(hot_entries=40, newest=10, age=-1.0, pressed=-1.0, between=30)

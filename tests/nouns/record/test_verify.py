@@ -26,7 +26,7 @@ from tests.nouns.record.records import (
     rolled,
     seal,
 )
-from tests.nouns.record.test_verify_rules import TAMPERING, random_history, tamper, under_way
+from tests.nouns.record.test_judge import TAMPERING, random_history, tamper, under_way
 from tests.searches import budget
 
 import interlock
@@ -36,7 +36,7 @@ from interlock.core.decision import Write
 from interlock.core.log import Sealed
 from interlock.errors import BadInput, StoreDamaged, StoreUnsuitable
 from interlock.nouns.record import walk
-from interlock.nouns.record.walk import Moved
+from interlock.nouns.record.walk import OvertakenByRetention
 from interlock.store import Item, Put, Txn, void
 from interlock.stores.memory import MemoryStore, _Row
 from interlock.stores.sqlite import SQLiteStore
@@ -255,13 +255,13 @@ def test_a_reading_that_retention_overtakes_begins_again(
     real = walk._read_segment
     dropped: list[int] = []
 
-    def overtaken(item: Item, *rest: Any) -> int:
+    def overtaken(item: Item, *rest: Any) -> tuple[int, int]:
         if not dropped:
             dropped.append(first.revision)
             sealed = Sealed(**msgspec.structs.asdict(second), dropped=first)
             gone = (keys.segment(first.revision),)
             record(fleet, "record.drop", Write(keys.SEALED, sealed), deletes=gone)
-            raise Moved("try again")
+            raise OvertakenByRetention("try again")
         return real(item, *rest)
 
     monkeypatch.setattr(walk, "_read_segment", overtaken)
@@ -610,7 +610,7 @@ def test_an_entry_that_is_nested_too_deep_is_one_that_cannot_be_read(tmp_path: P
     head = '{"interlock":1,"begins":{},"strict":true,"whole":true}'
     path.write_text(f'{head}\n{line}\n{{"ends":{{"revision":1}},"items":0,"changed":[]}}\n')
     status, said = checker(path)
-    assert (status, "it cannot be read as an entry" in said) == (1, True)
+    assert (status, "the entry cannot be read as an entry" in said) == (1, True)
 
 
 def test_an_export_of_a_part_is_compared_with_where_it_begins(

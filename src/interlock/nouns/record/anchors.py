@@ -17,10 +17,9 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
+from interlock.check_record import DigestMark, ExpectedMark
 from interlock.core import codec
-from interlock.core.log import Mark
 from interlock.errors import BadInput, StoreBusy
-from interlock.nouns.record.rolling_digest import Kept
 
 FORMAT = 1
 GIT = "git:"
@@ -40,9 +39,9 @@ class Anchor(Struct, frozen=True, kw_only=True):
     digest: str
 
     @property
-    def mark(self) -> Mark:
+    def mark(self) -> DigestMark:
         """What the record has to meet."""
-        return Mark(revision=self.revision, entries=self.entries, digest=self.digest)
+        return DigestMark(self.revision, self.entries, self.digest)
 
 
 class Place(Protocol):
@@ -64,9 +63,11 @@ def place(name: str) -> Place:
     return GitPlace(name) if name.startswith(GIT) else FilePlace(name)
 
 
-def kept(place: Place, anchors: Sequence[Anchor]) -> tuple[Kept, ...]:
+def kept(place: Place, anchors: Sequence[Anchor]) -> tuple[ExpectedMark, ...]:
     """Anchors as marks that a record has to meet."""
-    return tuple(Kept(each.mark, f"the anchor in {place.name}", outside=True) for each in anchors)
+    return tuple(
+        ExpectedMark(each.mark, f"the anchor in {place.name}", outside=True) for each in anchors
+    )
 
 
 def parsed(text: bytes, name: str) -> tuple[Anchor, ...]:

@@ -15,8 +15,8 @@ from interlock.runtime.context import Calls, Moment
 
 if TYPE_CHECKING:
     from interlock.core.story import Story
+    from interlock.nouns.record.outcomes import Anchored, Exported, Verified
     from interlock.nouns.record.proofs import Proofs
-    from interlock.nouns.record.verdict import Anchored, Exported, Verified
 
 
 class RecordCalls(Calls):

@@ -1,14 +1,14 @@
-"""The record as a file that anybody can check without Interlock, and without the payloads.
+"""Writes the record to a file that can be checked without Interlock; it has no payloads.
 
-JSON Lines, told apart by their first member:
-  interlock  the head: format, where the digest stood at the beginning, how to judge
-  mark       a mark that the entries have to meet, and its name
+An export is JSON Lines.  The first member of a line says what it is:
+  interlock  the head: the format, the mark before the first entry, how to judge
+  mark       a mark that the entries must meet, and its name
   missing    entries up to this mark are missing, and why
-  changed    a segment says what is not true of its entries, which come next
-  forgotten  the engine forgot entries before this revision; the digest is not known here
-  revision   an entry: its id, the hash beside it, and the stored text itself
-  key        an item: its stamp, and the digest of its payload (the payload may be a secret)
-  ends       the end: the digest there, and the keys that changed while the items were read;
+  changed    a segment whose digests do not match its entries, which come next
+  forgotten  the engine trimmed entries before this revision; the digest is unknown here
+  revision   an entry: its id, the hash stored beside it, and the stored text
+  key        an item: its stamp, and the digest of its payload (the payload may be secret)
+  ends       the end: the mark there, and the keys that changed while the items were read;
              a file without this line was cut
 """
 
@@ -22,146 +22,153 @@ from typing import IO
 
 import msgspec
 
+from interlock.check_record import DigestMark, RecordJudge
 from interlock.core import codec
 from interlock.core.log import Mark
 from interlock.drivers import Op
 from interlock.errors import BadInput
-from interlock.nouns.record.export_reader import Head
-from interlock.nouns.record.verdict import Exported
-from interlock.nouns.record.verify import TRIES, Noting, items, too_fast, touched, verifier
-from interlock.nouns.record.verify_rules import Verifier
-from interlock.nouns.record.walk import Moved, Span, span, walk
+from interlock.nouns.record.outcomes import Exported
+from interlock.nouns.record.verify import (
+    TRIES,
+    ExportHead,
+    changed_after,
+    read_items,
+    record_judge,
+    too_fast,
+)
+from interlock.nouns.record.walk import OvertakenByRetention, RecordSpan, span, walk
 from interlock.runtime.steps import InThread
 from interlock.store import LOG, VOID, Capabilities, Item
 
-Write = Callable[[bytes], object]
+WriteLines = Callable[[bytes], object]
 
 _BEGINS = b'{"interlock":'
 _lines = msgspec.json.Encoder().encode_lines
 
 
-def export(capabilities: Capabilities, to: str | Write, after: int = 0) -> Op[Exported]:
-    """Write the record to a file, or give its lines to whoever takes them, page by page."""
+def export(capabilities: Capabilities, to: str | WriteLines, after: int = 0) -> Op[Exported]:
+    """Write the record to a file, or hand its lines to a function, page by page."""
     if callable(to):
         return (yield from _export(capabilities, to, after))
-    part = f"{to}.{os.urandom(8).hex()}.part"
-    file = yield InThread(lambda: _made(part, to))
+    temporary = f"{to}.{os.urandom(8).hex()}.part"
+    file = yield InThread(lambda: _made(temporary, to))
     try:
-        done = yield from _exported(capabilities, file, after)
-        yield InThread(lambda: _finished(file, part, to))
+        done = yield from _export_to_file(capabilities, file, after)
+        yield InThread(lambda: _finished(file, temporary, to))
     finally:
         file.close()
         with suppress(FileNotFoundError):
-            os.unlink(part)
+            os.unlink(temporary)
     return msgspec.structs.replace(done, path=to)
 
 
-def _exported(capabilities: Capabilities, file: IO[bytes], after: int) -> Op[Exported]:
-    """Into a file one can begin again, where retention overtakes."""
+def _export_to_file(capabilities: Capabilities, file: IO[bytes], after: int) -> Op[Exported]:
+    """Write to a file, from its beginning again each time that retention drops entries."""
     for _ in range(TRIES):
         file.seek(0)
         file.truncate()
-        with suppress(Moved):
+        with suppress(OvertakenByRetention):
             return (yield from _export(capabilities, file.write, after))
     raise too_fast()
 
 
-def _export(capabilities: Capabilities, write: Write, after: int) -> Op[Exported]:
+def _export(capabilities: Capabilities, write: WriteLines, after: int) -> Op[Exported]:
     found = yield from span(capabilities)
-    out = _Out(verifier(found), write, found, after)
-    noting = Noting(out)
-    yield from walk(found, noting)
-    out.begin()
-    for item in noting.segments:
-        out.item(*item)
-    yield from items(out.judge.folders(), out.item)
-    changed = yield from touched(found.end)
-    return out.end(changed)
+    exporter = _Exporter(record_judge(found), write, found, after)
+    segments = yield from walk(found, exporter)
+    exporter.begin()
+    for stamp in segments.stamps:
+        exporter.item(*stamp)
+    yield from read_items(exporter.judge, exporter.item)
+    changed = yield from changed_after(found.end)
+    return exporter.end(changed)
 
 
-class _Out:
-    """Turns what is read into lines; the digest is rolled along."""
+class _Exporter:
+    """Turns a record into lines; the judge rolls the digest."""
 
-    def __init__(self, judge: Verifier, write: Write, found: Span, after: int) -> None:
+    def __init__(
+        self, judge: RecordJudge, write: WriteLines, found: RecordSpan, after: int
+    ) -> None:
         self.judge = judge
         self._write = write
-        self._found = found
+        self._span = found
         self._after = after
         self._begun = False
         self._first = self._last = self._entries = self._items = 0
 
     def begin(self) -> None:
-        """The head, once it is known where the digest stands at the beginning."""
+        """Write the head, once the digest at the beginning is known."""
         if self._begun:
             return
         self._begun = True
         mark, known = self.judge.rolling.mark, self.judge.rolling.known
         whole = known and not mark.revision
-        begins = mark if known else Mark(revision=mark.revision)  # nobody can compare it
-        self._say(Head(begins=begins, strict=self._found.strict, whole=whole))
+        begins = _mark(mark) if known else Mark(revision=mark.revision)  # no mark is comparable
+        self._add(ExportHead(begins=begins, strict=self._span.strict, whole=whole))
         if not known:
-            self._say({"forgotten": mark.revision + 1})
-        least = mark.revision + (not known)  # of what is not known no mark can be met
-        kept = (each for each in self._found.kept if each.mark.revision >= least)
-        self._say(*({"mark": each.mark, "name": each.name} for each in kept))
+            self._add({"forgotten": mark.revision + 1})
+        least = mark.revision + (not known)  # no mark of an unknown digest can be met
+        kept = (each for each in self._span.marks if each.mark.revision >= least)
+        self._add(*({"mark": _mark(each.mark), "name": each.name} for each in kept))
 
     def feed(self, items: Sequence[Item], *, sealed: bool = False) -> None:
         """The next entries: those up to ``after`` are only rolled."""
         skipped = [item for item in items if item.created <= self._after]
-        told = [item for item in items if item.created > self._after]
+        written = [item for item in items if item.created > self._after]
         self.judge.feed(skipped, sealed=sealed)
-        if told:
+        if written:
             self.begin()
-            self._first = self._first or told[0].created
-            self._last = told[-1].created
-            self._entries += len(told)
-            self._say(*(_line(item, sealed=sealed) for item in told))
-            self.judge.feed(told, sealed=sealed)
+            self._first = self._first or written[0].created
+            self._last = written[-1].created
+            self._entries += len(written)
+            self._add(*(_line(item, sealed=sealed) for item in written))
+            self.judge.feed(written, sealed=sealed)
 
-    def segment(self, key: str, begins: Mark, ends: Mark | None) -> None:
-        """The next entries come from here."""
+    def segment(self, key: str, begins: DigestMark, ends: DigestMark | None) -> None:
+        """The next entries come from this segment."""
         at = self.judge.rolling.at
         if self._after <= begins.revision:
             self.begin()
             if begins.revision > at:
-                self._say({"missing": begins, "why": ""})
+                self._add({"missing": _mark(begins), "why": ""})
             elif begins.revision:
-                self._say({"mark": begins, "name": f"the beginning of {key}"})
+                self._add({"mark": _mark(begins), "name": f"the beginning of {key}"})
         if ends is not None and ends.revision > self._after:
-            self._say({"mark": ends, "name": key})
+            self._add({"mark": _mark(ends), "name": key})
         self.judge.segment(key, begins, ends)
 
     def unreadable(self, key: str, last: int) -> None:
-        """This should be a segment, and is none."""
+        """This segment cannot be read."""
         self.begin()
-        self._say({"missing": Mark(revision=last), "why": f"{key} cannot be read"})
+        self._add({"missing": Mark(revision=last), "why": f"{key} cannot be read"})
         self.judge.unreadable(key, last)
 
     def changed(self, key: str) -> None:
-        """The next entries come from here, and what the segment says of them is not true."""
+        """The next entries come from this segment, and its digests do not match them."""
         self.begin()
-        self._say({"changed": key})
+        self._add({"changed": key})
         self.judge.changed(key)
 
-    def forgotten(self, first: int) -> None:
-        """The engine forgot entries before this one, or another hand removed them."""
-        if not self._found.trims:
+    def trimmed_before(self, first: int) -> None:
+        """The engine trimmed the entries before this one, or they were removed."""
+        if not self._span.trims:
             self.begin()
-            self._say({"missing": Mark(revision=first - 1), "why": ""})
+            self._add({"missing": Mark(revision=first - 1), "why": ""})
         elif self._begun:
-            self._say({"forgotten": first})
-        self.judge.forgotten(first)
+            self._add({"forgotten": first})
+        self.judge.trimmed_before(first)
 
     def item(self, key: str, revision: int, digest: str, entry: str, hash_: str) -> None:
-        """What stands under a key."""
+        """An item, without its payload."""
         self._items += 1
         stamp = {"key": key, "revision": revision, "digest": digest, "entry": entry, "hash": hash_}
-        self._say(stamp)
+        self._add(stamp)
 
     def end(self, changed: Iterable[str]) -> Exported:
-        """The last line."""
+        """Write the last line."""
         mark = self.judge.rolling.mark
-        self._say({"ends": mark, "items": self._items, "changed": sorted(changed)})
+        self._add({"ends": _mark(mark), "items": self._items, "changed": sorted(changed)})
         return Exported(
             entries=self._entries,
             items=self._items,
@@ -170,15 +177,19 @@ class _Out:
             digest=mark.digest,
         )
 
-    def _say(self, *lines: object) -> None:
+    def _add(self, *lines: object) -> None:
         if lines:
             self._write(_lines(lines))
 
 
+def _mark(mark: DigestMark) -> Mark:
+    return Mark(**mark._asdict())
+
+
 def _line(item: Item, *, sealed: bool) -> dict[str, object]:
-    """An entry, so that its bytes can be hashed again."""
+    """An entry with its exact bytes, so that a checker can hash them."""
     line: dict[str, object] = {"revision": item.created, "id": item.key.removeprefix(LOG)}
-    stamped = item.value != VOID  # a segment keeps no stamps; they would say this
+    stamped = item.value != VOID  # a segment keeps no hashes; this is what they were
     line["hash"] = (codec.digest(item.value) if stamped else "") if sealed else item.hash
     if item.created != item.revision:
         line["again"] = item.revision
@@ -189,18 +200,18 @@ def _line(item: Item, *, sealed: bool) -> dict[str, object]:
     return line
 
 
-def _made(part: str, path: str) -> IO[bytes]:
-    """A file of our own, in which nobody could plant anything; it takes the name in the end."""
+def _made(temporary: str, path: str) -> IO[bytes]:
+    """A new file that no other process could prepare; it gets its final name at the end."""
     _refuse_other(path)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        return open(os.open(part, flags, 0o600), "wb")
+        return open(os.open(temporary, flags, 0o600), "wb")
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; name another file") from None
 
 
 def _refuse_other(path: str) -> None:
-    """An export may take the place of an older one, and of nothing else: it may be the store."""
+    """Refuse to overwrite any file but an older export: it may be the store."""
     try:
         if os.path.isfile(path):
             with open(path, "rb") as file:
@@ -213,11 +224,11 @@ def _refuse_other(path: str) -> None:
     raise BadInput(f"{path} is there already and is no export; name another file")
 
 
-def _finished(file: IO[bytes], part: str, path: str) -> None:
+def _finished(file: IO[bytes], temporary: str, path: str) -> None:
     try:
         file.flush()
         os.fsync(file.fileno())
         _refuse_other(path)
-        os.replace(part, path)
+        os.replace(temporary, path)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; name another file") from None

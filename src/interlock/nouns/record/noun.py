@@ -9,7 +9,7 @@ from interlock.core.filter import Filter
 from interlock.core.log import Line
 from interlock.core.story import Story
 from interlock.errors import BadInput
-from interlock.nouns.record.verdict import Anchored, Exported, Verified
+from interlock.nouns.record.outcomes import Anchored, Exported, Verified
 from interlock.runtime.operation import Operation, Request, option
 
 if TYPE_CHECKING:

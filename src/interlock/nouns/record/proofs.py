@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from interlock.core.log import Mark
+from interlock.check_record import ExpectedMark
 from interlock.drivers import Op
 from interlock.errors import BadInput, StoreDamaged, StoreUnsuitable
 from interlock.nouns.record.anchors import Anchor, Place, kept
 from interlock.nouns.record.anchors import place as found_place
-from interlock.nouns.record.export import Write, export
-from interlock.nouns.record.rolling_digest import Kept
-from interlock.nouns.record.verdict import Anchored, Exported, Verified
-from interlock.nouns.record.verify import judged, verify
+from interlock.nouns.record.export import WriteLines, export
+from interlock.nouns.record.outcomes import Anchored, Exported, Verified
+from interlock.nouns.record.verify import verify, verify_and_roll
 from interlock.runtime.runner import Runner
 from interlock.runtime.steps import InThread
 
@@ -29,7 +28,7 @@ class Proofs:
 
     def verify(self, anchors: Sequence[str], against: str) -> Op[Verified]:
         """Read everything, and judge it."""
-        marks: list[Kept] = []
+        marks: list[ExpectedMark] = []
         for place in map(found_place, anchors):
             found = yield InThread(place.read)
             if not found:
@@ -39,7 +38,7 @@ class Proofs:
             marks.extend(kept(place, found))
         return (yield from verify(self._capabilities, marks, against))
 
-    def export(self, to: str | Write, after: int) -> Op[Exported]:
+    def export(self, to: str | WriteLines, after: int) -> Op[Exported]:
         """Write it down, so that others can check it."""
         return export(self._capabilities, to, after)
 
@@ -47,7 +46,7 @@ class Proofs:
         """Add a mark of now to a place, if the record meets those that are there."""
         place = found_place(name)
         before = yield InThread(place.read)
-        rolling, found = yield from judged(self._capabilities, kept(place, before))
+        rolling, found = yield from verify_and_roll(self._capabilities, kept(place, before))
         _refuse(found, place)
         if not rolling.known:
             raise StoreUnsuitable(
@@ -63,7 +62,7 @@ class Proofs:
         mark = rolling.mark
         if not before or before[-1].mark != mark:
             at = round(self._clock.wall(), 3)
-            made = Anchor(at=at, **{name: getattr(mark, name) for name in Mark.__struct_fields__})
+            made = Anchor(at=at, **mark._asdict())
             yield InThread(lambda: place.add(made))
         return Anchored(
             place=place.name, revision=mark.revision, entries=mark.entries, digest=mark.digest

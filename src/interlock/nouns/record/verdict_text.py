@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from interlock.runtime.text import columns
 
 if TYPE_CHECKING:
-    from interlock.nouns.record.verdict import Anchored, Compared, Exported, Finding, Verified
+    from interlock.nouns.record.outcomes import (
+        Anchored,
+        Compared,
+        Exported,
+        RecordFinding,
+        Verified,
+    )
     from interlock.runtime.text import Paint
 
 
@@ -65,11 +71,11 @@ def _beside(compared: Compared) -> str:
             return f"{common}, then each goes its own way"
 
 
-def _found(finding: Finding) -> str:
+def _found(finding: RecordFinding) -> str:
     return f"{_position(finding)}: {finding.says}"
 
 
-def _position(finding: Finding) -> str:
+def _position(finding: RecordFinding) -> str:
     return f"revision {finding.revision}" if finding.revision else finding.key
 
 

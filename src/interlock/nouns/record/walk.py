@@ -1,84 +1,94 @@
-"""One reading of the whole record: the segments in order, then the log, up to an end.
+"""Reads the whole record in order: the segments, then the log, up to a fixed end.
 
-The end is fixed first, so that a reader can be done while others write on.  Whoever seals or drops
-meanwhile is no trouble: a page of the log is read together with the segment that would come next,
-and where the segment is there, it comes first.  So entries that stand in both (somebody was killed
-between sealing and trimming) are read once.
+The end is fixed first, so a reader finishes although others keep writing.  Sealing and retention
+may run during the reading: a page of the log is read together with the segment that would come
+next, and where that segment exists it is read first.  So entries that are in both (a process was
+killed between sealing and trimming) are read once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from hashlib import sha256
+from typing import Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
+from interlock.check_record import DigestMark, ExpectedMark
 from interlock.core import keys
 from interlock.core.log import Mark, Sealed, Segment
 from interlock.drivers import Op
 from interlock.errors import StoreBusy, StoreDamaged
-from interlock.nouns.record.rolling_digest import Kept
 from interlock.nouns.record.segment import adds_up, number, unpack
 from interlock.runtime.decode import decoded, exact
 from interlock.runtime.steps import Read, StoreCall
 from interlock.store import LOG, Capabilities, Item, Log, Range
 
 PAGE = 2000
-"""Entries at a time: what an event loop is kept from others for is some milliseconds."""
+"""Entries in one read: an event loop is blocked for some milliseconds."""
 
 _SEALED = msgspec.json.Decoder(Sealed)
 _MARK = msgspec.json.Decoder(Mark)
 _SEGMENT = msgspec.json.Decoder(Segment)
 
+ItemStamp: TypeAlias = tuple[str, int, str, str, str]
+"""Of an item: its key, its revision, the digest of its payload, and the entry that wrote it (id
+and hash)."""
 
-class Moved(StoreBusy):
-    """Retention dropped what was to be read next: begin again."""
+
+class OvertakenByRetention(StoreBusy):
+    """Retention dropped the entries that were to be read next: begin again."""
 
 
-class Span(Struct, frozen=True, kw_only=True):
-    """What there is to read.
+class RecordSpan(Struct, frozen=True, kw_only=True):
+    """The part of the record that exists.
 
-    ``begins`` is the mark up to which retention dropped everything; ``covered`` is false if the
-    engine forgot entries that no segment has, ``anew`` if sealing began again behind them;
-    ``trims`` is true if the engine itself can have forgotten them: else they were removed;
-    ``kept`` are the marks of the store itself.
+    ``begins`` is the mark up to which retention dropped all entries; ``covered`` is false if the
+    engine trimmed entries that no segment has, ``restarted`` if sealing began again behind them;
+    ``trims`` is true if the engine may trim entries by itself: else they were removed;
+    ``marks`` are those that the store keeps.
     """
 
     end: int
     strict: bool
     covered: bool
     trims: bool = False
-    anew: bool = False
+    restarted: bool = False
     begins: Mark | None = None
-    kept: tuple[Kept, ...] = ()
+    marks: tuple[ExpectedMark, ...] = ()
 
 
-class Reader(Protocol):
-    """Who is given what was read."""
+class RecordReader(Protocol):
+    """Receives the record in order; ``check_record.RecordJudge`` is one."""
 
     def feed(self, items: Sequence[Item], *, sealed: bool = False) -> None:
         """The next entries."""
 
-    def segment(self, item: Item, begins: Mark, ends: Mark | None) -> None:
-        """The next entries come from here; no end if it lies behind that of the reading."""
+    def segment(self, key: str, begins: DigestMark, ends: DigestMark | None) -> None:
+        """The next entries come from this segment; no ``ends`` if it is behind the span's end."""
 
-    def unreadable(self, item: Item, last: int) -> None:
-        """This should be a segment, up to this revision, and is none."""
+    def unreadable(self, key: str, last: int) -> None:
+        """This segment, with entries up to a revision, cannot be read."""
 
-    def changed(self, item: Item) -> None:
-        """The next entries come from here, and what the segment says of them is not true."""
+    def changed(self, key: str) -> None:
+        """The next entries come from this segment, and its digests do not match them."""
 
-    def stray(self, item: Item) -> None:
-        """This stands among the segments, and is not named as one."""
-
-    def forgotten(self, first: int) -> None:
-        """The engine forgot entries before this one, and no segment has them."""
+    def trimmed_before(self, first: int) -> None:
+        """The entries before this one are gone, and no segment has them."""
 
 
-def span(capabilities: Capabilities) -> Op[Span]:
-    """Where the record begins and ends at this moment."""
-    trimmed = (yield StoreCall("extent")).trimmed  # first: whoever trims has sealed before
+class SegmentsRead:
+    """The stamps of the segments that were read, and the number of their entries."""
+
+    def __init__(self) -> None:
+        self.stamps: list[ItemStamp] = []
+        self.entries = 0
+
+
+def span(capabilities: Capabilities) -> Op[RecordSpan]:
+    """Find where the record begins and ends at this moment."""
+    trimmed = (yield StoreCall("extent")).trimmed  # first: sealing precedes trimming
     last = Log(limit=1, last=True)
     snapshot = yield Read(last, keys.SEALED, keys.CHECKPOINT)
     sealed = sealed_mark(snapshot[keys.SEALED])
@@ -86,62 +96,73 @@ def span(capabilities: Capabilities) -> Op[Span]:
     entries = snapshot.ranges[last]
     reached = sealed.revision if sealed is not None else 0
     dropped = sealed.dropped if sealed is not None else None
-    anew = dropped is not None and not dropped.digest  # sealing began again behind a gap
+    restarted = dropped is not None and not dropped.digest  # sealing began again behind a gap
     end = max(reached, entries[-1].created if entries else 0)
-    gap = dropped.revision if anew and dropped is not None else trimmed
-    return Span(
+    gap = dropped.revision if restarted and dropped is not None else trimmed
+    return RecordSpan(
         end=end,
         strict=capabilities.local,
         covered=trimmed <= reached,
         trims=capabilities.may_forget(gap, end),
-        anew=anew,
+        restarted=restarted,
         begins=dropped,
-        kept=tuple(Kept(plain(mark), key) for key, mark in marks.items() if mark is not None),
+        marks=tuple(
+            ExpectedMark(plain_mark(mark), key) for key, mark in marks.items() if mark is not None
+        ),
     )
 
 
-def walk(span: Span, reader: Reader) -> Op[None]:
+def walk(span: RecordSpan, reader: RecordReader) -> Op[SegmentsRead]:
     """Give a reader all entries up to the end of the span."""
     at = span.begins.revision if span.begins is not None else 0
     key = keys.segment(at)
-    logged, covered = False, span.covered
-    if span.anew:  # nothing that is here was before the gap
-        reader.forgotten(at + 1)
+    logged, covered, segments_read = False, span.covered, SegmentsRead()
+    if span.restarted:  # all entries are behind the gap
+        reader.trimmed_before(at + 1)
         covered = True
     while at < span.end:
         segments, log = Range(keys.SEGMENTS, key, 1), Log(after=at, limit=PAGE)
         refs = (segments, log, keys.SEALED) if logged else (segments, keys.SEALED)
         snapshot = yield Read(*refs)
+        sealed = sealed_mark(snapshot[keys.SEALED])
         if found := snapshot.ranges[segments]:
-            at = _read_segment(found[0], at, span, reader, sealed_mark(snapshot[keys.SEALED]))
+            segments_read.stamps.append(item_stamp(found[0]))
+            at, count = _read_segment(found[0], at, span, reader, sealed)
+            segments_read.entries += count
             key = found[0].key
         elif not logged:
             logged = True
         else:
-            _refuse_moved(at, sealed_mark(snapshot[keys.SEALED]))
+            _refuse_overtaken(at, sealed)
             items = snapshot.ranges[log]
             page = [exact(item) for item in items if item.created <= span.end]
             if page and not covered:
-                reader.forgotten(page[0].created)
+                reader.trimmed_before(page[0].created)
                 covered = True
             reader.feed(page)
             if len(page) < PAGE:
-                return
+                break
             at = page[-1].created
             key = max(key, keys.segment(at))
+    return segments_read
+
+
+def item_stamp(item: Item) -> ItemStamp:
+    """What an item says of itself; its payload is hashed."""
+    return item.key, item.revision, sha256(exact(item).value).hexdigest(), item.entry, item.hash
 
 
 def sealed_mark(item: Item | None) -> Sealed | None:
-    """How far the record is sealed; None if it is not, or if nobody can tell."""
+    """How far the record is sealed; None if it is not sealed, or if the item is damaged."""
     try:
         return None if item is None else decoded(_SEALED, item)
     except StoreDamaged:
-        return None  # the item is compared with the entry that wrote it, and that says so
+        return None  # the item is compared with the entry that wrote it, and that finds it
 
 
-def plain(mark: Mark) -> Mark:
-    """Only the mark: what stands beside it is not compared."""
-    return Mark(revision=mark.revision, entries=mark.entries, digest=mark.digest)
+def plain_mark(mark: Mark) -> DigestMark:
+    """A mark as the judge takes it: without the fields of a ``Sealed``."""
+    return DigestMark(mark.revision, mark.entries, mark.digest)
 
 
 def _mark(item: Item | None) -> Mark | None:
@@ -151,26 +172,28 @@ def _mark(item: Item | None) -> Mark | None:
         return None
 
 
-def _read_segment(item: Item, at: int, span: Span, reader: Reader, sealed: Sealed | None) -> int:
-    """Give a reader the entries of a segment that it does not have; how far that goes."""
+def _read_segment(
+    item: Item, at: int, span: RecordSpan, reader: RecordReader, sealed: Sealed | None
+) -> tuple[int, int]:
+    """Give a reader the new entries of a segment; returns the revision reached and their number."""
     last = number(item.key.removeprefix(keys.SEGMENTS))
-    if last is None:
-        reader.stray(item)
-        return at
+    if last is None:  # not named as a segment: an item like any other
+        return at, 0
     opened = unsealed(item)
     if opened is None:
-        reader.unreadable(item, last)
-        return last
+        reader.unreadable(item.key, last)
+        return last, 0
     segment, entries = opened
     if segment.begins.revision > at:
-        _refuse_moved(at, sealed)
+        _refuse_overtaken(at, sealed)
     if adds_up(segment, [(each.created, each.value) for each in entries], last):
-        ends = segment.ends if segment.ends.revision <= span.end else None
-        reader.segment(item, segment.begins, ends)
+        ends = plain_mark(segment.ends) if segment.ends.revision <= span.end else None
+        reader.segment(item.key, plain_mark(segment.begins), ends)
     else:
-        reader.changed(item)
-    reader.feed([each for each in entries if at < each.created <= span.end], sealed=True)
-    return last
+        reader.changed(item.key)
+    found = [each for each in entries if at < each.created <= span.end]
+    reader.feed(found, sealed=True)
+    return last, len(found)
 
 
 def unsealed(item: Item) -> tuple[Segment, list[Item]] | None:
@@ -183,6 +206,8 @@ def unsealed(item: Item) -> tuple[Segment, list[Item]] | None:
     return segment, [Item(LOG + id_, data, at, at, id_) for at, id_, data in lines]
 
 
-def _refuse_moved(at: int, sealed: Sealed | None) -> None:
+def _refuse_overtaken(at: int, sealed: Sealed | None) -> None:
     if sealed is not None and sealed.dropped is not None and sealed.dropped.revision > at:
-        raise Moved("the oldest entries were dropped while they were read; try again")
+        raise OvertakenByRetention(
+            "the oldest entries were dropped while they were read; try again"
+        )

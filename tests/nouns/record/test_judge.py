@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from tests.nouns.record.histories import KEYS, History, judged, places, words
 from tests.searches import budget
 
+from interlock import check_record
+from interlock.check_record import ExpectedMark, RecordJudge
 from interlock.core import codec
 from interlock.core.log import Mark
-from interlock.nouns.record import verify_rules
-from interlock.nouns.record.rolling_digest import Kept
-from interlock.nouns.record.verify_rules import Verifier
+from interlock.nouns.record.verify import verified
+from interlock.nouns.record.walk import plain_mark
 from interlock.runtime.chain import Chain, Draft
 from interlock.store import Txn
 
@@ -277,7 +278,7 @@ def test_a_gap_behind_commits_that_were_under_way_is_still_found() -> None:
 
 
 def test_far_behind_a_cut_no_link_is_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify_rules, "UNDER_WAY", 3)
+    monkeypatch.setattr(check_record, "UNDER_WAY", 3)
     made = History()
     for _ in range(6):
         made.commit("ada")
@@ -290,7 +291,7 @@ def test_far_behind_a_cut_no_link_is_let_pass(monkeypatch: pytest.MonkeyPatch) -
 def test_a_link_from_far_behind_is_looked_for_once_more(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify_rules, "RECENT", 1)
+    monkeypatch.setattr(check_record, "RECENT", 1)
     for _ in range(20):
         history.commit("dora")
     history.commit("cleo")
@@ -407,18 +408,18 @@ def test_no_anchor_proves_what_stands_before_a_gap(anchors: tuple[int, ...]) -> 
     for _ in range(12):
         made.commit("ada")
     marks, kept = [made.mark(8)], [made.mark(upto) for upto in anchors]
-    judge = Verifier(
+    judge = RecordJudge(
         strict=True,
         marks=[
-            *(Kept(mark, "meta/checkpoint") for mark in marks),
-            *(Kept(mark, "the anchor", outside=True) for mark in kept),
+            *(ExpectedMark(plain_mark(mark), "meta/checkpoint") for mark in marks),
+            *(ExpectedMark(plain_mark(mark), "the anchor", outside=True) for mark in kept),
         ],
     )
     forged = made.entries[:5]
     judge.feed(forged)
-    judge.forgotten(7)
+    judge.trimmed_before(7)
     judge.feed(made.entries[6:])
-    found = judge.finish()
+    found = verified(judge)
     assert words(found) == ("ok", "unproven", "unproven")
 
 

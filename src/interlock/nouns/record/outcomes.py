@@ -11,18 +11,13 @@ from typing import ClassVar, Literal, TypeAlias
 
 from msgspec import Struct
 
-from interlock.core import keys
 from interlock.core.decision import Success
 
 Aspect: TypeAlias = Literal["integrity", "completeness", "truncation"]
 Word: TypeAlias = Literal["ok", "bad", "unproven"]
 
-KEPT = 20
-"""Findings that are told; the others are counted."""
-_LAST = 1 << 63
 
-
-class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecordFinding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that speaks against the record: which verdict it breaks, where, and what it is."""
 
     verdict: Aspect
@@ -66,7 +61,7 @@ class Verified(Struct, frozen=True, kw_only=True, omit_defaults=True):
     anchored: int = 0
     since: int = 0
     against: Compared | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[RecordFinding, ...] = ()
     more: int = 0
 
     def __bool__(self) -> bool:
@@ -97,44 +92,3 @@ class Exported(Success, frozen=True, kw_only=True, tag="exported"):
     begins: int
     ends: int
     digest: str
-
-
-def word(*, bad: bool, proven: bool = True) -> Word:
-    """The verdict, from what speaks against it and whether anything speaks for it."""
-    return "bad" if bad else "ok" if proven else "unproven"
-
-
-class Findings:
-    """What was found, the first ones in full; a place is named once for each verdict."""
-
-    def __init__(self) -> None:
-        self.bad: set[Aspect] = set()
-        self.more = 0
-        self._kept: dict[tuple[Aspect, int, str], Finding] = {}
-
-    def add(self, verdict: Aspect, says: str, revision: int = 0, key: str = "") -> None:
-        """One more."""
-        self.put(Finding(verdict=verdict, says=says, revision=revision, key=key))
-
-    def put(self, finding: Finding) -> None:
-        """The same, ready made."""
-        self.bad.add(finding.verdict)
-        place = (finding.verdict, finding.revision, finding.key)
-        if place in self._kept:
-            return
-        if len(self._kept) < KEPT:
-            self._kept[place] = finding
-        else:
-            self.more += 1
-
-    def all(self) -> tuple[Finding, ...]:
-        """Those that are kept: segments first, the others in the order of the record, keys last.
-
-        A segment that was changed explains what comes behind it.
-        """
-        return tuple(sorted(self._kept.values(), key=_order))
-
-
-def _order(finding: Finding) -> tuple[bool, int, str]:
-    changed = finding.verdict == "integrity" and finding.key.startswith(keys.SEGMENTS)
-    return not changed, finding.revision or _LAST, finding.key
