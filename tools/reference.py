@@ -59,7 +59,7 @@ RETURNED: tuple[type, ...] = (
     TaskView,
     message.Received,
     message.File,
-    message.Heard,
+    message.SubscriptionView,
     views.Inbox,
     human_decision.DecisionView,
     session.Agent,

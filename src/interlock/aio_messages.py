@@ -14,14 +14,14 @@ from interlock.aio import Fleet, Noun, awaited
 from interlock.drivers import drive_async
 from interlock.nouns.messages import files
 from interlock.nouns.messages.calls import MessageCalls
-from interlock.nouns.messages.delivered import MessageInHand, ids_of
 from interlock.nouns.messages.message import Acknowledged, File, Received, UnknownMessages
 from interlock.nouns.messages.query_rules import ReplyOutcome
+from interlock.nouns.messages.receive_loop import ReceivedMessage, ids_of
 from interlock.nouns.messages.receiver import REDELIVER
 from interlock.store import Store
 
 if TYPE_CHECKING:
-    from interlock.nouns.messages.receive_loop import Reception
+    from interlock.nouns.messages.receive_loop import ReceiveLoop
 
 
 class Messages(Noun[MessageCalls]):
@@ -72,7 +72,7 @@ class Messages(Noun[MessageCalls]):
 class Receiver:
     """Messages as they come; iterate, in an ``async with`` block if the loop may be left."""
 
-    def __init__(self, reception: Reception, store: Store) -> None:
+    def __init__(self, reception: ReceiveLoop, store: Store) -> None:
         self._reception = reception
         self._store = store
         self._in_block = False
@@ -123,10 +123,10 @@ class Receiver:
         return Message(received, self._reception, self._store)
 
 
-class Message(MessageInHand):
+class Message(ReceivedMessage):
     """A message in our hands."""
 
-    def __init__(self, received: Received, reception: Reception, store: Store) -> None:
+    def __init__(self, received: Received, reception: ReceiveLoop, store: Store) -> None:
         super().__init__(received, reception)
         self._store = store
 
@@ -157,4 +157,4 @@ class SharedFile:
 
     def verify(self) -> Awaitable[None]:
         """See that it is still what was shared, however large it is."""
-        return drive_async(files.verified(self._file), self._store)
+        return drive_async(files.verify(self._file), self._store)

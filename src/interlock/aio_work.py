@@ -20,7 +20,7 @@ from interlock.core import validate
 from interlock.core.decision import Proof
 from interlock.drivers import drive_async
 from interlock.errors import InterlockError, Lapsed, StoreClosed
-from interlock.nouns.messages.stops import Stop
+from interlock.nouns.messages.stops import StopNotice
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, ClaimHandle, HeldClaim, claim_for_block
 from interlock.nouns.tasks.worker import SignalListener, WorkerLoop
@@ -333,7 +333,7 @@ class Worker:
                 await asyncio.wait((ear,))
                 await drive_async(self._shift.obeyed(), store)
 
-    def _obey(self, stop: Stop) -> None:
+    def _obey(self, stop: StopNotice) -> None:
         """A message came; the second one says not to finish, either."""
         second = self._shift.obey(stop)
         self.stop()

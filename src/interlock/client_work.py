@@ -18,7 +18,7 @@ from interlock.client import Fleet
 from interlock.core.decision import Proof
 from interlock.drivers import Op, drive
 from interlock.errors import InterlockError, Lapsed, StoreClosed
-from interlock.nouns.messages.stops import Stop
+from interlock.nouns.messages.stops import StopNotice
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, ClaimHandle, HeldClaim, claim_for_block
 from interlock.nouns.tasks.worker import SignalListener, WorkerLoop, interrupt_main
@@ -254,7 +254,7 @@ class Worker:
                 self._listening = False
             drive(self._shift.obeyed(), store)
 
-    def _obey(self, stop: Stop) -> None:
+    def _obey(self, stop: StopNotice) -> None:
         if self._shift.obey(stop):
             self._break_off()
 

@@ -17,7 +17,7 @@ from interlock.bench.engine import ALERT, ASK, REPLY, SHARE, Act, Engine, unlimi
 from interlock.bench.table import Row, timed
 from interlock.drivers import drive
 from interlock.nouns.messages.calls import MessageCalls
-from interlock.nouns.messages.message import SendOutcome, Sent, Subscription
+from interlock.nouns.messages.message import AlertSubscription, SendOutcome, Sent
 from interlock.nouns.messages.query_rules import Answered
 from interlock.nouns.messages.rate_limit import Rate
 from interlock.runtime.identity import Actor
@@ -123,7 +123,7 @@ def many_subscribers(engine: Engine, quick: bool) -> Iterator[Row]:
         for number in range(many):
             for type_ in (f"to.{many}", f"to.{one}")[: 1 if number else 2]:
                 actor = Actor(f"{_READER}.{number}")
-                drive(calls.topics.subscribe(actor, type_, Subscription(), 0), fleet.store)
+                drive(calls.topics.subscribe(actor, type_, AlertSubscription(), 0), fleet.store)
         before = _entries(fleet)
         for _ in range(locks.ONE_BY_ONE["quick" if quick else "full"]):
             for number, took in spans.items():

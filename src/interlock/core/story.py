@@ -28,7 +28,7 @@ from interlock.core.decision import REFUSALS, Event
 from interlock.core.history import Happening, Open, lasted, said
 from interlock.core.log import Line
 from interlock.core.outcomes import Listing
-from interlock.nouns.messages.history import NOUNS, Talk, folded
+from interlock.nouns.messages.history import NOUNS, MessageHistory, merge_counted
 from interlock.nouns.tasks.history import TaskHistory
 
 _ENDS = ("released", "reclaimed", "broken")
@@ -51,7 +51,7 @@ def tell(lines: Iterable[Line], thing: str, base: int) -> Iterator[Happening]:
     kind, _, name = thing.partition("/")
     found = _heard(lines, _Telling(base, kind))
     if kind == "agent":
-        yield from folded(each for each in found if name in (each.agent, each.session))
+        yield from merge_counted(each for each in found if name in (each.agent, each.session))
     else:
         yield from (each for each in found if each.thing == thing)
 
@@ -69,7 +69,7 @@ class _Telling:
         self._agents = kind == "agent"
         """Only entries about some agents are heard, so others may hold unheard of."""
         self._tasks = TaskHistory(base, whole=not self._agents)
-        self._talk = Talk(kind)
+        self._talk = MessageHistory(kind)
         self._grants: dict[tuple[str, str], list[Open]] = {}
         self._waits: dict[tuple[str, str], list[Open]] = {}
 

@@ -431,10 +431,10 @@ class FleetCalls(Calls):
         if name and kind == "lock":
             return explain.lock(validate.name(name, "lock name"))
         if (name and kind == "query") or kind.startswith("qry_"):
-            from interlock.nouns.messages.why import Questions
+            from interlock.nouns.messages.why import QueryWhy
 
             query = validate.name(name or kind, "query id")
-            return _explained(query, Questions(context.runner).query, keys.QUERIES)
+            return _explained(query, QueryWhy(context.runner).query, keys.QUERIES)
         if (name and kind == "message") or kind.startswith("msg_"):
             from interlock.nouns.messages.why import message
 

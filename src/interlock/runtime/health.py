@@ -29,8 +29,8 @@ from interlock.nouns.agents.reports import all_reports, unheard
 from interlock.nouns.agents.service import Sessions
 from interlock.nouns.agents.session import DEATH_KEPT, Death, Session
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
-from interlock.nouns.messages.health import Checkup as Messages
-from interlock.nouns.messages.limits import limits
+from interlock.nouns.messages.health import MessageHealth as Messages
+from interlock.nouns.messages.limits import message_limits
 from interlock.nouns.record.sealing import Sealing
 from interlock.nouns.tasks.health import TaskHealth as Tasks
 from interlock.runtime import decode
@@ -83,7 +83,9 @@ class Checkup:
         found += yield from self._deadlocks(pools, base)
         tasks = Tasks(self._runner, self._patience)
         found += yield from tasks.run()
-        messages = Messages(self._runner, limits(self._settings or Settings()), self._patience)
+        messages = Messages(
+            self._runner, message_limits(self._settings or Settings()), self._patience
+        )
         found += yield from messages.run()
         more |= tasks.partial or messages.partial
         found += yield from _damaged()

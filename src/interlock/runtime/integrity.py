@@ -12,7 +12,7 @@ from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.agents.reports import able_of, report
 from interlock.nouns.messages.decode import examine as examine_message
-from interlock.nouns.messages.receivers import alive_by
+from interlock.nouns.messages.presence import liveness_key
 from interlock.nouns.tasks.decode import examine as examine_task
 from interlock.runtime import decode
 from interlock.runtime.steps import Read
@@ -29,7 +29,7 @@ _CHECKS: dict[str, Callable[[Item], object]] = {
     keys.BROKEN: decode.broken,
     **dict.fromkeys(keys.WORK, examine_task),
     **dict.fromkeys(keys.POST, examine_message),
-    keys.SERVING: alive_by,
+    keys.SERVING: liveness_key,
     keys.WAITS: decode.listed_wait,
     keys.REPORTS: report,
     keys.ABLE: able_of,

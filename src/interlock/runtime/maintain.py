@@ -57,8 +57,8 @@ class Maintenance:
 
     def run(self, actor: Actor, bound: int = BOUND) -> Op[Maintained]:
         """Reclaim what is stale, lapsed or waited for by nobody, up to a bound; then seal."""
-        from interlock.nouns.messages.housekeeping import Tidying
-        from interlock.nouns.messages.limits import limits  # few commands ever need these
+        from interlock.nouns.messages.limits import message_limits  # few commands ever need these
+        from interlock.nouns.messages.retention import MessageRetention
         from interlock.nouns.record.sealing import Sealing
         from interlock.nouns.tasks.housekeeping import TaskMaintenance
         from interlock.nouns.tasks.retention import TaskRetention, retention_limits
@@ -80,7 +80,9 @@ class Maintenance:
                 continue
             reclaimed += done.outcome in ("reclaimed", "cleared")
             left += done.outcome == "at work"
-        mail = yield from Tidying(self._runner, limits(self._settings or Settings())).run(actor)
+        mail = yield from MessageRetention(
+            self._runner, message_limits(self._settings or Settings())
+        ).run(actor)
         over = yield from forgetting.run(actor, first=look)
         mended = yield from mend(self._runner, actor)
         yield from self._expire(actor)

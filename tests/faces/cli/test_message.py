@@ -235,7 +235,7 @@ def test_an_alert_is_sent_though_nobody_can_tell_who_hears_of_it(
     def away() -> Any:
         raise StoreAway("cut off")
 
-    monkeypatch.setattr(subscriptions, "heard", away)
+    monkeypatch.setattr(subscriptions, "subscribed_types", away)
     status, sent = shell.json("alert", "built", "--id", "msg_1")
     assert (status, sent) == (
         0,

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from interlock.drivers import Op
 from interlock.nouns.messages.message import Received, Sent
 from interlock.nouns.messages.query_rules import Answered
-from interlock.nouns.messages.receiver import Receiver
+from interlock.nouns.messages.receiver import InboxReceiver
 from interlock.testing.testbed import Client
 
 
@@ -18,12 +18,12 @@ def sent(client: Client, op: Op[object]) -> str:
     return outcome.message
 
 
-def came(client: Client, receiver: Receiver) -> list[Received]:
+def came(client: Client, receiver: InboxReceiver) -> list[Received]:
     """What is there for a receiver now."""
     return client.run(receiver.take(0))
 
 
-def said(client: Client, receiver: Receiver) -> list[object]:
+def said(client: Client, receiver: InboxReceiver) -> list[object]:
     """The same: only what they say."""
     return [each.data for each in came(client, receiver)]
 

@@ -82,7 +82,7 @@ class Questions(Letters):
         return self._no_room(agent)
 
     def _no_room(self, agent: str) -> bool:
-        own = self.model.open(agent) >= query_rules.share(TERMS.open)
+        own = self.model.open(agent) >= query_rules.agent_share(TERMS.open)
         return own or self.model.open() >= TERMS.open
 
     def _away(self, got: Any, question: Question, now: float) -> None:

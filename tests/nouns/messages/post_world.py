@@ -18,7 +18,7 @@ from interlock.drivers import Op
 from interlock.nouns.messages import decode, query_rules
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.message import Received
-from interlock.nouns.messages.receiver import Receiver
+from interlock.nouns.messages.receiver import InboxReceiver
 from interlock.settings import Settings
 from interlock.store import Store
 from interlock.testing.faults import Fault, FaultyStore
@@ -66,7 +66,7 @@ class Process(Struct, kw_only=True):
     agent: str
     client: Client
     calls: MessageCalls
-    receiver: Receiver
+    receiver: InboxReceiver
     born: int
     given: dict[str, tuple[int, float]] = field(default_factory=dict)
     latest: dict[tuple[str, str], int] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from interlock.nouns.messages.message import Acknowledged, Received
-from interlock.nouns.messages.receiver import Receiver
+from interlock.nouns.messages.receiver import InboxReceiver
 from interlock.testing.testbed import Client, Stepper, Testbed
 
 
@@ -19,7 +19,7 @@ def told(stage: Testbed, *numbers: int, topic: str = "built") -> None:
         ada.run(ada.messages.alert(topic, number, id=f"msg_{number}"))
 
 
-def received(client: Client, receiver: Receiver) -> list[str]:
+def received(client: Client, receiver: InboxReceiver) -> list[str]:
     return ids(client.run(receiver.take(0)))
 
 

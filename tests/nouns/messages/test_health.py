@@ -7,8 +7,8 @@ import pytest
 from interlock.core import codec, keys
 from interlock.core.health import Problem
 from interlock.nouns.messages import decode, send_rules
-from interlock.nouns.messages.message import Paused
-from interlock.nouns.messages.receivers import serve
+from interlock.nouns.messages.message import SenderPause
+from interlock.nouns.messages.presence import announce_receiver
 from interlock.store import Put, Range, Txn
 from interlock.testing.testbed import Client, Testbed
 
@@ -80,7 +80,7 @@ def test_what_a_person_is_asked_is_told_at_once(stage: Testbed) -> None:
 
 def test_a_question_that_nobody_ended_and_a_dead_server_are_left_over(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=None), stage.client("bob", ttl=HOUR)
-    bob.run(serve(bob.runner, bob.context.me().actor, "c1", 10.0))
+    bob.run(announce_receiver(bob.runner, bob.context.me().actor, "c1", 10.0))
     ada.start(ada.messages.query("bob", "where?", timeout="10s"))
     stage.clock.advance(70.0)
     assert [each.kind for each in problems(ada)] == ["stale"]
@@ -92,8 +92,8 @@ def test_a_question_that_nobody_ended_and_a_dead_server_are_left_over(stage: Tes
 
 def test_who_may_not_send_is_told_with_the_reason(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
-    halt = Paused(agent="spam", by="ada", since=stage.clock.wall(), reason="floods")
-    known = send_rules.Standing(known=True, paused=None)
+    halt = SenderPause(agent="spam", by="ada", since=stage.clock.wall(), reason="floods")
+    known = send_rules.PauseState(known=True, paused=None)
     assert send_rules.pause(known, "spam", "ada", "floods", halt.since).puts[0].value == halt
     stage.store.commit(Txn(id="t", puts=(put("paused/spam", halt),), quiet=True))
     assert one(ada).says == "agent/spam: ada does not let it send (floods)"

@@ -11,11 +11,11 @@ from tests.nouns.record.records import agree
 
 import interlock
 from interlock.core import keys
-from interlock.nouns.messages import decode, housekeeping, retention_rules, retention_scan
-from interlock.nouns.messages.inbox_rules import Trimmed
+from interlock.nouns.messages import decode, retention, retention_rules
+from interlock.nouns.messages.inbox_rules import TopicTrim
 from interlock.nouns.messages.message import MessageExists, Sent
 from interlock.nouns.messages.query_rules import Answered, Late, Replied, TimedOut, UnknownQuery
-from interlock.nouns.messages.retention_rules import Keep, Mark
+from interlock.nouns.messages.retention_rules import RetentionItem, RetentionLimits
 from interlock.nouns.messages.views import Inbox
 from interlock.runtime.identity import Actor
 from interlock.runtime.maintain import Maintained
@@ -108,7 +108,7 @@ def test_a_chosen_id_is_taken_for_as_long_as_messages_are_kept_and_no_longer(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_KEPT", "1")
-    monkeypatch.setattr(housekeeping, "_MOST_PAGE", 2)
+    monkeypatch.setattr(retention, "_MOST_PAGE", 2)
     ada, bob = pair(stage)
     ids = [f"msg_{number}" for number in range(5)]
     for id_ in ids:
@@ -126,15 +126,15 @@ def test_a_chosen_id_is_taken_for_as_long_as_messages_are_kept_and_no_longer(
 def test_small_parts_of_a_round_come_to_every_chosen_id(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "_MOST_PAGE", 2)
-    monkeypatch.setattr(housekeeping, "SOME_LOOKED_AT", 2)
-    monkeypatch.setattr(retention_scan, "SOME", 2)
+    monkeypatch.setattr(retention, "_MOST_PAGE", 2)
+    monkeypatch.setattr(retention, "SMALL_PASS_READS", 2)
+    monkeypatch.setattr(retention, "SMALL_PASS", 2)
     ada, _ = pair(stage)
     for number in range(7):
         ada.run(ada.messages.alert("built", id=f"msg_{number}"))
     stage.clock.advance(DAY + 1)
     ada.run(ada.messages.alert("built", id="msg_a"))
-    passes = housekeeping.Tidying(ada.runner, ada.messages.limits)
+    passes = retention.MessageRetention(ada.runner, ada.messages.limits)
     for _ in range(20):
         ada.run(passes.some(Actor("ada")))
     assert folder(stage, keys.IDS) == [keys.taken("msg_a")]
@@ -144,17 +144,17 @@ def test_a_topic_of_which_more_is_kept_than_is_walked_at_once_is_trimmed_by_coun
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "6")
-    monkeypatch.setattr(housekeeping, "_LOOKED_AT", 4)
-    monkeypatch.setattr(housekeeping, "_FIRST_PAGE", 2)
+    monkeypatch.setattr(retention, "_LOOKED_AT", 4)
+    monkeypatch.setattr(retention, "_FIRST_PAGE", 2)
     ada, _ = pair(stage)
     ids = alerts(ada, 9)
     maintained(ada)
     assert folder(stage, keys.topic("built")) == sorted(keys.topic("built", id_) for id_ in ids[3:])
 
 
-def looked_at(client: Client, passes: housekeeping.Tidying) -> int:
+def looked_at(client: Client, passes: retention.MessageRetention) -> int:
     """How many alerts a small part of a round reads."""
-    passes._place = (housekeeping.FOLDERS.index(keys.TOPICS), "")
+    passes._place = (retention.FOLDERS.index(keys.TOPICS), "")
     hand = Stepper(passes.some(Actor("ada")), client.store, client.clock).run()
     pages = [ref for step in hand.steps if isinstance(step, Read) for ref in step.refs]
     return sum(isinstance(each, Range) and each.prefix == keys.topic("built") for each in pages)
@@ -164,10 +164,10 @@ def test_small_parts_of_a_round_walk_a_topic_only_when_much_can_have_come(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "8")
-    monkeypatch.setattr(housekeeping, "_FIRST_PAGE", 2)
-    monkeypatch.setattr(housekeeping, "SOME_GROUPS", 1)
+    monkeypatch.setattr(retention, "_FIRST_PAGE", 2)
+    monkeypatch.setattr(retention, "SMALL_PASS_GROUPS", 1)
     ada, _ = pair(stage)
-    passes = housekeeping.Tidying(ada.runner, ada.messages.limits)
+    passes = retention.MessageRetention(ada.runner, ada.messages.limits)
     alerts(ada, 12)
     looked_at(ada, passes)
     assert len(folder(stage, keys.topic("built"))) == 8
@@ -187,11 +187,11 @@ def test_a_topic_is_walked_only_when_much_can_have_come_on_every_engine(
 ) -> None:
     """Though a revision may be a time, and count no commits."""
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "8")
-    monkeypatch.setattr(housekeeping, "_FIRST_PAGE", 2)
-    monkeypatch.setattr(housekeeping, "SOME_GROUPS", 1)
+    monkeypatch.setattr(retention, "_FIRST_PAGE", 2)
+    monkeypatch.setattr(retention, "SMALL_PASS_GROUPS", 1)
     with closing(open_store(url)) as store:
         ada = Testbed().client("ada", ttl=None, store=store)
-        passes = housekeeping.Tidying(ada.runner, ada.messages.limits)
+        passes = retention.MessageRetention(ada.runner, ada.messages.limits)
         alerts(ada, 12)
         assert looked_at(ada, passes) > 1
         alerts(ada, 1)
@@ -204,10 +204,10 @@ def test_a_topic_is_walked_once_though_its_trimming_takes_several_parts(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "2")
-    monkeypatch.setattr(retention_scan, "SOME", 2)
-    monkeypatch.setattr(housekeeping, "SOME_GROUPS", 1)
+    monkeypatch.setattr(retention, "SMALL_PASS", 2)
+    monkeypatch.setattr(retention, "SMALL_PASS_GROUPS", 1)
     ada, _ = pair(stage)
-    passes = housekeeping.Tidying(ada.runner, ada.messages.limits)
+    passes = retention.MessageRetention(ada.runner, ada.messages.limits)
     ids = alerts(ada, 8)
     assert [looked_at(ada, passes) for _ in range(3)] == [2, 0, 0]
     assert folder(stage, keys.topic("built")) == sorted(keys.topic("built", id_) for id_ in ids[6:])
@@ -295,11 +295,11 @@ def test_nobody_misses_mail_to_all_that_it_sent_itself(stage: Testbed) -> None:
 @pytest.mark.parametrize("cut", range(5))
 def test_how_far_a_topic_was_forgotten_is_known_to_each_who_leaves_out_its_own(cut: int) -> None:
     for senders in itertools.product("abc", repeat=4):
-        marks = [Mark(f"k{at}", at, 0.0, sender) for at, sender in enumerate(senders, 1)]
+        marks = [RetentionItem(f"k{at}", at, 0.0, sender) for at, sender in enumerate(senders, 1)]
         trimmed = None
         for some in filter(None, (marks[:cut], marks[cut:])):
             (put,) = retention_rules.trim("*", some, trimmed).puts
-            assert isinstance(put.value, Trimmed)
+            assert isinstance(put.value, TopicTrim)
             trimmed = put.value
         assert trimmed is not None
         assert (trimmed.count, trimmed.missing()) == (4, 4)
@@ -380,11 +380,11 @@ def test_a_question_for_a_person_is_handed_over_in_time(stage: Testbed) -> None:
 
 
 def test_turns_of_who_sends_no_more_and_dead_servers_go(stage: Testbed) -> None:
-    from interlock.nouns.messages.receivers import serve
+    from interlock.nouns.messages.presence import announce_receiver
 
     ada, bob = pair(stage)
     sent(ada, "bob")
-    bob.run(serve(bob.runner, bob.context.me().actor, "c1", 10.0))
+    bob.run(announce_receiver(bob.runner, bob.context.me().actor, "c1", 10.0))
     assert ada.run(ada.fleet.maintain()) == Maintained()
     stage.clock.advance(DAY + 1)
     assert ada.run(ada.fleet.maintain()) == Maintained(reclaimed=1, forgotten=1)
@@ -405,7 +405,7 @@ def test_what_cannot_be_read_stays_and_keeps_nobody(stage: Testbed) -> None:
 def test_a_small_part_goes_on_where_the_last_one_ended(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "SOME_GROUPS", 3)
+    monkeypatch.setattr(retention, "SMALL_PASS_GROUPS", 3)
     readers = [stage.client(f"agent-{number}", ttl=None) for number in range(12)]
     ada = stage.client("ada", ttl=None)
     for each in readers:
@@ -434,7 +434,7 @@ def test_who_sends_a_lot_tidies_up_now_and_then(
     monkeypatch.setenv("INTERLOCK_MESSAGE_RATE", "0")
     ada = stage.client("ada")
     alerts(ada, 1000)
-    assert kept_up(ada) == 1 + 990 // retention_scan.SOME, "much to do: one part follows the other"
+    assert kept_up(ada) == 1 + 990 // retention.SMALL_PASS, "much to do: one part follows the other"
     assert len(folder(stage, keys.TOPICS)) == 10
 
 
@@ -480,8 +480,11 @@ def test_on_every_engine_the_same_is_forgotten(url: str, monkeypatch: pytest.Mon
 def test_what_is_old_is_judged_in_the_order_of_commits(
     moments: tuple[float | None, ...], gone: int
 ) -> None:
-    marks = [Mark(str(number), number, at) for number, at in enumerate(moments)]
-    assert len(retention_rules.over(marks, Keep(age=60.0, count=10), 100.0)) == gone
+    marks = [RetentionItem(str(number), number, at) for number, at in enumerate(moments)]
+    assert (
+        len(retention_rules.expired_items(marks, RetentionLimits(age=60.0, count=10), 100.0))
+        == gone
+    )
 
 
 def test_a_record_of_messages_sent_read_and_forgotten_is_proven(

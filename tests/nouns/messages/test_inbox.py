@@ -7,69 +7,71 @@ from hypothesis import strategies as st
 from tests.searches import budget
 
 from interlock.nouns.messages.inbox_rules import (
-    Acks,
+    AckRequest,
+    AckState,
     Cursor,
-    Known,
-    Seen,
-    Trimmed,
+    TopicAcks,
+    TopicTrim,
     acknowledge,
-    begin,
-    moved,
+    advance,
+    first_cursor,
 )
-from interlock.nouns.messages.message import Acknowledged, Subscription, UnknownMessages
+from interlock.nouns.messages.message import Acknowledged, AlertSubscription, UnknownMessages
 
 
-def seen(messages: dict[str, int], pending: list[int], upto: int) -> Seen:
-    return Seen(topic="build", messages=messages, pending=pending, upto=upto)
+def seen(messages: dict[str, int], pending: list[int], upto: int) -> TopicAcks:
+    return TopicAcks(topic="build", messages=messages, pending=pending, upto=upto)
 
 
 def test_acknowledged_in_order_it_is_one_number() -> None:
-    first = moved(Cursor(after=3), seen({"a": 5}, [5, 8], 9))
+    first = advance(Cursor(after=3), seen({"a": 5}, [5, 8], 9))
     assert first == Cursor(after=7)
-    assert moved(first, seen({"b": 8}, [8], 9)) == Cursor(after=9)
+    assert advance(first, seen({"b": 8}, [8], 9)) == Cursor(after=9)
 
 
 def test_acknowledged_out_of_turn_the_first_stays_unread() -> None:
-    cursor = moved(Cursor(after=3), seen({"b": 8}, [5, 8], 9))
+    cursor = advance(Cursor(after=3), seen({"b": 8}, [5, 8], 9))
     assert cursor == Cursor(after=4, also=(8,))
     assert (cursor.has(5), cursor.has(8)) == (False, True)
 
 
 def test_who_acknowledged_a_later_one_is_still_told_that_earlier_ones_are_gone() -> None:
     cursor = Cursor(after=3, also=(8,))
-    assert cursor.missed(Trimmed(upto=8, count=2))
-    assert not cursor.missed(Trimmed(upto=3, count=1))
+    assert cursor.missed(TopicTrim(upto=8, count=2))
+    assert not cursor.missed(TopicTrim(upto=3, count=1))
     assert not cursor.missed(None)
 
 
 def test_that_something_was_missed_is_told_once_though_an_older_one_is_still_there() -> None:
-    told = Seen(topic="build", messages={"m": 8}, pending=[5], upto=9, told={"m"})
-    cursor = moved(Cursor(after=3), told)
-    assert not cursor.missed(Trimmed(upto=8, count=2))
-    assert cursor.missed(Trimmed(upto=9, count=3))
+    told = TopicAcks(topic="build", messages={"m": 8}, pending=[5], upto=9, told={"m"})
+    cursor = advance(Cursor(after=3), told)
+    assert not cursor.missed(TopicTrim(upto=8, count=2))
+    assert cursor.missed(TopicTrim(upto=9, count=3))
     assert not cursor.has(5)
-    assert moved(cursor, seen({"a": 5}, [5], 9)) == Cursor(after=9)
+    assert advance(cursor, seen({"a": 5}, [5], 9)) == Cursor(after=9)
 
 
 def test_a_reader_that_knows_less_takes_nothing_back() -> None:
-    assert moved(Cursor(after=20), seen({"a": 5}, [5], 9)) == Cursor(after=20)
+    assert advance(Cursor(after=20), seen({"a": 5}, [5], 9)) == Cursor(after=20)
 
 
 def test_a_cursor_begins_with_its_subscription_or_before_the_last_ones() -> None:
-    assert begin(Subscription(), 7) == Cursor(after=7)
-    assert begin(Subscription(since=3), 7) == Cursor(after=3)
+    assert first_cursor(AlertSubscription(), 7) == Cursor(after=7)
+    assert first_cursor(AlertSubscription(since=3), 7) == Cursor(after=3)
 
 
 def test_what_is_neither_waiting_nor_read_is_not_ours() -> None:
-    known = Known(waiting={"m1": ""}, read={"m2"})
-    decision = acknowledge("bob", ("m1", "m2", "m3"), Acks(ids=("m1", "m2", "m3")), known, 5.0)
+    known = AckState(waiting={"m1": ""}, read={"m2"})
+    decision = acknowledge(
+        "bob", ("m1", "m2", "m3"), AckRequest(ids=("m1", "m2", "m3")), known, 5.0
+    )
     assert decision.outcome == UnknownMessages(unknown=("m3",), messages=("m1",), already=("m2",))
     assert decision.deletes == ("unread/bob/m1",)
 
 
 def test_what_changes_nothing_is_not_written() -> None:
-    known = Known(read={"m2"})
-    decision = acknowledge("bob", ("m2",), Acks(ids=("m2",)), known, 5.0)
+    known = AckState(read={"m2"})
+    decision = acknowledge("bob", ("m2",), AckRequest(ids=("m2",)), known, 5.0)
     assert decision.outcome == Acknowledged(already=("m2",))
     assert not decision.changes
 
@@ -93,7 +95,7 @@ def test_a_cursor_has_what_was_acknowledged_and_nothing_else(
         chosen = data.draw(st.sets(st.sampled_from(sorted(pending)))) if pending else set()
         if chosen:
             ids = {str(each): each for each in chosen}
-            cursor = moved(cursor, seen(ids, sorted(pending), upto))
+            cursor = advance(cursor, seen(ids, sorted(pending), upto))
             acked |= chosen
         views[reader] = (upto, pending - chosen)
         assert {each for each in sent[1:] if cursor.has(each)} == acked

@@ -11,10 +11,10 @@ from tests.searches import budget
 from interlock.core import keys
 from interlock.errors import StoreBusy
 from interlock.nouns.messages import decode
-from interlock.nouns.messages.delivery_queue import Line
+from interlock.nouns.messages.delivery_queue import DeliveryQueue
 from interlock.nouns.messages.message import Acknowledged, Received
 from interlock.nouns.messages.query_rules import Answered
-from interlock.nouns.messages.reading import Found
+from interlock.nouns.messages.reading import InboxEntry
 from interlock.runtime.steps import NextChanges, Read
 from interlock.store import Change, Put, Range, Txn
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -574,9 +574,9 @@ def test_what_comes_is_had_with_one_read(stage: Testbed) -> None:
 def test_a_line_has_the_urgent_first_then_the_oldest(
     acts: list[tuple[bool, int, str]],
 ) -> None:
-    line, model = Line(), dict[str, Found]()
+    line, model = DeliveryQueue(), dict[str, InboxEntry]()
     for urgent, seq, act in acts:
-        found = Found(id=str(seq), seq=seq, key="", urgent=urgent)
+        found = InboxEntry(id=str(seq), seq=seq, key="", urgent=urgent)
         if act == "join":
             line.join(found)
             model.setdefault(found.id, found)

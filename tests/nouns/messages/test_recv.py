@@ -20,12 +20,12 @@ from interlock import aio
 from interlock.client_messages import Receiver
 from interlock.core import keys
 from interlock.errors import BadInput, StoreAway
-from interlock.nouns.messages import housekeeping
-from interlock.nouns.messages.delivery_queue import Line
+from interlock.nouns.messages import retention
+from interlock.nouns.messages.delivery_queue import DeliveryQueue
 from interlock.nouns.messages.message import Acknowledged, Received, Sent
 from interlock.nouns.messages.query_rules import Answered, Late, Replied
-from interlock.nouns.messages.reading import Found
-from interlock.nouns.messages.receive_loop import Reception
+from interlock.nouns.messages.reading import InboxEntry
+from interlock.nouns.messages.receive_loop import ReceiveLoop
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -157,14 +157,14 @@ def test_acknowledging_while_another_comes_in_moves_no_cursor_past_that(
     with bob.messages.recv(ack=False, timeout=0) as messages:
         (one,) = messages.take()
         ada.messages.alert("build", 2)
-        real = Line.join
+        real = DeliveryQueue.join
 
-        def join(line: Line, found: Found) -> None:
-            monkeypatch.setattr(Line, "join", real)
+        def join(line: DeliveryQueue, found: InboxEntry) -> None:
+            monkeypatch.setattr(DeliveryQueue, "join", real)
             one.ack()
             line.join(found)
 
-        monkeypatch.setattr(Line, "join", join)
+        monkeypatch.setattr(DeliveryQueue, "join", join)
         assert [each.data for each in messages.take()] == [2]
     assert unread(bob) == [2]
 
@@ -197,17 +197,17 @@ def test_what_comes_while_another_thread_acknowledges_waits_for_that(
     with bob.messages.recv(ack=False, timeout=0) as messages:
         first = messages.take()
         takes = threading.Thread(target=lambda: got.extend(messages.take()))
-        real = Line.__iter__
+        real = DeliveryQueue.__iter__
 
-        def held_up(line: Line) -> Iterator[Found]:
-            monkeypatch.setattr(Line, "__iter__", real)
+        def held_up(line: DeliveryQueue) -> Iterator[InboxEntry]:
+            monkeypatch.setattr(DeliveryQueue, "__iter__", real)
             found = real(line)
             yield next(found)
             takes.start()
             takes.join(0.1)
             yield from found
 
-        monkeypatch.setattr(Line, "__iter__", held_up)
+        monkeypatch.setattr(DeliveryQueue, "__iter__", held_up)
         assert first[0].ack() == Acknowledged(messages=(first[0].id,))
         takes.join()
     assert [each.data for each in (*first, *got)] == list(range(82))
@@ -391,11 +391,11 @@ def test_async_a_cancelled_loop_keeps_what_it_has_not_handled(
 # Step by step
 
 
-def reception(client: Client, **terms: object) -> Reception:
+def reception(client: Client, **terms: object) -> ReceiveLoop:
     return client.messages.recv(**terms)  # type: ignore[arg-type]
 
 
-def next_(client: Client, loop: Reception) -> Received | None:
+def next_(client: Client, loop: ReceiveLoop) -> Received | None:
     return client.run(loop.next())
 
 
@@ -508,7 +508,7 @@ def test_the_note_of_a_dead_receiver_is_let_go_in_time(stage: Testbed) -> None:
     assert ada.run(ada.fleet.maintain()).reclaimed
     page = Range(keys.SERVING)
     assert stage.store.read(page).ranges[page]
-    stage.clock.advance(housekeeping.HAND + 1)
+    stage.clock.advance(retention.RECEIVER_NOTE_AGE + 1)
     ada.run(ada.fleet.maintain())
     assert not stage.store.read(page).ranges[page]
 

@@ -24,7 +24,7 @@ from interlock.nouns.messages.message import (
     Limited,
     MessageExists,
     NotSubscribed,
-    Paused,
+    SenderPause,
     Sent,
     Subscribed,
     UnknownAgent,
@@ -256,13 +256,13 @@ def test_an_alert_that_is_handed_on_is_acknowledged_with_that(stage: Testbed) ->
 
 def test_a_paused_sender_is_told_by_whom_until_it_may_send_again(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
-    known = send_rules.Standing(known=True, paused=None)
+    known = send_rules.PauseState(known=True, paused=None)
     decide(eve, lambda: send_rules.pause(known, "ada", "eve", "too loud", stage.clock.wall()))
     refused = ada.run(ada.messages.send("bob", "hi"))
     assert isinstance(refused, Halted)
     assert (refused.by, refused.reason) == ("eve", "too loud")
     assert isinstance(bob.run(bob.messages.send("ada", "hi")), Sent)
-    halt = Paused(agent="ada", by="eve", since=0.0)
+    halt = SenderPause(agent="ada", by="eve", since=0.0)
     decide(eve, lambda: send_rules.resume(replace(known, paused=halt), "ada"))
     assert isinstance(ada.run(ada.messages.send("bob", "hi")), Sent)
 

@@ -8,7 +8,7 @@ from interlock.core import keys
 from interlock.errors import StoreAway, StoreBusy, StoreClosed, StoreFull
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.message import NobodyToStop, Sent
-from interlock.nouns.messages.stops import LATER, Stop, Stops
+from interlock.nouns.messages.stops import RECHECK_AFTER, StopNotice, Stops
 from interlock.nouns.messages.views import Arrived
 from interlock.nouns.tasks.worker import WorkerLoop
 from interlock.runtime.steps import Read
@@ -51,7 +51,7 @@ def test_a_stop_is_heard_with_its_commit_and_says_who_asked_and_why(stage: Testb
     waits = ada.start(stops(ada).take(None))
     assert (waits.asleep, waits.wakes) == (True, float("inf"))
     id_ = stop(bob, "ada", "we are done")
-    assert waits.run().result() == [Stop(id=id_, sender="bob", reason="we are done")]
+    assert waits.run().result() == [StopNotice(id=id_, sender="bob", reason="we are done")]
 
 
 def test_a_stop_that_came_before_anybody_listened_is_heard_and_told_once(stage: Testbed) -> None:
@@ -165,10 +165,10 @@ def test_a_listener_clears_away_what_it_passed_over_once_nobody_is_left_for_whom
     later = stage.client("ada", ttl=1000)
     waits = later.start(stops(later).take(None))
     assert (waits.asleep, unread(later)) == (True, [old])
-    stage.clock.advance(LATER)
+    stage.clock.advance(RECHECK_AFTER)
     assert (waits.run().asleep, unread(later)) == (True, [old])
     before.run(before.agents.leave())
-    stage.clock.advance(LATER)
+    stage.clock.advance(RECHECK_AFTER)
     assert (waits.run().asleep, unread(later)) == (True, [])
     assert waits.wakes == float("inf"), "there is nothing left to look for"
 

@@ -66,10 +66,10 @@ def test_across_a_network_a_turn_is_taken_once_whoever_is_quicker(before: int, s
 
 
 def test_a_turn_used_by_a_clock_ahead_of_ours_is_used_and_one_of_long_after_says_nothing() -> None:
-    assert not rate_limit.free(101.9, Rate(3, 2.0), 100.0)
-    assert rate_limit.free(102.0, Rate(3, 2.0), 100.0)
-    assert rate_limit.free(98.0, Rate(3, 2.0), 100.0)
-    assert not rate_limit.free(98.1, Rate(3, 2.0), 100.0)
+    assert not rate_limit.is_free(101.9, Rate(3, 2.0), 100.0)
+    assert rate_limit.is_free(102.0, Rate(3, 2.0), 100.0)
+    assert rate_limit.is_free(98.0, Rate(3, 2.0), 100.0)
+    assert not rate_limit.is_free(98.1, Rate(3, 2.0), 100.0)
 
 
 def test_two_machines_share_the_turns_of_a_sender_though_one_clock_is_behind() -> None:

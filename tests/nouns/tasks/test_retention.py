@@ -15,7 +15,7 @@ import interlock
 from interlock.core import keys
 from interlock.drivers import Op
 from interlock.errors import BadInput, StoreBusy
-from interlock.nouns.messages.retention_rules import Keep
+from interlock.nouns.messages.retention_rules import RetentionLimits
 from interlock.nouns.tasks import retention
 from interlock.nouns.tasks.plan_rules import Imported, PlanExists
 from interlock.nouns.tasks.retention import TaskRetention
@@ -87,8 +87,8 @@ def standing(stage: Testbed) -> list[str]:
     return sorted(board.statuses)
 
 
-def sweep(client: Client, keep: Keep | None = None) -> Op[retention.TasksDeleted]:
-    return TaskRetention(client.runner, keep or Keep(age=1.0, count=100)).run(
+def sweep(client: Client, keep: RetentionLimits | None = None) -> Op[retention.TasksDeleted]:
+    return TaskRetention(client.runner, keep or RetentionLimits(age=1.0, count=100)).run(
         client.context.identity.actor
     )
 
@@ -139,7 +139,7 @@ def test_the_age_is_a_setting(stage: Testbed, ada: Client, monkeypatch: pytest.M
 def test_a_pass_is_bounded_and_says_what_is_left(stage: Testbed, ada: Client) -> None:
     done(ada, *[f"t{number}" for number in range(6)])
     stage.clock.advance(LONG)
-    again = TaskRetention(ada.runner, Keep(age=DAY, count=100))
+    again = TaskRetention(ada.runner, RetentionLimits(age=DAY, count=100))
     assert ada.run(again.run(Actor(), bound=4)) == retention.TasksDeleted(forgotten=4, left=2)
     assert ada.run(again.run(Actor(), bound=4)) == retention.TasksDeleted(forgotten=2)
 
@@ -171,7 +171,7 @@ def test_whoever_is_ahead_of_everybody_else_lets_go_of_nothing_that_is_young(
         again = stage.client("ahead", ttl=None)
         done(again, "t5")
     assert maintained(ahead) == 0
-    assert ahead.run(sweep(ahead, Keep(age=90 * DAY, count=100))).forgotten == 0
+    assert ahead.run(sweep(ahead, RetentionLimits(age=90 * DAY, count=100))).forgotten == 0
     stage.clock.jump_wall(-100 * DAY)
     assert {"t1", "t2", "t3"} <= {*standing(stage)}
 
@@ -207,7 +207,7 @@ def test_what_a_slow_clock_ended_stays_though_the_others_of_its_page_ended_later
 def test_what_a_clock_saw_that_is_ahead_keeps_nobody_from_looking(
     stage: Testbed, ada: Client, looked: list[int]
 ) -> None:
-    keep = Keep(age=100 * DAY, count=700)
+    keep = RetentionLimits(age=100 * DAY, count=700)
     fill(stage, 600, since=stage.clock.wall())
     stage.clock.jump_wall(5 * DAY)
     ada.run(sweep(ada, keep))
@@ -364,7 +364,7 @@ def test_whoever_publishes_what_needs_a_task_that_fails_and_goes_meanwhile_is_to
         ada.run(ada.tasks.publish("open"))
         ada.run(ada.tasks.publish("broken"))
         bob.runner.capabilities = replace(bob.runner.capabilities, max_operations=36)
-        forgets = _hand(ada, sweep(ada, Keep(age=DAY, count=0)))
+        forgets = _hand(ada, sweep(ada, RetentionLimits(age=DAY, count=0)))
         publishes = _hand(bob, _publishing(bob, publish))
         _go(publishes, first)
         ada.run(ada.tasks.cancel("broken"))
@@ -509,7 +509,7 @@ def test_a_part_looks_at_a_thousand_items_and_the_next_one_goes_on_there(
 ) -> None:
     monkeypatch.setattr(TaskRetention, "_anywhere", lambda _: "")
     fill(stage, 1500)
-    some = TaskRetention(ada.runner, Keep(age=100 * 366 * DAY, count=10_000))
+    some = TaskRetention(ada.runner, RetentionLimits(age=100 * 366 * DAY, count=10_000))
     seen = []
     for _ in range(4):
         looked.clear()
@@ -528,7 +528,7 @@ def test_what_one_saw_with_effort_no_other_has_to_see_again(
     stage: Testbed, ada: Client, looked: list[int]
 ) -> None:
     fill(stage, 600)
-    keep = Keep(age=stage.clock.wall() + DAY, count=610)
+    keep = RetentionLimits(age=stage.clock.wall() + DAY, count=610)
     assert ada.run(sweep(ada, keep)).forgotten == 0
     assert sum(looked) == 1200
     bob = stage.client("bob", ttl=None)
@@ -546,7 +546,7 @@ def test_whoever_saw_that_what_failed_is_needed_does_not_look_again_at_once(
     cancelled(ada, "broken")
     ada.run(ada.tasks.publish("t", needs=["broken"]))
     stage.clock.advance(LONG)
-    some = TaskRetention(ada.runner, Keep(age=DAY, count=1000))
+    some = TaskRetention(ada.runner, RetentionLimits(age=DAY, count=1000))
     for _ in range(3):  # begins anywhere, suspects it, and finds who needs it
         ada.run(some.some(Actor()))
     looked.clear()
@@ -562,7 +562,7 @@ def test_parts_let_go_of_everything_in_time_and_say_when_there_is_more(
 ) -> None:
     fill(stage, 1500)
     stage.clock.advance(LONG)
-    some = TaskRetention(ada.runner, Keep(age=DAY, count=100))
+    some = TaskRetention(ada.runner, RetentionLimits(age=DAY, count=100))
     parts = [ada.run(some.some(Actor())) for _ in range(30)]
     assert sum(parts) >= 1500 // (retention.SOME + retention.SOME_PAGE // 2)
     assert not parts[-1]
@@ -633,7 +633,7 @@ def test_what_one_saw_no_other_sees_again_on_every_engine(
 ) -> None:
     """Though a revision may be a time, and count no commits."""
     monkeypatch.setattr(retention, "_LONG", 0)
-    keep = Keep(age=DAY, count=12)
+    keep = RetentionLimits(age=DAY, count=12)
     with closing(open_store(url)) as store:
         ada, bob = (Testbed().client(name, ttl=None, store=store) for name in ("ada", "bob"))
         done(ada, *[f"t{number}" for number in range(6)])
@@ -643,7 +643,7 @@ def test_what_one_saw_no_other_sees_again_on_every_engine(
         assert _walks(bob, keep)
 
 
-def _walks(client: Client, keep: Keep) -> bool:
+def _walks(client: Client, keep: RetentionLimits) -> bool:
     """Whether whoever sweeps looks at tasks."""
     steps = _hand(client, sweep(client, keep)).run().steps
     refs = [ref for step in steps if isinstance(step, Read) for ref in step.refs]

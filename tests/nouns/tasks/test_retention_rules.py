@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from interlock.core import keys
-from interlock.nouns.messages.retention_rules import Keep
+from interlock.nouns.messages.retention_rules import RetentionLimits
 from interlock.nouns.tasks import retention_rules
 from interlock.nouns.tasks.retention_rules import EndedTask, RecordedTime, RetentionSurvey
 from interlock.nouns.tasks.task import Spec, State, TaskStatus
@@ -96,7 +96,7 @@ def test_of_what_ended_with_one_commit_all_stay_or_none() -> None:
 def test_a_survey_settles_until_the_oldest_is_too_old_or_too_many_can_have_ended() -> None:
     survey, keep = (
         RetentionSurvey(revision=10, at=NOW, oldest=950.0, count=3),
-        Keep(age=AGE, count=4),
+        RetentionLimits(age=AGE, count=4),
     )
     assert survey.settles(keep, NOW + 9, 2)
     assert not survey.settles(keep, NOW + 9, 3), "a quarter more than are kept"
@@ -106,7 +106,7 @@ def test_a_survey_settles_until_the_oldest_is_too_old_or_too_many_can_have_ended
 
 def test_a_survey_by_a_clock_that_is_ahead_settles_nothing() -> None:
     survey = RetentionSurvey(revision=10, at=NOW, oldest=NOW, count=0)
-    keep = Keep(age=9 * retention_rules.DAY, count=4)
+    keep = RetentionLimits(age=9 * retention_rules.DAY, count=4)
     assert survey.settles(keep, NOW - retention_rules.DAY, 0)
     assert not survey.settles(keep, NOW - retention_rules.DAY - 1, 0)
 
@@ -114,7 +114,7 @@ def test_a_survey_by_a_clock_that_is_ahead_settles_nothing() -> None:
 def test_whoever_saw_what_is_old_and_needed_looks_again_after_a_while() -> None:
     late, keep = (
         RetentionSurvey(revision=10, at=NOW, oldest=-1e6, count=3),
-        Keep(age=6400.0, count=128),
+        RetentionLimits(age=6400.0, count=128),
     )
     assert not late.settles(keep, NOW + 1, 1)
     assert late.rests(keep, NOW + 99, 2)

@@ -34,7 +34,7 @@ from tests.nouns.tasks import task_truths
 from tests.nouns.tasks.task_model import LONGEST_REST, Held, Job, Model, Times
 
 from interlock.errors import Lapsed
-from interlock.nouns.messages.retention_rules import Keep
+from interlock.nouns.messages.retention_rules import RetentionLimits
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.retention import TaskRetention
 from interlock.runtime.identity import Actor, Identity
@@ -467,7 +467,7 @@ class TaskMachine(RuleBasedStateMachine):
 
     def forget(self, data: st.DataObject) -> None:
         """Let go of what is over for long, or too much; its name may come again."""
-        keep = Keep(
+        keep = RetentionLimits(
             age=data.draw(AGES, "age"), count=data.draw(st.sampled_from([0, 2, 100]), "count")
         )
         client = self.clients[self._worker(data)]

@@ -15,7 +15,7 @@ from interlock.drivers import drive
 from interlock.faces.cli.command import Stopped, answer, is_read, note, stoppable, write
 from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.parse import Parsed
-from interlock.nouns.messages import logging
+from interlock.nouns.messages import log_lines
 from interlock.nouns.messages.inbox_noun import AlertSubscribe, introduced, look, settle, wanted
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def wait(parsed: Parsed) -> int:
 
 
 def _introduce(fleet: Fleet) -> None:
-    from interlock.nouns.messages.receivers import is_new
+    from interlock.nouns.messages.presence import is_new
     from interlock.nouns.messages.text import newcomer
     from interlock.nouns.messages.views import Inbox
 
@@ -55,7 +55,7 @@ def query(parsed: Parsed) -> int:
     """Ask; whoever is interrupted hears what becomes of the question."""
     assert parsed.operation.act is not None  # noqa: S101 - the table says how
     ask, begun = parsed.operation.act, time.monotonic()
-    logging.at_a_shell()
+    log_lines.at_a_shell()
 
     def asking(fleet: Fleet, request: QueryAsk) -> object:
         try:

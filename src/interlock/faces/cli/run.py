@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from interlock.client import Fleet
     from interlock.nouns.grants.holding import Holding
     from interlock.nouns.grants.targets import Aim
-    from interlock.nouns.messages.stops import Stop
+    from interlock.nouns.messages.stops import StopNotice
     from interlock.runtime.keeper import Lease
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -126,7 +126,7 @@ class _Guard:
         for end in (self._wake_read, self._wake_write):
             os.set_blocking(end, False)
         self._signals: list[int] = []
-        self._asked: list[Stop] = []
+        self._asked: list[StopNotice] = []
         """Messages that ask the program to stop."""
         self._running = False
         self.holding: list[Holding] = []
@@ -219,7 +219,7 @@ class _Guard:
             with suppress(InterlockError):
                 drive(stops.ack(), fleet.store)
 
-    def _obey(self, stop: Stop) -> None:
+    def _obey(self, stop: StopNotice) -> None:
         """In the thread that listens: while there is no program yet, a signal ends our wait."""
         why = f": {stop.reason}" if stop.reason else ""
         note(f"{stop.sender} asked {quoted(self._command[0])} to stop{why}")

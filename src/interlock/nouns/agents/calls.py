@@ -219,8 +219,8 @@ class AgentCalls(Calls):
 
         Somebody who has never been here is refused, since most likely the name is misspelled.
         """
+        from interlock.nouns.messages.limits import pause
         from interlock.nouns.messages.message import REASON_LIMIT
-        from interlock.nouns.messages.pausing import pause
 
         agent, said = (
             validate.name(name, "agent name"),
@@ -230,7 +230,7 @@ class AgentCalls(Calls):
 
     def resume(self, name: str) -> Op[Resumed | UnknownAgent]:
         """Let an agent send again."""
-        from interlock.nouns.messages.pausing import resume
+        from interlock.nouns.messages.limits import resume
 
         return resume(
             self.context.runner, self.context.me().actor, validate.name(name, "agent name")

@@ -173,7 +173,7 @@ def _log(fleet: "Fleet", request: AgentLogRequest) -> AgentLog | LogFiles | NoLo
 
 def _list(fleet: "Fleet", _request: AgentsList) -> AgentList:
     from interlock.drivers import drive
-    from interlock.nouns.messages.receivers import mailboxes
+    from interlock.nouns.messages.presence import mailboxes
 
     found = fleet.agents.list()
     here = {each.agent for each in found}

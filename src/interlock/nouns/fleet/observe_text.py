@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from interlock.nouns.messages.text import whom
+from interlock.nouns.messages.text import recipients
 from interlock.runtime.text import ago, listed
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def observed(outcome: Observed, paint: Paint) -> str:
         paint("green", outcome.event),
         outcome.thing,
         outcome.on if outcome.on != outcome.thing else "",
-        f"to {whom(outcome.to)}" if outcome.to else "",
+        f"to {recipients(outcome.to)}" if outcome.to else "",
         f"by {outcome.by}" if outcome.by else "",
     ]
     return " ".join(filter(None, parts))

@@ -1,21 +1,38 @@
-"""Acknowledging: many at once, with one commit for as many as the store takes."""
+"""Acknowledging: many at once, with one commit for as many as the store takes.
+
+Where cursors stand, for a decision that moves them: what it reads, and what it knows then.
+
+What somebody leaves out because of the terms of a subscription is unread as soon as these change.
+So the subscription is read with its cursor, and checked by the commit: under other terms a cursor
+passes nothing but what is acknowledged, and whoever reads the topic anew moves it on.
+
+What is met in an inbox and is over: a question whose time is up, a stop for those before us.
+
+The one is ended by whoever meets it.  The other is passed over: it asked the sessions to end that
+were there when it was sent, and ours began later.  Nobody is left to obey it, so it is acknowledged
+away; but while one of those sessions lives it stays, since that one may still have to read it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.drivers import Op
-from interlock.nouns.messages import cursors, inbox_rules, logging, reading
-from interlock.nouns.messages.inbox_rules import Acks, Cursor, Known, Seen
+from interlock.errors import StoreDamaged, StoreTrouble
+from interlock.nouns.messages import decode, inbox_rules, log_lines, reading
+from interlock.nouns.messages.inbox_rules import AckRequest, AckState, Cursor, TopicAcks
 from interlock.nouns.messages.message import Acknowledged, UnknownMessages
-from interlock.nouns.messages.reading import Topic
-from interlock.runtime.gather import looked_up, paged
+from interlock.nouns.messages.reading import InboxEntry, TopicState
+from interlock.runtime.decode import readable
+from interlock.runtime.gather import every, looked_up, paged
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Decided, DecideOp, Runner
+from interlock.runtime.steps import Read
 from interlock.store import Item
 
 _FOR_ONE = 5
@@ -27,7 +44,7 @@ _ALSO = 100
 """A topic of more bytes is read to the end only for a cursor that is longer than this."""
 
 
-class Acking:
+class Acknowledger:
     """Acknowledges messages, as generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
@@ -44,14 +61,14 @@ class Acking:
 
     def seen(
         self, agent: str, ids: Sequence[str], can: Iterable[str]
-    ) -> Op[tuple[tuple[Seen, ...], dict[str, Cursor]]]:
+    ) -> Op[tuple[tuple[TopicAcks, ...], dict[str, Cursor]]]:
         """Which of these are messages of topics, and where the cursors of those begin."""
         marks = yield from looked_up([keys.unread(agent, id_) for id_ in ids])
         others = [id_ for id_ in ids if marks[keys.unread(agent, id_)] is None]
         if not others:
             return (), {}
-        heard = yield from reading.topics(agent, can)
-        found: list[Seen] = []
+        heard = yield from reading.topics_of(agent, can)
+        found: list[TopicAcks] = []
         for name, places in (yield from _places(others, heard)).items():
             found.append((yield from _view(heard[name], places)))
         return tuple(found), {name: topic.cursor for name, topic in heard.items()}
@@ -60,7 +77,7 @@ class Acking:
         self,
         actor: Actor,
         ids: Sequence[str],
-        seen: tuple[Seen, ...] = (),
+        seen: tuple[TopicAcks, ...] = (),
         begins: Mapping[str, Cursor] = {},
         notes: tuple[Write, ...] = (),
     ) -> Op[Acknowledged | UnknownMessages]:
@@ -76,15 +93,15 @@ class Acking:
             some = tuple(direct[start:ends])
             topics = seen[max(start - len(direct), 0) : max(ends - len(direct), 0)]
             asked = (*some, *[id_ for each in topics for id_ in each.messages])
-            acks = Acks(ids=some, topics=topics)
+            acks = AckRequest(ids=some, topics=topics)
             done.append((yield from self._commit(actor, asked, acks, begins, notes)))
-        return together(ids, done)
+        return combine(ids, done)
 
     def _commit(
         self,
         actor: Actor,
         asked: tuple[str, ...],
-        acks: Acks,
+        acks: AckRequest,
         begins: Mapping[str, Cursor],
         notes: tuple[Write, ...] = (),
     ) -> Op[Acknowledged | UnknownMessages]:
@@ -92,9 +109,9 @@ class Acking:
 
         def deciding() -> DecideOp[Acknowledged | UnknownMessages]:
             marks = {keys.unread(agent, id_): id_ for id_ in acks.ids}
-            items = (yield (*marks, *cursors.refs(agent, acks.topics))).items
+            items = (yield (*marks, *cursor_keys(agent, acks.topics))).items
             waiting = {
-                id_: reading.mark(item).trace
+                id_: reading.entry_of_mark(item).trace
                 for key, id_ in marks.items()
                 if (item := items[key]) is not None
             }
@@ -102,11 +119,11 @@ class Acking:
             if gone := [id_ for id_ in acks.ids if id_ not in waiting]:
                 before = (yield tuple(keys.read(agent, id_) for id_ in gone)).items
                 read = frozenset(keys.last(key) for key, item in before.items() if item is not None)
-            seen, stand = cursors.standing(agent, acks.topics, begins, items)
-            known = Known(waiting=waiting, read=read, cursors=stand)
+            seen, stand = current_cursors(agent, acks.topics, begins, items)
+            known = AckState(waiting=waiting, read=read, cursors=stand)
             now = self._runner.clock.wall()
             decision = inbox_rules.acknowledge(
-                agent, asked, Acks(ids=acks.ids, topics=seen), known, now
+                agent, asked, AckRequest(ids=acks.ids, topics=seen), known, now
             )
             return (
                 replace(decision, puts=(*decision.puts, *notes)) if decision.changes else decision
@@ -115,37 +132,37 @@ class Acking:
         done: Decided[Acknowledged | UnknownMessages] = yield from self._runner.change(
             deciding, actor
         )
-        logging.received(agent, done.outcome.messages)
+        log_lines.received(agent, done.outcome.messages)
         return done.outcome
 
 
-def _view(topic: Topic, places: Mapping[str, tuple[int, str]]) -> Op[Seen]:
+def _view(topic: TopicState, places: Mapping[str, tuple[int, str]]) -> Op[TopicAcks]:
     """What is unread beside these, unless that is much to read, and the cursor is still short."""
     messages = {id_: revision for id_, (revision, _) in places.items()}
     long = len(topic.cursor.also) + len(messages) > _ALSO
-    pending, upto = yield from reading.pending(topic, None if long else _BYTES)
-    return Seen(
+    pending, upto = yield from reading.pending_revisions(topic, None if long else _BYTES)
+    return TopicAcks(
         topic=topic.name,
         messages=messages,
         pending=pending,
         upto=upto,
-        told=reading.told_of(messages),
+        told=reading.missed_ids(messages),
         terms=topic.terms,
         traces={id_: trace for id_, (_, trace) in places.items()},
     )
 
 
 def _places(
-    ids: Sequence[str], heard: Mapping[str, Topic]
+    ids: Sequence[str], heard: Mapping[str, TopicState]
 ) -> Op[dict[str, dict[str, tuple[int, str]]]]:
     """Which of these are messages of a topic that is heard, their revisions and their traces."""
     found: dict[str, dict[str, tuple[int, str]]] = {}
     for id_ in ids:
-        if (told := reading.missed_of(id_)) is not None and told[0] in heard:
+        if (told := reading.parse_missed_id(id_)) is not None and told[0] in heard:
             trimmed = heard[told[0]].trimmed
             if trimmed is not None and told[1] <= trimmed.upto:
                 found.setdefault(told[0], {})[id_] = told[1], ""
-    wanted = set(ids) - reading.told_of(ids)
+    wanted = set(ids) - reading.missed_ids(ids)
 
     def look(items: Iterable[Item | None]) -> None:
         for item in items:
@@ -162,7 +179,7 @@ def _places(
     return found
 
 
-def together(
+def combine(
     ids: Sequence[str], parts: Sequence[Acknowledged | UnknownMessages]
 ) -> Acknowledged | UnknownMessages:
     """The outcome of all portions, in the order of asking."""
@@ -174,3 +191,101 @@ def together(
     if unknown:
         return UnknownMessages(unknown=unknown, messages=kept, already=before)
     return Acknowledged(messages=kept, already=before)
+
+
+def cursor_keys(agent: str, seen: Iterable[TopicAcks]) -> tuple[str, ...]:
+    """What is to be read before these are acknowledged."""
+    topics = [each.topic for each in seen]
+    cursors = [keys.cursor(agent, topic) for topic in topics]
+    return (*cursors, *[keys.subscription(agent, topic) for topic in topics])
+
+
+def current_cursors(
+    agent: str,
+    seen: Iterable[TopicAcks],
+    begins: Mapping[str, Cursor],
+    items: Mapping[str, Item | None],
+) -> tuple[tuple[TopicAcks, ...], dict[str, Cursor]]:
+    """What still holds of what somebody saw, and the cursors; ``begins`` if nothing says more."""
+    found: dict[str, Cursor] = {}
+    for topic in [each.topic for each in seen]:
+        item = items[keys.subscription(agent, topic)]
+        asked = readable(decode.subscription, item)
+        begin = (
+            begins[topic]
+            if item is None or asked is None
+            else inbox_rules.first_cursor(asked, item.created)
+        )
+        found[topic] = inbox_rules.current_cursor(
+            readable(decode.cursor, items[keys.cursor(agent, topic)]), begin
+        )
+    return tuple(
+        inbox_rules.under_subscription(
+            each, subscription_revision(items[keys.subscription(agent, each.topic)])
+        )
+        for each in seen
+    ), found
+
+
+def subscription_revision(item: Item | None) -> int:
+    """Which terms a subscription has: the revision that wrote them; 0 for what all hear."""
+    return 0 if item is None else item.revision
+
+
+def end_expired_questions(
+    runner: Runner, actor: Actor, lives: Mapping[str, Item | None]
+) -> Op[set[str]]:
+    """The questions among these whose time is up, ended; what cannot be read is left as it is."""
+    found: set[str] = set()
+    for key in [key for key, item in lives.items() if item is None]:
+        from interlock.nouns.messages.query_wait import expire_query
+
+        with suppress(StoreDamaged):
+            yield from expire_query(runner, actor, keys.last(key))
+            found.add(keys.last(key))
+    return found
+
+
+def skip_old_stops(
+    acking: Acknowledger,
+    actor: Actor,
+    found: Iterable[InboxEntry],
+    items: Mapping[str, Item | None],
+) -> Op[set[str]]:
+    """The stops among these that were sent before our session began; without one, none of them."""
+    urgent = [each for each in found if each.urgent and not each.topic]
+    sent = {each.id: each.seq for each in urgent if _is_stop(items[each.key])}
+    if not sent:
+        return set()
+    own = keys.present(actor.agent, actor.session)
+    item = (yield Read(own))[own]
+    earlier = {id_: seq for id_, seq in sent.items() if item is not None and seq < item.created}
+    if earlier:
+        yield from acknowledge_old_stops(acking, actor, earlier)
+    return set(earlier)
+
+
+def acknowledge_old_stops(
+    acking: Acknowledger, actor: Actor, earlier: Mapping[str, int]
+) -> Op[list[str]]:
+    """Acknowledge those of these stops away that nobody is left for; ``earlier`` is when they came.
+
+    All of them are from before our session, so that one is not asked for.  A store that takes
+    nothing at the moment holds nobody up: whatever stays is met again.
+    """
+    sessions = yield from every(keys.present(actor.agent))
+    began = {keys.live(keys.last(item.key)): item.created for item in sessions}
+    lives = yield from looked_up(began)
+    there = [began[key] for key, item in lives.items() if item is not None]
+    done = [id_ for id_, sent in earlier.items() if all(sent < each for each in there)]
+    try:
+        if done:
+            yield from acking.acknowledge(actor, done)
+    except StoreTrouble:
+        return []
+    return done
+
+
+def _is_stop(item: Item | None) -> bool:
+    message = None if item is None else readable(decode.message, item)
+    return message is not None and message.kind == "stop"

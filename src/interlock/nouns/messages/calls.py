@@ -12,21 +12,21 @@ from interlock.core.outcomes import GivenFenced
 from interlock.drivers import Op
 from interlock.errors import BadInput, BadName
 from interlock.nouns.messages import message as core
-from interlock.nouns.messages import reading, receivers, views
+from interlock.nouns.messages import presence, reading, views
 from interlock.nouns.messages.common import several
-from interlock.nouns.messages.query_calls import Asks
-from interlock.nouns.messages.receiver import REDELIVER, Receiver
-from interlock.nouns.messages.send_calls import Sending
+from interlock.nouns.messages.query_calls import QueryCalls
+from interlock.nouns.messages.receiver import REDELIVER, InboxReceiver
+from interlock.nouns.messages.send_calls import SendCalls
 from interlock.runtime.given import Given
 from interlock.runtime.id_prefix import is_part, whole_id
 from interlock.runtime.identity import Actor
 from interlock.runtime.outage import Outage
 
 if TYPE_CHECKING:
-    from interlock.nouns.messages.receive_loop import Reception
+    from interlock.nouns.messages.receive_loop import ReceiveLoop
 
 
-class MessageCalls(Sending, Asks):
+class MessageCalls(SendCalls, QueryCalls):
     """Messages, in the name of one client."""
 
     def subscribe(
@@ -45,7 +45,7 @@ class MessageCalls(Sending, Asks):
         terms, and goes on where it is: none of the last ones come then.
         """
         type_ = _type(type)
-        wanted = core.Subscription(
+        wanted = core.AlertSubscription(
             senders=validate.names(senders, "sender", core.FILTERS_LIMIT), where=_where(where)
         )
         number = validate.whole(last, "number of alerts", 0, core.SHOWN_LIMIT)
@@ -62,7 +62,7 @@ class MessageCalls(Sending, Asks):
         identity, type_ = self._identity(given), validate.unmarked(type, "type of an alert")
         return self._fenced(identity, self.topics.unsubscribe(identity.actor, type_))
 
-    def subscriptions(self) -> Op[tuple[core.Heard, ...]]:
+    def subscriptions(self) -> Op[tuple[core.SubscriptionView, ...]]:
         """What we subscribed to, by type: from whom, and with which values in the data."""
         return self.topics.list(self.context.me().actor.agent)
 
@@ -93,7 +93,7 @@ class MessageCalls(Sending, Asks):
     def _whole(self, ids: tuple[str, ...]) -> Op[tuple[str, ...]]:
         """Ids of messages of which only the beginning is written, as far as they are ours."""
         agent = self.context.me().actor.agent
-        folders = yield from reading.folders(agent)
+        folders = yield from reading.message_folders(agent)
         found: tuple[str, ...] = ()
         for each in ids:
             found += ((yield from whole_id(each, *folders)),)
@@ -101,12 +101,12 @@ class MessageCalls(Sending, Asks):
 
     def receiver(
         self, *, can: Iterable[str] = (), redeliver: float | str = REDELIVER, only: str = ""
-    ) -> Receiver:
+    ) -> InboxReceiver:
         """All that comes for us, until it is acknowledged; whoever opens it closes it.
 
         With ``only`` these are the alerts of one type, to which we subscribed.
         """
-        return Receiver(
+        return InboxReceiver(
             self.context.runner,
             self.acking,
             self.context.me().actor,
@@ -122,18 +122,18 @@ class MessageCalls(Sending, Asks):
         timeout: float | str | None = None,
         ack: bool = True,
         redeliver: float | str = REDELIVER,
-    ) -> Reception:
+    ) -> ReceiveLoop:
         """The same for a loop, which acknowledges as it goes on."""
-        from interlock.nouns.messages.receive_loop import Reception, Terms
+        from interlock.nouns.messages.receive_loop import ReceiveLoop, ReceiveOptions
 
         self.context.me()
-        terms = Terms(
+        terms = ReceiveOptions(
             can=None if can is None else validate.abilities(can),
             timeout=None if timeout is None else validate.duration(timeout, "timeout"),
             ack=validate.flag(ack, "ack"),
             redeliver=validate.duration(redeliver, "time until redelivery"),
         )
-        return Reception(self, terms)
+        return ReceiveLoop(self, terms)
 
     def inbox(
         self,
@@ -154,7 +154,7 @@ class MessageCalls(Sending, Asks):
         some of them: of a ``kind``, from a ``sender`` or from several, of a ``type``, of a
         ``thread``, or with a text in it (``search``).
         """
-        wanted = views.Wanted(
+        wanted = views.InboxFilter(
             kind=_kind(kind),
             senders=validate.names(several(sender, "sender"), "sender", core.FILTERS_LIMIT),
             type=validate.name(type, "type") if type else "",
@@ -169,7 +169,7 @@ class MessageCalls(Sending, Asks):
         return self._unread(actor, wanted, can)
 
     def _kept(
-        self, actor: Actor, wanted: views.Wanted, can: Iterable[str] | None, *, sent: bool
+        self, actor: Actor, wanted: views.InboxFilter, can: Iterable[str] | None, *, sent: bool
     ) -> Op[views.Inbox]:
         able = yield from self.abilities(can)
         if is_part(wanted.thread):
@@ -178,10 +178,10 @@ class MessageCalls(Sending, Asks):
         return (yield from views.kept(actor.agent, wanted, able, sent=sent))
 
     def _unread(
-        self, actor: Actor, wanted: views.Wanted, can: Iterable[str] | None
+        self, actor: Actor, wanted: views.InboxFilter, can: Iterable[str] | None
     ) -> Op[views.Inbox]:
         runner = self.context.runner
-        new = yield from receivers.known(runner, self.context.me())
+        new = yield from presence.ensure_mailbox(runner, self.context.me())
         able = yield from self.abilities(can)
         found = yield from views.unread(runner, actor, wanted, able)
         return replace(found, new=new)
@@ -199,11 +199,11 @@ class MessageCalls(Sending, Asks):
     def _wait(
         self, patience: float, can: Iterable[str] | None
     ) -> Op[views.Arrived | views.NothingUnread]:
-        from interlock.nouns.messages.presence import Duty
+        from interlock.nouns.messages.presence import ReceiverPresence
 
-        yield from receivers.known(self.context.runner, self.context.me())
+        yield from presence.ensure_mailbox(self.context.runner, self.context.me())
         able = yield from self.abilities(can)
-        duty = Duty(self.context, () if can is None else able)
+        duty = ReceiverPresence(self.context, () if can is None else able)
         limit = None if patience == validate.FOREVER else patience
         return (yield from views.wait(self.receiver(can=able), duty, limit))
 
@@ -222,7 +222,7 @@ def _id(id_: str | list[str] | tuple[str, ...] | set[str]) -> str:
     """The id of a message, or of what somebody missed."""
     if isinstance(id_, list | tuple | set):
         raise BadInput("ack takes ids one by one; for several write ack(*ids)")
-    told = reading.missed_of(validate.written(id_, "message id"))
+    told = reading.parse_missed_id(validate.written(id_, "message id"))
     return id_ if told else validate.name(id_, "message id")
 
 

@@ -12,40 +12,40 @@ from interlock.core import validate
 from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.agents.report import Reported
-from interlock.nouns.messages.acknowledging import Acking
-from interlock.nouns.messages.limits import limits
+from interlock.nouns.messages.acknowledging import Acknowledger
+from interlock.nouns.messages.limits import message_limits
 from interlock.nouns.messages.message import ALL
-from interlock.nouns.messages.querying import Asking
-from interlock.nouns.messages.sending import Posting
+from interlock.nouns.messages.querying import QueryService
+from interlock.nouns.messages.sending import MessageSender
 from interlock.nouns.messages.subscriptions import Subscriptions
 from interlock.runtime.context import Calls, Context
 from interlock.runtime.identity import Actor
 
 if TYPE_CHECKING:
-    from interlock.nouns.messages.housekeeping import Tidying
+    from interlock.nouns.messages.retention import MessageRetention
 
 
-class Common(Calls):
+class MessageServices(Calls):
     """One client that sends, asks and reads."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.limits = limits(context.settings)
-        self.posting = Posting(context.runner, self.limits)
-        self.acking = Acking(context.runner)
+        self.limits = message_limits(context.settings)
+        self.posting = MessageSender(context.runner, self.limits)
+        self.acking = Acknowledger(context.runner)
         context.housekeeping.passes["messages"] = self._tidy
 
     @cached_property
-    def asking(self) -> Asking:
+    def asking(self) -> QueryService:
         """Questions; whoever never asks or answers one does not pay for them."""
-        return Asking(self.context.runner, self.posting, self.context.queues)
+        return QueryService(self.context.runner, self.posting, self.context.queues)
 
     @cached_property
-    def tidying(self) -> Tidying:
+    def tidying(self) -> MessageRetention:
         """What lets go of messages that are over, likewise."""
-        from interlock.nouns.messages.housekeeping import Tidying
+        from interlock.nouns.messages.retention import MessageRetention
 
-        return Tidying(self.context.runner, self.limits)
+        return MessageRetention(self.context.runner, self.limits)
 
     def _tidy(self, actor: Actor) -> Op[bool]:
         return (yield from self.tidying.some(actor)).more

@@ -7,32 +7,32 @@ from typing import Any
 import msgspec
 
 from interlock.core import keys
-from interlock.nouns.messages.human_decision import Matter
-from interlock.nouns.messages.inbox_rules import Cursor, Trimmed
+from interlock.nouns.messages.human_decision import HumanDecision
+from interlock.nouns.messages.inbox_rules import Cursor, TopicTrim
 from interlock.nouns.messages.message import (
     ABLE,
-    Message,
-    Paused,
+    AlertSubscription,
     ReadMark,
     Received,
-    Subscription,
+    SenderPause,
+    StoredMessage,
     Unread,
 )
-from interlock.nouns.messages.query_rules import Asking, Cached, Query
-from interlock.runtime.decode import decoded
+from interlock.nouns.messages.query_rules import CachedAnswer, Query, QuotaSlot
+from interlock.runtime.decode import decoded, readable
 from interlock.store import Item
 
-_MESSAGE = msgspec.json.Decoder(Message)
+_MESSAGE = msgspec.json.Decoder(StoredMessage)
 _UNREAD = msgspec.json.Decoder(Unread)
 _READ = msgspec.json.Decoder(ReadMark)
-_SUBSCRIPTION = msgspec.json.Decoder(Subscription)
+_SUBSCRIPTION = msgspec.json.Decoder(AlertSubscription)
 _CURSOR = msgspec.json.Decoder(Cursor)
-_TRIMMED = msgspec.json.Decoder(Trimmed)
-_PAUSED = msgspec.json.Decoder(Paused)
+_TRIMMED = msgspec.json.Decoder(TopicTrim)
+_PAUSED = msgspec.json.Decoder(SenderPause)
 _QUERY = msgspec.json.Decoder(Query)
-_ASKING = msgspec.json.Decoder(Asking)
-_CACHED = msgspec.json.Decoder(Cached)
-_MATTER = msgspec.json.Decoder(Matter)
+_ASKING = msgspec.json.Decoder(QuotaSlot)
+_CACHED = msgspec.json.Decoder(CachedAnswer)
+_MATTER = msgspec.json.Decoder(HumanDecision)
 _MOMENT = msgspec.json.Decoder(float)
 _NOTE = msgspec.json.Decoder(dict[str, Any])
 
@@ -57,16 +57,16 @@ _ALL: dict[str, msgspec.json.Decoder[Any]] = {
 }
 
 
-def message(item: Item) -> Message:
+def message(item: Item) -> StoredMessage:
     """The message that an item is; of a query, the question as a message."""
     if item.key.startswith(keys.QUERIES):
         return asked(decoded(_QUERY, item))
     return decoded(_MESSAGE, item)
 
 
-def asked(query: Query) -> Message:
+def asked(query: Query) -> StoredMessage:
     """A question as a message."""
-    return Message(
+    return StoredMessage(
         id=query.id,
         kind="query",
         sender=query.agent,
@@ -79,7 +79,7 @@ def asked(query: Query) -> Message:
     )
 
 
-def received(message: Message, seq: int, **more: Any) -> Received:  # noqa: ANN401 - as Received has
+def received(message: StoredMessage, seq: int, **more: Any) -> Received:  # noqa: ANN401 - as Received has
     """A message as its reader sees it."""
     return Received(
         id=message.id,
@@ -119,7 +119,7 @@ def sent_at(item: Item) -> float:
     return message(item).at
 
 
-def subscription(item: Item | None) -> Subscription | None:
+def subscription(item: Item | None) -> AlertSubscription | None:
     """What somebody asked to hear of."""
     return None if item is None else decoded(_SUBSCRIPTION, item)
 
@@ -129,12 +129,12 @@ def cursor(item: Item | None) -> Cursor | None:
     return None if item is None else decoded(_CURSOR, item)
 
 
-def trimmed(item: Item | None) -> Trimmed | None:
+def trimmed(item: Item | None) -> TopicTrim | None:
     """How far a topic was forgotten."""
     return None if item is None else decoded(_TRIMMED, item)
 
 
-def paused(item: Item | None) -> Paused | None:
+def paused(item: Item | None) -> SenderPause | None:
     """Why somebody may not send."""
     return None if item is None else decoded(_PAUSED, item)
 
@@ -144,17 +144,25 @@ def query(item: Item | None) -> Query | None:
     return None if item is None else decoded(_QUERY, item)
 
 
-def asking(item: Item) -> Asking:
+def is_open_query(item: Item | None) -> bool:
+    """Whether a question is open; one that cannot be read may be."""
+    if item is None:
+        return False
+    found = readable(query, item)
+    return found is None or found.state == "open"
+
+
+def asking(item: Item) -> QuotaSlot:
     """Which open question has a place."""
     return decoded(_ASKING, item)
 
 
-def cached(item: Item | None) -> Cached | None:
+def cached(item: Item | None) -> CachedAnswer | None:
     """Which query answered a question last."""
     return None if item is None else decoded(_CACHED, item)
 
 
-def matter(item: Item | None) -> Matter | None:
+def matter(item: Item | None) -> HumanDecision | None:
     """What a person is asked."""
     return None if item is None else decoded(_MATTER, item)
 

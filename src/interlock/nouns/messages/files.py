@@ -18,13 +18,13 @@ from interlock.runtime.steps import InThread
 _PIECE = 1024 * 1024
 
 
-def described(path: str | os.PathLike[str]) -> Op[File]:
+def describe(path: str | os.PathLike[str]) -> Op[File]:
     """A file as it is now."""
     found: File = yield InThread(lambda: _described(path))
     return found
 
 
-def verified(file: File) -> Op[None]:
+def verify(file: File) -> Op[None]:
     """See that a file is still what was shared; raises Changed if not."""
     yield InThread(lambda: _verified(file))
 

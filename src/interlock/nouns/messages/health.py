@@ -17,9 +17,9 @@ from interlock.core.health import Patience, Problem
 from interlock.core.validate import shell, span
 from interlock.drivers import Op
 from interlock.nouns.messages import decode
-from interlock.nouns.messages.human_decision import Matter
-from interlock.nouns.messages.limits import Limits
-from interlock.nouns.messages.receivers import alive_by, serves
+from interlock.nouns.messages.human_decision import HumanDecision
+from interlock.nouns.messages.limits import MessageLimits
+from interlock.nouns.messages.presence import liveness_key, receiver_note
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, looked_up
 from interlock.runtime.runner import Runner
@@ -37,7 +37,7 @@ A_WHILE = 60.0
 """Whoever asks ends its question; what is older than this was left over."""
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
+class UnreadCount(Struct, frozen=True, kw_only=True):
     """What waits for an agent: how much, and the oldest of it."""
 
     agent: str
@@ -45,10 +45,10 @@ class Waiting(Struct, frozen=True, kw_only=True):
     first: str
 
 
-class Checkup:
+class MessageHealth:
     """The pass, as a generator for a driver."""
 
-    def __init__(self, runner: Runner, limits: Limits, patience: Patience) -> None:
+    def __init__(self, runner: Runner, limits: MessageLimits, patience: Patience) -> None:
         self._runner = runner
         self._limits = limits
         self._patience = patience
@@ -74,7 +74,7 @@ class Checkup:
         self.partial |= len(items) > BOUND
         return items[:BOUND]
 
-    def _waiting(self) -> Op[list[Waiting]]:
+    def _waiting(self) -> Op[list[UnreadCount]]:
         """What waits, for each agent for whom something does."""
         found: dict[str, list[Item]] = {}
         after, seen = "", 0
@@ -90,25 +90,25 @@ class Checkup:
         else:
             self.partial = True
         return [
-            Waiting(agent=agent, count=len(marks), first=keys.last(_oldest(marks).key))
+            UnreadCount(agent=agent, count=len(marks), first=keys.last(_oldest(marks).key))
             for agent, marks in found.items()
         ]
 
     def _here(self) -> Op[tuple[AbstractSet[str], list[str]]]:
         """Agents with a session or a server that lives; and servers that are dead, by agent."""
         items = [*(yield from self._read(keys.AGENTS)), *(yield from self._read(keys.SERVING))]
-        lives = {item.key: readable(alive_by, item) for item in items}
+        lives = {item.key: readable(liveness_key, item) for item in items}
         live = yield from looked_up(filter(None, lives.values()))
         there = [item.key for item in items if live.get(lives[item.key] or "") is not None]
         dead = [
             keys.owner_of(item.key)
             for item in items
             if item.key.startswith(keys.SERVING) and item.key not in set(there) and lives[item.key]
-            if not serves(item).over
+            if not receiver_note(item).over
         ]
         return frozenset(map(keys.owner_of, there)), sorted(set(dead))
 
-    def _unread(self, waiting: Sequence[Waiting], now: float) -> Op[list[Problem]]:
+    def _unread(self, waiting: Sequence[UnreadCount], now: float) -> Op[list[Problem]]:
         """Mail for somebody who is not there, and has not been for long."""
         items = yield from looked_up(keys.message(each.first) for each in waiting)
         joined = yield from looked_up(keys.joined(each.agent) for each in waiting)
@@ -128,7 +128,7 @@ class Checkup:
             if (at := since[each.agent]) is not None and now - at > self._patience.waiting
         ]
 
-    def _deep(self, waiting: Sequence[Waiting]) -> Iterator[Problem]:
+    def _deep(self, waiting: Sequence[UnreadCount]) -> Iterator[Problem]:
         depth = self._limits.depth
         for each in waiting:
             if each.count >= depth * FULL:
@@ -206,7 +206,7 @@ def _messages(count: int) -> str:
     return "1 message waits" if count == 1 else f"{count} messages wait"
 
 
-def _decision(open_: Sequence[Matter]) -> Problem:
+def _decision(open_: Sequence[HumanDecision]) -> Problem:
     first = open_[0]
     more = f" and {len(open_) - NAMED} more" if len(open_) > NAMED else ""
     named = ", ".join(f"{each.id} (from {each.agent})" for each in open_[:NAMED])

@@ -40,7 +40,7 @@ _COUNTED = {
 }
 
 
-class Talk:
+class MessageHistory:
     """What is known after the entries so far; ``kind`` is that of the thing that is told of."""
 
     def __init__(self, kind: str) -> None:
@@ -74,7 +74,7 @@ class Talk:
         return said(line, event.agent, what, thing, session=own, waited=since, on=about(line))
 
 
-def folded(happenings: Iterable[Happening]) -> Iterator[Happening]:
+def merge_counted(happenings: Iterable[Happening]) -> Iterator[Happening]:
     """The same, with what was sent and received between two others as one that counts."""
     run: dict[tuple[str, str], list[Happening]] = {}
     for each in happenings:

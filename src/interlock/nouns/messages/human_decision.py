@@ -20,7 +20,7 @@ from interlock.core.outcomes import always
 State: TypeAlias = Literal["open", "resolved"]
 
 
-class Matter(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HumanDecision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a person is asked, and what came of it."""
 
     id: str
@@ -73,7 +73,7 @@ ResolveOutcome: TypeAlias = Resolved | AlreadyResolved | UnknownDecision | outco
 
 
 def resolve(
-    matter: Matter | None, id_: str, agent: str, answer: Raw, now: float
+    matter: HumanDecision | None, id_: str, agent: str, answer: Raw, now: float
 ) -> Decision[ResolveOutcome]:
     """Decide it."""
     if matter is None:

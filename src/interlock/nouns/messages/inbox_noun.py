@@ -96,13 +96,13 @@ class InboxAcknowledged(
     """Messages that were acknowledged after they were shown; ``stays`` questions were not."""
 
 
-class SubscriptionList(Listing[core.Heard], frozen=True, kw_only=True):
+class SubscriptionList(Listing[core.SubscriptionView], frozen=True, kw_only=True):
     """What an agent hears of, by type."""
 
     listed = "subscriptions"
 
     agent: str
-    subscriptions: tuple[core.Heard, ...]
+    subscriptions: tuple[core.SubscriptionView, ...]
 
 
 def wanted(request: AlertSubscribe) -> str:
@@ -158,7 +158,7 @@ def introduced(fleet: "Fleet", found: views.Inbox) -> views.Inbox:
     if not found.new:
         return found
     from interlock.drivers import drive
-    from interlock.nouns.messages.receivers import mailboxes
+    from interlock.nouns.messages.presence import mailboxes
 
     others = [name for name in drive(mailboxes(), fleet.store) if name != found.agent]
     some = dict.fromkeys([*validate.alike(found.agent, others), *others])

@@ -29,13 +29,13 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.nouns.messages.message import (
     Acknowledged,
+    AlertSubscription,
     NotSubscribed,
     Subscribed,
-    Subscription,
     UnknownMessages,
     Unsubscribed,
 )
-from interlock.nouns.messages.send_rules import MAILBOX, acknowledged
+from interlock.nouns.messages.send_rules import MAILBOX, ack_writes
 
 
 class Cursor(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -50,7 +50,7 @@ class Cursor(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         place = bisect_left(self.also, revision)
         return revision <= self.after or self.also[place : place + 1] == (revision,)
 
-    def missed(self, trimmed: Trimmed | None, without: str = "") -> bool:
+    def missed(self, trimmed: TopicTrim | None, without: str = "") -> bool:
         """Whether something may have been forgotten before it was acknowledged."""
         return trimmed is not None and self.lacks(trimmed.missing(without))
 
@@ -59,7 +59,7 @@ class Cursor(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return upto > max(self.after, self.told)
 
 
-class Trimmed(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TopicTrim(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Up to which revision some messages of a topic were forgotten, and how many in all.
 
     The last of them was sent ``by`` somebody; ``others`` is how far those of all others were.
@@ -75,7 +75,7 @@ class Trimmed(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.others if without and without == self.by else self.upto
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class TopicAcks(Struct, frozen=True, kw_only=True):
     """Messages of one topic that somebody acknowledges, by id and revision.
 
     ``pending`` are the revisions of all that were unread, as of ``upto``, these included.  ``told``
@@ -101,14 +101,14 @@ class Seen(Struct, frozen=True, kw_only=True):
         ]
 
 
-class Acks(Struct, frozen=True, kw_only=True):
+class AckRequest(Struct, frozen=True, kw_only=True):
     """What somebody acknowledges at once: messages to it alone, and messages of topics."""
 
     ids: tuple[str, ...] = ()
-    topics: tuple[Seen, ...] = ()
+    topics: tuple[TopicAcks, ...] = ()
 
 
-class Known(Struct, frozen=True, kw_only=True):
+class AckState(Struct, frozen=True, kw_only=True):
     """What is known of them: which still wait, which were acknowledged before, the cursors.
 
     Those that still wait come with their traces.
@@ -120,7 +120,7 @@ class Known(Struct, frozen=True, kw_only=True):
 
 
 def acknowledge(
-    agent: str, asked: Sequence[str], acks: Acks, known: Known, now: float
+    agent: str, asked: Sequence[str], acks: AckRequest, known: AckState, now: float
 ) -> Decision[Acknowledged | UnknownMessages]:
     """Let these never come again: all of them with one commit.
 
@@ -132,15 +132,15 @@ def acknowledge(
     done = {*direct, *chain.from_iterable(of_topics)}
     before = {id_ for seen in acks.topics for id_ in seen.messages} | known.read
     outcome = _outcome(asked, done, before)
-    puts, deletes = acknowledged(agent, direct, now)
-    moves = moves_of(agent, acks.topics, known.cursors)
+    puts, deletes = ack_writes(agent, direct, now)
+    moves = cursor_writes(agent, acks.topics, known.cursors)
     if not done and not moves:
         return Decision(outcome=outcome)
     traces = dict(known.waiting)
     for seen in acks.topics:
         traces |= seen.traces
     ended = [id_ for id_ in asked if id_ in done]
-    trace, events = received(agent, ended, traces)
+    trace, events = receive_events(agent, ended, traces)
     return Decision(
         outcome=outcome,
         verb="message.ack",
@@ -152,12 +152,12 @@ def acknowledge(
     )
 
 
-def received(
+def receive_events(
     agent: str, ids: Sequence[str], traces: Mapping[str, str]
 ) -> tuple[str, tuple[Event, ...]]:
     """What is told of messages that are acknowledged: under their trace, if they have but one."""
-    under = {traces.get(id_, "") for id_ in ids}
-    one = under.pop() if len(under) == 1 else ""
+    under_subscription = {traces.get(id_, "") for id_ in ids}
+    one = under_subscription.pop() if len(under_subscription) == 1 else ""
     return one, tuple(
         [
             Event("message:received", agent, keys.said(id_), "" if one else traces.get(id_, ""))
@@ -178,9 +178,11 @@ def _outcome(
     return Acknowledged(messages=new, already=already)
 
 
-def moves_of(agent: str, seen: Iterable[Seen], cursors: Mapping[str, Cursor]) -> tuple[Write, ...]:
+def cursor_writes(
+    agent: str, seen: Iterable[TopicAcks], cursors: Mapping[str, Cursor]
+) -> tuple[Write, ...]:
     """The cursors that move when these are acknowledged."""
-    after = {each.topic: moved(cursors[each.topic], each) for each in seen}
+    after = {each.topic: advance(cursors[each.topic], each) for each in seen}
     return tuple(
         Write(keys.cursor(agent, topic), cursor)
         for topic, cursor in after.items()
@@ -188,7 +190,7 @@ def moves_of(agent: str, seen: Iterable[Seen], cursors: Mapping[str, Cursor]) ->
     )
 
 
-def moved(before: Cursor, seen: Seen) -> Cursor:
+def advance(before: Cursor, seen: TopicAcks) -> Cursor:
     """A cursor after these were acknowledged."""
     also = {*before.also, *seen.messages.values()}
     after = before.after
@@ -203,17 +205,17 @@ def moved(before: Cursor, seen: Seen) -> Cursor:
     )
 
 
-def under(seen: Seen, terms: int) -> Seen:
+def under_subscription(seen: TopicAcks, terms: int) -> TopicAcks:
     """What holds of it under these terms: under others than it was seen, only what is acked."""
     return seen if seen.terms == terms else replace(seen, pending=None)
 
 
-def standing(stored: Cursor | None, begins: Cursor) -> Cursor:
+def current_cursor(stored: Cursor | None, begins: Cursor) -> Cursor:
     """How far somebody is; a cursor that was left by an earlier subscription says nothing."""
     return begins if stored is None or stored.after < begins.after else stored
 
 
-def both(one: Cursor, other: Cursor) -> Cursor:
+def merged(one: Cursor, other: Cursor) -> Cursor:
     """All that was acknowledged by either of two."""
     if one == other:
         return one
@@ -222,13 +224,13 @@ def both(one: Cursor, other: Cursor) -> Cursor:
     return Cursor(after=after, also=tuple(also), told=told if told > after else 0)
 
 
-def begin(subscription: Subscription, created: int) -> Cursor:
+def first_cursor(subscription: AlertSubscription, created: int) -> Cursor:
     """The cursor of somebody who has acknowledged nothing yet."""
     return Cursor(after=created if subscription.since is None else subscription.since)
 
 
 def subscribe(
-    agent: str, type_: str, wanted: Subscription, before: Subscription | None, last: int
+    agent: str, type_: str, wanted: AlertSubscription, before: AlertSubscription | None, last: int
 ) -> Decision[Subscribed]:
     """Deliver alerts of this type from now on; asked again, only the terms change.
 
@@ -238,7 +240,7 @@ def subscribe(
     """
     outcome = Subscribed(type=type_, last=0 if before else last, already=before is not None)
     if before is not None:
-        wanted = Subscription(senders=wanted.senders, where=wanted.where, since=before.since)
+        wanted = AlertSubscription(senders=wanted.senders, where=wanted.where, since=before.since)
         if wanted == before:
             return Decision(outcome=outcome)
     return Decision(
@@ -255,7 +257,7 @@ def subscribe(
 
 
 def unsubscribe(
-    agent: str, type_: str, before: Subscription | None
+    agent: str, type_: str, before: AlertSubscription | None
 ) -> Decision[Unsubscribed | NotSubscribed]:
     """Deliver no more of them."""
     if before is None:

@@ -1,19 +1,25 @@
-"""What bounds messages: settings, turns to send, and how deep an inbox may be."""
+"""What bounds messages: settings, turns to send, and how deep an inbox may be.
+
+Pausing somebody who sends too much, and letting it send again.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable
 
 from msgspec import Struct
 
 from interlock.clock import Clock
 from interlock.core import keys
-from interlock.nouns.messages import decode, message, query_rules
+from interlock.drivers import Op
+from interlock.nouns.messages import decode, message, query_rules, send_rules
 from interlock.nouns.messages import rate_limit as rate
+from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
 from interlock.nouns.messages.rate_limit import Rate
-from interlock.runtime.runner import ReadOp, Unchecked
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner, Unchecked
 from interlock.settings import Settings
 from interlock.store import Range
 
@@ -29,7 +35,7 @@ _SHORT = 100
 """unless so few are allowed that counting them costs next to nothing."""
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class MessageLimits(Struct, frozen=True, kw_only=True):
     """What is allowed, as the settings say."""
 
     rate: Rate = Rate()
@@ -43,10 +49,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Refusals within a minute after which a sender that is too fast is paused; 0 for never."""
 
 
-def limits(settings: Settings) -> Limits:
+def message_limits(settings: Settings) -> MessageLimits:
     """The limits that are set, and the usual ones otherwise."""
     found = settings.message()
-    return Limits(
+    return MessageLimits(
         rate=Rate(int(found.get("rate", rate.LIMIT)), found.get("window", rate.WINDOW)),
         body=int(found.get("body", message.BODY_LIMIT)),
         depth=int(found.get("inbox", message.DEPTH)),
@@ -58,45 +64,6 @@ def limits(settings: Settings) -> Limits:
     )
 
 
-class Meter:
-    """The turns of one sender, as this process knows them: the one that was free for longest first.
-
-    What others did is learned when a turn that seemed free is not.
-    """
-
-    def __init__(self, rate: Rate, first: int) -> None:
-        self.rate = rate
-        self._turns: deque[tuple[int, float]] = deque(
-            ((first + number) % rate.limit, 0.0) for number in range(rate.limit)
-        )
-        self._guard = threading.Lock()
-
-    def take(self, now: float) -> int | None:
-        """A turn that nobody else of this process takes; None if none seems to be free."""
-        with self._guard:
-            if not self._turns or not rate.free(self._turns[0][1], self.rate, now):
-                return None
-            slot, _ = self._turns.popleft()
-            self._turns.append((slot, now))
-            return slot
-
-    def give_back(self, slot: int) -> None:
-        """Nothing was sent with this turn: it is as free as it was."""
-        with self._guard:
-            self._turns = deque(turn for turn in self._turns if turn[0] != slot)
-            self._turns.appendleft((slot, 0.0))
-
-    def learn(self, slots: Mapping[int, float | None], now: float) -> None:
-        """Know when each turn was used last, by whomever; the free ones come first."""
-        with self._guard:
-            found = [(slot, self._used(used, slots.get(slot), now)) for slot, used in self._turns]
-            self._turns = deque(sorted(found, key=lambda turn: turn[1]))
-
-    def _used(self, here: float, there: float | None, now: float) -> float:
-        both = [at for at in (here, there or 0.0) if not rate.free(at, self.rate, now)]
-        return max(both, default=0.0)
-
-
 class Allowance(Struct):
     """How many may still be let in without another count, and until when."""
 
@@ -105,7 +72,7 @@ class Allowance(Struct):
     size: int = _FIRST
 
 
-class Depths:
+class DepthCounts:
     """How many items there are under each prefix: counted now and then, more often where many are.
 
     So a limit may be passed by a few, and nobody fights for a counter.  A count allows for a small
@@ -128,7 +95,7 @@ class Depths:
         """Whether there are too many under this prefix, as far as we know; else one is let in."""
 
         def room() -> ReadOp[int]:
-            return self.most - (yield from counted(prefix, self.most))
+            return self.most - (yield from count_items(prefix, self.most))
 
         if self._clock.monotonic() < self._full.get(prefix, 0.0):
             return True
@@ -162,7 +129,7 @@ class Depths:
             self._settled[prefix] += 1
 
 
-def counted(prefix: str, most: int) -> ReadOp[int]:
+def count_items(prefix: str, most: int) -> ReadOp[int]:
     """How many items there are under a prefix, up to a number."""
     count, after = 0, ""
     while count < most:
@@ -175,7 +142,7 @@ def counted(prefix: str, most: int) -> ReadOp[int]:
     return count
 
 
-def turns(agent: str) -> ReadOp[dict[int, float | None]]:
+def used_slots(agent: str) -> ReadOp[dict[int, float | None]]:
     """When each turn of a sender was used."""
     found: dict[int, float | None] = {}
     after = ""
@@ -186,3 +153,32 @@ def turns(agent: str) -> ReadOp[dict[int, float | None]]:
         if len(items) < page.limit:
             return found
         after = items[-1].key
+
+
+def pause(runner: Runner, actor: Actor, agent: str, reason: str) -> Op[PausedAgent | UnknownAgent]:
+    """Let an agent send nothing from now on."""
+
+    def deciding() -> DecideOp[PausedAgent | UnknownAgent]:
+        standing = yield from _standing(agent)
+        return send_rules.pause(standing, agent, actor.agent, reason, runner.clock.wall())
+
+    done: Decided[PausedAgent | UnknownAgent] = yield from runner.change(deciding, actor)
+    return done.outcome
+
+
+def resume(runner: Runner, actor: Actor, agent: str) -> Op[Resumed | UnknownAgent]:
+    """Let an agent send again."""
+
+    def deciding() -> DecideOp[Resumed | UnknownAgent]:
+        return send_rules.resume((yield from _standing(agent)), agent)
+
+    done: Decided[Resumed | UnknownAgent] = yield from runner.change(deciding, actor)
+    return done.outcome
+
+
+def _standing(agent: str) -> ReadOp[send_rules.PauseState]:
+    """Whether somebody is known here, and paused."""
+    mailbox, key = keys.mailbox(agent), keys.paused(agent)
+    snapshot = yield (mailbox, key)
+    before = decode.paused(snapshot[key])
+    return send_rules.PauseState(known=snapshot[mailbox] is not None, paused=before)

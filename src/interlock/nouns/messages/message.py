@@ -66,7 +66,7 @@ class File(Struct, frozen=True, kw_only=True, gc=False):
     digest: str
 
 
-class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class StoredMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A message as it is stored.  ``type`` is that of an alert or of what is shared."""
 
     id: str
@@ -98,7 +98,7 @@ class ReadMark(Struct, frozen=True, gc=False):
     at: float
 
 
-class Subscription(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class AlertSubscription(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What somebody asked to hear of a topic: from these agents, with these values in its data.
 
     ``since`` is the revision after which messages count; without one, that of the subscription.
@@ -109,7 +109,7 @@ class Subscription(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     since: int | None = None
 
 
-class Heard(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SubscriptionView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an agent hears of: alerts of a type, from these agents, with these values."""
 
     type: str
@@ -117,7 +117,7 @@ class Heard(Struct, frozen=True, kw_only=True, omit_defaults=True):
     where: Mapping[str, Any] = {}
 
 
-class Paused(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SenderPause(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Somebody may not send for now."""
 
     agent: str
@@ -126,7 +126,7 @@ class Paused(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
-class Reader(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MailReader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether a reader of a mail has acknowledged it, and when, as far as that is known."""
 
     agent: str
@@ -163,7 +163,7 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str = ""
     read: bool = False
     read_at: float | None = None
-    readers: tuple[Reader, ...] = ()
+    readers: tuple[MailReader, ...] = ()
 
     @property
     def body(self) -> Any:  # noqa: ANN401 - what was given
@@ -316,7 +316,7 @@ class Resumed(Success, frozen=True, kw_only=True, tag="resumed"):
     agent: str
 
 
-def matches(subscription: Subscription, message: Message, data: object) -> bool:
+def matches(subscription: AlertSubscription, message: StoredMessage, data: object) -> bool:
     """Whether somebody asked for this: from such a sender, with such fields in its data."""
     if subscription.senders and message.sender not in subscription.senders:
         return False

@@ -159,9 +159,9 @@ def hinted(fleet: "Fleet", outcome: T) -> T:
     if not isinstance(outcome, core.UnknownAgent):
         return outcome
     from interlock.drivers import drive
-    from interlock.nouns.messages.receivers import close
+    from interlock.nouns.messages.presence import similar_names
 
-    return replace(outcome, close=drive(close(outcome.unknown), fleet.store))
+    return replace(outcome, close=drive(similar_names(outcome.unknown), fleet.store))
 
 
 def _alert(fleet: "Fleet", request: AlertSend) -> core.SendOutcome:
@@ -178,9 +178,9 @@ def _overheard(fleet: "Fleet", sent: core.Sent) -> core.Sent:
     """An alert that was sent, and whether anybody hears of it: its type may be misspelled."""
     from interlock.core.validate import alike
     from interlock.drivers import drive
-    from interlock.nouns.messages.subscriptions import heard
+    from interlock.nouns.messages.subscriptions import subscribed_types
 
-    types = drive(heard(), fleet.store)
+    types = drive(subscribed_types(), fleet.store)
     if sent.type in types:
         return sent
     return SentUnsubscribed(**asdict(sent), close=tuple(alike(sent.type, sorted(types))))

@@ -1,4 +1,8 @@
-"""Being there for an agent: said to others while somebody takes its messages.
+"""Who is there: sessions of an agent, whoever takes its messages, and who is able to do something.
+
+What is found here decides nothing for good; it spares an asker a wait that nobody would end.
+
+Being there for an agent: said to others while somebody takes its messages.
 
 Whoever asks the agent is not told that it is away, and who waits for its answer waits for this
 caller.
@@ -6,24 +10,307 @@ caller.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
 
+import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.decision import Write
+from interlock.core.decision import Decision, Write
+from interlock.core.validate import EVERYTHING, alike
 from interlock.drivers import Op
-from interlock.errors import StoreTrouble
+from interlock.errors import StoreDamaged, StoreTrouble
+from interlock.nouns.agents.report import Able
+from interlock.nouns.agents.reports import able, able_to, report
 from interlock.nouns.agents.session import TTL
 from interlock.nouns.grants.pool import caller
-from interlock.nouns.messages.receivers import Serving, inherited, receivers, retire, serve
+from interlock.nouns.messages.message import ABLE
+from interlock.nouns.messages.send_rules import MAILBOX
 from interlock.runtime.callers import Someone
 from interlock.runtime.context import Context
-from interlock.runtime.identity import Identity
+from interlock.runtime.decode import decoded, readable
+from interlock.runtime.gather import every, looked_up, outside
+from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.keeper import Lease
+from interlock.runtime.runner import DecideOp, ReadOp, Runner, Unchecked
+from interlock.runtime.steps import Read
+from interlock.store import Item, Range, Snapshot
+
+_BEGUN = 100
+"""Receivers that died one after the other of which it is known when they began."""
 
 
-class Duty:
+class ReceiverNote(Struct, frozen=True, omit_defaults=True):
+    """A caller that takes messages for its agent while a liveness key lives.
+
+    ``can`` is what it said that it can do, beside what its session says of itself.
+
+    ``hand`` says what it was given last, and how often, as of the commit that acknowledged what
+    it had before.  So a message that its caller dies with counts as delivered, at the cost of no
+    commit of its own.  What is given out after a sleep stands in no note: if nothing of ``hand``
+    waits any more, it may have had the first that waits (``whole``: all that waits).  So may those
+    that died before it without a hand, if that was sent before the next of them began: ``begun``
+    has the revisions at which they began.  ``at`` is when the note was begun, and ``over`` says
+    that maintenance has seen its end: it stays for a while, for the receiver that comes next.
+    """
+
+    session: str
+    live: str
+    can: tuple[str, ...] = ()
+    hand: dict[str, int] = {}
+    whole: bool = False
+    begun: tuple[int, ...] = ()
+    at: float = 0.0
+    over: bool = False
+
+    def given(self, waiting: Mapping[str, int]) -> dict[str, int]:
+        """How often each of what waits, first come first, may have been given out by then.
+
+        With each comes the revision at which it was sent.
+        """
+        noted = {id_: self.hand[id_] for id_ in waiting if id_ in self.hand}
+        if noted:
+            return noted
+        later = self.begun[1:]
+        some = islice(waiting.items(), None if self.whole else 1)
+        return {id_: 1 + sum(sent < revision for revision in later) for id_, sent in some}
+
+
+class ReceiverNotes(Struct, frozen=True):
+    """The notes of receivers that count, and the places of those that died.
+
+    Each of these notes has in ``begun`` the revision of its own beginning, too.
+    """
+
+    standing: tuple[ReceiverNote, ...]
+    dead: tuple[str, ...]
+
+
+_SERVING = msgspec.json.Decoder(ReceiverNote)
+
+
+def can_answer(to: str, asker: str) -> Op[bool]:
+    """Whether anybody may answer: an agent, or (``?ability``) somebody beside the asker's session.
+
+    Somebody who never had a session may be at any shell, and is taken to be there; so is somebody
+    of whom it cannot be read.
+    """
+    try:
+        return (yield from _here(to, asker))
+    except StoreDamaged:
+        return True
+
+
+def _here(to: str, asker: str) -> Op[bool]:
+    if to.startswith(ABLE):
+        wanted = {to[len(ABLE) :], EVERYTHING}
+        found = (yield from outside(able_to(to[len(ABLE) :]))).values()
+        others = [each.live for each in found if each.session != asker]
+        if any((yield from looked_up(others)).values()):
+            return True
+        said = yield from able()  # an older version says it nowhere else
+        if any(wanted & said[session] for session in said if session != asker):
+            return True
+        return (yield from _served(wanted, asker))
+    return (yield from _there(to, keys.joined(to)))
+
+
+def is_running(to: str) -> Op[bool]:
+    """Whether a session of an agent lives, or a loop without one that takes its messages.
+
+    Somebody who was never here is left to whoever refuses that; so is what cannot be read.
+    """
+    try:
+        return (yield from _there(to, keys.mailbox(to)))
+    except StoreDamaged:
+        return True
+
+
+def _there(agent: str, mark: str) -> Op[bool]:
+    """Whether anybody lives under this name; it is asked only if this mark is there."""
+    places = (Range(keys.present(agent)), Range(keys.serving(agent)))
+    snapshot: Snapshot = yield Read(mark, *places)
+    if snapshot[mark] is None:
+        return True
+    items = [item for place in places for item in snapshot.ranges[place]]
+    if len(items) >= places[0].limit:
+        items = yield from every(*(place.prefix for place in places))
+    live = yield from looked_up(map(liveness_key, items))
+    return any(item is not None for item in live.values())
+
+
+def _served(wanted: set[str], asker: str) -> Op[bool]:
+    """Whether anybody takes messages of one of these abilities, beside the asker's session."""
+    notes = [receiver_note(item) for item in (yield from every(keys.SERVING))]
+    found = [each for each in notes if each.session != asker and not wanted.isdisjoint(each.can)]
+    live = yield from looked_up([each.live for each in found])
+    return any(item is not None for item in live.values())
+
+
+def is_able(actor: Actor, ability: str, can: Iterable[str]) -> ReadOp[bool]:
+    """Whether somebody is able to do this.
+
+    As it says now, as its session says of itself, or as it said when it began to take messages.
+    """
+    wanted = {ability, EVERYTHING}
+    if not wanted.isdisjoint(can):
+        return True
+    own, notes = keys.report(actor.session), Range(keys.serving(actor.agent))
+    snapshot = yield Unchecked((own, notes))
+    said_last = report(snapshot[own])
+    serving = [receiver_note(item) for item in snapshot.ranges[notes]]
+    said = [each.can for each in serving if each.session == actor.session]
+    said += [] if said_last is None else [said_last.can]
+    return any(not wanted.isdisjoint(each) for each in said)
+
+
+def receiver_note(item: Item) -> ReceiverNote:
+    """Who takes messages, as it said."""
+    return decoded(_SERVING, item)
+
+
+def liveness_key(item: Item) -> str:
+    """What lives while somebody is there: a session of an agent, or a caller that serves."""
+    if item.key.startswith(keys.AGENTS):
+        return keys.live(keys.last(item.key))
+    return receiver_note(item).live
+
+
+def ensure_mailbox(runner: Runner, identity: Identity) -> Op[bool]:
+    """Have a mailbox from now on: whoever looks for messages can be sent some; whether it is new.
+
+    Whoever looks without a session sits at a shell, whatever it did before: from then on it is
+    not away for want of one.  While its agent has a session it may be anybody, who reads for it.
+    """
+    actor = identity.actor
+    mailbox, joined = keys.mailbox(actor.agent), keys.joined(actor.agent)
+    snapshot: Snapshot = yield Read(mailbox, joined)
+    if snapshot[mailbox] is None:
+        yield from runner.change(_said("agent.mailbox", actor, (Write(mailbox, MAILBOX),)), actor)
+    mark = None if identity.joined else snapshot[joined]
+    if mark is not None and not (yield from _has_session(actor.agent)):
+        yield from runner.change(lambda: _at_a_shell(actor, mark), actor)
+    return snapshot[mailbox] is None
+
+
+def _has_session(agent: str) -> Op[bool]:
+    sessions = yield from every(keys.present(agent))
+    live = yield from looked_up(map(liveness_key, sessions))
+    return any(item is not None for item in live.values())
+
+
+def _at_a_shell(actor: Actor, mark: Item) -> DecideOp[str]:
+    """It is no agent with sessions any more, unless it began one since we looked."""
+    found = (yield (mark.key,))[mark.key]
+    if found is None or found.revision != mark.revision:
+        return Decision(outcome="done")
+    thing = f"agent/{actor.agent}"
+    return Decision(outcome="done", verb="agent.mailbox", thing=thing, deletes=(mark.key,))
+
+
+def is_new(agent: str) -> Op[bool]:
+    """Whether nobody of this name has been here, nor was sent anything."""
+    key = keys.mailbox(agent)
+    return (yield Read(key))[key] is None
+
+
+def mailboxes() -> Op[list[str]]:
+    """The names of all who have a mailbox."""
+    return [keys.name(keys.last(item.key)) for item in (yield from every(keys.MAILBOXES))]
+
+
+def similar_names(names: Iterable[str]) -> Op[tuple[str, ...]]:
+    """Those with a mailbox whose names are much like these."""
+    found = yield from mailboxes()
+    return tuple(
+        dict.fromkeys(similar_names for name in names for similar_names in alike(name, found))
+    )
+
+
+def receiver_notes(agent: str, own: str = "") -> Op[ReceiverNotes]:
+    """What the receivers of an agent noted, beside our own note.
+
+    Each takes over what those before it noted, so a note counts that changed since the last of
+    them began.
+    """
+    items = [item for item in (yield from every(keys.serving(agent))) if item.key != own]
+    found = {
+        item.key: note for item in items if (note := readable(receiver_note, item)) is not None
+    }
+    lives = yield from looked_up([note.live for note in found.values()])
+    last = max([item.created for item in items], default=0)
+    return ReceiverNotes(
+        standing=tuple(
+            [
+                replace(note, begun=(*note.begun, item.created))
+                for item in items
+                if (note := found.get(item.key)) is not None and item.revision >= last
+            ]
+        ),
+        dead=tuple([key for key, note in found.items() if lives[note.live] is None]),
+    )
+
+
+def inherited_note(others: Iterable[ReceiverNote]) -> ReceiverNote:
+    """What is known of the deliveries of other receivers, for the note of the next one."""
+    found, begun, whole = dict[str, int](), list[int](), False
+    for each in others:
+        found |= {id_: times + 1 for id_, times in each.hand.items()}
+        begun += () if each.hand else each.begun
+        whole = whole or each.whole
+    return ReceiverNote("", "", hand=found, begun=tuple(sorted(begun)[-_BEGUN:]), whole=whole)
+
+
+def announce_receiver(
+    runner: Runner,
+    actor: Actor,
+    caller: str,
+    ttl: float,
+    note: ReceiverNote | None = None,
+    *,
+    dead: tuple[str, ...] = (),
+) -> Op[Write]:
+    """Say that a caller takes messages from now on; returns what is to be renewed.
+
+    Its note takes the place of those of the ``dead``.
+    """
+    live = Write(keys.serves(actor.session, caller), {"agent": actor.agent}, ttl)
+    note = note or ReceiverNote(actor.session, live.key)
+    said = Write(keys.serving(actor.agent, caller), note)
+    mailbox = Write(keys.mailbox(actor.agent), MAILBOX)
+    one = Able(actor.agent, actor.session, live.key)
+    able = [Write(keys.able(each, caller), one) for each in note.can]
+    yield from runner.change(_said("agent.serve", actor, (said, live, mailbox, *able), dead), actor)
+    return live
+
+
+def withdraw_receiver(
+    runner: Runner, actor: Actor, caller: str, can: tuple[str, ...] = ()
+) -> Op[None]:
+    """It takes no more messages; with its note go those of the dead, which it has taken over."""
+    own = keys.serving(actor.agent, caller)
+    dead = (yield from receiver_notes(actor.agent, own)).dead
+    able = [keys.able(each, caller) for each in can]
+    gone = (own, keys.serves(actor.session, caller), *able, *dead)
+    yield from runner.change(_said("agent.retire", actor, (), gone), actor)
+
+
+def _said(
+    verb: str, actor: Actor, puts: tuple[Write, ...], deletes: tuple[str, ...] = ()
+) -> Callable[[], DecideOp[str]]:
+    def deciding() -> DecideOp[str]:
+        yield ()
+        return Decision(
+            outcome="done", verb=verb, thing=f"agent/{actor.agent}", puts=puts, deletes=deletes
+        )
+
+    return deciding
+
+
+class ReceiverPresence:
     """That one caller of ours takes messages; the keeper of the client keeps it true."""
 
     def __init__(self, context: Context, can: tuple[str, ...] = ()) -> None:
@@ -32,7 +319,7 @@ class Duty:
         self._caller = ""
         self._lease: Lease | None = None
         self._someone: Someone | None = None
-        self._note = Serving("", "")
+        self._note = ReceiverNote("", "")
         """What we said last of ourselves."""
         self._said = False
         """Whether others may know: from before it is said until it is taken back."""
@@ -55,10 +342,10 @@ class Duty:
         if someone is not None:
             someone.holds.add(self)  # what it waits for is what its askers wait for
         self._said = True
-        others = yield from receivers(
+        others = yield from receiver_notes(
             identity.actor.agent, keys.serving(identity.actor.agent, self._caller)
         )
-        known = inherited(others.standing)
+        known = inherited_note(others.standing)
         self._note = replace(
             known,
             session=identity.actor.session,
@@ -68,7 +355,7 @@ class Duty:
             whole=whole or known.whole,
             at=round(context.runner.clock.wall(), 3),
         )
-        write = yield from serve(
+        write = yield from announce_receiver(
             context.runner, identity.actor, self._caller, ttl, self._note, dead=others.dead
         )
         if not self._said:  # it ended meanwhile, in another thread
@@ -98,7 +385,7 @@ class Duty:
     def _take_back(self) -> Op[None]:
         if not self._context.store.trouble:
             with suppress(StoreTrouble):
-                yield from retire(
+                yield from withdraw_receiver(
                     self._context.runner, self._context.me().actor, self._caller, self._can
                 )
 

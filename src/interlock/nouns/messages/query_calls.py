@@ -9,17 +9,17 @@ from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.messages import query_rules as queries
 from interlock.nouns.messages import reading
-from interlock.nouns.messages.common import Common, named
+from interlock.nouns.messages.common import MessageServices, named
 from interlock.nouns.messages.human_decision import DecisionView, ResolveOutcome, UnknownDecision
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.query_rules import AskOutcome, CancelOutcome, ReplyOutcome
-from interlock.nouns.messages.querying import Terms as AskTerms
+from interlock.nouns.messages.querying import AskOptions as AskTerms
 from interlock.runtime import callers
 from interlock.runtime.given import Given
 from interlock.runtime.id_prefix import by_prefix
 
 
-class Asks(Common):
+class QueryCalls(MessageServices):
     """Questions and answers."""
 
     def query(
@@ -95,7 +95,7 @@ class Asks(Common):
 
     def _no_question(self, id_: str) -> Op[ReplyOutcome]:
         """Say how a message is answered that is no question."""
-        found = yield from reading.find(self.context.me().actor.agent, id_)
+        found = yield from reading.find_message(self.context.me().actor.agent, id_)
         to = "AGENT" if found is None else found.sender
         how = f"interlock send {validate.shell(to)} --reply-to {id_} TEXT"
         raise BadInput(f"that is no question; answer with: {how}")

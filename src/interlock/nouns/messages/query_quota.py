@@ -22,9 +22,8 @@ from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.drivers import Op
 from interlock.nouns.messages import decode
-from interlock.nouns.messages.query_rules import Asking, TooMany, share
-from interlock.nouns.messages.query_wait import expire
-from interlock.nouns.messages.retention import is_open
+from interlock.nouns.messages.query_rules import QuotaSlot, TooMany, agent_share
+from interlock.nouns.messages.query_wait import expire_query
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, looked_up
 from interlock.runtime.identity import Actor
@@ -41,7 +40,7 @@ _LEAST = 0.1
 _NAMED = 3
 
 
-class Room:
+class QueryQuota:
     """How many questions may be open, as one client knows."""
 
     def __init__(self, runner: Runner, limit: int) -> None:
@@ -74,7 +73,7 @@ class Room:
 
     def _folders(self, agent: str) -> dict[str, int]:
         """Where the places of all are, and those of one agent, and how many."""
-        return {"": self._limit, agent: share(self._limit)}
+        return {"": self._limit, agent: agent_share(self._limit)}
 
     def _free(self, whose: str, most: int) -> ReadOp[str | None]:
         """A place that is free, any of them; None if none is."""
@@ -100,7 +99,7 @@ class Room:
         if not over:
             self._looked = now
         for id_ in list(over)[:_AT_ONCE]:
-            yield from expire(self._runner, actor, id_)
+            yield from expire_query(self._runner, actor, id_)
             kept = tuple([key for key, query in taken.items() if query == id_])
             yield from self._runner.change(partial(_given_back, kept, id_), actor)
         return bool(over)
@@ -108,7 +107,7 @@ class Room:
     def refusal(self, agent: str) -> Op[TooMany]:
         """Why there is no room: whose questions are open, and when the first of them ends."""
         listed = dict(map(_named, (yield from every(keys.OPEN, most=self._limit))))
-        by, own = Counter(listed.values()), share(self._limit)
+        by, own = Counter(listed.values()), agent_share(self._limit)
         some = [keys.live(id_) for id_ in list(listed)[:_TIMED]]
         lives = (yield from looked_up(some, times=True)).values()
         left = [each.expires_in or 0.0 for each in lives if each is not None]
@@ -134,7 +133,7 @@ def _taken(folder: str) -> ReadOp[set[str]]:
         page = Range(folder, items[-1].key)
 
 
-def _asking(item: Item) -> Asking:
+def _asking(item: Item) -> QuotaSlot:
     return decode.asking(item)
 
 
@@ -149,6 +148,6 @@ def _given_back(places: tuple[str, ...], query: str) -> DecideOp[None]:
     items = (yield (keys.query(query), *places)).items
     kept = [(key, items[key]) for key in places]
     gone = [key for key, item in kept if item and _asking(item).query == query]
-    if not gone or is_open(items[keys.query(query)]):
+    if not gone or decode.is_open_query(items[keys.query(query)]):
         return Decision(outcome=None)
     return Decision(outcome=None, verb="query.forget", thing=f"query/{query}", deletes=tuple(gone))

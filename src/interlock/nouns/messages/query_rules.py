@@ -8,7 +8,7 @@
               │                         └──cancel──> cancelled
               └ (asked again with the same id, and the same words: the same query)
 
-``MOVES`` is the table of these; nothing changes a state but ``moved``.
+``TRANSITIONS`` is the table of these; nothing changes a state but ``transition``.
 
 ``queries/{id}`` is the question and how it stands.  It may be answered while ``live/{id}`` lives,
 which is put with the question for as long as the asker is ready to wait: so the engine's clock
@@ -39,13 +39,13 @@ from interlock.core import codec, keys, outcomes
 from interlock.core.decision import Decision, Event, Refusal, Success, Write
 from interlock.core.outcomes import always
 from interlock.nouns.messages import send_rules
-from interlock.nouns.messages.human_decision import Matter
+from interlock.nouns.messages.human_decision import HumanDecision
 from interlock.nouns.messages.message import ABLE, Refused, Unread
-from interlock.nouns.messages.send_rules import Facts
+from interlock.nouns.messages.send_rules import SenderState
 
 State: TypeAlias = Literal["open", "answered", "cancelled", "expired", "deadlock", "handed"]
 
-MOVES: dict[str, tuple[tuple[State, ...], State]] = {
+TRANSITIONS: dict[str, tuple[tuple[State, ...], State]] = {
     "reply": (("open", "handed"), "answered"),
     "resolve": (("handed",), "answered"),
     "cancel": (("open", "handed"), "cancelled"),
@@ -59,7 +59,7 @@ TIMEOUT = 30.0
 OPEN_LIMIT = 1000
 
 
-def share(limit: int) -> int:
+def agent_share(limit: int) -> int:
     """How many of the questions that may be open one agent may have: half, so others can ask."""
     return limit - limit // 2
 
@@ -110,13 +110,13 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return self.mark, own, keys.live(self.id), *self.waits, *self.room
 
 
-class Asking(Struct, frozen=True):
+class QuotaSlot(Struct, frozen=True):
     """Which open question has a place."""
 
     query: str
 
 
-class Cached(Struct, frozen=True):
+class CachedAnswer(Struct, frozen=True):
     """Which query answered a question last."""
 
     query: str
@@ -251,7 +251,7 @@ ReplyOutcome: TypeAlias = Replied | Late | NotAsked | UnknownQuery | outcomes.Gi
 CancelOutcome: TypeAlias = QueryCancelled | Late | NotAsked | UnknownQuery | outcomes.GivenFenced
 
 
-class Ask(Struct, frozen=True, kw_only=True):
+class AskContext(Struct, frozen=True, kw_only=True):
     """What is known when somebody asks.
 
     ``before`` is what stands under the id, ``alive`` whether that may still be answered; ``here``
@@ -268,7 +268,9 @@ class Ask(Struct, frozen=True, kw_only=True):
     least: float = 0.0
 
 
-def ask(query: Query, ask: Ask, facts: Facts, now: float, matter: str) -> Decision[AskOutcome]:
+def ask(
+    query: Query, ask: AskContext, facts: SenderState, now: float, matter: str
+) -> Decision[AskOutcome]:
     """Put a question where whoever is asked finds it; asked before, find out how it stands.
 
     ``matter`` is the id under which a person would be asked.
@@ -280,7 +282,7 @@ def ask(query: Query, ask: Ask, facts: Facts, now: float, matter: str) -> Decisi
     if (refused := send_rules.refusal(query.agent, facts, now, hold=ask.hold)) is not None:
         return refused
     query = replace(query, at=now)
-    own = (*send_rules.turn(query.agent, facts, now), *send_rules.held(facts))
+    own = (*send_rules.slot_writes(query.agent, facts, now), *send_rules.mailbox_writes(facts))
     if not ask.here and not ask.hold:
         if not query.person:
             return Decision(outcome=NobodyToAsk(to=query.to))
@@ -296,7 +298,7 @@ def ask(query: Query, ask: Ask, facts: Facts, now: float, matter: str) -> Decisi
             Write(query.mark, Unread(query.urgent, query.trace)),
             Write(keys.open_query(query.agent, query.id), {"to": query.to}),
             Write(keys.live(query.id), {"for": query.to}, max(query.timeout, ask.least)),
-            *[Write(place, Asking(query.id)) for place in query.room],
+            *[Write(place, QuotaSlot(query.id)) for place in query.room],
             *own,
             *ask.notes,
         ),
@@ -304,14 +306,16 @@ def ask(query: Query, ask: Ask, facts: Facts, now: float, matter: str) -> Decisi
     )
 
 
-def _again(query: Query, before: Query, ask: Ask, now: float, matter: str) -> Decision[AskOutcome]:
+def _again(
+    query: Query, before: Query, ask: AskContext, now: float, matter: str
+) -> Decision[AskOutcome]:
     """The same id, to the same agent, in the same words: the same question."""
     if before.agent != query.agent:
         return Decision(outcome=QueryExists(query=query.id))
     if before.to != query.to or _said(before) != _said(query):
         return Decision(outcome=QueryExists(query=query.id, ours=True))
     if before.state != "open":
-        return Decision(outcome=_over(standing(before)))
+        return Decision(outcome=_over(outcome_of(before)))
     if not ask.alive:
         ended = expire(before, now, matter)
         return replace(ended, outcome=_over(ended.outcome))
@@ -348,7 +352,7 @@ def leave(query: Query, waits: tuple[str, ...], timeout: float) -> Decision[AskO
     ``timeout`` is how long that asker was ready to wait.
     """
     if query.state != "open":
-        return Decision(outcome=standing(query))
+        return Decision(outcome=outcome_of(query))
     outcome = TimedOut(query=query.id, to=query.to, timeout=timeout)
     if not waits or query.waits != waits:  # somebody else waits by now
         return Decision(outcome=outcome)
@@ -362,7 +366,7 @@ def leave(query: Query, waits: tuple[str, ...], timeout: float) -> Decision[AskO
     )
 
 
-def standing(query: Query) -> AskOutcome:
+def outcome_of(query: Query) -> AskOutcome:
     """How a question stands, to whoever asked it."""
     match query.state:
         case "open":
@@ -384,7 +388,7 @@ def _handed(
     query: Query, matter: str, now: float, own: tuple[Write, ...] = ()
 ) -> Decision[AskOutcome]:
     """Let a person answer."""
-    asked = Matter(
+    asked = HumanDecision(
         id=matter, about=f"query/{query.id}", agent=query.agent, question=query.question, at=now
     )
     handed = replace(query, state="handed", decision=matter, room=())
@@ -402,9 +406,9 @@ def _handed(
     )
 
 
-def moved(query: Query, act: str, **changes: object) -> Query:
+def transition(query: Query, act: str, **changes: object) -> Query:
     """A question after an act, which must be one that its state allows."""
-    allowed, state = MOVES[act]
+    allowed, state = TRANSITIONS[act]
     if query.state not in allowed:
         raise AssertionError(f"{act} of a query that is {query.state}")
     return replace(query, state=state, room=(), **changes)
@@ -418,14 +422,14 @@ def cancel(query: Query | None, id_: str, agent: str) -> Decision[CancelOutcome]
         return Decision(outcome=NotAsked(query=id_, agent=query.agent))
     if query.state == "cancelled":
         return Decision(outcome=QueryCancelled(query=id_))
-    if query.state not in MOVES["cancel"][0]:
+    if query.state not in TRANSITIONS["cancel"][0]:
         return Decision(outcome=Late(query=id_, state=query.state, by=query.by))
     deletes = (*query.listings, *([keys.decision(query.decision)] if query.decision else ()))
     return Decision(
         outcome=QueryCancelled(query=id_),
         verb="query.cancel",
         thing=f"query/{id_}",
-        puts=(Write(keys.query(id_), moved(query, "cancel")),),
+        puts=(Write(keys.query(id_), transition(query, "cancel")),),
         deletes=deletes,
         events=(Event("query:cancelled", agent),),
     )
@@ -434,7 +438,7 @@ def cancel(query: Query | None, id_: str, agent: str) -> Decision[CancelOutcome]
 def expire(query: Query, now: float, matter: str = "") -> Decision[AskOutcome]:
     """The time is up: nobody answered.  A person is asked if the asker said so."""
     if query.state != "open":
-        return Decision(outcome=standing(query))
+        return Decision(outcome=outcome_of(query))
     if query.person and matter:
         handed = _handed(query, matter, now)
         return replace(handed, deletes=query.listings)
@@ -443,7 +447,7 @@ def expire(query: Query, now: float, matter: str = "") -> Decision[AskOutcome]:
         verb="query.expire",
         thing=f"query/{query.id}",
         trace=query.trace,
-        puts=(Write(keys.query(query.id), moved(query, "expire")),),
+        puts=(Write(keys.query(query.id), transition(query, "expire")),),
         deletes=query.listings,
         events=(Event("query:expired", query.agent),),
     )
@@ -452,13 +456,13 @@ def expire(query: Query, now: float, matter: str = "") -> Decision[AskOutcome]:
 def refuse(query: Query, cycle: tuple[str, ...]) -> Decision[AskOutcome]:
     """Waiting would never end."""
     if query.state != "open":
-        return Decision(outcome=standing(query))
+        return Decision(outcome=outcome_of(query))
     return Decision(
         outcome=QueryDeadlock(query=query.id, cycle=cycle),
         verb="query.refuse",
         thing=f"query/{query.id}",
         trace=query.trace,
-        puts=(Write(keys.query(query.id), moved(query, "refuse", cycle=cycle)),),
+        puts=(Write(keys.query(query.id), transition(query, "refuse", cycle=cycle)),),
         deletes=query.listings,
         events=(Event("query:deadlock", query.agent),),
     )

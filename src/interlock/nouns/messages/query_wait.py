@@ -2,11 +2,16 @@
 
 The wait ends with our own time, the question with its own: whoever asked again by its id for a
 shorter time than the question has leaves it open, and may come back.
+
+A question with its answer, wherever that stands.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from msgspec import Raw
+from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
@@ -17,16 +22,15 @@ from interlock.nouns.grants.service import Queues
 from interlock.nouns.messages import decode
 from interlock.nouns.messages import query_rules as core
 from interlock.nouns.messages.query_rules import AskOutcome, Query
-from interlock.nouns.messages.replies import answered
 from interlock.runtime import callers
 from interlock.runtime.deadlock import Deadlocks, Withdrawal
 from interlock.runtime.gather import outside
 from interlock.runtime.identity import Actor
 from interlock.runtime.keeper import BEATS_PER_TTL
-from interlock.runtime.runner import Decided, DecideOp, Runner
+from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner
 from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.runtime.wait_graph import Start
-from interlock.store import Snapshot
+from interlock.store import Item, Snapshot
 
 ASKER = 10.0
 """Seconds after which an asker at a shell that was killed waits no more."""
@@ -35,7 +39,7 @@ _NAP, _LONGEST = 1.0, 8.0
 nothing happens.  A look may read all who are able, and whoever closes a circle looks itself."""
 
 
-class Sleep:
+class QueryWaits:
     """The waits of askers, as generators for a driver."""
 
     def __init__(self, runner: Runner, queues: Queues) -> None:
@@ -66,9 +70,9 @@ class Sleep:
         watch = yield OpenWatch(key, start.revision or snapshot.revision)
         try:
             while True:
-                now = yield from outside(answered(snapshot[key]))
+                now = yield from outside(query_with_answer(snapshot[key]))
                 if now is None or now.state != "open":
-                    return core.TakenBack(query=query.id) if now is None else core.standing(now)
+                    return core.TakenBack(query=query.id) if now is None else core.outcome_of(now)
                 if ends <= clock.monotonic():
                     return (yield from self._over(actor, query, last))
                 refused = yield from self._refuse(actor, start)
@@ -104,7 +108,7 @@ class Sleep:
 
         def deciding() -> DecideOp[AskOutcome]:
             key, live = keys.query(query.id), keys.live(query.id)
-            stands = yield from answered((yield (key,))[key])
+            stands = yield from query_with_answer((yield (key,))[key])
             if stands is None:
                 return Decision(outcome=core.TakenBack(query=query.id))
             if stands.timeout > last and (yield (live,))[live] is not None:
@@ -128,7 +132,7 @@ class Sleep:
 
         def withdraw(cycle: tuple[str, ...]) -> DecideOp[AskOutcome | None]:
             key = start.wants[0]
-            query = yield from answered((yield (key,))[key])
+            query = yield from query_with_answer((yield (key,))[key])
             if query is None:
                 return Decision(outcome=None)
             decision: Decision[AskOutcome | None] = core.refuse(query, cycle)
@@ -141,16 +145,16 @@ class Sleep:
         return refused
 
 
-def expire(runner: Runner, actor: Actor, id_: str) -> Op[AskOutcome]:
+def expire_query(runner: Runner, actor: Actor, id_: str) -> Op[AskOutcome]:
     """End a question whose time is up, whoever meets it; any other stands as it does."""
     matter = runner.new_id("dec")
 
     def deciding() -> DecideOp[AskOutcome]:
-        query = yield from answered((yield (keys.query(id_),))[keys.query(id_)])
+        query = yield from query_with_answer((yield (keys.query(id_),))[keys.query(id_)])
         if query is None:
             return Decision(outcome=core.TakenBack(query=id_))
         if (yield (keys.live(id_),))[keys.live(id_)] is not None:
-            return Decision(outcome=core.standing(query))
+            return Decision(outcome=core.outcome_of(query))
         return core.expire(query, runner.clock.wall(), matter)
 
     done: Decided[AskOutcome] = yield from runner.change(deciding, actor)
@@ -160,3 +164,13 @@ def expire(runner: Runner, actor: Actor, id_: str) -> Op[AskOutcome]:
 def _pace(beat: tuple[Write, ...]) -> float:
     """Seconds between two beats."""
     return min([(each.ttl or 0.0) / BEATS_PER_TTL for each in beat], default=float("inf"))
+
+
+def query_with_answer(item: Item | None) -> ReadOp[Query | None]:
+    """The question that an item is; an answer that stands apart is read as well."""
+    query = decode.query(item)
+    if query is None or not query.apart:
+        return query
+    key = keys.reply(query.id)
+    reply = (yield (key,))[key]
+    return query if reply is None else replace(query, answer=Raw(reply.value))

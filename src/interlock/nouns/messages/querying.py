@@ -19,24 +19,23 @@ from interlock.core.decision import Write
 from interlock.core.wait import Asleep, listed, listing
 from interlock.drivers import Op
 from interlock.nouns.grants.service import Queues
-from interlock.nouns.messages import decode, logging
+from interlock.nouns.messages import decode, log_lines
 from interlock.nouns.messages import human_decision as matters
 from interlock.nouns.messages import query_rules as core
 from interlock.nouns.messages import reply_rules as replies
 from interlock.nouns.messages.human_decision import (
     DecisionView,
-    Matter,
+    HumanDecision,
     ResolveOutcome,
     UnknownDecision,
 )
 from interlock.nouns.messages.message import ABLE
-from interlock.nouns.messages.query_quota import Room
+from interlock.nouns.messages.presence import can_answer, is_able
+from interlock.nouns.messages.query_quota import QueryQuota
 from interlock.nouns.messages.query_rules import AskOutcome, CancelOutcome, Query, ReplyOutcome
-from interlock.nouns.messages.query_wait import ASKER, Sleep
-from interlock.nouns.messages.receivers import here, is_able
-from interlock.nouns.messages.replies import answered
-from interlock.nouns.messages.reply_rules import Reply
-from interlock.nouns.messages.sending import Posting
+from interlock.nouns.messages.query_wait import ASKER, QueryWaits, query_with_answer
+from interlock.nouns.messages.reply_rules import ReplyContext
+from interlock.nouns.messages.sending import MessageSender
 from interlock.runtime import callers
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, outside
@@ -49,7 +48,7 @@ from interlock.store import Snapshot
 T = TypeVar("T")
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class AskOptions(Struct, frozen=True, kw_only=True):
     """How somebody asks.
 
     ``hold``    the question for somebody who is not there
@@ -62,17 +61,17 @@ class Terms(Struct, frozen=True, kw_only=True):
     keep: bool = False
 
 
-class Asking:
+class QueryService:
     """Questions and answers, as generators for a driver."""
 
-    def __init__(self, runner: Runner, posting: Posting, queues: Queues) -> None:
+    def __init__(self, runner: Runner, posting: MessageSender, queues: Queues) -> None:
         self._runner = runner
-        self._sleep = Sleep(runner, queues)
+        self._sleep = QueryWaits(runner, queues)
         self._posting = posting
-        self._room = Room(runner, posting.limits.open)
+        self._room = QueryQuota(runner, posting.limits.open)
 
     def query(
-        self, identity: Identity, query: Query, terms: Terms, waits: callers.Terms
+        self, identity: Identity, query: Query, terms: AskOptions, waits: callers.Terms
     ) -> Op[AskOutcome]:
         """Ask, and wait for the answer."""
         actor, relying = identity.actor.plain, identity.actor
@@ -86,15 +85,15 @@ class Asking:
         try:
             done = yield from self._ask(relying, query, terms, (*listing(asleep, query.id), *beat))
             if not isinstance(done.outcome, core.Asked):
-                return told(done.outcome)
-            logging.asked(actor.agent, query.id, query.to)
+                return decode_answer(done.outcome)
+            log_lines.asked(actor.agent, query.id, query.to)
             start = Start(
                 id=query.id, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0
             )
             outcome = yield from self._sleep.wait(actor, query, start)
             if isinstance(outcome, core.TimedOut):
-                logging.timed_out(actor.agent, query.id, query.to, outcome.timeout)
-            return told(outcome)
+                log_lines.timed_out(actor.agent, query.id, query.to, outcome.timeout)
+            return decode_answer(outcome)
         except (Exception, GeneratorExit):
             raise
         except BaseException:
@@ -113,7 +112,7 @@ class Asking:
         def deciding() -> DecideOp[ReplyOutcome]:
             wanted = (keys.query(id_), keys.unread(actor.agent, id_))
             snapshot = yield wanted
-            query = yield from answered(snapshot[wanted[0]])
+            query = yield from query_with_answer(snapshot[wanted[0]])
             closes, alive, able = None, True, True
             if query is not None and query.to.startswith(ABLE):
                 able = yield from is_able(actor, query.to.removeprefix(ABLE), can)
@@ -122,7 +121,7 @@ class Asking:
             elif query is not None and query.state == "handed":
                 key = keys.decision(query.decision)
                 closes = decode.matter((yield (key,))[key])
-            given = Reply(
+            given = ReplyContext(
                 agent=actor.agent,
                 answer=answer,
                 now=self._runner.clock.wall(),
@@ -137,7 +136,7 @@ class Asking:
 
         outcome = yield from self._done(actor, deciding)
         if isinstance(outcome, core.Replied):
-            logging.replied(actor.agent, id_, outcome.to)
+            log_lines.replied(actor.agent, id_, outcome.to)
         return outcome
 
     def cancel(self, actor: Actor, id_: str) -> Op[CancelOutcome]:
@@ -163,7 +162,7 @@ class Asking:
             query = decode.query((yield (key,))[key])
             if query is None or query.state != "handed":
                 return decided
-            given = Reply(agent=actor.agent, answer=answer, now=now, message=message)
+            given = ReplyContext(agent=actor.agent, answer=answer, now=now, message=message)
             follows = replies.resolve(query, given)
             return replace(
                 decided,
@@ -199,7 +198,7 @@ class Asking:
         if cached is None:
             return None
         key = keys.query(cached.query)
-        before = yield from outside(answered((yield Read(key))[key]))
+        before = yield from outside(query_with_answer((yield Read(key))[key]))
         if before is None or before.state != "answered":
             return None
         ago = max(self._runner.clock.wall() - before.replied, 0.0)
@@ -235,11 +234,11 @@ class Asking:
         )
 
     def _ask(
-        self, actor: Actor, query: Query, terms: Terms, notes: tuple[Write, ...]
+        self, actor: Actor, query: Query, terms: AskOptions, notes: tuple[Write, ...]
     ) -> Op[Decided[AskOutcome]]:
-        present = yield from here(query.to, actor.session)
+        present = yield from can_answer(query.to, actor.session)
         least = self._runner.capabilities.min_ttl
-        ask = core.Ask(here=present, hold=terms.hold, least=least, notes=notes)
+        ask = core.AskContext(here=present, hold=terms.hold, least=least, notes=notes)
         done = yield from self._put(actor, query, ask)
         if isinstance(done.outcome, core.TooMany) and (yield from self._room.cleared(actor)):
             done = yield from self._put(actor, query, ask)
@@ -247,7 +246,7 @@ class Asking:
             return Decided((yield from self._room.refusal(actor.agent)), None)
         return done
 
-    def _put(self, actor: Actor, query: Query, ask: core.Ask) -> Op[Decided[AskOutcome]]:
+    def _put(self, actor: Actor, query: Query, ask: core.AskContext) -> Op[Decided[AskOutcome]]:
         key, live = keys.query(query.id), keys.live(query.id)
         to = () if query.to.startswith(ABLE) else (query.to,)
         room = self._room.guess(query.agent)
@@ -258,7 +257,7 @@ class Asking:
             snapshot = yield errand.refs
             facts = yield from self._posting.facts(errand, snapshot)
             now = self._posting.moment()
-            before, alive = (yield from answered(snapshot[key])), True
+            before, alive = (yield from query_with_answer(snapshot[key])), True
             if before is not None and before.state == "open":
                 alive = (yield (live,))[live] is not None
             places: tuple[str, ...] = ()
@@ -270,14 +269,14 @@ class Asking:
         return (yield from self._posting.carry_out(errand, deciding, actor))
 
 
-def told(outcome: AskOutcome) -> AskOutcome:
+def decode_answer(outcome: AskOutcome) -> AskOutcome:
     """An answer in the words of Python."""
     if isinstance(outcome, core.Answered) and isinstance(outcome.answer, Raw):
         return replace(outcome, answer=msgspec.json.decode(outcome.answer))
     return outcome
 
 
-def _shown(matter: Matter) -> DecisionView:
+def _shown(matter: HumanDecision) -> DecisionView:
     return DecisionView(
         decision=matter.id,
         state=matter.state,

@@ -17,13 +17,13 @@ from interlock.core.validate import EVERYTHING as ANYTHING
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.messages import decode, inbox_rules
-from interlock.nouns.messages.inbox_rules import Cursor, Trimmed
+from interlock.nouns.messages.inbox_rules import Cursor, TopicTrim
 from interlock.nouns.messages.message import (
     ABLE,
     ALL,
-    Message,
+    AlertSubscription,
     Received,
-    Subscription,
+    StoredMessage,
     Unread,
     matches,
 )
@@ -32,19 +32,19 @@ from interlock.runtime.gather import every, looked_up, paged
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
-MISSED = "missed:"
+MISSED_PREFIX = "missed:"
 """What the id begins with that somebody acknowledges who missed something."""
-EVERYTHING = Subscription(since=0)
+ALL_MESSAGES = AlertSubscription(since=0)
 """What everybody hears without asking: mail to all, and questions to what it is able to do."""
 
 
-class Topic(Struct, frozen=True, kw_only=True):
+class TopicState(Struct, frozen=True, kw_only=True):
     """A topic that an agent hears, how far it has read it, and what of it was forgotten."""
 
     name: str
-    wanted: Subscription
+    wanted: AlertSubscription
     cursor: Cursor
-    trimmed: Trimmed | None = None
+    trimmed: TopicTrim | None = None
     terms: int = 0
     """The revision of the subscription."""
     begins: int = 0
@@ -52,7 +52,7 @@ class Topic(Struct, frozen=True, kw_only=True):
     without: str = ""
     """Whose messages it leaves out: mail to all is for everybody but its sender."""
 
-    def hears(self, message: Message, revision: int) -> bool:
+    def hears(self, message: StoredMessage, revision: int) -> bool:
         """Whether a message is one to be read."""
         if self.cursor.has(revision) or message.sender == self.without:
             return False
@@ -66,7 +66,7 @@ class Topic(Struct, frozen=True, kw_only=True):
         return bool(self.wanted.senders or self.wanted.where)
 
     @property
-    def whole(self) -> Topic:
+    def whole(self) -> TopicState:
         """The same, as if nothing of it had been read, and whoever sent it."""
         return replace(self, cursor=Cursor(after=self.begins), without="")
 
@@ -76,7 +76,7 @@ class Topic(Struct, frozen=True, kw_only=True):
         return self.cursor.missed(self.trimmed, self.without)
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class InboxEntry(Struct, frozen=True, kw_only=True):
     """A message that waits to be read: where, and its place in the order."""
 
     id: str
@@ -92,25 +92,25 @@ class Found(Struct, frozen=True, kw_only=True):
         return not self.urgent, self.seq
 
 
-def folders(agent: str) -> Op[tuple[str, ...]]:
+def message_folders(agent: str) -> Op[tuple[str, ...]]:
     """Where the messages stand that an agent has received or sent."""
-    heard = yield from topics(agent)
+    topic_entries = yield from topics_of(agent)
     marks = (keys.unread(agent), keys.read(agent), keys.sent(agent))
-    return (*marks, *(keys.topic(each) for each in heard))
+    return (*marks, *(keys.topic(each) for each in topic_entries))
 
 
-def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
+def topics_of(agent: str, can: Iterable[str] = ()) -> Op[dict[str, TopicState]]:
     """All topics that an agent hears, as they stand."""
     items = yield from every(keys.subscription(agent), keys.cursor(agent))
-    asked = yield from questions(can)
-    wanted = {ALL: EVERYTHING, **dict.fromkeys(asked, EVERYTHING)}
+    asked = yield from question_topics(can)
+    wanted = {ALL: ALL_MESSAGES, **dict.fromkeys(asked, ALL_MESSAGES)}
     begins = dict.fromkeys(wanted, 0)
     cursors: dict[str, Cursor] = {}
     terms: dict[str, int] = {}
     for item in items:
         name = keys.topic_of(item.key)
         if not item.key.startswith(keys.CURSORS):
-            wanted[name], begins[name] = subscription(item) or EVERYTHING, item.created
+            wanted[name], begins[name] = stored_subscription(item) or ALL_MESSAGES, item.created
             terms[name] = item.revision
         elif (cursor := readable(decode.cursor, item)) is not None:
             cursors[name] = cursor
@@ -119,14 +119,17 @@ def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
         forgot[keys.trimmed(ALL)] = None  # whoever is not there has missed nothing
     else:
         cursors[ALL] = _newcomer(cursors.get(ALL), mailbox)
-    start = {name: inbox_rules.begin(asked_for, begins[name]) for name, asked_for in wanted.items()}
+    start = {
+        name: inbox_rules.first_cursor(asked_for, begins[name])
+        for name, asked_for in wanted.items()
+    }
     return {
-        name: Topic(
+        name: TopicState(
             name=name,
             wanted=asked_for,
             terms=terms.get(name, 0),
             begins=start[name].after,
-            cursor=inbox_rules.standing(cursors.get(name), start[name]),
+            cursor=inbox_rules.current_cursor(cursors.get(name), start[name]),
             trimmed=readable(decode.trimmed, forgot[keys.trimmed(name)]),
             without=agent if name == ALL else "",
         )
@@ -134,9 +137,9 @@ def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
     }
 
 
-def subscription(item: Item | None) -> Subscription | None:
+def stored_subscription(item: Item | None) -> AlertSubscription | None:
     """What somebody asked to hear of; if that cannot be read, all of it: rather more than less."""
-    return None if item is None else readable(decode.subscription, item) or Subscription()
+    return None if item is None else readable(decode.subscription, item) or AlertSubscription()
 
 
 def _newcomer(stored: Cursor | None, mailbox: Item) -> Cursor:
@@ -145,7 +148,7 @@ def _newcomer(stored: Cursor | None, mailbox: Item) -> Cursor:
     return replace(cursor, told=max(cursor.told, mailbox.created))
 
 
-def questions(can: Iterable[str]) -> Op[list[str]]:
+def question_topics(can: Iterable[str]) -> Op[list[str]]:
     """The topics of the questions that somebody of these abilities can answer.
 
     Whoever can do everything hears of those that there are.
@@ -157,22 +160,22 @@ def questions(can: Iterable[str]) -> Op[list[str]]:
     return list(dict.fromkeys(keys.topic_of(item.key) for item in items))
 
 
-def waiting(agent: str) -> Op[tuple[list[Found], int]]:
+def unread_entries(agent: str) -> Op[tuple[list[InboxEntry], int]]:
     """What waits for an agent alone, in order, and the revision at which that was so."""
-    found: list[Found] = []
+    found: list[InboxEntry] = []
     after, revision = "", 0
     while True:
         page = Range(keys.unread(agent), after)
         snapshot: Snapshot = yield Read(page)
         revision = revision or snapshot.revision
         items = snapshot.ranges[page]
-        found.extend(map(mark, items))
+        found.extend(map(entry_of_mark, items))
         if len(items) < page.limit:
             return sorted(found, key=lambda each: each.order), revision
         after = items[-1].key
 
 
-def mark(item: Item) -> Found:
+def entry_of_mark(item: Item) -> InboxEntry:
     """The message that a mark stands for."""
     id_ = keys.last(item.key)
     try:
@@ -180,45 +183,45 @@ def mark(item: Item) -> Found:
     except StoreDamaged:
         said = Unread()
     key = keys.message(id_)
-    return Found(id=id_, seq=item.created, key=key, urgent=said.urgent, trace=said.trace)
+    return InboxEntry(id=id_, seq=item.created, key=key, urgent=said.urgent, trace=said.trace)
 
 
 def trace(item: Item) -> str:
     """The trace of a message of a topic, or of the question that a mark there stands for."""
     if keys.topic_of(item.key).startswith(ABLE):
-        return mark(item).trace
+        return entry_of_mark(item).trace
     message = readable(decode.message, item)
     return "" if message is None else message.trace
 
 
-def unheard(topic: Topic) -> Op[tuple[list[Found], int]]:
+def unread_in_topic(topic: TopicState) -> Op[tuple[list[InboxEntry], int]]:
     """What an agent has not acknowledged of a topic, in order, as of a revision."""
-    found: list[Found] = []
+    found: list[InboxEntry] = []
     folder = keys.topic(topic.name)
-    revision, _ = yield from paged(folder, lambda items: found.extend(heard(topic, items)))
+    revision, _ = yield from paged(folder, lambda items: found.extend(topic_entries(topic, items)))
     return sorted(found, key=lambda each: each.order), revision
 
 
-def pending(topic: Topic, most: int | None) -> Op[tuple[list[int] | None, int]]:
+def pending_revisions(topic: TopicState, most: int | None) -> Op[tuple[list[int] | None, int]]:
     """The revisions of these; None if the topic has more than ``most`` bytes."""
     found: list[int] = []
 
     def look(items: Sequence[Item]) -> None:
-        found.extend([each.seq for each in heard(topic, items)])
+        found.extend([each.seq for each in topic_entries(topic, items)])
 
     revision, whole = yield from paged(keys.topic(topic.name), look, most)
     return found if whole else None, revision
 
 
-def heard(topic: Topic, items: Iterable[Item]) -> Iterator[Found]:
+def topic_entries(topic: TopicState, items: Iterable[Item]) -> Iterator[InboxEntry]:
     """Those of some messages of a topic that its reader wants, and has not acknowledged."""
     for item in items:
         if topic.cursor.has(item.created):
             continue
         id_ = keys.last(item.key)
-        found = Found(id=id_, seq=item.created, key=item.key, topic=topic.name)
+        found = InboxEntry(id=id_, seq=item.created, key=item.key, topic=topic.name)
         if topic.name.startswith(ABLE):
-            said = mark(item)
+            said = entry_of_mark(item)
             yield replace(found, key=keys.message(id_), urgent=said.urgent, trace=said.trace)
             continue
         message = readable(decode.message, item)
@@ -228,25 +231,27 @@ def heard(topic: Topic, items: Iterable[Item]) -> Iterator[Found]:
             yield replace(found, urgent=message.urgent, trace=message.trace)
 
 
-def along(agent: str, marks: Iterable[str]) -> tuple[str, ...]:
+def keys_to_deliver(agent: str, marks: Iterable[str]) -> tuple[str, ...]:
     """What is needed beside these marks and messages of topics to give them out at once."""
     found: list[str] = []
     for key in marks:
         topic = keys.topic_of(key) if key.startswith(keys.TOPICS) else ""
-        found += standing(agent, topic) if topic else ()
+        found += topic_state_keys(agent, topic) if topic else ()
         if not topic or topic.startswith(ABLE):
             found.append(keys.message(keys.last(key)))
     return tuple(found)
 
 
-def standing(agent: str, topic: str) -> tuple[str, ...]:
+def topic_state_keys(agent: str, topic: str) -> tuple[str, ...]:
     """What says how far an agent has read a topic, and what it asked to hear of it."""
     if topic == ALL or topic.startswith(ABLE):
         return (keys.cursor(agent, topic),)
     return keys.cursor(agent, topic), keys.subscription(agent, topic)
 
 
-def outdated(topics: Mapping[str, Topic], items: Mapping[str, Item | None]) -> bool:
+def subscriptions_changed(
+    topics: Mapping[str, TopicState], items: Mapping[str, Item | None]
+) -> bool:
     """Whether an agent asks to hear something else of a topic than is known here."""
     return any(
         topics[keys.topic_of(key)].terms != (0 if item is None else item.revision)
@@ -255,23 +260,23 @@ def outdated(topics: Mapping[str, Topic], items: Mapping[str, Item | None]) -> b
     )
 
 
-def bodies(wanted: Sequence[Found]) -> Op[list[tuple[Found, Received]]]:
+def with_bodies(wanted: Sequence[InboxEntry]) -> Op[list[tuple[InboxEntry, Received]]]:
     """These messages with what they say; without those that are gone."""
     items = yield from looked_up([each.key for each in wanted])
-    return told(wanted, items, (yield from lives(wanted)))
+    return decoded_entries(wanted, items, (yield from question_lives(wanted)))
 
 
-def lives(wanted: Iterable[Found]) -> Op[dict[str, Item | None]]:
+def question_lives(wanted: Iterable[InboxEntry]) -> Op[dict[str, Item | None]]:
     """How long the questions among these may still be answered."""
     asked = [keys.live(each.id) for each in wanted if each.key.startswith(keys.QUERIES)]
     return (yield from looked_up(asked, times=True)) if asked else {}
 
 
-def told(
-    wanted: Iterable[Found], items: Mapping[str, Item | None], lives: Mapping[str, Item | None]
-) -> list[tuple[Found, Received]]:
+def decoded_entries(
+    wanted: Iterable[InboxEntry], items: Mapping[str, Item | None], lives: Mapping[str, Item | None]
+) -> list[tuple[InboxEntry, Received]]:
     """The same of what was read."""
-    found: list[tuple[Found, Received]] = []
+    found: list[tuple[InboxEntry, Received]] = []
     for each in wanted:
         item = items[each.key]
         if item is None:
@@ -280,13 +285,13 @@ def told(
         expires = None if left is None else left.expires_in
         message = readable(decode.message, item)
         if message is None:
-            found.append((each, unreadable(each)))
+            found.append((each, unreadable_notice(each)))
         else:
             found.append((each, decode.received(message, each.seq, expires_in=expires)))
     return found
 
 
-def unreadable(found: Found) -> Received:
+def unreadable_notice(found: InboxEntry) -> Received:
     """What somebody is told instead of a message that is damaged."""
     return Received(
         id=found.id,
@@ -300,15 +305,15 @@ def unreadable(found: Found) -> Received:
     )
 
 
-def missed(topic: Topic) -> Received:
+def missed_notice(topic: TopicState) -> Received:
     """What somebody is told who comes too late for some messages of a topic.
 
     They are gone, so nobody can tell which of them a filter would have left out.
     """
-    forgot = topic.trimmed or Trimmed(upto=0, count=0)
+    forgot = topic.trimmed or TopicTrim(upto=0, count=0)
     upto = forgot.missing(topic.without)
     return Received(
-        id=f"{MISSED}{topic.name}:{upto}",
+        id=f"{MISSED_PREFIX}{topic.name}:{upto}",
         kind="missed",
         sender="",
         at=0.0,
@@ -318,18 +323,18 @@ def missed(topic: Topic) -> Received:
     )
 
 
-def missed_of(id_: str) -> tuple[str, int] | None:
+def parse_missed_id(id_: str) -> tuple[str, int] | None:
     """The topic and the revision in such an id."""
-    topic, _, upto = id_.removeprefix(MISSED).rpartition(":")
-    return (topic, int(upto)) if id_.startswith(MISSED) and upto.isdecimal() else None
+    topic, _, upto = id_.removeprefix(MISSED_PREFIX).rpartition(":")
+    return (topic, int(upto)) if id_.startswith(MISSED_PREFIX) and upto.isdecimal() else None
 
 
-def told_of(ids: Iterable[str]) -> frozenset[str]:
+def missed_ids(ids: Iterable[str]) -> frozenset[str]:
     """Those that only say that something was missed."""
-    return frozenset(id_ for id_ in ids if missed_of(id_) is not None)
+    return frozenset(id_ for id_ in ids if parse_missed_id(id_) is not None)
 
 
-def find(agent: str, id_: str) -> Op[Message | None]:
+def find_message(agent: str, id_: str) -> Op[StoredMessage | None]:
     """A message that an agent sent or was sent, while it is kept."""
     wanted = (keys.message(id_), keys.topic(ALL, id_))
     snapshot: Snapshot = yield Read(*wanted)

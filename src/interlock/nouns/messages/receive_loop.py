@@ -10,32 +10,34 @@ came, and acknowledges it with one commit.
 
 Trouble of the store ends nothing: what was done is acknowledged, and what came is given out, when
 it is over.
+
+A message in the hands of whoever got it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from msgspec import Struct
 
 from interlock.drivers import Op, Pause
-from interlock.errors import StoreClosed, StoreMissing, StoreTrouble
+from interlock.errors import BadInput, StoreClosed, StoreMissing, StoreTrouble
 from interlock.nouns.messages.calls import MessageCalls
-from interlock.nouns.messages.message import Acknowledged, Received, UnknownMessages
-from interlock.nouns.messages.presence import Duty
+from interlock.nouns.messages.message import Acknowledged, File, Kind, Received, UnknownMessages
+from interlock.nouns.messages.presence import ReceiverPresence, receiver_notes
 from interlock.nouns.messages.query_rules import ReplyOutcome
-from interlock.nouns.messages.receiver import NEVER, REDELIVER, Receiver
-from interlock.nouns.messages.receivers import receivers
+from interlock.nouns.messages.receiver import NEVER, REDELIVER, InboxReceiver
 from interlock.runtime.outage import OutageLog
 from interlock.runtime.stoppable import stoppable
 
-AGAIN = 0.5
+RETRY_AFTER = 0.5
 """Seconds after which a store that is away is asked again."""
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class ReceiveOptions(Struct, frozen=True, kw_only=True):
     """How somebody receives: see ``MessageCalls.recv``."""
 
     can: tuple[str, ...] | None = None
@@ -44,18 +46,18 @@ class Terms(Struct, frozen=True, kw_only=True):
     redeliver: float = REDELIVER
 
 
-class Reception:
+class ReceiveLoop:
     """All that comes for us, one by one; a chore of the client, which sees to its end."""
 
-    def __init__(self, calls: MessageCalls, terms: Terms) -> None:
+    def __init__(self, calls: MessageCalls, terms: ReceiveOptions) -> None:
         self._calls = calls
         self._terms = terms
         self._context = calls.context
         self._clock = calls.context.runner.clock
-        self._duty = Duty(calls.context, terms.can or ())
+        self._duty = ReceiverPresence(calls.context, terms.can or ())
         self._stays = terms.timeout != 0.0
         """Whether it waits for what comes; whoever only takes what is there need not say so."""
-        self._receiver: Receiver | None = None
+        self._receiver: InboxReceiver | None = None
         self._outage_log = OutageLog("receiving messages")
         self._came: deque[Received] = deque()
         self._at_hand: tuple[str, ...] = ()
@@ -141,7 +143,7 @@ class Reception:
                 if late or self._context.no_retry or isinstance(trouble, StoreMissing):
                     raise
                 self._outage_log.tell(trouble)
-                yield Pause(AGAIN)
+                yield Pause(RETRY_AFTER)
                 continue
             self._outage_log.over()
             found = self._given(most)
@@ -165,10 +167,10 @@ class Reception:
         with self._guard:
             self._came.extend(found)
 
-    def _open(self, *, whole: bool) -> Op[Receiver]:
+    def _open(self, *, whole: bool) -> Op[InboxReceiver]:
         if self._receiver is None:
             can = yield from self._calls.abilities(self._terms.can)
-            others = yield from receivers(self._context.me().actor.agent)
+            others = yield from receiver_notes(self._context.me().actor.agent)
             self._receiver = self._calls.receiver(can=can, redeliver=self._terms.redeliver)
             self._receiver.earlier = [each.given for each in others.standing]
             self._context.keeper.add_job(self)
@@ -225,3 +227,100 @@ class Reception:
             yield from self._receiver.settle(done, self._duty.has(hand))
             self._duty.noted(hand)
             self._done = [each for each in self._done if each not in done]
+
+
+class ReceivedMessage:
+    """What a message says, the same for blocking and for async receivers."""
+
+    def __init__(self, received: Received, reception: ReceiveLoop) -> None:
+        self.received = received
+        self._reception = reception
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.id} from {self.sender}>"
+
+    @property
+    def id(self) -> str:
+        """Its id: the same each time that it is delivered."""
+        return self.received.id
+
+    @property
+    def kind(self) -> Kind:
+        """What it is: an alert, a query, an answer, something shared, a stop, mail, or missed."""
+        return self.received.kind
+
+    @property
+    def sender(self) -> str:
+        """The agent that sent it."""
+        return self.received.sender
+
+    @property
+    def at(self) -> float:
+        """When it was sent, by the clock of its sender."""
+        return self.received.at
+
+    @property
+    def seq(self) -> int:
+        """Its place in the order: it grows with each message, whoever sent it."""
+        return self.received.seq
+
+    @property
+    def to(self) -> tuple[str, ...]:
+        """Whom it is to."""
+        return self.received.to
+
+    @property
+    def type(self) -> str:
+        """The type of an alert, or of what is shared."""
+        return self.received.type
+
+    @property
+    def subject(self) -> str:
+        """The subject of a mail."""
+        return self.received.subject
+
+    @property
+    def thread(self) -> str:
+        """The thread that a mail belongs to."""
+        return self.received.thread
+
+    @property
+    def reply_to(self) -> str:
+        """The mail, or the query, that it answers."""
+        return self.received.reply_to
+
+    @property
+    def urgent(self) -> bool:
+        """Whether it is to be read first."""
+        return self.received.urgent
+
+    @property
+    def data(self) -> Any:  # noqa: ANN401 - whatever JSON can say
+        """Its body: of a query, the question."""
+        return self.received.data
+
+    @property
+    def attempt(self) -> int:
+        """How often it was given out: more than once if a receiver died with it, or was too slow.
+
+        It may be one too many if a receiver of this name died before the message came.
+        """
+        return self.received.attempt
+
+    @property
+    def expires_in(self) -> float | None:
+        """How long a question could be answered when it was given out, in seconds."""
+        return self.received.expires_in
+
+    def _file(self) -> File:
+        if self.received.file is None:
+            raise BadInput(f"no file comes with {self.id}; look at message.data")
+        return self.received.file
+
+
+def ids_of(messages: Iterable[ReceivedMessage | str]) -> list[str]:
+    """The ids of messages, each given as it came or by its id."""
+    found = [each.id if isinstance(each, ReceivedMessage) else each for each in messages]
+    if not all(isinstance(each, str) for each in found):
+        raise BadInput("ack takes messages one by one; for several write ack(*messages)")
+    return found

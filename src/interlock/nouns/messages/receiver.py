@@ -34,12 +34,12 @@ from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.core.validate import EVERYTHING
 from interlock.drivers import Op
-from interlock.nouns.messages import decode, expired, inbox_rules, logging, reading
-from interlock.nouns.messages.acknowledging import together
-from interlock.nouns.messages.delivery_queue import Given, Line
-from interlock.nouns.messages.inbox_rules import Cursor, Seen
+from interlock.nouns.messages import acknowledging, decode, inbox_rules, log_lines, reading
+from interlock.nouns.messages.acknowledging import combine
+from interlock.nouns.messages.delivery_queue import Delivery, DeliveryQueue
+from interlock.nouns.messages.inbox_rules import Cursor, TopicAcks
 from interlock.nouns.messages.message import ABLE, Acknowledged, Received, UnknownMessages
-from interlock.nouns.messages.reading import Found, Topic
+from interlock.nouns.messages.reading import InboxEntry, TopicState
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import KEYS_AT_ONCE, looked_up
 from interlock.runtime.identity import Actor
@@ -48,7 +48,7 @@ from interlock.runtime.steps import NextChanges, OpenWatch
 from interlock.store import Change, Item, Resync, Watch
 
 if TYPE_CHECKING:
-    from interlock.nouns.messages.acknowledging import Acking
+    from interlock.nouns.messages.acknowledging import Acknowledger
 
 REDELIVER = 60.0
 PORTION = KEYS_AT_ONCE * 4 // 5
@@ -58,7 +58,7 @@ FEW = KEYS_AT_ONCE // 3
 NEVER = float("inf")
 
 
-class Receiver:
+class InboxReceiver:
     """What comes for one agent; whoever opened it closes it.
 
     ``can`` are the abilities whose questions it takes.  With ``only``, the type of some alerts, it
@@ -68,7 +68,7 @@ class Receiver:
     def __init__(
         self,
         runner: Runner,
-        acking: Acking,
+        acking: Acknowledger,
         actor: Actor,
         can: Iterable[str] = (),
         redeliver: float = REDELIVER,
@@ -82,12 +82,12 @@ class Receiver:
         self._redeliver = redeliver
         self._only = only
         self._watch: Watch | None = None
-        self._topics: dict[str, Topic] = {}
+        self._topics: dict[str, TopicState] = {}
         self._upto: dict[str, int] = {}
         """Up to which revision each topic was read."""
-        self._line = Line()
+        self._line = DeliveryQueue()
         """What is to be given out."""
-        self._given: dict[str, Given] = {}
+        self._given: dict[str, Delivery] = {}
         self._unsure: set[str] = set()
         """What was read with all that stood: it may have been settled while that was read."""
         self._at_hand: dict[str, Item | None] = {}
@@ -128,7 +128,7 @@ class Receiver:
         if others:
             done.append((yield from self._acking.ack(self._who, others, self._can)))
             self.forget(others)
-        return together(ids, done)
+        return combine(ids, done)
 
     def settle(
         self, ids: Iterable[str], notes: tuple[Write, ...] = ()
@@ -148,8 +148,8 @@ class Receiver:
             self.forget(known)
             for each in seen:
                 if topic := self._topics.get(each.topic):
-                    still = inbox_rules.under(each, topic.terms)
-                    self._move(topic, inbox_rules.moved(topic.cursor, still))
+                    still = inbox_rules.under_subscription(each, topic.terms)
+                    self._move(topic, inbox_rules.advance(topic.cursor, still))
         return done
 
     def forget(self, ids: Iterable[str]) -> None:
@@ -180,11 +180,11 @@ class Receiver:
     def _begin(self) -> Op[Watch]:
         """Read all that stood at one revision, and listen from there on."""
         agent = self._who.agent
-        found, revision = yield from reading.waiting(agent)
-        every = yield from reading.topics(agent, self._can)
+        found, revision = yield from reading.unread_entries(agent)
+        every = yield from reading.topics_of(agent, self._can)
         topics = {name: each for name, each in every.items() if self._only in ("", name)}
         for topic in topics.values():
-            found += (yield from reading.unheard(topic))[0]
+            found += (yield from reading.unread_in_topic(topic))[0]
         heard = (keys.TOPICS,) if EVERYTHING in self._can else tuple(map(keys.topic, topics))
         own = () if self._only else (keys.unread(agent),)
         scopes = (*own, keys.subscription(agent), *heard)
@@ -195,7 +195,9 @@ class Receiver:
             self._stand(topics, stood, revision)
         return self._watch
 
-    def _stand(self, topics: dict[str, Topic], found: dict[str, Found], revision: int) -> None:
+    def _stand(
+        self, topics: dict[str, TopicState], found: dict[str, InboxEntry], revision: int
+    ) -> None:
         """Know this, and nothing else: what came later will be told."""
         self._given = {
             id_: given
@@ -204,7 +206,7 @@ class Receiver:
         }
         self._topics = topics
         self._upto = dict.fromkeys(topics, revision)
-        self._line = Line(each for each in found.values() if each.id not in self._given)
+        self._line = DeliveryQueue(each for each in found.values() if each.id not in self._given)
         self._unsure = {each.id for each in self._line}
         order = {each.id: each.seq for each in self._line.first(PORTION)}
         for given in self.earlier:
@@ -232,7 +234,7 @@ class Receiver:
             fresh = [each for each in came if not each.deleted and self._concerns(each)]
         yield from self._look_for_trims(torn)
         few = fresh if len(fresh) <= FEW else ()
-        along = reading.along(self._who.agent, [each.key for each in few])
+        along = reading.keys_to_deliver(self._who.agent, [each.key for each in few])
         items = yield from looked_up([*[each.key for each in fresh], *along])
         with self._guard:
             for each in fresh:
@@ -242,22 +244,22 @@ class Receiver:
     def _concerns(self, change: Change) -> bool:
         return change.key.startswith(keys.UNREAD) or self._topic(change) is not None
 
-    def _topic(self, change: Change) -> Topic | None:
+    def _topic(self, change: Change) -> TopicState | None:
         """The topic of a change, if it is one that we hear."""
         name = keys.topic_of(change.key)
         if name not in self._topics and name.startswith(ABLE):
-            begins = inbox_rules.begin(reading.EVERYTHING, 0)
-            self._topics[name] = Topic(name=name, wanted=reading.EVERYTHING, cursor=begins)
+            begins = inbox_rules.first_cursor(reading.ALL_MESSAGES, 0)
+            self._topics[name] = TopicState(name=name, wanted=reading.ALL_MESSAGES, cursor=begins)
         return self._topics.get(name)
 
     def _join(self, change: Change, item: Item | None) -> None:
         """Let it wait in line, if it is still there."""
-        topic: Topic | None = None
+        topic: TopicState | None = None
         if change.key.startswith(keys.UNREAD):
-            found = [] if item is None else [reading.mark(item)]
+            found = [] if item is None else [reading.entry_of_mark(item)]
         else:
             topic = self._topics[keys.topic_of(change.key)]
-            found = [] if item is None else list(reading.heard(topic, [item]))
+            found = [] if item is None else list(reading.topic_entries(topic, [item]))
         for each in found:
             if each.id not in self._given:
                 self._line.join(each)
@@ -296,33 +298,35 @@ class Receiver:
             wanted = [*[each.key for each in first], *self._beside(first)]
         known, self._at_hand = self._at_hand, {}
         items = known | (yield from looked_up([key for key in wanted if key not in known]))
-        if reading.outdated(self._topics, items):
+        if reading.subscriptions_changed(self._topics, items):
             self.close()
             return None
-        lives = yield from reading.lives(first)
-        yield from expired.expired(self._runner, self._who, lives)
-        past = yield from expired.past(self._acking, self._who, first, items)
+        lives = yield from reading.question_lives(first)
+        yield from acknowledging.end_expired_questions(self._runner, self._who, lives)
+        past = yield from acknowledging.skip_old_stops(self._acking, self._who, first, items)
         lost = {each.topic for each in first if items[each.key] is None}
         yield from self._look_for_trims([each for each in lost if each and each[0] != ABLE])
         with self._guard:
             told = self._handed(first, past, items, lives)
-        logging.delivered(self._who.agent, told)
+        log_lines.delivered(self._who.agent, told)
         return told
 
     def _handed(
         self,
-        first: Sequence[Found],
+        first: Sequence[InboxEntry],
         past: AbstractSet[str],
         items: Mapping[str, Item | None],
         lives: Mapping[str, Item | None],
     ) -> list[Received]:
         """Those that still wait for it, given out; and what was missed."""
-        told = [reading.missed(each) for each in self._topics.values() if self._is_news(each)]
+        told = [
+            reading.missed_notice(each) for each in self._topics.values() if self._is_news(each)
+        ]
         for each in told:
-            place = Found(id=each.id, seq=each.seq, key="", topic=each.type)
-            self._given[each.id] = Given(place, 1, NEVER)
+            place = InboxEntry(id=each.id, seq=each.seq, key="", topic=each.type)
+            self._given[each.id] = Delivery(place, 1, NEVER)
         waits = [each for each in first if each.id in self._line and each.id not in past]
-        for found, message in reading.told(waits, items, lives):
+        for found, message in reading.decoded_entries(waits, items, lives):
             if not self._is_settled(found, items, lives):
                 told.append(self._hand(found, message))
         for found in first:
@@ -331,20 +335,20 @@ class Receiver:
             if items[found.key] is None:  # it does not come again, and keeps no cursor back
                 self._given.pop(found.id, None)
             elif found.id in past:  # later nobody may be left for whom it has to stay
-                self._given[found.id] = Given(found, 0, self._due())
+                self._given[found.id] = Delivery(found, 0, self._due())
         return told
 
-    def _beside(self, first: Iterable[Found]) -> Iterable[str]:
+    def _beside(self, first: Iterable[InboxEntry]) -> Iterable[str]:
         """What tells whether these still wait: others of our name may have settled them."""
         agent = self._who.agent
         for each in first:
             if each.topic:
-                yield from reading.standing(agent, each.topic)
+                yield from reading.topic_state_keys(agent, each.topic)
             elif each.id in self._given or each.id in self._unsure:  # of others we would have heard
                 yield keys.unread(agent, each.id)
 
     def _is_settled(
-        self, found: Found, items: Mapping[str, Item | None], lives: Mapping[str, Item | None]
+        self, found: InboxEntry, items: Mapping[str, Item | None], lives: Mapping[str, Item | None]
     ) -> bool:
         agent = self._who.agent
         gone = lives.get(keys.live(found.id), found) is None
@@ -358,15 +362,17 @@ class Receiver:
             self._given.pop(found.id, None)
         return gone
 
-    def _move(self, topic: Topic, cursor: Cursor | None) -> None:
+    def _move(self, topic: TopicState, cursor: Cursor | None) -> None:
         """Know how far our agent has read, with what we knew."""
         if cursor is not None:
-            self._topics[topic.name] = replace(topic, cursor=inbox_rules.both(topic.cursor, cursor))
+            self._topics[topic.name] = replace(
+                topic, cursor=inbox_rules.merged(topic.cursor, cursor)
+            )
 
-    def _hand(self, found: Found, message: Received) -> Received:
+    def _hand(self, found: InboxEntry, message: Received) -> Received:
         """Give it out, and remember that."""
         before = self._given.get(found.id)
-        given = Given(found, 1 if before is None else before.times + 1, self._due())
+        given = Delivery(found, 1 if before is None else before.times + 1, self._due())
         self._given[found.id] = given
         return replace(message, attempt=given.times + self._before.get(found.id, 0))
 
@@ -374,8 +380,8 @@ class Receiver:
         """When something comes again that is given out now, and not acknowledged."""
         return self._runner.clock.monotonic() + self._redeliver
 
-    def _is_news(self, topic: Topic) -> bool:
-        return topic.missed and reading.missed(topic).id not in self._given
+    def _is_news(self, topic: TopicState) -> bool:
+        return topic.missed and reading.missed_notice(topic).id not in self._given
 
     def _remind(self) -> None:
         """What was given out and not acknowledged in time comes again."""
@@ -392,7 +398,7 @@ class Receiver:
         nap = max(min(NEVER if left is None else left, due), 0.0)
         return None if nap == NEVER else nap
 
-    def _seen(self, places: Iterable[Found]) -> tuple[Seen, ...]:
+    def _seen(self, places: Iterable[InboxEntry]) -> tuple[TopicAcks, ...]:
         """Of the messages of topics among these: what is still unread beside them."""
         found: dict[str, dict[str, int]] = {}
         traces: dict[str, str] = {}
@@ -401,12 +407,12 @@ class Receiver:
                 found.setdefault(place.topic, {})[place.id] = place.seq
                 traces[place.id] = place.trace
         return tuple(
-            Seen(
+            TopicAcks(
                 topic=topic,
                 messages=messages,
                 pending=self._pending(topic),
                 upto=self._upto[topic],
-                told=reading.told_of(messages),
+                told=reading.missed_ids(messages),
                 terms=self._topics[topic].terms,
                 traces={id_: traces[id_] for id_ in messages},
             )

@@ -16,11 +16,11 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.nouns.messages import human_decision as matters
 from interlock.nouns.messages import send_rules
-from interlock.nouns.messages.human_decision import Matter
-from interlock.nouns.messages.message import ABLE, BODY_LIMIT, Message, Unread
+from interlock.nouns.messages.human_decision import HumanDecision
+from interlock.nouns.messages.message import ABLE, BODY_LIMIT, StoredMessage, Unread
 from interlock.nouns.messages.query_rules import (
-    MOVES,
-    Cached,
+    TRANSITIONS,
+    CachedAnswer,
     Late,
     NotAsked,
     Query,
@@ -29,11 +29,11 @@ from interlock.nouns.messages.query_rules import (
     State,
     UnknownQuery,
     expire,
-    moved,
+    transition,
 )
 
 
-class Reply(Struct, frozen=True, kw_only=True):
+class ReplyContext(Struct, frozen=True, kw_only=True):
     """An answer: who gives it, and what is known when it is given.
 
     ``able`` is whether it can do what a question to an ability asks for, ``alive`` whether the
@@ -50,10 +50,10 @@ class Reply(Struct, frozen=True, kw_only=True):
     unread: bool = False
     message: str = ""
     matter: str = ""
-    closes: Matter | None = None
+    closes: HumanDecision | None = None
 
 
-def reply(query: Query | None, id_: str, given: Reply) -> Decision[ReplyOutcome]:
+def reply(query: Query | None, id_: str, given: ReplyContext) -> Decision[ReplyOutcome]:
     """Answer a question that was put to us, once."""
     if query is None:
         return Decision(outcome=UnknownQuery(unknown=(id_,), query=id_))
@@ -63,7 +63,7 @@ def reply(query: Query | None, id_: str, given: Reply) -> Decision[ReplyOutcome]
         return Decision(outcome=NotAsked(query=id_, agent=query.to))
     if query.state == "answered" and (query.by, bytes(query.answer)) == (agent, bytes(answer)):
         return Decision(outcome=Replied(query=id_, to=query.agent))
-    if query.state not in MOVES["reply"][0]:
+    if query.state not in TRANSITIONS["reply"][0]:
         return Decision(outcome=Late(query=id_, state=query.state, by=query.by))
     if query.state == "open" and not given.alive:
         late: Decision[Any] = expire(query, given.now, given.matter)
@@ -72,15 +72,15 @@ def reply(query: Query | None, id_: str, given: Reply) -> Decision[ReplyOutcome]
     return _answered(query, "reply", given)
 
 
-def resolve(query: Query, given: Reply) -> Decision[ReplyOutcome]:
+def resolve(query: Query, given: ReplyContext) -> Decision[ReplyOutcome]:
     """A person answered what nobody else did."""
     return _answered(query, "resolve", given)
 
 
-def _answered(query: Query, act: str, given: Reply) -> Decision[ReplyOutcome]:
+def _answered(query: Query, act: str, given: ReplyContext) -> Decision[ReplyOutcome]:
     agent, now = given.agent, given.now
-    done = moved(query, act, answer=given.answer, by=agent, replied=now)
-    read, _ = send_rules.acknowledged(agent, (query.id,) if given.unread else (), now)
+    done = transition(query, act, answer=given.answer, by=agent, replied=now)
+    read, _ = send_rules.ack_writes(agent, (query.id,) if given.unread else (), now)
     closed = _closed(given) if query.state == "handed" else ()
     told = _told(done, given.message) if query.state == "handed" else ()
     return Decision(
@@ -90,7 +90,7 @@ def _answered(query: Query, act: str, given: Reply) -> Decision[ReplyOutcome]:
         trace=query.trace,
         puts=(
             *_kept(done),
-            Write(keys.answer(query.to, bytes(query.question)), Cached(query.id)),
+            Write(keys.answer(query.to, bytes(query.question)), CachedAnswer(query.id)),
             *told,
             *closed,
             *read,
@@ -111,7 +111,7 @@ def _kept(query: Query) -> tuple[Write, ...]:
     return Write(keys.query(query.id), alone), Write(keys.reply(query.id), query.answer)
 
 
-def _closed(given: Reply) -> tuple[Write, ...]:
+def _closed(given: ReplyContext) -> tuple[Write, ...]:
     if given.closes is None:
         return ()
     return matters.resolve(given.closes, given.closes.id, given.agent, given.answer, given.now).puts
@@ -119,7 +119,7 @@ def _closed(given: Reply) -> tuple[Write, ...]:
 
 def _told(query: Query, message: str) -> tuple[Write, ...]:
     """The answer as a message, and the end of what a person was asked."""
-    said = Message(
+    said = StoredMessage(
         id=message,
         kind="answer",
         sender=query.by,

@@ -1,39 +1,449 @@
-"""What is read before something is forgotten, and what is known of it then."""
+"""Forgetting what is over: one bounded pass, which goes on where the last one ended.
+
+The folders are walked one group at a time: the marks of one agent, the messages of one topic, all
+queries.  What is kept bounds what a group costs to walk, however much was sent; and nobody walks
+the inboxes, in which nothing is over.
+
+``maintain`` makes a whole round.  Whoever sends a lot makes a small part of one after a thousand
+commits, where nobody waits for it; a command that ends at once leaves it to chance, and begins
+anywhere.
+
+What is read before something is forgotten, and what is known of it then.
+
+A round through what may be forgotten: its groups, and what came of each.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.drivers import Op
-from interlock.nouns.messages import decode, retention_rules
-from interlock.nouns.messages.receivers import Serving, serves
-from interlock.nouns.messages.retention_rules import Aim, Forgotten, Mark
+from interlock.drivers import Op, Pause
+from interlock.errors import StoreDamaged, TooLarge
+from interlock.nouns.agents.reports import able_of
+from interlock.nouns.messages import decode, query_rules, retention_rules
+from interlock.nouns.messages.limits import MessageLimits
+from interlock.nouns.messages.message import ABLE
+from interlock.nouns.messages.presence import ReceiverNote, liveness_key, receiver_note
+from interlock.nouns.messages.query_rules import AskOutcome
+from interlock.nouns.messages.retention_rules import (
+    Forgotten,
+    MarkDeletion,
+    RetentionItem,
+    RetentionLimits,
+)
+from interlock.runtime import commits
+from interlock.runtime.commits import Moment
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import looked_up
-from interlock.runtime.runner import DecideOp, Unchecked
-from interlock.store import Item
+from interlock.runtime.identity import Actor
+from interlock.runtime.retention_clock import agreed
+from interlock.runtime.runner import Decided, DecideOp, Runner, Unchecked
+from interlock.runtime.steps import Read
+from interlock.store import Item, Range, Snapshot
+
+T = TypeVar("T")
+
+FOLDERS = (
+    keys.READ,
+    keys.SENT,
+    keys.IDS,
+    keys.TOPICS,
+    keys.QUERIES,
+    keys.OPEN,
+    keys.ASKING,
+    keys.SERVING,
+    keys.RATES,
+    keys.DECISIONS,
+    keys.ABLE,
+)
+BOUND = 10_000
+"""What a round forgets of each group, at most."""
+RECEIVER_NOTE_AGE = 86400.0
+"""Seconds for which the note of a dead receiver tells the next one what it had in its hands."""
+SMALL_PASS_GROUPS = 20
+SMALL_PASS_READS = 1_000
+"""What a small part of a round looks at, besides what it may forget."""
+_BREATH = 0.01
+"""Seconds between two groups of a small part, in which others of this process go on."""
+_LOOKED_AT = 20_000
+"""Items of one group that are walked at once, if not so many more are kept; those behind them come
+when these are gone."""
+_OPERATIONS = 400
+_OWN_OPERATIONS = 8
+_AT_ONCE = 50
+_LEAST_PAGE, _FIRST_PAGE, _MOST_PAGE = 16, 128, 1000
+_BYTES = 1_000_000
+"""A page of more than this is followed by a smaller one."""
 
 
-def aims(marks: Sequence[str]) -> Op[list[Aim]]:
+class MessageRetention:
+    """The pass, as a generator for a driver."""
+
+    def __init__(self, runner: Runner, limits: MessageLimits) -> None:
+        self._runner = runner
+        self._limits = limits
+        self._room = min(runner.capabilities.max_operations - _OWN_OPERATIONS, _OPERATIONS)
+        self._acts: dict[str, Callable[[Actor, str, int], Op[RetentionResult]]] = {
+            keys.READ: self._marks,
+            keys.SENT: self._marks,
+            keys.IDS: self._ids,
+            keys.TOPICS: self._topic,
+            keys.QUERIES: self._queries,
+            keys.OPEN: self._open,
+            keys.ASKING: self._places,
+            keys.SERVING: self._serving,
+            keys.RATES: self._rates,
+            keys.DECISIONS: self._decisions,
+            keys.ABLE: self._able,
+        }
+        self._place: tuple[int, str] | None = None
+        self._looked = 0
+        self._whole = True
+        # At which moment a topic had how many messages.
+        self._counts: dict[str, tuple[Moment, int]] = {}
+        self._todo: dict[str, TopicTrimPlan] = {}
+        self._id = ""
+        self._now = 0.0
+        """What time it is for this pass."""
+
+    def run(self, actor: Actor, bound: int = BOUND) -> Op[RetentionResult]:
+        """Make a whole round, and forget ``bound`` items of each group at most."""
+        done, self._id, self._whole = RetentionResult(), "", True
+        self._now = yield from agreed(self._runner)
+        first = [Range(folder, limit=1) for folder in FOLDERS]
+        snapshot: Snapshot = yield Read(*first)
+        for page in first:
+            group = group_of(page.prefix, snapshot.ranges[page])
+            while group:
+                done = sum_results(done, (yield from self._one(actor, page.prefix, group, bound)))
+                group = yield from next_group(page.prefix, group)
+        return done
+
+    def some(self, actor: Actor) -> Op[RetentionResult]:
+        """Make a small part of a round, which begins where the last part ended."""
+        done, self._looked, self._whole = RetentionResult(), 0, False
+        self._now = yield from agreed(self._runner)
+        number, group = self._place or self._anywhere()
+        for _ in range(SMALL_PASS_GROUPS):
+            folder, before = FOLDERS[number], group
+            group = yield from next_group(folder, group)
+            if not group:
+                number = (number + 1) % len(FOLDERS)
+                continue
+            part = yield from self._one(actor, folder, group, SMALL_PASS)
+            done = sum_results(done, part)
+            yield Pause(_BREATH)
+            if done.more or self._looked >= SMALL_PASS_READS:
+                group = before if (part.forgotten or part.ids) and part.left else group
+                break
+        self._place = (number, group)
+        return done
+
+    def _anywhere(self) -> tuple[int, str]:
+        number = self._runner.random_below(len(FOLDERS))
+        letter = chr(ord("0") + self._runner.random_below(ord("z") - ord("0") + 1))
+        folder = FOLDERS[number]
+        return number, "" if folder in SINGLE_GROUP_FOLDERS else f"{folder}{letter}/"
+
+    def _one(self, actor: Actor, folder: str, group: str, bound: int) -> Op[RetentionResult]:
+        """One group; what cannot be read is left: doctor names it."""
+        try:
+            return (yield from self._acts[folder](actor, group, bound))
+        except (StoreDamaged, TooLarge):
+            return RetentionResult(left=1)
+
+    def _keep(self, count: int) -> RetentionLimits:
+        return RetentionLimits(age=self._limits.keep, count=count)
+
+    def _over(
+        self, group: str, at: Callable[[Item], float | None], count: int
+    ) -> Op[list[RetentionItem]]:
+        """What of a group is to go, oldest first."""
+        marks = yield from self._walk(
+            group,
+            lambda item: RetentionItem(item.key, item.created, readable(at, item)),
+            _enough(count),
+        )
+        return self._going(marks, count)
+
+    def _going(self, marks: Sequence[RetentionItem], count: int) -> list[RetentionItem]:
+        return retention_rules.expired_items(marks, self._keep(count), self._now)
+
+    # ---- what was read, and what was sent -------------------------------------------------------
+
+    def _marks(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+        going = yield from self._over(group, decode.read_at, self._limits.kept)
+        done = 0
+        for start in range(0, min(len(going), bound), _AT_ONCE):
+            some = [each.key for each in going[start : min(start + _AT_ONCE, bound)]]
+            for aims in batches((yield from mark_deletions(some)), self._room):
+                done += yield from self._change(actor, partial(decide_marks, aims))
+        return RetentionResult(forgotten=done, left=max(len(going) - bound, 0))
+
+    def _ids(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+        """Ids that were chosen long ago.
+
+        They stand in no order of time, so all are looked at, page by page; a small part of a round
+        goes on where the last one ended.
+        """
+        done = 0
+        while True:
+            page = Range(group, self._id, _MOST_PAGE)
+            items: tuple[Item, ...] = (yield Read(page)).ranges[page]
+            self._looked += len(items)
+            going = [item.key for item in items if self._is_old(decode.read_at, item)]
+            some = going[: bound - done]
+            over = partial(self._is_old, decode.read_at)
+            done += yield from self._drop(actor, "message.forget", some, over)
+            if len(some) < len(going):
+                return RetentionResult(ids=done, left=1)
+            self._id = items[-1].key if len(items) == page.limit else ""
+            if not self._id or (not self._whole and self._looked >= SMALL_PASS_READS):
+                return RetentionResult(ids=done, left=bool(self._id))
+
+    # ---- topics ---------------------------------------------------------------------------------
+
+    def _topic(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+        topic = keys.topic_of(group)
+        if topic.startswith(ABLE):
+            return (yield from self._asked(actor, group, bound))
+        todo = None if self._whole else self._todo.pop(group, None)
+        if todo is None:
+            if not self._whole and (yield from self._is_settled(group)):
+                return RetentionResult()
+            todo = yield from self._survey(group)
+        some, done, seen = todo.going[:bound], 0, todo.seen
+        for start in range(0, len(some), self._room):
+            part = some[start : start + self._room]
+            changed = yield from self._runner.change(
+                partial(decide_topic, topic, part, seen), actor
+            )
+            done, seen = done + changed.outcome.count, changed.revision or -1
+        left = todo.going[len(some) :]
+        self._counts[group] = todo.moment, todo.count - done
+        if left and done == len(some):
+            self._todo[group] = replace(todo, seen=seen, going=left, count=todo.count - done)
+        return RetentionResult(forgotten=done, left=len(todo.going) - done)
+
+    def _survey(self, group: str) -> Op[TopicTrimPlan]:
+        key, most = keys.trimmed(keys.topic_of(group)), self._limits.alerts
+        before: Snapshot = yield Read(key)  # whoever forgets some of it meanwhile changes this
+        moment = yield from commits.moment(before.revision)
+        marks = yield from self._walk(group, _letter, _enough(most))
+        return TopicTrimPlan(
+            seen=revision_of(before[key]),
+            going=self._going(marks, most),
+            moment=moment,
+            count=len(marks),
+        )
+
+    def _is_settled(self, group: str) -> Op[bool]:
+        """Whether nothing of a topic is to go: its first page is not old, and few can have come.
+
+        A commit brings one message at most, so not more than there were commits since the last
+        count.  A topic that is full is counted again when a quarter of it can have come.
+        """
+        page = Range(group, "", _FIRST_PAGE)
+        snapshot: Snapshot = yield Read(page)
+        items, most = snapshot.ranges[page], self._limits.alerts
+        self._looked += len(items)
+        if any(self._is_old(decode.sent_at, item) for item in items):
+            return False
+        if len(items) < page.limit:
+            return len(items) <= most
+        counted, count = self._counts.get(group, (Moment(revision=0), 0))
+        enough = most + most // 4 - count
+        return (yield from commits.since(counted, snapshot.revision, enough)) <= enough
+
+    def _asked(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+        """Questions to whoever is able that are over, or gone."""
+        marks = yield from self._walk(group, lambda item: item.key)
+        found = yield from looked_up([keys.query(keys.last(each)) for each in marks])
+        over = [
+            each for each in marks if not decode.is_open_query(found[keys.query(keys.last(each))])
+        ]
+        done = yield from self._drop(actor, "query.forget", over[:bound], lambda _: True)
+        return RetentionResult(forgotten=done, left=max(len(over) - bound, 0))
+
+    # ---- queries --------------------------------------------------------------------------------
+
+    def _queries(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+        going = yield from self._over(group, query_ended_at, self._limits.alerts)
+        wanted = [each.key for each in going[:bound]]
+        portion = max(1, min(self._room // 5, _AT_ONCE))
+        done = 0
+        for start in range(0, len(wanted), portion):
+            some = tuple(wanted[start : start + portion])
+            done += yield from self._change(actor, partial(decide_queries, some))
+        return RetentionResult(forgotten=done, left=len(going) - len(wanted))
+
+    def _open(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+        """Questions that nobody can answer any more, and of which nobody said so."""
+        ids = yield from self._walk(group, lambda item: keys.last(item.key))
+        lives = yield from looked_up(map(keys.live, ids))
+        lapsed = [id_ for id_ in ids if lives[keys.live(id_)] is None]
+        done = 0
+        for id_ in lapsed[:bound]:
+            deciding = partial(self._expire, id_, group + id_, self._runner.new_id("dec"))
+            outcome = (yield from self._runner.change(deciding, actor)).outcome
+            done += not isinstance(outcome, Forgotten)
+        return RetentionResult(reclaimed=done, left=max(len(lapsed) - bound, 0))
+
+    def _expire(self, id_: str, listed: str, matter: str) -> DecideOp[AskOutcome | Forgotten]:
+        found = decode.query((yield (keys.query(id_),))[keys.query(id_)])
+        if found is None or found.state != "open":
+            return retention_rules.deletion("query.forget", (listed,), 0)
+        if (yield Unchecked((keys.live(id_),)))[keys.live(id_)] is not None:
+            return Decision(outcome=Forgotten())
+        return query_rules.expire(found, self._runner.clock.wall(), matter)
+
+    def _places(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+        """Places of questions that are open no more: an older client ended them."""
+        found = yield from self._walk(group, lambda item: (item.key, readable(_asks, item)))
+        taken = {key: id_ for key, id_ in found if id_}
+        asked = yield from looked_up(map(keys.query, taken.values()))
+        ended = {
+            key: keys.live(id_)
+            for key, id_ in taken.items()
+            if not decode.is_open_query(asked[keys.query(id_)])
+        }
+
+        def over(item: Item) -> bool:
+            return readable(_asks, item) == taken[item.key]
+
+        yield from self._drop(actor, "query.forget", list(ended)[:bound], over, ended)
+        return RetentionResult()
+
+    # ---- what else there is ---------------------------------------------------------------------
+
+    def _serving(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+        """Callers that take messages no more."""
+        found = yield from self._walk(group, lambda item: (item.key, readable(receiver_note, item)))
+        lives = yield from looked_up([note.live for _, note in found if note])
+        dead = {key: note for key, note in found if note and lives[note.live] is None}
+        old = {
+            key: note.live for key, note in dead.items() if note.at + RECEIVER_NOTE_AGE < self._now
+        }
+        new = {key: note for key, note in dead.items() if key not in old and not note.over}
+
+        def over(item: Item) -> bool:  # who began again has another item, or another liveness key
+            return readable(liveness_key, item) == old[item.key]
+
+        done = yield from self._drop(actor, "agent.forget", list(old)[:bound], over, old)
+        for key, note in list(new.items())[: max(bound - done, 0)]:
+            done += yield from self._change(actor, partial(decide_dead_receiver, key, note))
+        return RetentionResult(reclaimed=done)
+
+    def _able(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+        """Those who were able to do something, and are gone."""
+        found = yield from self._walk(group, lambda item: (item.key, readable(able_of, item)))
+        lives = yield from looked_up([each.live for _, each in found if each])
+        dead = {key: each.live for key, each in found if each and lives[each.live] is None}
+
+        def over(item: Item) -> bool:
+            return getattr(readable(able_of, item), "live", "") == dead[item.key]
+
+        yield from self._drop(actor, "agent.forget", list(dead)[:bound], over, dead)
+        return RetentionResult()
+
+    def _rates(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+        """Turns of somebody who has sent nothing for long: nobody counts them."""
+        yield from self._old(actor, group, bound, "agent.forget", decode.moment)
+        return RetentionResult()
+
+    def _decisions(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+        done = yield from self._old(actor, group, bound, "decision.forget", resolved_at)
+        return RetentionResult(forgotten=done)
+
+    def _old(
+        self, actor: Actor, group: str, bound: int, verb: str, at: Callable[[Item], float | None]
+    ) -> Op[int]:
+        """What has been over for long, and still is when it goes."""
+        going = yield from self._over(group, at, _LOOKED_AT)
+        gone = [each.key for each in going[:bound]]
+        return (yield from self._drop(actor, verb, gone, partial(self._is_old, at)))
+
+    def _is_old(self, at: Callable[[Item], float | None], item: Item) -> bool:
+        ended = readable(at, item)
+        return ended is not None and ended + self._limits.keep < self._now
+
+    def _drop(
+        self,
+        actor: Actor,
+        verb: str,
+        gone: Sequence[str],
+        over: Callable[[Item], bool],
+        lives: Mapping[str, str] | None = None,
+    ) -> Op[int]:
+        """Delete these, if they are there, and over; ``lives`` must not live."""
+        done = 0
+        for start in range(0, len(gone), self._room // 2):
+            some = tuple(gone[start : start + self._room // 2])
+            done += yield from self._change(actor, partial(decide_items, verb, some, over, lives))
+        return done
+
+    def _walk(self, group: str, seen: Callable[[Item], T], most: int = _LOOKED_AT) -> Op[list[T]]:
+        """What is to be known of the first items of a group; bodies are read, and not kept."""
+        found: list[T] = []
+        after, limit = "", _FIRST_PAGE
+        while len(found) < most:
+            page = Range(group, after, limit)
+            items: tuple[Item, ...] = (yield Read(page)).ranges[page]
+            found.extend(map(seen, items))
+            self._looked += len(items)
+            if len(items) < limit:
+                break
+            after = items[-1].key
+            large = sum(len(item.value) for item in items) > _BYTES
+            limit = max(_LEAST_PAGE, limit // 4) if large else min(_MOST_PAGE, limit * 4)
+        return found
+
+    def _change(self, actor: Actor, deciding: Callable[[], DecideOp[Forgotten]]) -> Op[int]:
+        done: Decided[Forgotten] = yield from self._runner.change(deciding, actor)
+        return done.outcome.count
+
+
+def _asks(item: Item) -> str:
+    """The question that has a place."""
+    return decode.asking(item).query
+
+
+def _letter(item: Item) -> RetentionItem:
+    """A message to all: when it was sent, and by whom."""
+    message = readable(decode.message, item)
+    if message is None:
+        return RetentionItem(item.key, item.created, None)
+    return RetentionItem(item.key, item.created, message.at, message.sender)
+
+
+def _enough(count: int) -> int:
+    """As much of a group as tells what is to go if so many stay."""
+    return max(_LOOKED_AT, count + BOUND)
+
+
+def mark_deletions(marks: Sequence[str]) -> Op[list[MarkDeletion]]:
     """What goes with these marks.  A question has its own time; what cannot be read stays."""
     wanted = {each: keys.message(keys.last(each)) for each in marks}
     items = yield from looked_up(key for key in wanted.values() if not key.startswith(keys.QUERIES))
-    found: list[Aim] = []
+    found: list[MarkDeletion] = []
     for each, key in wanted.items():
         item = items.get(key)
         message = None if item is None else readable(decode.message, item)
         if item is None or message is not None:
-            found.append(retention_rules.aim(each, message))
+            found.append(retention_rules.mark_deletion(each, message))
     return found
 
 
-def portions(aims: Sequence[Aim], room: int) -> Iterator[list[Aim]]:
+def batches(aims: Sequence[MarkDeletion], room: int) -> Iterator[list[MarkDeletion]]:
     """As many at once as a commit takes."""
-    some: list[Aim] = []
+    some: list[MarkDeletion] = []
     for each in aims:
         if some and sum(one.size for one in some) + each.size > room:
             yield some
@@ -43,31 +453,35 @@ def portions(aims: Sequence[Aim], room: int) -> Iterator[list[Aim]]:
         yield some
 
 
-def marks(aims: Sequence[Aim]) -> DecideOp[Forgotten]:
+def decide_marks(aims: Sequence[MarkDeletion]) -> DecideOp[Forgotten]:
     """Marks, and the messages of which they are the last; all that it relies on is checked."""
     wanted = dict.fromkeys(key for each in aims for key in (each.mark, *each.others))
     items = (yield tuple(wanted)).items
-    return retention_rules.forget(aims, {key for key, item in items.items() if item is not None})
+    return retention_rules.delete_marks(
+        aims, {key for key, item in items.items() if item is not None}
+    )
 
 
-def alerts(topic: str, some: Sequence[Mark], seen: int) -> DecideOp[Forgotten]:
+def decide_topic(topic: str, some: Sequence[RetentionItem], seen: int) -> DecideOp[Forgotten]:
     """Messages of a topic, unless somebody forgot some of it since we saw it at a revision."""
     item = (yield (keys.trimmed(topic),))[keys.trimmed(topic)]
-    if revision(item) != seen:
+    if revision_of(item) != seen:
         return Decision(outcome=Forgotten())
     return retention_rules.trim(topic, some, decode.trimmed(item))
 
 
-def queries(some: Sequence[str]) -> DecideOp[Forgotten]:
+def decide_queries(some: Sequence[str]) -> DecideOp[Forgotten]:
     """Questions, as far as they are over."""
     items = (yield tuple(some)).items
     found = [query for key in some if (query := decode.query(items[key])) is not None]
-    notes = (yield tuple(dict.fromkeys(map(retention_rules.noted, found)))).items if found else {}
+    notes = (
+        (yield tuple(dict.fromkeys(map(retention_rules.answer_key, found)))).items if found else {}
+    )
     answers = {key: decode.cached(item) for key, item in notes.items()}
-    return retention_rules.forget_queries(found, answers)
+    return retention_rules.delete_queries(found, answers)
 
 
-def others(
+def decide_items(
     verb: str,
     some: tuple[str, ...],
     over: Callable[[Item], bool],
@@ -79,13 +493,13 @@ def others(
     if old and lives is not None:
         live = (yield Unchecked([lives[key] for key in old])).items
         old = [key for key in old if live[lives[key]] is None]
-    return retention_rules.dropped(verb, old, len(old))
+    return retention_rules.deletion(verb, old, len(old))
 
 
-def receiver(key: str, note: Serving) -> DecideOp[Forgotten]:
+def decide_dead_receiver(key: str, note: ReceiverNote) -> DecideOp[Forgotten]:
     """A receiver died: what it had in its hands stays noted for the next one."""
     item = (yield (key,))[key]
-    stands = None if item is None else readable(serves, item)
+    stands = None if item is None else readable(receiver_note, item)
     live = (yield Unchecked((note.live,)))[note.live]
     if stands != note or live is not None:
         return Decision(outcome=Forgotten())
@@ -95,26 +509,80 @@ def receiver(key: str, note: Serving) -> DecideOp[Forgotten]:
     )
 
 
-def ended(item: Item) -> float | None:
+def query_ended_at(item: Item) -> float | None:
     """When a question was over."""
     found = decode.query(item)
-    return None if found is None else retention_rules.ended(found)
+    return None if found is None else retention_rules.ended_at(found)
 
 
-def resolved(item: Item) -> float | None:
+def resolved_at(item: Item) -> float | None:
     """When a person decided something."""
     found = decode.matter(item)
     return found.resolved if found is not None and found.state == "resolved" else None
 
 
-def is_open(item: Item | None) -> bool:
-    """Whether a question is open; one that cannot be read may be."""
-    if item is None:
-        return False
-    found = readable(decode.query, item)
-    return found is None or found.state == "open"
-
-
-def revision(item: Item | None) -> int:
+def revision_of(item: Item | None) -> int:
     """The revision of an item; 0 if there is none."""
     return 0 if item is None else item.revision
+
+
+SINGLE_GROUP_FOLDERS = (keys.IDS, keys.QUERIES, keys.DECISIONS)
+"""Folders that are one group."""
+SMALL_PASS = 150
+"""What a small part of a round forgets: it is over in a few hundredths of a second, so that leases
+are renewed in time, and an event loop goes on.  If it forgot so much, another part follows soon."""
+
+
+class RetentionResult(Struct, frozen=True, kw_only=True):
+    """What was forgotten; what was over though nobody had said so; what is left.
+
+    ``ids`` are those that may be chosen again.
+    """
+
+    forgotten: int = 0
+    ids: int = 0
+    reclaimed: int = 0
+    left: int = 0
+
+    @property
+    def more(self) -> bool:
+        """Whether a small part of a round did as much as it may: there may be more."""
+        return self.forgotten + self.ids + self.reclaimed >= SMALL_PASS
+
+
+class TopicTrimPlan(Struct, frozen=True, kw_only=True):
+    """What is to go of a topic, if nobody changed what was ``seen`` of it.
+
+    ``count`` is how many messages it had at a ``moment``, less those that went since.
+    """
+
+    seen: int
+    going: list[RetentionItem]
+    moment: Moment
+    count: int
+
+
+def next_group(folder: str, group: str) -> Op[str]:
+    """The group behind another one, or the first; empty if there is none."""
+    if group and folder in SINGLE_GROUP_FOLDERS:
+        return ""
+    after = f"{group[:-1]}0" if group else ""  # the character behind '/'
+    page = Range(folder, after, 1)
+    return group_of(folder, (yield Read(page)).ranges[page])
+
+
+def group_of(folder: str, first: Sequence[Item]) -> str:
+    """The group of the first item that was found."""
+    if not first:
+        return ""
+    return folder if folder in SINGLE_GROUP_FOLDERS else f"{folder}{first[0].key.split('/', 2)[1]}/"
+
+
+def sum_results(one: RetentionResult, other: RetentionResult) -> RetentionResult:
+    """The sum of two parts."""
+    return RetentionResult(
+        forgotten=one.forgotten + other.forgotten,
+        ids=one.ids + other.ids,
+        reclaimed=one.reclaimed + other.reclaimed,
+        left=one.left + other.left,
+    )

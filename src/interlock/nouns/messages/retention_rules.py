@@ -28,21 +28,21 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Success, Write
-from interlock.nouns.messages.inbox_rules import Trimmed
-from interlock.nouns.messages.message import Message
-from interlock.nouns.messages.query_rules import Cached, Query
+from interlock.nouns.messages.inbox_rules import TopicTrim
+from interlock.nouns.messages.message import StoredMessage
+from interlock.nouns.messages.query_rules import CachedAnswer, Query
 
 THING = "record"
 
 
-class Keep(Struct, frozen=True, kw_only=True):
+class RetentionLimits(Struct, frozen=True, kw_only=True):
     """How long something is kept after it was read, and how many of its kind."""
 
     age: float
     count: int
 
 
-class Mark(Struct, frozen=True, gc=False):
+class RetentionItem(Struct, frozen=True, gc=False):
     """Something that may be forgotten: where, its place in the order, and when it was over.
 
     ``at`` is None for what is not over, or cannot be read: it stays.  ``sender`` is known of
@@ -61,7 +61,7 @@ class Forgotten(Success, frozen=True, kw_only=True, tag="forgotten"):
     count: int = 0
 
 
-class Aim(Struct, frozen=True, kw_only=True):
+class MarkDeletion(Struct, frozen=True, kw_only=True):
     """A mark to be forgotten, and the message that goes with the last of them."""
 
     mark: str
@@ -74,7 +74,9 @@ class Aim(Struct, frozen=True, kw_only=True):
         return 3 + len(self.others)
 
 
-def over(marks: Sequence[Mark], keep: Keep, now: float) -> list[Mark]:
+def expired_items(
+    marks: Sequence[RetentionItem], keep: RetentionLimits, now: float
+) -> list[RetentionItem]:
     """Those that go, oldest first."""
     known = sorted([each for each in marks if each.at is not None], key=lambda each: each.created)
     beyond = len(known) - keep.count
@@ -83,7 +85,7 @@ def over(marks: Sequence[Mark], keep: Keep, now: float) -> list[Mark]:
     return [mark for number, mark, at in found if number < beyond or at + keep.age < now]
 
 
-def _moments(marks: Sequence[Mark], now: float) -> Iterator[float]:
+def _moments(marks: Sequence[RetentionItem], now: float) -> Iterator[float]:
     latest = 0.0
     for mark in marks:
         own = mark.at or 0.0
@@ -92,10 +94,10 @@ def _moments(marks: Sequence[Mark], now: float) -> Iterator[float]:
         yield max(latest, own)
 
 
-def aim(mark: str, message: Message | None) -> Aim:
+def mark_deletion(mark: str, message: StoredMessage | None) -> MarkDeletion:
     """What goes with a mark, if its message is one that has marks."""
     if message is None:
-        return Aim(mark=mark)
+        return MarkDeletion(mark=mark)
     marks = {
         **{keys.unread(each, message.id): None for each in message.to},
         **{keys.read(each, message.id): None for each in message.to},
@@ -104,18 +106,20 @@ def aim(mark: str, message: Message | None) -> Aim:
     if mark.startswith(keys.READ):  # its reader has not both
         marks.pop(keys.unread(keys.owner_of(mark), message.id), None)
     marks.pop(mark, None)
-    return Aim(mark=mark, message=keys.message(message.id), others=tuple(marks))
+    return MarkDeletion(mark=mark, message=keys.message(message.id), others=tuple(marks))
 
 
-def forget(aims: Sequence[Aim], standing: AbstractSet[str]) -> Decision[Forgotten]:
+def delete_marks(aims: Sequence[MarkDeletion], standing: AbstractSet[str]) -> Decision[Forgotten]:
     """Take these marks away, and the messages of which no other mark stands."""
     found = [each for each in aims if each.mark in standing]
     last = [each for each in found if each.message and standing.isdisjoint(each.others)]
     gone = (*[each.mark for each in found], *[each.message for each in last])
-    return dropped("message.forget", gone, len(found))
+    return deletion("message.forget", gone, len(found))
 
 
-def trim(topic: str, going: Sequence[Mark], before: Trimmed | None) -> Decision[Forgotten]:
+def trim(
+    topic: str, going: Sequence[RetentionItem], before: TopicTrim | None
+) -> Decision[Forgotten]:
     """Forget these messages of a topic, and say so to whoever has not read them."""
     return Decision(
         outcome=Forgotten(count=len(going)),
@@ -126,21 +130,21 @@ def trim(topic: str, going: Sequence[Mark], before: Trimmed | None) -> Decision[
     )
 
 
-def _trimmed(going: Sequence[Mark], before: Trimmed | None) -> Trimmed:
+def _trimmed(going: Sequence[RetentionItem], before: TopicTrim | None) -> TopicTrim:
     """How far a topic is forgotten with these, and how far but for whoever sent the last of them.
 
     So whoever is not told of its own messages can tell whether it missed any: two numbers are
     enough, however many have sent some.
     """
-    known = before or Trimmed(upto=0, count=0)
+    known = before or TopicTrim(upto=0, count=0)
     ends = [(known.others, ""), (known.upto, known.by)]
     ends += [(each.created, each.sender) for each in going]
     upto, by = max(ends)
     others = max([revision for revision, sender in ends if sender != by], default=0)
-    return Trimmed(upto=upto, count=known.count + len(going), by=by, others=others)
+    return TopicTrim(upto=upto, count=known.count + len(going), by=by, others=others)
 
 
-def ended(query: Query) -> float | None:
+def ended_at(query: Query) -> float | None:
     """When a question was over; at the latest, where nobody wrote that down.
 
     No earlier than it was asked: the clock of whoever answered may be slow.
@@ -150,27 +154,27 @@ def ended(query: Query) -> float | None:
     return max(query.replied, query.at) if query.replied else query.at + query.timeout
 
 
-def forget_queries(
-    queries: Sequence[Query], answers: Mapping[str, Cached | None]
+def delete_queries(
+    queries: Sequence[Query], answers: Mapping[str, CachedAnswer | None]
 ) -> Decision[Forgotten]:
     """Forget these questions, as far as they are over, and that they were answered."""
-    found = [each for each in queries if ended(each) is not None]
+    found = [each for each in queries if ended_at(each) is not None]
     notes = {
         key: None
         for each in found
-        if (note := answers.get(key := noted(each))) is not None and note.query == each.id
+        if (note := answers.get(key := answer_key(each))) is not None and note.query == each.id
     }
     apart = [keys.reply(each.id) for each in found if each.apart]
     gone = (*[keys.query(each.id) for each in found], *apart, *notes)
-    return dropped("query.forget", gone, len(found))
+    return deletion("query.forget", gone, len(found))
 
 
-def noted(query: Query) -> str:
+def answer_key(query: Query) -> str:
     """Where it is written down which query answered this question last."""
     return keys.answer(query.to, bytes(query.question))
 
 
-def dropped(verb: str, gone: Sequence[str], count: int) -> Decision[Forgotten]:
+def deletion(verb: str, gone: Sequence[str], count: int) -> Decision[Forgotten]:
     """Forget what is over."""
     if not gone:
         return Decision(outcome=Forgotten())

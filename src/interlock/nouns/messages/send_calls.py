@@ -10,18 +10,24 @@ from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.messages import message as core
 from interlock.nouns.messages import reading
-from interlock.nouns.messages.common import Common, named, several
-from interlock.nouns.messages.files import described
-from interlock.nouns.messages.message import ALL, Message, NobodyToStop, SendOutcome, StopOutcome
-from interlock.nouns.messages.receivers import running
-from interlock.nouns.messages.send_rules import Terms
-from interlock.nouns.messages.sending import Heard
+from interlock.nouns.messages.common import MessageServices, named, several
+from interlock.nouns.messages.files import describe
+from interlock.nouns.messages.message import (
+    ALL,
+    NobodyToStop,
+    SendOutcome,
+    StopOutcome,
+    StoredMessage,
+)
+from interlock.nouns.messages.presence import is_running
+from interlock.nouns.messages.send_rules import SendOptions
+from interlock.nouns.messages.sending import TopicAckSet
 from interlock.runtime.given import Given
 from interlock.runtime.id_prefix import is_part, whole_id
 from interlock.runtime.identity import Actor
 
 
-class Sending(Common):
+class SendCalls(MessageServices):
     """Messages that we send."""
 
     def alert(
@@ -66,7 +72,7 @@ class Sending(Common):
         with ``hold`` the message is kept for it.
         """
         type_, reader = validate.name(type, "type of what is shared"), named(to)
-        found = None if file is None else (yield from described(file))
+        found = None if file is None else (yield from describe(file))
         return (
             yield from self._post(
                 "share",
@@ -98,7 +104,7 @@ class Sending(Common):
         somebody at a shell who only looks into its inbox, too: write mail to it.
         """
         said, reader = validate.text(reason, "reason", core.REASON_LIMIT), named(to)
-        if not (yield from running(reader)):
+        if not (yield from is_running(reader)):
             return NobodyToStop(to=reader)
         return (
             yield from self._post(
@@ -144,7 +150,7 @@ class Sending(Common):
         self, to: tuple[str, ...], body: object, *, thread: str, reply_to: str, **more: object
     ) -> Op[SendOutcome]:
         if is_part(thread) or is_part(reply_to):
-            folders = yield from reading.folders(self.context.me().actor.agent)
+            folders = yield from reading.message_folders(self.context.me().actor.agent)
             thread = yield from whole_id(thread, *folders)
             reply_to = yield from whole_id(reply_to, *folders)
         if reply_to and not thread:
@@ -154,7 +160,7 @@ class Sending(Common):
 
     def _thread(self, id_: str) -> Op[str]:
         """The thread of a message; what cannot be found begins one under its own id."""
-        found = yield from reading.find(self.context.me().actor.agent, id_)
+        found = yield from reading.find_message(self.context.me().actor.agent, id_)
         return id_ if found is None else found.thread or id_
 
     def _post(
@@ -177,7 +183,7 @@ class Sending(Common):
         identity = self._identity(given)
         actor = identity.actor
         id_ = self._id(id, "msg")
-        message = Message(
+        message = StoredMessage(
             id=id_,
             kind=kind,
             sender=actor.agent,
@@ -194,15 +200,15 @@ class Sending(Common):
             trace=self.context.purpose or self.context.trace,
         )
         ended = validate.names(acks, "message id", core.RECIPIENTS_LIMIT)
-        terms = Terms(hold=validate.flag(hold, "hold"), chosen=id is not None, acks=ended)
+        terms = SendOptions(hold=validate.flag(hold, "hold"), chosen=id is not None, acks=ended)
         sending = self._ending if ended else self.posting.post
         return self._fenced(identity, sending(actor, message, terms))
 
-    def _ending(self, actor: Actor, message: Message, terms: Terms) -> Op[SendOutcome]:
+    def _ending(self, actor: Actor, message: StoredMessage, terms: SendOptions) -> Op[SendOutcome]:
         """Send what acknowledges something: of a topic, if it is not to us alone."""
         able = yield from self.abilities(None)
         seen, begins = yield from self.acking.seen(actor.agent, terms.acks, able)
-        return (yield from self.posting.post(actor, message, terms, Heard(seen, begins)))
+        return (yield from self.posting.post(actor, message, terms, TopicAckSet(seen, begins)))
 
 
 def _readers(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -29,15 +29,15 @@ from interlock.nouns.messages.message import (
     Halted,
     InboxFull,
     Limited,
-    Message,
     MessageExists,
-    Paused,
     PausedAgent,
     ReadMark,
     Refused,
     Resumed,
+    SenderPause,
     SendOutcome,
     Sent,
+    StoredMessage,
     UnknownAgent,
     Unread,
 )
@@ -53,7 +53,7 @@ GUARD = "limits.pause_after"
 """Who paused a sender that kept sending too much: the setting that says so."""
 
 
-class Facts(Struct, frozen=True, kw_only=True):
+class SenderState(Struct, frozen=True, kw_only=True):
     """What is known about a sender and those it sends to.
 
     ``registered``  whether the sender has a mailbox, as far as we know
@@ -64,7 +64,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     ``violations``  when the sender was refused for its rate, if it is paused after so many
     """
 
-    paused: Paused | None = None
+    paused: SenderPause | None = None
     exists: bool = False
     registered: bool = True
     unknown: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     violations: tuple[float, ...] = ()
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class SendOptions(Struct, frozen=True, kw_only=True):
     """How a message goes: ``hold`` it for whoever is unknown; ``acks`` end with it.
 
     ``chosen`` is whether the sender chose its id, which is marked as taken then.
@@ -88,7 +88,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     acks: tuple[str, ...] = ()
 
 
-class Ends(Struct, frozen=True, kw_only=True):
+class AckPlan(Struct, frozen=True, kw_only=True):
     """What was found of the messages to acknowledge.
 
     ``waiting`` are to the sender alone, ``heard`` are of topics, whose cursors ``moves`` move.
@@ -102,17 +102,17 @@ class Ends(Struct, frozen=True, kw_only=True):
     unknown: tuple[str, ...] = ()
 
 
-NO_ENDS = Ends()
+NO_ACKS = AckPlan()
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class PauseState(Struct, frozen=True, kw_only=True):
     """Whether somebody has a mailbox, and who paused it."""
 
     known: bool
-    paused: Paused | None
+    paused: SenderPause | None
 
 
-def refusal(sender: str, facts: Facts, now: float, *, hold: bool) -> Decision[Refused] | None:
+def refusal(sender: str, facts: SenderState, now: float, *, hold: bool) -> Decision[Refused] | None:
     """Why it cannot be sent; None if nothing is in the way."""
     if (halt := facts.paused) is not None:
         return Decision(
@@ -133,12 +133,12 @@ def refusal(sender: str, facts: Facts, now: float, *, hold: bool) -> Decision[Re
     return None
 
 
-def mark(sender: str) -> str:
+def refusal_key(sender: str) -> str:
     """The mark that a refusal of this sender was recorded not long ago."""
     return keys.refused(f"post/{keys.part(sender)}")
 
 
-def _noted(outcome: Refused, sender: str, word: str, facts: Facts) -> Decision[Refused]:
+def _noted(outcome: Refused, sender: str, word: str, facts: SenderState) -> Decision[Refused]:
     """A refusal, recorded once in a while and otherwise without a trace."""
     if facts.marked:
         return Decision(outcome=outcome)
@@ -146,34 +146,38 @@ def _noted(outcome: Refused, sender: str, word: str, facts: Facts) -> Decision[R
         outcome=outcome,
         verb="message.refuse",
         thing=f"agent/{sender}",
-        puts=(Write(mark(sender), {"for": word}, REFUSAL_WINDOW),),
+        puts=(Write(refusal_key(sender), {"for": word}, REFUSAL_WINDOW),),
         events=(Event(f"message:{word}", sender),),
     )
 
 
-def _violated(outcome: Limited, sender: str, facts: Facts, now: float) -> Decision[Refused]:
+def _violated(outcome: Limited, sender: str, facts: SenderState, now: float) -> Decision[Refused]:
     """A refusal that counts: after so many within a minute the sender is paused."""
     since = [at for at in facts.violations if abs(now - at) < REFUSAL_WINDOW]
     times = [*since, now]
     if len(times) < facts.pause_after:
         counted = {"for": "limited", "times": times}
-        put = Write(mark(sender), counted, REFUSAL_WINDOW)
+        put = Write(refusal_key(sender), counted, REFUSAL_WINDOW)
         noted = _noted(outcome, sender, "limited", facts)
         return replace(noted, puts=(put,), quiet=not noted.verb)
     reason = f"{len(times)} messages too many within a minute"
-    paused = Paused(agent=sender, by=GUARD, since=now, reason=reason)
+    paused = SenderPause(agent=sender, by=GUARD, since=now, reason=reason)
     return Decision(
         outcome=Halted(agent=sender, by=GUARD, since=now, reason=reason),
         verb="agent.pause",
         thing=f"agent/{sender}",
         puts=(Write(keys.paused(sender), paused),),
-        deletes=(mark(sender),),
+        deletes=(refusal_key(sender),),
         events=(Event("agent:paused", sender),),
     )
 
 
-def post(
-    message: Message, facts: Facts, now: float, terms: Terms, ends: Ends = NO_ENDS
+def send(
+    message: StoredMessage,
+    facts: SenderState,
+    now: float,
+    terms: SendOptions,
+    ends: AckPlan = NO_ACKS,
 ) -> Decision[SendOutcome]:
     """Send it: to those it names, or to all who subscribed to its topic."""
     if facts.exists:
@@ -183,13 +187,13 @@ def post(
     if (refused := refusal(message.sender, facts, now, hold=terms.hold)) is not None:
         return refused
     message = replace(message, at=now)  # as its turn says: a rate is kept by the times shown
-    puts, deletes = acknowledged(message.sender, ends.waiting, now)
+    puts, deletes = ack_writes(message.sender, ends.waiting, now)
     id_ = (Write(keys.taken(message.id), ReadMark(message.at)),) if terms.chosen else ()
     written = (
         *_message(message),
         *id_,
-        *turn(message.sender, facts, now),
-        *held(facts),
+        *slot_writes(message.sender, facts, now),
+        *mailbox_writes(facts),
         *puts,
         *ends.moves,
     )
@@ -217,31 +221,31 @@ def _received(agent: str, ids: Iterable[str]) -> Iterable[Event]:
     return (Event("message:received", agent, keys.said(each)) for each in ids)
 
 
-def _stops(message: Message) -> Iterable[Event]:
+def _stops(message: StoredMessage) -> Iterable[Event]:
     """Who is asked to end: that is a part of its own story."""
     if message.kind == "stop":
         yield from (Event("agent:stop", each, f"agent/{each}") for each in message.to)
 
 
-def topic(message: Message) -> str:
+def topic_of(message: StoredMessage) -> str:
     """The topic of a message to all who subscribed; empty if it is to some."""
     if message.kind == "alert":
         return message.type
     return ALL if message.to == (ALL,) else ""
 
 
-def _message(message: Message) -> Iterable[Write]:
+def _message(message: StoredMessage) -> Iterable[Write]:
     if message.kind == "mail":
         yield Write(keys.sent(message.sender, message.id), ReadMark(message.at))
-    if to_all := topic(message):
+    if to_all := topic_of(message):
         yield Write(keys.topic(to_all, message.id), message)
         return
     yield Write(keys.message(message.id), message)
-    mark = Unread(message.urgent, message.trace)
-    yield from (Write(keys.unread(each, message.id), mark) for each in message.to)
+    refusal_key = Unread(message.urgent, message.trace)
+    yield from (Write(keys.unread(each, message.id), refusal_key) for each in message.to)
 
 
-def turn(sender: str, facts: Facts, now: float) -> Iterable[Write]:
+def slot_writes(sender: str, facts: SenderState, now: float) -> Iterable[Write]:
     """The turn that sending takes, and the mailbox of somebody new."""
     if facts.slot is not None:
         yield Write(keys.rate(sender, facts.slot), now)
@@ -249,12 +253,12 @@ def turn(sender: str, facts: Facts, now: float) -> Iterable[Write]:
         yield Write(keys.mailbox(sender), MAILBOX)
 
 
-def held(facts: Facts) -> Iterable[Write]:
+def mailbox_writes(facts: SenderState) -> Iterable[Write]:
     """Mailboxes for those who have not come yet."""
     return (Write(keys.mailbox(agent), MAILBOX) for agent in facts.unknown)
 
 
-def acknowledged(
+def ack_writes(
     agent: str, ids: Iterable[str], now: float
 ) -> tuple[tuple[Write, ...], tuple[str, ...]]:
     """What acknowledging these messages writes, and what it takes away."""
@@ -264,7 +268,7 @@ def acknowledged(
 
 
 def pause(
-    standing: Standing, agent: str, by: str, reason: str, now: float
+    standing: PauseState, agent: str, by: str, reason: str, now: float
 ) -> Decision[PausedAgent | UnknownAgent]:
     """Let an agent send nothing from now on."""
     before = standing.paused
@@ -272,7 +276,7 @@ def pause(
         return Decision(outcome=UnknownAgent(unknown=(agent,), hold=False))
     if before is not None and (before.by, before.reason) == (by, reason):
         return Decision(outcome=PausedAgent(agent=agent))
-    paused = Paused(agent=agent, by=by, since=now, reason=reason)
+    paused = SenderPause(agent=agent, by=by, since=now, reason=reason)
     return Decision(
         outcome=PausedAgent(agent=agent),
         verb="agent.pause",
@@ -282,7 +286,7 @@ def pause(
     )
 
 
-def resume(standing: Standing, agent: str) -> Decision[Resumed | UnknownAgent]:
+def resume(standing: PauseState, agent: str) -> Decision[Resumed | UnknownAgent]:
     """Let an agent send again."""
     if not standing.known and standing.paused is None:
         return Decision(outcome=UnknownAgent(unknown=(agent,), hold=False))

@@ -17,12 +17,19 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.drivers import Op
-from interlock.nouns.messages import cursors, decode, inbox_rules, logging, rate_limit
+from interlock.nouns.messages import acknowledging, decode, inbox_rules, log_lines, rate_limit
 from interlock.nouns.messages import send_rules as post
-from interlock.nouns.messages.inbox_rules import Cursor, Seen
-from interlock.nouns.messages.limits import Depths, Limits, Meter, turns
-from interlock.nouns.messages.message import Message, MessageExists, Refused, SendOutcome, Sent
-from interlock.nouns.messages.send_rules import MAILBOX, NO_ENDS, Ends, Facts, Terms
+from interlock.nouns.messages.inbox_rules import Cursor, TopicAcks
+from interlock.nouns.messages.limits import DepthCounts, MessageLimits, used_slots
+from interlock.nouns.messages.message import (
+    MessageExists,
+    Refused,
+    SendOutcome,
+    Sent,
+    StoredMessage,
+)
+from interlock.nouns.messages.rate_limit import RateSlots
+from interlock.nouns.messages.send_rules import MAILBOX, NO_ACKS, AckPlan, SenderState, SendOptions
 from interlock.runtime.gather import outside
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner, Unchecked
@@ -33,7 +40,7 @@ T = TypeVar("T")
 _MAILBOX = codec.encode(MAILBOX)
 
 
-class Turn:
+class SendAttempt:
     """The turn that one message is to take, over all attempts to send it.
 
     ``needed`` is whether it takes one at all: what was sent before does not.
@@ -49,7 +56,7 @@ class Turn:
         self.full = ""
 
 
-class Errand(Struct, frozen=True, kw_only=True):
+class SendPlan(Struct, frozen=True, kw_only=True):
     """What is to be looked at before something is sent.
 
     ``places`` are where something stands if it was sent before, ``room`` what it takes that must
@@ -61,7 +68,7 @@ class Errand(Struct, frozen=True, kw_only=True):
     to: tuple[str, ...] = ()
     acks: tuple[str, ...] = ()
     room: tuple[str, ...] = ()
-    turn: Turn
+    turn: SendAttempt
 
     @property
     def refs(self) -> tuple[str, ...]:
@@ -77,31 +84,35 @@ class Errand(Struct, frozen=True, kw_only=True):
         )
 
 
-class Heard(Struct, frozen=True):
+class TopicAckSet(Struct, frozen=True):
     """Messages of topics that end with what is sent; ``begins`` are the cursors of those."""
 
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[TopicAcks, ...] = ()
     begins: Mapping[str, Cursor] = {}
 
 
-HEARD = Heard()
+NO_TOPIC_ACKS = TopicAckSet()
 
 
-class Posting:
+class MessageSender:
     """Sends messages, as generators for a driver."""
 
-    def __init__(self, runner: Runner, limits: Limits) -> None:
+    def __init__(self, runner: Runner, limits: MessageLimits) -> None:
         self._runner = runner
         self.limits = limits
-        self._meters: dict[str, Meter] = {}
-        self._depths = Depths(limits.depth, runner.clock)
+        self._meters: dict[str, RateSlots] = {}
+        self._depths = DepthCounts(limits.depth, runner.clock)
         self._registered: set[str] = set()
 
     def post(
-        self, actor: Actor, message: Message, terms: Terms, heard: Heard = HEARD
+        self,
+        actor: Actor,
+        message: StoredMessage,
+        terms: SendOptions,
+        heard: TopicAckSet = NO_TOPIC_ACKS,
     ) -> Op[SendOutcome]:
         """Send it; returns when it is durable, or with what is in the way."""
-        topic = post.topic(message)
+        topic = post.topic_of(message)
         place = keys.topic(topic, message.id) if topic else keys.message(message.id)
         places = (place, keys.taken(message.id)) if terms.chosen else (place,)
         to = () if topic else message.to
@@ -111,14 +122,14 @@ class Posting:
             snapshot = yield errand.refs
             facts = yield from self.facts(errand, snapshot)
             now = self.moment()
-            ends = NO_ENDS
+            ends = NO_ACKS
             if terms.acks and not facts.exists:
                 ends = yield from _ends(message.sender, terms.acks, snapshot, heard)
-            return post.post(message, facts, now, terms, ends)
+            return post.send(message, facts, now, terms, ends)
 
         done: Decided[SendOutcome] = yield from self.carry_out(errand, deciding, actor)
         if isinstance(done.outcome, Sent):
-            logging.sent(message.sender, done.outcome)
+            log_lines.sent(message.sender, done.outcome)
         return done.outcome
 
     def moment(self) -> float:
@@ -126,7 +137,7 @@ class Posting:
         return round(self._runner.clock.wall(), 3)
 
     def carry_out(
-        self, errand: Errand, deciding: Callable[[], DecideOp[T]], actor: Actor
+        self, errand: SendPlan, deciding: Callable[[], DecideOp[T]], actor: Actor
     ) -> Op[Decided[T]]:
         """Commit what sends something; a turn with which nothing was sent is given back."""
         done: Decided[T] | None = None
@@ -143,7 +154,7 @@ class Posting:
                 self._depths.settled(keys.unread(agent))
 
     def _change(
-        self, errand: Errand, deciding: Callable[[], DecideOp[T]], actor: Actor
+        self, errand: SendPlan, deciding: Callable[[], DecideOp[T]], actor: Actor
     ) -> Op[Decided[T]]:
         """Who sends too often is refused without a look into any inbox."""
         if not (limited := self._limited(errand)):
@@ -157,10 +168,10 @@ class Posting:
                 yield from self._enter(errand)
         return (yield from self._runner.change(deciding, actor, self._guess(errand)))
 
-    def _limited(self, errand: Errand) -> bool:
+    def _limited(self, errand: SendPlan) -> bool:
         return bool(self.limits.rate.limit) and errand.turn.slot is None
 
-    def _enter(self, errand: Errand) -> Op[None]:
+    def _enter(self, errand: SendPlan) -> Op[None]:
         """Take room in the inboxes of all readers, until the errand was carried out."""
         for agent in errand.to:
             if (yield from outside(self._depths.full(keys.unread(agent)))):
@@ -176,15 +187,15 @@ class Posting:
         acks: tuple[str, ...] = (),
         *,
         room: tuple[str, ...] = (),
-    ) -> Errand:
+    ) -> SendPlan:
         """What to look at, with a turn that seems to be free."""
         meter = self._meter(sender)
         slot = None if meter is None else meter.take(self.moment())
-        return Errand(
-            sender=sender, places=places, to=tuple(to), acks=acks, room=room, turn=Turn(slot)
+        return SendPlan(
+            sender=sender, places=places, to=tuple(to), acks=acks, room=room, turn=SendAttempt(slot)
         )
 
-    def _guess(self, errand: Errand) -> dict[str, Item | None] | None:
+    def _guess(self, errand: SendPlan) -> dict[str, Item | None] | None:
         """What we believe of it, if that is enough to send without a look."""
         if self._runner.capabilities.local or errand.acks or self._limited(errand):
             return None
@@ -196,10 +207,10 @@ class Posting:
             known |= self._runner.recall(keys.rate(errand.sender, errand.turn.slot))
         return known
 
-    def facts(self, errand: Errand, snapshot: Snapshot) -> ReadOp[Facts]:
+    def facts(self, errand: SendPlan, snapshot: Snapshot) -> ReadOp[SenderState]:
         """All that decides whether it can be sent."""
         unknown = tuple([each for each in errand.to if snapshot[keys.mailbox(each)] is None])
-        facts = Facts(
+        facts = SenderState(
             paused=decode.paused(snapshot[keys.paused(errand.sender)]),
             exists=any(snapshot[place] is not None for place in errand.places),
             registered=errand.sender in self._registered,
@@ -214,24 +225,26 @@ class Posting:
         facts = yield from self._with_turn(errand, snapshot, facts)
         limited = bool(facts.rate.limit) and facts.slot is None
         if facts.full or limited:
-            mark, counts = post.mark(errand.sender), limited and self.limits.pause_after
+            mark, counts = post.refusal_key(errand.sender), limited and self.limits.pause_after
             found = (yield (mark,) if counts else Unchecked((mark,)))[mark]
             facts = replace(facts, marked=found is not None)
             if counts:
                 facts = replace(facts, pause_after=counts, violations=decode.violations(found))
         return facts
 
-    def _with_turn(self, errand: Errand, snapshot: Snapshot, facts: Facts) -> ReadOp[Facts]:
+    def _with_turn(
+        self, errand: SendPlan, snapshot: Snapshot, facts: SenderState
+    ) -> ReadOp[SenderState]:
         """With a turn that is free, if there is one; what time it is counts after each look."""
         meter, slot = self._meter(errand.sender), errand.turn.slot
         slots: dict[int, float | None] = {}
         while meter is not None:
             if slot is not None:
                 used = decode.moment(snapshot[keys.rate(errand.sender, slot)])
-                if rate_limit.free(used, meter.rate, self.moment()):
+                if rate_limit.is_free(used, meter.rate, self.moment()):
                     return replace(facts, slots=slots, slot=slot)
                 meter.give_back(slot)  # another process was quicker
-            slots = yield from turns(errand.sender)
+            slots = yield from used_slots(errand.sender)
             now = self.moment()
             meter.learn(slots, now)
             slot = errand.turn.slot = meter.take(now)
@@ -240,20 +253,22 @@ class Posting:
             snapshot = yield (keys.rate(errand.sender, slot),)
         return facts
 
-    def _meter(self, sender: str) -> Meter | None:
+    def _meter(self, sender: str) -> RateSlots | None:
         if not self.limits.rate.limit:
             return None
         if sender not in self._meters:
             first = self._runner.random_below(self.limits.rate.limit)
-            self._meters[sender] = Meter(self.limits.rate, first)
+            self._meters[sender] = RateSlots(self.limits.rate, first)
         return self._meters[sender]
 
 
-def _ends(agent: str, acks: tuple[str, ...], snapshot: Snapshot, heard: Heard) -> ReadOp[Ends]:
+def _ends(
+    agent: str, acks: tuple[str, ...], snapshot: Snapshot, heard: TopicAckSet
+) -> ReadOp[AckPlan]:
     """What is found of the messages that end with what is sent."""
     waiting = tuple([id_ for id_ in acks if snapshot[keys.unread(agent, id_)] is not None])
-    items = (yield cursors.refs(agent, heard.seen)).items
-    seen, stand = cursors.standing(agent, heard.seen, heard.begins, items)
+    items = (yield acknowledging.cursor_keys(agent, heard.seen)).items
+    seen, stand = acknowledging.current_cursors(agent, heard.seen, heard.begins, items)
     of_topics = {
         id_: stand[each.topic].has(revision)
         for each in heard.seen
@@ -262,10 +277,10 @@ def _ends(agent: str, acks: tuple[str, ...], snapshot: Snapshot, heard: Heard) -
     others = tuple([id_ for id_ in acks if id_ not in waiting and id_ not in of_topics])
     marks = (yield tuple([keys.read(agent, id_) for id_ in others])).items
     read = {id_: marks[keys.read(agent, id_)] is not None for id_ in others}
-    return Ends(
+    return AckPlan(
         waiting=waiting,
         heard=tuple([id_ for id_, before in of_topics.items() if not before]),
-        moves=inbox_rules.moves_of(agent, seen, stand),
+        moves=inbox_rules.cursor_writes(agent, seen, stand),
         already=tuple([id_ for id_ in acks if of_topics.get(id_) or read.get(id_)]),
         unknown=tuple([id_ for id_ in others if not read[id_]]),
     )

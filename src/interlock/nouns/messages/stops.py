@@ -18,23 +18,23 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.drivers import Op, Pause
 from interlock.errors import StoreClosed, StoreDamaged, StoreTrouble
-from interlock.nouns.messages import decode, expired, reading
-from interlock.nouns.messages.acknowledging import Acking
+from interlock.nouns.messages import acknowledging, decode, reading
+from interlock.nouns.messages.acknowledging import Acknowledger
 from interlock.runtime.gather import looked_up
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import Change, Resync, Snapshot, Watch
 
-AGAIN = 0.5
+RETRY_AFTER = 0.5
 """Seconds after which a store that is away is asked again."""
-NAP = 1.0
+CHECK_EVERY = 1.0
 """Seconds after which whoever listens in a thread looks whether it still is to."""
-LATER = 5.0
+RECHECK_AFTER = 5.0
 """Seconds after which it is asked again whether anybody is left for whom an old stop was."""
 
 
-class Stop(Struct, frozen=True, kw_only=True):
+class StopNotice(Struct, frozen=True, kw_only=True):
     """Somebody asked us to end."""
 
     id: str
@@ -56,7 +56,7 @@ class Stops:
         self._watch: Watch | None = None
         self._unsure: dict[str, int] = {}
         """What came and was not looked at yet, and when."""
-        self._told: dict[str, Stop] = {}
+        self._told: dict[str, StopNotice] = {}
         self._past: dict[str, int] = {}
         """Those for whoever was there before us, while one of these lives; and when they came."""
         self._due = 0.0
@@ -72,7 +72,7 @@ class Stops:
         """The folder in which a stop appears."""
         return keys.unread(self._who.agent)
 
-    def take(self, timeout: float | None) -> Op[list[Stop]]:
+    def take(self, timeout: float | None) -> Op[list[StopNotice]]:
         """Those that came; waits for the first, at most so long."""
         ends = None if timeout is None else self._runner.clock.monotonic() + timeout
         while True:
@@ -87,10 +87,10 @@ class Stops:
             self._hear(changes)
 
     def listen(
-        self, obey: Callable[[Stop], None], wanted: Callable[[], bool] | None = None
+        self, obey: Callable[[StopNotice], None], wanted: Callable[[], bool] | None = None
     ) -> Op[None]:
         """Tell of each stop, through outages; in a thread, as long as it is wanted."""
-        nap = None if wanted is None else NAP
+        nap = None if wanted is None else CHECK_EVERY
         try:
             while wanted is None or wanted():
                 try:
@@ -98,14 +98,14 @@ class Stops:
                 except StoreClosed:
                     return
                 except StoreTrouble:
-                    yield Pause(AGAIN)
+                    yield Pause(RETRY_AFTER)
                     continue
                 for stop in found:
                     obey(stop)
         finally:
             self.close()
 
-    def among(self, changes: Iterable[Change]) -> Op[list[Stop]]:
+    def among(self, changes: Iterable[Change]) -> Op[list[StopNotice]]:
         """Those that some changes of the inbox brought, whoever heard of these."""
         self._note(changes)
         return (yield from self._look())
@@ -113,7 +113,7 @@ class Stops:
     def ack(self) -> Op[None]:
         """We obeyed: it need not be told again, to us or to the next incarnation."""
         if self._told:
-            yield from Acking(self._runner).acknowledge(self._who, tuple(self._told))
+            yield from Acknowledger(self._runner).acknowledge(self._who, tuple(self._told))
 
     def close(self) -> None:
         """Stop listening."""
@@ -128,7 +128,7 @@ class Stops:
             snapshot: Snapshot = yield Read(own)
             item = snapshot[own]
             self._since = snapshot.revision if item is None else item.created
-        found, revision = yield from reading.waiting(self._who.agent)
+        found, revision = yield from reading.unread_entries(self._who.agent)
         self._unsure.update({each.id: each.seq for each in found if each.urgent})
         self._watch = yield OpenWatch(self.inbox, revision)
 
@@ -147,7 +147,7 @@ class Stops:
         moments = [*([] if ends is None else [ends]), *([self._due] if self._past else [])]
         return max(0.0, min(moments) - self._runner.clock.monotonic()) if moments else None
 
-    def _look(self) -> Op[list[Stop]]:
+    def _look(self) -> Op[list[StopNotice]]:
         """Which of what came is a stop for us; one for those before us is passed over."""
         unsure = {id_: seq for id_, seq in self._unsure.items() if id_ not in self._told}
         stops = (yield from self._stops(unsure)) if unsure else []
@@ -163,24 +163,28 @@ class Stops:
         """Acknowledge away what was passed over, as soon as nobody is left for whom it was."""
         now = self._runner.clock.monotonic()
         if self._past and now >= self._due:
-            for id_ in (yield from expired.clear(Acking(self._runner), self._who, self._past)):
+            for id_ in (
+                yield from acknowledging.acknowledge_old_stops(
+                    Acknowledger(self._runner), self._who, self._past
+                )
+            ):
                 del self._past[id_]
-            self._due = now + LATER
+            self._due = now + RECHECK_AFTER
 
-    def _stops(self, unsure: Iterable[str]) -> Op[list[Stop]]:
+    def _stops(self, unsure: Iterable[str]) -> Op[list[StopNotice]]:
         """Bodies are read of what is urgent, or acknowledged so soon that nobody can tell."""
         marks = yield from looked_up(keys.unread(self._who.agent, id_) for id_ in unsure)
         wanted = [
             keys.message(keys.last(key))
             for key, item in marks.items()
-            if item is None or reading.mark(item).urgent
+            if item is None or reading.entry_of_mark(item).urgent
         ]
-        found: list[Stop] = []
+        found: list[StopNotice] = []
         for item in (yield from looked_up(wanted)).values():
             with suppress(StoreDamaged):
                 message = None if item is None else decode.message(item)
                 if message is not None and message.kind == "stop":
                     said = msgspec.json.decode(message.data)
                     reason = said if isinstance(said, str) else ""
-                    found.append(Stop(id=message.id, sender=message.sender, reason=reason))
+                    found.append(StopNotice(id=message.id, sender=message.sender, reason=reason))
         return found

@@ -7,13 +7,13 @@ from interlock.drivers import Op
 from interlock.nouns.messages import inbox_rules, reading
 from interlock.nouns.messages.inbox_rules import Cursor
 from interlock.nouns.messages.message import (
-    Heard,
+    AlertSubscription,
     NotSubscribed,
     Subscribed,
-    Subscription,
+    SubscriptionView,
     Unsubscribed,
 )
-from interlock.nouns.messages.reading import Topic
+from interlock.nouns.messages.reading import TopicState
 from interlock.runtime.gather import every
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Decided, DecideOp, Runner
@@ -26,16 +26,16 @@ class Subscriptions:
         self._runner = runner
 
     def subscribe(
-        self, actor: Actor, type_: str, wanted: Subscription, last: int
+        self, actor: Actor, type_: str, wanted: AlertSubscription, last: int
     ) -> Op[Subscribed]:
         """Deliver alerts of this type from now on, and the last ones before."""
         if last:
             since = yield from self._before(type_, wanted, last)
-            wanted = Subscription(senders=wanted.senders, where=wanted.where, since=since)
+            wanted = AlertSubscription(senders=wanted.senders, where=wanted.where, since=since)
         key = keys.subscription(actor.agent, type_)
 
         def deciding() -> DecideOp[Subscribed]:
-            before = reading.subscription((yield (key,))[key])
+            before = reading.stored_subscription((yield (key,))[key])
             return inbox_rules.subscribe(actor.agent, type_, wanted, before, last)
 
         done: Decided[Subscribed] = yield from self._runner.change(deciding, actor)
@@ -46,7 +46,7 @@ class Subscriptions:
         key = keys.subscription(actor.agent, type_)
 
         def deciding() -> DecideOp[Unsubscribed | NotSubscribed]:
-            before = reading.subscription((yield (key,))[key])
+            before = reading.stored_subscription((yield (key,))[key])
             return inbox_rules.unsubscribe(actor.agent, type_, before)
 
         done: Decided[Unsubscribed | NotSubscribed] = yield from self._runner.change(
@@ -54,24 +54,24 @@ class Subscriptions:
         )
         return done.outcome
 
-    def list(self, agent: str) -> Op[tuple[Heard, ...]]:
+    def list(self, agent: str) -> Op[tuple[SubscriptionView, ...]]:
         """What an agent hears of, by type."""
         items = yield from every(keys.subscription(agent))
-        found = {keys.topic_of(item.key): reading.subscription(item) for item in items}
+        found = {keys.topic_of(item.key): reading.stored_subscription(item) for item in items}
         return tuple(
-            Heard(type=type_, senders=each.senders, where=each.where)
+            SubscriptionView(type=type_, senders=each.senders, where=each.where)
             for type_, each in found.items()
             if each is not None
         )
 
-    def _before(self, type_: str, wanted: Subscription, last: int) -> Op[int]:
+    def _before(self, type_: str, wanted: AlertSubscription, last: int) -> Op[int]:
         """The revision after which the last messages that are wanted came."""
-        everything = Topic(name=type_, wanted=wanted, cursor=Cursor(after=0))
-        found, upto = yield from reading.unheard(everything)
+        everything = TopicState(name=type_, wanted=wanted, cursor=Cursor(after=0))
+        found, upto = yield from reading.unread_in_topic(everything)
         places = sorted(each.seq for each in found)[-last:]
         return places[0] - 1 if places else upto
 
 
-def heard() -> Op[set[str]]:
+def subscribed_types() -> Op[set[str]]:
     """The types of alerts to which anybody subscribes."""
     return {keys.topic_of(item.key) for item in (yield from every(keys.SUBSCRIPTIONS))}

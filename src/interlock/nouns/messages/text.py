@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from interlock.nouns.messages import message as core
     from interlock.nouns.messages import views
     from interlock.nouns.messages.inbox_noun import SubscriptionList
-    from interlock.nouns.messages.message import Reader, Received
+    from interlock.nouns.messages.message import MailReader, Received
     from interlock.nouns.messages.noun import SentUnsubscribed
     from interlock.runtime.text import Paint
 
@@ -69,7 +69,7 @@ def _head(message: Received, paint: Paint, reader: str) -> str:
     about = f" {message.type}" if message.type else ""
     urgent = f"{paint('red', 'urgent')} " if message.urgent else ""
     others = message.to not in ((), (reader,)) if reader else len(message.to) > 1
-    to = f" to {whom(message.to)}" if others or "*" in message.to else ""
+    to = f" to {recipients(message.to)}" if others or "*" in message.to else ""
     again = f", attempt {message.attempt}" if message.attempt > 1 else ""
     read = f", read {ago(message.read_at)}".rstrip() if message.read else ""
     ended = f", {_ENDED.get(message.state, message.state)}" if message.state else ""
@@ -91,7 +91,7 @@ def _facts(message: Received) -> list[str]:
     return lines
 
 
-def _readers(readers: Sequence[Reader]) -> list[str]:
+def _readers(readers: Sequence[MailReader]) -> list[str]:
     """Who has read a mail, and who has not."""
     read = ", ".join(f"{each.agent} {ago(each.read_at)}".rstrip() for each in readers if each.read)
     unread = ", ".join(each.agent for each in readers if not each.read)
@@ -99,7 +99,7 @@ def _readers(readers: Sequence[Reader]) -> list[str]:
     return [*lines, f"  not read by: {unread}"] if unread else lines
 
 
-def whom(names: Sequence[str]) -> str:
+def recipients(names: Sequence[str]) -> str:
     """Names, or that it is for everybody."""
     return "all" if "*" in names else ", ".join(names)
 
@@ -184,7 +184,7 @@ def sent(outcome: core.Sent, paint: Paint) -> str:
     if outcome.kind == "alert":
         readers = f"all who subscribed to {outcome.type}"
     else:
-        readers = whom(outcome.to)
+        readers = recipients(outcome.to)
     thread = f", thread {outcome.thread}" if outcome.thread not in ("", outcome.message) else ""
     return f"{paint('green', 'sent')} {outcome.message} to {readers}{thread}"
 

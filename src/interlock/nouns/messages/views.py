@@ -16,13 +16,12 @@ from interlock.core import codec, keys, outcomes
 from interlock.core.decision import Success
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
-from interlock.nouns.messages import decode, expired, reading
+from interlock.nouns.messages import acknowledging, decode, reading
 from interlock.nouns.messages.inbox_rules import Cursor
-from interlock.nouns.messages.message import ALL, Kind, Reader, Received
-from interlock.nouns.messages.presence import Duty
-from interlock.nouns.messages.reading import Found
-from interlock.nouns.messages.receiver import Receiver
-from interlock.nouns.messages.receivers import is_new, mailboxes
+from interlock.nouns.messages.message import ALL, Kind, MailReader, Received
+from interlock.nouns.messages.presence import ReceiverPresence, is_new, mailboxes
+from interlock.nouns.messages.reading import InboxEntry
+from interlock.nouns.messages.receiver import InboxReceiver
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, looked_up
 from interlock.runtime.identity import Actor
@@ -32,7 +31,7 @@ from interlock.store import Item
 PORTION, LEAST = 100, 8
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class InboxFilter(Struct, frozen=True, kw_only=True):
     """Which messages somebody wants to see."""
 
     kind: Kind | None = None
@@ -86,21 +85,23 @@ class NothingUnread(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
     """Nothing came in time."""
 
 
-def unread(runner: Runner, actor: Actor, wanted: Wanted, can: Iterable[str] = ()) -> Op[Inbox]:
+def unread(runner: Runner, actor: Actor, wanted: InboxFilter, can: Iterable[str] = ()) -> Op[Inbox]:
     """What waits for an agent, the urgent first, then as it was sent."""
     agent = actor.agent
-    found, _ = yield from reading.waiting(agent)
+    found, _ = yield from reading.unread_entries(agent)
     missed: list[Received] = []
-    for topic in (yield from reading.topics(agent, can)).values():
-        found += (yield from reading.unheard(topic))[0]
-        missed += [reading.missed(topic)] if topic.missed else []
+    for topic in (yield from reading.topics_of(agent, can)).values():
+        found += (yield from reading.unread_in_topic(topic))[0]
+        missed += [reading.missed_notice(topic)] if topic.missed else []
     found.sort(key=lambda each: each.order)
-    ended = yield from expired.expired(runner, actor, (yield from reading.lives(found)))
+    ended = yield from acknowledging.end_expired_questions(
+        runner, actor, (yield from reading.question_lives(found))
+    )
     open_ = [each for each in found if each.id not in ended]
     return (yield from _shown(agent, open_, wanted, missed))
 
 
-def kept(agent: str, wanted: Wanted, can: Iterable[str] = (), *, sent: bool) -> Op[Inbox]:
+def kept(agent: str, wanted: InboxFilter, can: Iterable[str] = (), *, sent: bool) -> Op[Inbox]:
     """All messages of an agent that are kept, in the order of sending: also read ones.
 
     With ``sent`` only the mail that it sent itself.  A thread has nothing but mail.
@@ -109,12 +110,12 @@ def kept(agent: str, wanted: Wanted, can: Iterable[str] = (), *, sent: bool) -> 
     places = yield from _places({keys.last(item.key) for item in marks})
     cursors: dict[str, Cursor] = {}
     if not sent:
-        waiting, _ = yield from reading.waiting(agent)
+        waiting, _ = yield from reading.unread_entries(agent)
         places |= {each.id: each for each in waiting}
-        for topic in (yield from reading.topics(agent, can)).values():
+        for topic in (yield from reading.topics_of(agent, can)).values():
             if topic.name == ALL or not wanted.thread:
                 cursors[topic.name] = topic.cursor
-                found, _ = yield from reading.unheard(topic.whole)
+                found, _ = yield from reading.unread_in_topic(topic.whole)
                 places |= {each.id: each for each in found}
     order = sorted(places.values(), key=lambda each: each.seq)
     shown = yield from _shown(agent, order, wanted, [], last=True)
@@ -149,17 +150,17 @@ def _with_readers(mail: Sequence[Received]) -> Op[list[Received]]:
             stored = readable(decode.cursor, items[keys.cursor(agent, ALL)])
             cursors[agent] = stored or Cursor(after=0)
 
-    def reader(id_: str, agent: str) -> Reader:
+    def reader(id_: str, agent: str) -> MailReader:
         mark = marks[keys.read(agent, id_)]
         at = None if mark is None else readable(decode.read_at, mark)
         gone = marks[keys.unread(agent, id_)] is None  # a mark that is old was let go
-        return Reader(agent=agent, read=gone, read_at=at if gone else None)
+        return MailReader(agent=agent, read=gone, read_at=at if gone else None)
 
-    def readers(each: Received) -> tuple[Reader, ...]:
+    def readers(each: Received) -> tuple[MailReader, ...]:
         if ALL not in each.to:
             return tuple([reader(each.id, agent) for agent in each.to])
         return tuple(
-            Reader(agent=agent, read=cursor.has(each.seq))
+            MailReader(agent=agent, read=cursor.has(each.seq))
             for agent, cursor in cursors.items()
             if agent != each.sender
         )
@@ -194,9 +195,9 @@ def _when(mark: Item) -> tuple[str, float] | None:
     return None
 
 
-def _places(ids: Iterable[str]) -> Op[dict[str, Found]]:
+def _places(ids: Iterable[str]) -> Op[dict[str, InboxEntry]]:
     """Where these messages stand, and their places in the order; without those that are gone."""
-    found: dict[str, Found] = {}
+    found: dict[str, InboxEntry] = {}
     wanted = [key for id_ in ids for key in (keys.message(id_), keys.topic(ALL, id_))]
     for start in range(0, len(wanted), PORTION):  # what they say may be much
         for item in (yield from looked_up(wanted[start : start + PORTION])).values():
@@ -205,12 +206,14 @@ def _places(ids: Iterable[str]) -> Op[dict[str, Found]]:
     return found
 
 
-def _place(item: Item) -> Found:
+def _place(item: Item) -> InboxEntry:
     topic = ALL if item.key.startswith(keys.TOPICS) else ""
-    return Found(id=keys.last(item.key), seq=item.created, key=item.key, topic=topic)
+    return InboxEntry(id=keys.last(item.key), seq=item.created, key=item.key, topic=topic)
 
 
-def wait(receiver: Receiver, duty: Duty, timeout: float | None) -> Op[Arrived | NothingUnread]:
+def wait(
+    receiver: InboxReceiver, duty: ReceiverPresence, timeout: float | None
+) -> Op[Arrived | NothingUnread]:
     """Wait until something unread is there, at most so long; nothing is acknowledged."""
     try:
         found = yield from receiver.take(0.0)
@@ -230,8 +233,8 @@ def wait(receiver: Receiver, duty: Duty, timeout: float | None) -> Op[Arrived | 
 
 def _shown(
     agent: str,
-    places: list[Found],
-    wanted: Wanted,
+    places: list[InboxEntry],
+    wanted: InboxFilter,
     first: list[Received],
     *,
     last: bool = False,
@@ -242,7 +245,7 @@ def _shown(
     order = places[::-1] if last else places
     portion = min(PORTION, max(wanted.limit + 1, LEAST))
     for start in range(0, len(order), portion):
-        told = yield from reading.bodies(order[start : start + portion])
+        told = yield from reading.with_bodies(order[start : start + portion])
         found += [message for _, message in told if wanted.fits(message)]
         seen += len(told)
         if len(found) > wanted.limit:

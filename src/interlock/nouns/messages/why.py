@@ -9,8 +9,8 @@ from interlock.nouns.agents.report import at_work
 from interlock.nouns.agents.reports import all_reports
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.message import ABLE
+from interlock.nouns.messages.presence import can_answer
 from interlock.nouns.messages.query_rules import Query
-from interlock.nouns.messages.receivers import here
 from interlock.runtime.gather import every, looked_up
 from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Read
@@ -24,7 +24,7 @@ _ENDS = {
 }
 
 
-class Questions:
+class QueryWhy:
     """Explanations, as generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
@@ -61,7 +61,7 @@ class Questions:
 
     def _there(self, query: Query) -> Op[str]:
         """Whether whoever is asked is there, and what it does."""
-        if not (yield from here(query.to, query.session)):
+        if not (yield from can_answer(query.to, query.session)):
             if query.to.startswith(ABLE):
                 return "and nobody who is here said that it can"
             return "who is not here"

@@ -35,7 +35,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.drivers import Op, Pause
 from interlock.errors import StoreDamaged, TooLarge
-from interlock.nouns.messages.retention_rules import Forgotten, Keep
+from interlock.nouns.messages.retention_rules import Forgotten, RetentionLimits
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import retention_rules as core
 from interlock.nouns.tasks.retention_rules import EndedTask, RecordedTime, RetentionSurvey
@@ -87,7 +87,7 @@ class RetentionFacts(Struct, frozen=True, kw_only=True):
 class TaskRetention:
     """The pass, as a generator for a driver."""
 
-    def __init__(self, runner: Runner, keep: Keep) -> None:
+    def __init__(self, runner: Runner, keep: RetentionLimits) -> None:
         self._runner = runner
         self._keep = keep
         self._round: RetentionScan | None = None
@@ -268,10 +268,12 @@ class TaskRetention:
         )
 
 
-def retention_limits(settings: Settings | None) -> Keep:
+def retention_limits(settings: Settings | None) -> RetentionLimits:
     """How long tasks that are over stay, and how many: as it is set, and as usual otherwise."""
     found = (settings or Settings()).task()
-    return Keep(age=found.get("keep", core.KEEP), count=int(found.get("kept", core.KEPT)))
+    return RetentionLimits(
+        age=found.get("keep", core.KEEP), count=int(found.get("kept", core.KEPT))
+    )
 
 
 def _suspecting() -> DecideOp[None]:

@@ -34,7 +34,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.nouns.messages.retention_rules import Forgotten, Keep
+from interlock.nouns.messages.retention_rules import Forgotten, RetentionLimits
 from interlock.nouns.tasks import progress_rules
 from interlock.nouns.tasks.task import BATCH, Spec, State, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
@@ -82,7 +82,7 @@ class RetentionSurvey(Struct, frozen=True, kw_only=True):
     count: int
     entries: int = 0
 
-    def settles(self, keep: Keep, now: float, came: int) -> bool:
+    def settles(self, keep: RetentionLimits, now: float, came: int) -> bool:
         """Whether nothing can be too old yet, nor too many by more than a quarter.
 
         ``came`` is how many can have ended since.
@@ -92,7 +92,7 @@ class RetentionSurvey(Struct, frozen=True, kw_only=True):
         most = keep.count + keep.count // SLACK
         return right and not old and self.count + came <= most
 
-    def rests(self, keep: Keep, now: float, came: int) -> bool:
+    def rests(self, keep: RetentionLimits, now: float, came: int) -> bool:
         """Whether that may wait for whoever looked: what is old may stay since it is needed."""
         few = came <= keep.count // PART
         return self.settles(keep, now, came) or (few and now < self.at + keep.age / PART)

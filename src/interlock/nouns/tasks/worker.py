@@ -32,7 +32,7 @@ from interlock.drivers import Op, Pause
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.nouns.agents.report import State
 from interlock.nouns.agents.reports import without_work
-from interlock.nouns.messages.stops import Stop, Stops
+from interlock.nouns.messages.stops import StopNotice, Stops
 from interlock.nouns.tasks.calls import able
 from interlock.nouns.tasks.held_claim import HeldClaim, hold_claim
 from interlock.nouns.tasks.task import Claimed
@@ -74,7 +74,7 @@ class WorkerLoop:
         """Claim nothing more; the first reason is the one that counts."""
         self.reason = self.reason or reason or "it was asked to"
 
-    def obey(self, stop: Stop) -> bool:
+    def obey(self, stop: StopNotice) -> bool:
         """Do what a message asks for; the second one says not to finish, either."""
         self._asked += 1
         self.stop(str(stop))
@@ -177,7 +177,7 @@ class _InboxListener(NamedTuple):
     """What else is heard on the watch of whoever waits for work."""
 
     stops: Stops
-    obey: Callable[[Stop], object]
+    obey: Callable[[StopNotice], object]
 
     def opened(self, step: OpenWatch) -> Op[Watch]:
         """The same watch, of our inbox, too."""

@@ -24,7 +24,7 @@ from interlock.nouns.agents.report import Report
 from interlock.nouns.agents.reports import able_to
 from interlock.nouns.grants.pool import of_agent, of_session
 from interlock.nouns.messages.message import ABLE
-from interlock.nouns.messages.receivers import serves
+from interlock.nouns.messages.presence import receiver_note
 from interlock.runtime.decode import decoded
 from interlock.runtime.runner import ReadOp, Unchecked
 from interlock.runtime.wait_graph.place import Met, Place, Places, Spot, glanced
@@ -79,7 +79,7 @@ def _who_may_answer(asked: Asked) -> ReadOp[tuple[Met, ...]]:
 def _of_agent(agent: str, able: Iterable[str] | None = None) -> ReadOp[tuple[Met, ...]]:
     """Who takes its messages (in these sessions), or its sessions as a whole."""
     lists = yield from _every(keys.serving(agent))
-    serving = {keys.name(keys.last(item.key)): serves(item) for item in lists}
+    serving = {keys.name(keys.last(item.key)): receiver_note(item) for item in lists}
     live = yield from glanced(tuple(dict.fromkeys(each.live for each in serving.values())))
     met = tuple(
         Met(caller, live=(each.live,))
@@ -142,7 +142,8 @@ def _reporting(ability: str, asker: str) -> ReadOp[dict[str, str]]:
 def _serving(ability: str, asker: str) -> ReadOp[dict[str, Met]]:
     """Who takes messages, and said that it can do this when it began."""
     notes = {
-        keys.name(keys.last(item.key)): serves(item) for item in (yield from _every(keys.SERVING))
+        keys.name(keys.last(item.key)): receiver_note(item)
+        for item in (yield from _every(keys.SERVING))
     }
     able = {
         caller: each
