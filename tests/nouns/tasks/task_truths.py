@@ -112,7 +112,7 @@ def _places(board: Board) -> Iterator[str]:
     for task, status in board.statuses.items():
         ready, due = board.ready.get(task, []), board.due.get(task, [])
         if status.state == "pending":
-            place = [] if status.due else [board.specs[task].place(task)]
+            place = [] if status.due else [board.specs[task].ready_key(task)]
             wanted = (place, [status.due] if status.due else [])
         else:
             blind = status.state == "running" and board.owners[task].blind

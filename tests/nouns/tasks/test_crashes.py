@@ -78,7 +78,7 @@ def next_that_reclaims(stage: Testbed, client: Client) -> Op[Any]:
     stage.clock.advance(9)
     client.run(client.agents.beat())
     stage.clock.advance(2)
-    return client.context.tasks.progress.step(client.context.me().actor)
+    return client.context.tasks.housekeeping.step(client.context.me().actor)
 
 
 def complete(stage: Testbed, client: Client) -> Op[Any]:
@@ -91,7 +91,7 @@ def drain(stage: Testbed, client: Client) -> Op[Any]:
     first.network.script(["crash after"])
     with pytest.raises(Crash):
         first.run(first.tasks.complete("root", token=token))
-    return client.context.tasks.progress.drain(client.context.me().actor, "root")
+    return client.context.tasks.housekeeping.drain(client.context.me().actor, "root")
 
 
 def fail(stage: Testbed, client: Client) -> Op[Any]:

@@ -78,7 +78,7 @@ def test_two_who_drain_the_same_need_skip_none_of_the_others(stage: Testbed, ste
     completing = start(ada, ada.tasks.complete("one", token=claim(ada, "one")))
     while not task_truths.look(stage.store).todo:
         assert completing.go()
-    late = start(bob, bob.context.tasks.progress.drain(bob.context.me().actor, "one"))
+    late = start(bob, bob.context.tasks.housekeeping.drain(bob.context.me().actor, "one"))
     for _ in range(steps):
         late.go()
     before = len(left("one"))

@@ -82,9 +82,9 @@ def maintained(client: Client) -> int:
 
 
 def standing(stage: Testbed) -> list[str]:
-    board = task_truths.look(stage.store)
-    assert task_truths.complaints(board) == []
-    return sorted(board.statuses)
+    truths = task_truths.look(stage.store)
+    assert task_truths.complaints(truths) == []
+    return sorted(truths.statuses)
 
 
 def sweep(client: Client, keep: RetentionLimits | None = None) -> Op[retention.TasksDeleted]:
@@ -280,7 +280,7 @@ def test_what_hangs_on_a_need_that_was_completed_is_worked_off_before_that_goes(
     ada.network.revive()
     pass_time(stage, ada)
     assert heir.run(sweep(heir)).forgotten == 0
-    heir.run(heir.context.tasks.progress.drain(Actor(), "root"))
+    heir.run(heir.context.tasks.housekeeping.drain(Actor(), "root"))
     assert heir.run(sweep(heir)).forgotten == 1
     assert "root" not in standing(stage)
 

@@ -461,7 +461,7 @@ class TaskMachine(RuleBasedStateMachine):
 
     def make_progress(self, data: st.DataObject) -> None:
         client = self.clients[self._worker(data)]
-        client.run(client.context.tasks.progress.step(client.context.me().actor))
+        client.run(client.context.tasks.housekeeping.step(client.context.me().actor))
         self.observe()
         assert not self.model.lost(), "one step is enough for a few"
 
@@ -472,13 +472,13 @@ class TaskMachine(RuleBasedStateMachine):
         )
         client = self.clients[self._worker(data)]
         client.run(TaskRetention(client.runner, keep).run(Actor()))
-        board = task_truths.look(self.under)
-        for job in [job for job in self.model.jobs.values() if job.name not in board.statuses]:
+        truths = task_truths.look(self.under)
+        for job in [job for job in self.model.jobs.values() if job.name not in truths.statuses]:
             self.model.forget(job)
         self.claims = [held for held in self.claims if held.task in self.model.jobs]
         self.observe()
         complete = [job.name for job in self.model.jobs.values() if job.state == "complete"]
-        assert keep.count or board.todo.issuperset(complete), "none is kept"
+        assert keep.count or truths.todo.issuperset(complete), "none is kept"
 
     def advance(self, data: st.DataObject) -> None:
         self._advance(data.draw(st.integers(1, 3), "seconds"))
@@ -501,15 +501,19 @@ class TaskMachine(RuleBasedStateMachine):
     # What must be true.
 
     def observe(self) -> None:
-        board = task_truths.look(self.under)
-        assert task_truths.complaints(board) == []
-        assert board.statuses.keys() == self.model.jobs.keys()
+        truths = task_truths.look(self.under)
+        assert task_truths.complaints(truths) == []
+        assert truths.statuses.keys() == self.model.jobs.keys()
         for name, job in self.model.jobs.items():
-            self._follow(job, board.statuses[name])
-            status, held = board.statuses[name], job.held
+            self._follow(job, truths.statuses[name])
+            status, held = truths.statuses[name], job.held
             assert (status.state, status.attempts) == (job.state, job.attempts), job
             if held is not None:
-                owner = (board.tokens[name], board.owners[name].agent, board.owners[name].session)
+                owner = (
+                    truths.tokens[name],
+                    truths.owners[name].agent,
+                    truths.owners[name].session,
+                )
                 assert owner == (held.token, held.agent, held.session)
 
     def _follow(self, job: Job, status: core.TaskStatus) -> None:

@@ -166,5 +166,5 @@ class Contested(dict[str, core.Spec]):
 def test_threads_that_claim_at_once_do_not_trip_over_what_they_remember(stage: Testbed) -> None:
     ada = stage.remote("ada")
     ada.run(ada.tasks.publish("t1"))
-    ada.context.tasks.claiming.specs = Contested()
+    ada.context.tasks.claims.specs = Contested()
     assert isinstance(ada.run(ada.tasks.claim("t1")), core.Claimed)

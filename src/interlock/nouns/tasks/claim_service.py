@@ -67,13 +67,13 @@ _FRESH = codec.encode(core.FRESH)
 class ClaimService:
     """Every way to a claim, as generators for a driver."""
 
-    def __init__(self, runner: Runner, queues: Queues, progress: Housekeeping) -> None:
+    def __init__(self, runner: Runner, queues: Queues, housekeeping: Housekeeping) -> None:
         self._runner = runner
         self._queues = queues
-        self._progress = progress
-        self._windows = ReadyWindowReader(runner)
+        self._housekeeping = housekeeping
+        self._ready = ReadyWindowReader(runner)
         self._spread = 1
-        self._turns = 0
+        self._calls = 0
         self.specs: dict[str, core.Spec] = {}
         """What we claimed without knowing its place, but for the data."""
 
@@ -81,12 +81,19 @@ class ClaimService:
         self, identity: Identity, task: str, *, ttl: float | None, wait: float
     ) -> Op[core.ClaimOutcome]:
         """Claim one task, or (``wait``) stand by until it can be claimed."""
-        bid = self._bid(identity, ttl)
-        ask, scope = self._ask(bid, task), f"{keys.TASKS}{keys.part(task)}/"
+        attempt = self._new_attempt(identity, ttl)
+        request, scope = self._request_for(attempt, task), f"{keys.TASKS}{keys.part(task)}/"
         if wait:
-            bid.standby = TaskWait(self._runner, self._queues, identity.actor.plain, ask, bid.terms)
-        waiting = self._waiting(bid, scope, wait, lambda: self._named(bid, bid.asked(ask)))
-        return (yield from self._told(bid, waiting))
+            attempt.task_wait = TaskWait(
+                self._runner, self._queues, identity.actor.plain, request, attempt.terms
+            )
+        waiting = self._retry_until(
+            attempt,
+            scope,
+            wait,
+            lambda: self._claim_named(attempt, attempt.current_request(request)),
+        )
+        return (yield from self._guarded(attempt, waiting))
 
     def next(
         self,
@@ -98,64 +105,64 @@ class ClaimService:
         asleep: Callable[[], None] | None = None,
     ) -> Op[core.ClaimOutcome]:
         """Claim the best task that is ready and that we can do; call ``asleep`` before a sleep."""
-        bid, able = self._bid(identity, ttl), frozenset(can)
-        bid.asleep = asleep
-        best = partial(self._best, bid, able)
-        looks = partial(self._peek, able), partial(self._still, identity, able)
-        waiting = self._waiting(bid, keys.WAKE_READY, wait, best, looks)
-        return (yield from self._told(bid, waiting))
+        attempt, able = self._new_attempt(identity, ttl), frozenset(can)
+        attempt.asleep = asleep
+        best = partial(self._claim_best, attempt, able)
+        checks = partial(self._something_ready, able), partial(self._nothing_to_do, identity, able)
+        waiting = self._retry_until(attempt, keys.WAKE_READY, wait, best, checks)
+        return (yield from self._guarded(attempt, waiting))
 
-    def _bid(self, identity: Identity, ttl: float | None) -> ClaimAttempt:
+    def _new_attempt(self, identity: Identity, ttl: float | None) -> ClaimAttempt:
         return ClaimAttempt(identity, ttl, self._queues.speaks(), self._runner.clock.monotonic())
 
-    def _told(self, bid: ClaimAttempt, op: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
+    def _guarded(self, attempt: ClaimAttempt, op: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
         """Carry a call through; if it raises, leave no claim behind of which nobody was told.
 
         Nor a wait, however it ends.
         """
         ticket = handover.current(self._queues)
-        ticket.asks(bid, lambda: (*self._open(bid), *bid.listed()))
+        ticket.asks(attempt, lambda: (*self._unsettled_claim(attempt), *attempt.listed()))
         try:
             outcome = yield from op
-            yield from self._ended(bid, outcome)
+            yield from self._note_outcome(attempt, outcome)
             if not isinstance(outcome, core.Claimed):
-                ticket.remove(bid)
+                ticket.remove(attempt)
             return outcome  # noqa: TRY300 - whatever strikes up to here takes it back
         except (StoreTrouble, GeneratorExit):
-            for debt in (*self._open(bid), *bid.listed()):
+            for debt in (*self._unsettled_claim(attempt), *attempt.listed()):
                 self._queues.owe_this(debt)
-            ticket.remove(bid)
+            ticket.remove(attempt)
             raise
         except BaseException as error:
             refused = isinstance(error, InterlockError)  # nothing was committed but the wait
-            for debt in (*(() if refused else self._open(bid)), *bid.listed()):
+            for debt in (*(() if refused else self._unsettled_claim(attempt)), *attempt.listed()):
                 yield from self._queues.give_this_up(debt)
-            ticket.remove(bid)
+            ticket.remove(attempt)
             raise
 
-    def _ended(self, bid: ClaimAttempt, outcome: core.ClaimOutcome) -> Op[None]:
+    def _note_outcome(self, attempt: ClaimAttempt, outcome: core.ClaimOutcome) -> Op[None]:
         """Remember who of us has the claim; a wait that brought none is over, too."""
         if isinstance(outcome, core.Claimed):
-            if bid.someone is not None:
-                self._queues.note(bid.someone, (keys.owner(outcome.task),), outcome.token or 0)
+            if attempt.someone is not None:
+                self._queues.note(attempt.someone, (keys.owner(outcome.task),), outcome.token or 0)
         elif not isinstance(outcome, core.TaskDeadlock):
-            for debt in bid.listed():
+            for debt in attempt.listed():
                 yield from self._queues.give_this_up(debt)
 
-    def _open(self, bid: ClaimAttempt) -> Iterator[Debt]:
+    def _unsettled_claim(self, attempt: ClaimAttempt) -> Iterator[Debt]:
         """What takes back the claim that may stand."""
-        if (ask := bid.open) is not None:
-            identity = replace(bid.identity, actor=bid.identity.actor.plain)
-            pay = partial(self.take_back, identity, ask.task, ask.claim)
-            yield Debt(ask.claim, f"task/{ask.task}", pay)
+        if (request := attempt.unsettled) is not None:
+            identity = replace(attempt.identity, actor=attempt.identity.actor.plain)
+            pay = partial(self.take_back, identity, request.task, request.claim)
+            yield Debt(request.claim, f"task/{request.task}", pay)
 
-    def _waiting(
+    def _retry_until(
         self,
-        bid: ClaimAttempt,
+        attempt: ClaimAttempt,
         scope: str,
         wait: float,
-        attempt: Callable[[], Op[core.ClaimOutcome]],
-        looks: tuple[Callable[[], Op[bool]], Callable[[], Op[bool]]] | None = None,
+        try_once: Callable[[], Op[core.ClaimOutcome]],
+        checks: tuple[Callable[[], Op[bool]], Callable[[], Op[bool]]] | None = None,
     ) -> Op[core.ClaimOutcome]:
         """Try, and try again when something changed, until the wait is over.
 
@@ -167,20 +174,22 @@ class ClaimService:
             if wait:
                 watch = yield OpenWatch(scope, (yield Read(keys.BASE)).revision)
             while True:
-                outcome = yield from attempt()
+                outcome = yield from try_once()
                 left = ends - self._runner.clock.monotonic()
                 if not _may_change(outcome) or watch is None or left <= 0:
                     return outcome
-                yield from self._insist(bid.identity)
-                refused = (yield from bid.standby.look()) if bid.standby is not None else None
+                yield from self._require_session(attempt.identity)
+                refused = (
+                    (yield from attempt.task_wait.look()) if attempt.task_wait is not None else None
+                )
                 if refused is not None:
                     return refused
-                if bid.asleep is not None:
-                    bid.asleep()
-                nap = self._nap(outcome)
+                if attempt.asleep is not None:
+                    attempt.asleep()
+                nap = self._sleep_limit(outcome)
                 woken = yield NextChanges(watch, min(left, nap))
-                while looks is not None and (yield from _in_vain(looks, woken=bool(woken))):
-                    nap = self._nap(outcome) if woken else min(2 * nap, _LONGEST_NAP)
+                while checks is not None and (yield from _sleep_on(checks, woken=bool(woken))):
+                    nap = self._sleep_limit(outcome) if woken else min(2 * nap, _LONGEST_NAP)
                     if (left := ends - self._runner.clock.monotonic()) <= 0:
                         break
                     woken = yield NextChanges(watch, min(left, nap))
@@ -188,111 +197,122 @@ class ClaimService:
             if watch is not None:
                 watch.close()
 
-    def _insist(self, identity: Identity) -> Op[None]:
+    def _require_session(self, identity: Identity) -> Op[None]:
         """Nobody waits for work whose session is over."""
         own = keys.live(identity.actor.session)
         if identity.joined and (yield Read(own))[own] is None:
-            raise _lapsed(identity)
+            raise _session_expired(identity)
 
-    def _nap(self, outcome: core.ClaimOutcome) -> float:
+    def _sleep_limit(self, outcome: core.ClaimOutcome) -> float:
         """How long to sleep at most: until something may end that is no change in the store."""
         match outcome:
             case core.Taken(expires_in=left) | core.Blocked(retry_in=left):
                 soon = left
             case _:
-                soon = self._progress.soon()
+                soon = self._housekeeping.soon()
         grain = self._runner.capabilities.grain
         return _NAP if soon is None else min(_NAP, max(soon, grain / 4) + 0.002)
 
-    def _named(self, bid: ClaimAttempt, ask: core.ClaimRequest) -> Op[core.ClaimOutcome]:
-        identity, blind = bid.identity, not self._runner.capabilities.local
+    def _claim_named(
+        self, attempt: ClaimAttempt, request: core.ClaimRequest
+    ) -> Op[core.ClaimOutcome]:
+        identity, blind = attempt.identity, not self._runner.capabilities.local
         while True:
-            outcome = yield from self._claim(bid, ask, None, blind=blind)
+            outcome = yield from self._claim(attempt, request, None, blind=blind)
             if outcome == "stale":
-                yield from self._progress.reclaim(identity.actor, ask.task)
-            elif isinstance(outcome, core.Blocked) and (yield from self._freed(identity, outcome)):
+                yield from self._housekeeping.reclaim(identity.actor, request.task)
+            elif isinstance(outcome, core.Blocked) and (
+                yield from self._unblocked(identity, outcome)
+            ):
                 pass
             elif not isinstance(outcome, str):
                 return outcome
             blind = False
 
-    def _freed(self, identity: Identity, outcome: core.Blocked) -> Op[bool]:
+    def _unblocked(self, identity: Identity, outcome: core.Blocked) -> Op[bool]:
         """Whether it was blocked only since nobody has moved on yet what its need held up."""
         if not outcome.on:
             return False
-        return (yield from self._progress.drain(identity.actor, outcome.on)) > 0
+        return (yield from self._housekeeping.drain(identity.actor, outcome.on)) > 0
 
-    def _best(self, bid: ClaimAttempt, able: frozenset[str]) -> Op[core.ClaimOutcome]:
+    def _claim_best(self, attempt: ClaimAttempt, able: frozenset[str]) -> Op[core.ClaimOutcome]:
         """The best task at this moment; before saying that there is none, see what is stuck."""
-        identity = bid.identity
-        self._turns += 1
-        if self._turns % _SELFLESS == 0:
-            yield from self._progress.step(identity.actor)
+        identity = attempt.identity
+        self._calls += 1
+        if self._calls % _SELFLESS == 0:
+            yield from self._housekeeping.step(identity.actor)
         for last in (False, True):
-            take = self._inside if self._runner.capabilities.local else self._optimistic
-            outcome = yield from take(bid, able)
-            if self._turns % _SELFLESS == 1 and len(self._windows.idle) > _IDLE_SETS:
-                yield from self._let_go(identity)
+            take = (
+                self._claim_in_transaction
+                if self._runner.capabilities.local
+                else self._claim_optimistically
+            )
+            outcome = yield from take(attempt, able)
+            if self._calls % _SELFLESS == 1 and len(self._ready.idle) > _IDLE_SETS:
+                yield from self._delete_idle_sets(identity)
             if outcome is not None:
                 return outcome
-            if last or not (yield from self._progress.step(identity.actor)):
+            if last or not (yield from self._housekeeping.step(identity.actor)):
                 break
         return core.NoTask(reason="no task that is ready is one that you can do")
 
-    def _let_go(self, identity: Identity) -> Op[None]:
+    def _delete_idle_sets(self, identity: Identity) -> Op[None]:
         """Let some sets of requirements go; if that cannot be now, whoever comes next does it."""
         with suppress(InterlockError):
             yield from delete_idle_sets(
-                self._runner, identity.actor, self._windows.idle[:SETS_AT_ONCE]
+                self._runner, identity.actor, self._ready.idle[:SETS_AT_ONCE]
             )
 
-    def _peek(self, able: frozenset[str]) -> Op[bool]:
+    def _something_ready(self, able: frozenset[str]) -> Op[bool]:
         """Whether it is worth trying: looking disturbs nobody."""
-        window = yield from outside(self._windows.read(able))
-        self._progress.expect(window.later)
+        window = yield from outside(self._ready.read(able))
+        self._housekeeping.expect(window.later)
         return bool(window.places or window.due)
 
-    def _still(self, identity: Identity, able: frozenset[str]) -> Op[bool]:
+    def _nothing_to_do(self, identity: Identity, able: frozenset[str]) -> Op[bool]:
         """Whether there is nothing to claim or to see to: one look, so that waiting is cheap."""
         own = (keys.live(identity.actor.session),) if identity.joined else ()
         stuck = [Range(prefix, limit=1) for prefix in (keys.TODO, keys.CLAIMS, keys.DUE)]
-        refs = self._windows.heads(able)
+        refs = self._ready.heads(able)
         snapshot: Snapshot = yield Read(*own, *stuck, *refs)
         if own and snapshot[own[0]] is None:
-            raise _lapsed(identity)
-        return not any(snapshot.ranges.values()) and self._windows.current(snapshot)
+            raise _session_expired(identity)
+        return not any(snapshot.ranges.values()) and self._ready.current(snapshot)
 
-    def _inside(self, bid: ClaimAttempt, able: frozenset[str]) -> Op[core.ClaimOutcome | None]:
+    def _claim_in_transaction(
+        self, attempt: ClaimAttempt, able: frozenset[str]
+    ) -> Op[core.ClaimOutcome | None]:
         """Choose and claim in one transaction."""
         base = yield from self._runner.base()
-        identity, ask = bid.identity, self._ask(bid, "")
+        identity, request = attempt.identity, self._request_for(attempt, "")
         found: list[ReadyWindow] = []
         woken = 0
         while True:
-            bid.open = ask
+            attempt.unsettled = request
             enough = woken >= _WAKES
             done = yield from self._runner.change(
-                partial(self._choosing, bid, ask, base, able, found, enough=enough), identity.actor
+                partial(self._choosing, attempt, request, base, able, found, enough=enough),
+                identity.actor,
             )
             if isinstance(done.outcome, core.Claimed):
-                return (yield from self._stamped(done.outcome, done, base))
-            bid.open = None
+                return (yield from self._with_token(done.outcome, done, base))
+            attempt.unsettled = None
             if done.outcome == "due":
                 woken += 1
-                yield from self._progress.wake(identity.actor, found[-1].due)
+                yield from self._housekeeping.wake(identity.actor, found[-1].due)
             elif done.outcome == "expired":
-                yield from self._progress.expire_around(identity.actor, found[-1].places[0].key)
+                yield from self._housekeeping.expire_around(identity.actor, found[-1].places[0].key)
             elif done.outcome == "left behind":
                 places = [place.key for place in found[-1].places]
-                if not (yield from self._progress.tidy_all(identity.actor, places)):
+                if not (yield from self._housekeeping.tidy_all(identity.actor, places)):
                     return None
             elif done.outcome == "nothing":
                 return None
 
     def _choosing(
         self,
-        bid: ClaimAttempt,
-        ask: core.ClaimRequest,
+        attempt: ClaimAttempt,
+        request: core.ClaimRequest,
         base: int,
         able: frozenset[str],
         found: list[ReadyWindow],
@@ -300,67 +320,69 @@ class ClaimService:
         enough: bool,
     ) -> DecideOp[core.ClaimOutcome | str]:
         """The first of a window that can be claimed; leaves the window."""
-        window = yield from self._windows.read(able)
+        window = yield from self._ready.read(able)
         found.append(window)
         if window.due and not (enough and window.places):
             return Decision(outcome="due")
         for place in window.places:
-            one = replace(ask, task=keys.listed(place.key))
-            decision = yield from self._deciding(bid, one, base, "", blind=False)
+            one = replace(request, task=keys.listed(place.key))
+            decision = yield from self._deciding(attempt, one, base, "", blind=False)
             if decision.changes:
                 return decision
         return Decision(outcome="left behind" if window.places else "nothing")
 
-    def _optimistic(self, bid: ClaimAttempt, able: frozenset[str]) -> Op[core.ClaimOutcome | None]:
+    def _claim_optimistically(
+        self, attempt: ClaimAttempt, able: frozenset[str]
+    ) -> Op[core.ClaimOutcome | None]:
         """Choose, then claim; choose again if somebody else was quicker."""
         woken = 0
         while True:
-            window: ReadyWindow = yield from outside(self._windows.read(able))
+            window: ReadyWindow = yield from outside(self._ready.read(able))
             if window.due and not (woken >= _WAKES and window.places):
                 woken += 1
-                yield from self._progress.wake(bid.identity.actor, window.due)
+                yield from self._housekeeping.wake(attempt.identity.actor, window.due)
                 continue
             places = list(window.places)
             if not places:
                 return None
             for _ in range(_TRIES):
                 place = places.pop(self._chosen(len(places)))
-                outcome = yield from self._try(bid, place)
+                outcome = yield from self._try_entry(attempt, place)
                 if isinstance(outcome, core.Claimed):
                     self._spread = max(1, self._spread // 2)
                     return outcome
                 if outcome == "expired" or not places:
                     break
 
-    def _try(self, bid: ClaimAttempt, place: Item) -> Op[core.ClaimOutcome | str]:
+    def _try_entry(self, attempt: ClaimAttempt, place: Item) -> Op[core.ClaimOutcome | str]:
         """Claim the task that has this place; ``expired`` if others may have lost theirs."""
-        identity, ask = bid.identity, self._ask(bid, keys.listed(place.key))
+        identity, request = attempt.identity, self._request_for(attempt, keys.listed(place.key))
         deadline = decode.ready(place).deadline
         blind = deadline is None
-        outcome = yield from self._claim(bid, ask, place, blind=blind)
+        outcome = yield from self._claim(attempt, request, place, blind=blind)
         if isinstance(outcome, core.Claimed):
             return outcome
         if outcome == "gone":  # somebody else was quicker
             self._spread = min(2 * self._spread, WIDTH)
         elif outcome == "stale":
-            yield from self._progress.reclaim(identity.actor, ask.task)
+            yield from self._housekeeping.reclaim(identity.actor, request.task)
         elif outcome == "expired":
-            yield from self._progress.expire_around(identity.actor, place.key)
+            yield from self._housekeeping.expire_around(identity.actor, place.key)
         elif not isinstance(outcome, str):
-            yield from self._progress.tidy(identity.actor, place.key)
+            yield from self._housekeeping.tidy(identity.actor, place.key)
         return outcome
 
     def _chosen(self, among: int) -> int:
         return self._runner.random_below(min(self._spread, among))
 
     def _claim(
-        self, bid: ClaimAttempt, ask: core.ClaimRequest, place: Item | None, *, blind: bool
+        self, attempt: ClaimAttempt, request: core.ClaimRequest, place: Item | None, *, blind: bool
     ) -> Op[core.ClaimOutcome | str]:
-        identity, base = bid.identity, (yield from self._runner.base())
+        identity, base = attempt.identity, (yield from self._runner.base())
         guess: dict[str, Item | None] = {}
         if blind:
-            status = keys.status(ask.task)
-            guess = {status: Item(status, _fresh(place), 0, 0), keys.owner(ask.task): None}
+            status = keys.status(request.task)
+            guess = {status: Item(status, _fresh(place), 0, 0), keys.owner(request.task): None}
             if place is not None:
                 guess[place.key] = place
             if identity.joined:
@@ -370,49 +392,60 @@ class ClaimService:
         def deciding() -> DecideOp[core.ClaimOutcome | str]:
             key = "" if place is None else place.key
             return (
-                yield from self._deciding(bid, ask, base, key, blind=bool(first and first.pop()))
+                yield from self._deciding(
+                    attempt, request, base, key, blind=bool(first and first.pop())
+                )
             )
 
-        bid.open = ask
+        attempt.unsettled = request
         done = yield from self._runner.change(deciding, identity.actor, guess)
         if isinstance(done.outcome, core.Claimed):
-            return (yield from self._stamped(done.outcome, done, base))
-        bid.open = None
+            return (yield from self._with_token(done.outcome, done, base))
+        attempt.unsettled = None
         return done.outcome
 
     def _deciding(
-        self, bid: ClaimAttempt, ask: core.ClaimRequest, base: int, place: str, *, blind: bool
+        self,
+        attempt: ClaimAttempt,
+        request: core.ClaimRequest,
+        base: int,
+        place: str,
+        *,
+        blind: bool,
     ) -> DecideOp[core.ClaimOutcome | str]:
         """One attempt at a claim."""
-        identity = bid.identity
+        identity = attempt.identity
         own = keys.live(identity.actor.session) if identity.joined else ""
-        data = keys.data(ask.task)
-        wanted = [keys.status(ask.task), keys.owner(ask.task)]
+        data = keys.data(request.task)
+        wanted = [keys.status(request.task), keys.owner(request.task)]
         wanted += [key for key in (own, place, "" if blind else data) if key]
         items = (yield tuple(wanted)).items
         if own and items[own] is None:
-            raise _lapsed(identity)
+            raise _session_expired(identity)
         if place and items[place] is None:
             return Decision(outcome="gone")
         reader = TaskReader(self._runner, base)
         reader.learn(items)
         now = self._runner.clock.wall()
-        spec = None if blind else reader.facts.specs[ask.task]
+        spec = None if blind else reader.facts.specs[request.task]
         decision = yield from reader.decide(
-            lambda facts: rules.claim(TaskChanges(facts, now), ask, spec, place)
+            lambda facts: rules.claim(TaskChanges(facts, now), request, spec, place)
         )
         if isinstance(decision.outcome, core.Taken):
             return Decision(outcome=reader.timed(decision.outcome))
-        return self._signed(bid, decision, (data,) if blind else ())
+        return self._with_origin(attempt, decision, (data,) if blind else ())
 
-    def _signed(
-        self, bid: ClaimAttempt, decision: Decision[core.ClaimOutcome | str], reads: tuple[str, ...]
+    def _with_origin(
+        self,
+        attempt: ClaimAttempt,
+        decision: Decision[core.ClaimOutcome | str],
+        reads: tuple[str, ...],
     ) -> Decision[core.ClaimOutcome | str]:
         """A claim, with which component made it and how long that took so far."""
         if not decision.changes:
             return decision
-        role, via = bid.identity.role, self._runner.via
-        took = round((self._runner.clock.monotonic() - bid.began) * 1000, 3)
+        role, via = attempt.identity.role, self._runner.via
+        took = round((self._runner.clock.monotonic() - attempt.began) * 1000, 3)
         return replace(decision, reads=reads, via=f"{via}/{role}" if role else via, took=took)
 
     def take_back(self, identity: Identity, task: str, claim: str) -> Op[None]:
@@ -425,26 +458,26 @@ class ClaimService:
             tasks = [task for owner, task in owners.items() if (owner, claim) in standing]
         base = yield from self._runner.base()
         for each in tasks:
-            worker = core.Claimant(
+            claimant = core.Claimant(
                 task=each, agent=identity.actor.agent, session=identity.actor.session, claim=claim
             )
 
-            def deciding(worker: core.Claimant = worker) -> DecideOp[object]:
+            def deciding(claimant: core.Claimant = claimant) -> DecideOp[object]:
                 reader = TaskReader(self._runner, base)
-                reader.learn((yield (keys.status(worker.task), keys.owner(worker.task))).items)
-                held = reader.facts.claims[worker.task]
-                if held is None or held.id != worker.claim:
+                reader.learn((yield (keys.status(claimant.task), keys.owner(claimant.task))).items)
+                held = reader.facts.claims[claimant.task]
+                if held is None or held.id != claimant.claim:
                     return Decision(outcome=None)
                 now = self._runner.clock.wall()
                 return (
                     yield from reader.decide(
-                        lambda facts: rules.release(TaskChanges(facts, now), worker)
+                        lambda facts: rules.release(TaskChanges(facts, now), claimant)
                     )
                 )
 
             yield from self._runner.change(deciding, identity.actor)
 
-    def _stamped(self, outcome: core.Claimed, done: Decided[Any], base: int) -> Op[core.Claimed]:
+    def _with_token(self, outcome: core.Claimed, done: Decided[Any], base: int) -> Op[core.Claimed]:
         """A claim with its token and its data, which a lost reply did not bring along."""
         key = keys.data(outcome.task)
         item = done.items.get(key)
@@ -465,24 +498,24 @@ class ClaimService:
             with suppress(RuntimeError, StopIteration):  # another thread was quicker
                 self.specs.pop(next(iter(self.specs)), None)
 
-    def _ask(self, bid: ClaimAttempt, task: str) -> core.ClaimRequest:
-        identity = bid.identity
+    def _request_for(self, attempt: ClaimAttempt, task: str) -> core.ClaimRequest:
+        identity = attempt.identity
         return core.ClaimRequest(
             task=task,
             claim=self._runner.new_id("clm"),
             agent=identity.actor.agent,
             session=identity.actor.session,
-            ttl=bid.ttl,
+            ttl=attempt.ttl,
             session_ttl=identity.session_ttl,
-            caller=bid.terms.caller,
+            caller=attempt.terms.caller,
         )
 
 
-def _in_vain(
-    looks: tuple[Callable[[], Op[bool]], Callable[[], Op[bool]]], *, woken: bool
+def _sleep_on(
+    checks: tuple[Callable[[], Op[bool]], Callable[[], Op[bool]]], *, woken: bool
 ) -> Op[bool]:
     """Whether to sleep on: woken, but there is nothing for us; or not woken, and all is still."""
-    peek, still = looks
+    peek, still = checks
     if woken:
         return not (yield from peek())
     return (yield from still())
@@ -501,5 +534,5 @@ def _fresh(place: Item | None) -> bytes:
     return codec.encode(replace(core.FRESH, trace=trace)) if trace else _FRESH
 
 
-def _lapsed(identity: Identity) -> Lapsed:
+def _session_expired(identity: Identity) -> Lapsed:
     return Lapsed(f"session {identity.actor.session} lapsed; join again")

@@ -28,7 +28,7 @@ _WITHDRAW = "task.withdraw"
 class ClaimAttempt:
     """What one call asks for, since when, and what may stand by now: a claim, a wait."""
 
-    __slots__ = ("asleep", "began", "identity", "open", "someone", "standby", "terms", "ttl")
+    __slots__ = ("asleep", "began", "identity", "someone", "task_wait", "terms", "ttl", "unsettled")
 
     def __init__(
         self, identity: Identity, ttl: float | None, someone: callers.Someone | None, began: float
@@ -40,16 +40,16 @@ class ClaimAttempt:
         self.terms = callers.terms(identity.caller, someone)
         self.asleep: Callable[[], None] | None = None
         """Called before each sleep of a wait."""
-        self.open: core.ClaimRequest | None = None
-        self.standby: TaskWait | None = None
+        self.unsettled: core.ClaimRequest | None = None
+        self.task_wait: TaskWait | None = None
 
-    def asked(self, ask: core.ClaimRequest) -> core.ClaimRequest:
+    def current_request(self, request: core.ClaimRequest) -> core.ClaimRequest:
         """How to ask for it, after the wait for it was listed or before."""
-        return ask if self.standby is None else self.standby.ask
+        return request if self.task_wait is None else self.task_wait.request
 
     def listed(self) -> Iterator[Debt]:
         """What takes back the wait that may stand."""
-        if self.standby is not None and (debt := self.standby.debt) is not None:
+        if self.task_wait is not None and (debt := self.task_wait.debt) is not None:
             yield debt
 
 
@@ -61,14 +61,14 @@ class TaskWait:
         runner: Runner,
         queues: Queues,
         actor: Actor,
-        ask: core.ClaimRequest,
+        request: core.ClaimRequest,
         terms: callers.Terms,
     ) -> None:
-        self.ask = ask
+        self.request = request
         self._runner = runner
         self._queues = queues
         self._deadlocks = Deadlocks(runner)
-        self._thing = f"task/{ask.task}"
+        self._thing = f"task/{request.task}"
         self._who = actor
         self._terms = terms
         self._start: Start | None = None
@@ -76,9 +76,9 @@ class TaskWait:
     @property
     def debt(self) -> Debt | None:
         """What takes the wait back, if it may be listed."""
-        if not self.ask.listed:
+        if not self.request.listed:
             return None
-        return Debt(self.ask.claim, self._thing, self._take_back)
+        return Debt(self.request.claim, self._thing, self._take_back)
 
     def look(self) -> Op[core.TaskDeadlock | None]:
         """See whether the wait can end; it is withdrawn if not."""
@@ -89,7 +89,7 @@ class TaskWait:
 
     def _list(self) -> Op[Start]:
         asleep = Asleep(
-            wants=keys.status(self.ask.task),
+            wants=keys.status(self.request.task),
             agent=self._who.agent,
             session=self._who.session,
             live=keys.live(self._who.session),
@@ -98,8 +98,8 @@ class TaskWait:
             indexed=self._terms.indexed,
             also=self._terms.also,
         )
-        id_ = self.ask.claim
-        self.ask = replace(self.ask, listed=listed(asleep, id_))
+        id_ = self.request.claim
+        self.request = replace(self.request, listed=listed(asleep, id_))
 
         def deciding() -> DecideOp[str]:
             yield from ()
@@ -113,12 +113,14 @@ class TaskWait:
 
     def _withdraw(self, cycle: tuple[str, ...]) -> DecideOp[core.TaskDeadlock | None]:
         yield from ()
-        outcome = core.TaskDeadlock(task=self.ask.task, cycle=cycle)
-        return Decision(outcome=outcome, verb=_WITHDRAW, thing=self._thing, deletes=self.ask.listed)
+        outcome = core.TaskDeadlock(task=self.request.task, cycle=cycle)
+        return Decision(
+            outcome=outcome, verb=_WITHDRAW, thing=self._thing, deletes=self.request.listed
+        )
 
     def _take_back(self) -> Op[None]:
         def deciding() -> DecideOp[str | None]:
-            items = (yield self.ask.listed).items
+            items = (yield self.request.listed).items
             there = tuple([key for key, item in items.items() if item is not None])
             if not there:
                 return Decision(outcome=None)

@@ -137,7 +137,7 @@ class HeldClaim(Grip):
     def _debt(self) -> Debt:
         """What gives the task back."""
         task, claim = self.claimed.task, self.claimed.grant
-        claiming, identity = self.context.tasks.claiming, self.context.identity
+        claiming, identity = self.context.tasks.claims, self.context.identity
         return Debt(claim, f"task/{task}", lambda: claiming.take_back(identity, task, claim))
 
     def _put_down(self) -> None:

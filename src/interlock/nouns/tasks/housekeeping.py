@@ -147,7 +147,7 @@ class Housekeeping:
             self._runner,
             actor,
             (keys.status(task), keys.owner(task), *([entry] if entry else ())),
-            lambda board: rules.reclaim(board, task, chance, entry=entry),
+            lambda changes: rules.reclaim(changes, task, chance, entry=entry),
         )
         return done.outcome in ("reclaimed", "tidied")
 
@@ -157,7 +157,7 @@ class Housekeeping:
             self._runner,
             actor,
             tuple(keys.status(keys.listed(due)) for due in dues),
-            lambda board: progress_rules.wake_due(board, dues),
+            lambda changes: progress_rules.wake_due(changes, dues),
         )
         return done.outcome.tasks
 
@@ -167,7 +167,7 @@ class Housekeeping:
             self._runner,
             actor,
             tuple(keys.status(task) for task in tasks),
-            lambda board: progress_rules.expire(board, tasks),
+            lambda changes: progress_rules.expire(changes, tasks),
         )
         return done.outcome.tasks
 
@@ -286,7 +286,7 @@ class TaskMaintenance:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._progress = Housekeeping(runner)
+        self._housekeeping = Housekeeping(runner)
 
     def run(self, actor: Actor, bound: int) -> Op[TasksMaintained]:
         """Put back what the lost have left, and move on what may; ``bound`` of each at most."""
@@ -301,7 +301,7 @@ class TaskMaintenance:
         timed = _timed(places, running)
         lives = yield from looked_up(map(keys.deadline, timed))
         late = [task for task in timed if lives[keys.deadline(task)] is None]
-        progress, taken, moved = self._progress, _Count(bound), _Count(bound)
+        progress, taken, moved = self._housekeeping, _Count(bound), _Count(bound)
         yield from _each(taken, stale, lambda key: progress.reclaim(actor, keys.listed(key), key))
         yield from _each(taken, left_standing, lambda place: progress.tidy(actor, place))
         yield from _each(moved, late, lambda task: progress.expire(actor, (task,)))
@@ -322,10 +322,10 @@ class TaskMaintenance:
     def _woken(self, actor: Actor, dues: Sequence[str]) -> Op[int]:
         """Wake these; if one of them cannot be read, each by itself."""
         try:
-            return (yield from self._progress.wake(actor, dues))
+            return (yield from self._housekeeping.wake(actor, dues))
         except StoreDamaged:
             alone = _Count(len(dues))
-        yield from _each(alone, dues, lambda due: self._progress.wake(actor, (due,)))
+        yield from _each(alone, dues, lambda due: self._housekeeping.wake(actor, (due,)))
         return alone.done
 
     def _sets(self, actor: Actor, places: Sequence[Item], bound: int) -> Op[None]:
@@ -343,7 +343,7 @@ class TaskMaintenance:
         """What was left hanging on needs that are complete."""
         for item in (yield from every(keys.TODO, most=LOOKED_AT)):
             need = keys.listed(item.key)
-            while (yield from _one(count, 1, self._progress.drain(actor, need))):
+            while (yield from _one(count, 1, self._housekeeping.drain(actor, need))):
                 pass
 
 

@@ -119,27 +119,27 @@ class PlanCheck(Struct, frozen=True, kw_only=True):
     """By whom, if somebody began it as a batch."""
 
 
-def check_store(board: TaskChanges, wanted: Plan) -> PlanCheck:
+def check_store(changes: TaskChanges, wanted: Plan) -> PlanCheck:
     """Look at everything that publishing a plan depends on, before anything is written."""
     batch = wanted.batch
-    progress_rules.read_needs(board, wanted.outside, (batch, *wanted.places))
-    status, label = board.status(batch), None
+    progress_rules.read_needs(changes, wanted.outside, (batch, *wanted.places))
+    status, label = changes.status(batch), None
     if status is not None:
-        label = board.facts.spec(batch)
+        label = changes.facts.spec(batch)
         if (refused := _other(wanted, status, label)) is not None:
             return PlanCheck(refused=refused)
     for id_ in wanted.places:
-        if (refused := in_use(board, wanted, id_)) is not None:
+        if (refused := in_use(changes, wanted, id_)) is not None:
             return PlanCheck(refused=refused)
-    _all_there(board, wanted)
-    return _counted(board, wanted, label)
+    _all_there(changes, wanted)
+    return _counted(changes, wanted, label)
 
 
-def _all_there(board: TaskChanges, wanted: Plan) -> None:
+def _all_there(changes: TaskChanges, wanted: Plan) -> None:
     """See that what a plan needs besides its own tasks exists."""
-    progress_rules.read_needs(board, wanted.outside)
-    board.facts.all_of(lambda need: progress_rules.exists(board, need), wanted.outside)
-    if missing := [need for need in wanted.outside if not progress_rules.exists(board, need)]:
+    progress_rules.read_needs(changes, wanted.outside)
+    changes.facts.need_all(lambda need: progress_rules.exists(changes, need), wanted.outside)
+    if missing := [need for need in wanted.outside if not progress_rules.exists(changes, need)]:
         raise plan.unknown(wanted, missing)
 
 
@@ -154,30 +154,30 @@ def _other(wanted: Plan, status: TaskStatus, label: Spec) -> PlanExists | StaleB
     return StaleBatch(wanted.batch) if status.state == "failed" else None
 
 
-def in_use(board: TaskChanges, wanted: Plan, id_: str) -> PlanExists | StaleBatch | None:
+def in_use(changes: TaskChanges, wanted: Plan, id_: str) -> PlanExists | StaleBatch | None:
     """What the id of a task says against publishing a plan."""
-    status = board.status(id_)
+    status = changes.status(id_)
     if status is None or status.on == wanted.batch:
         return None
-    if not progress_rules.is_hidden(board, status):
+    if not progress_rules.is_hidden(changes, status):
         why = f"there is a task {id_} already; give yours another id, or take it out of the plan"
         return PlanExists(plan=wanted.id, task=id_, state=status.state, reason=why)
-    other = board.status(status.on)
-    if other is None or other.state == "failed" or not board.facts.has(keys.live(status.on)):
+    other = changes.status(status.on)
+    if other is None or other.state == "failed" or not changes.facts.has(keys.live(status.on)):
         return StaleBatch(status.on)
     why = f"task {id_} belongs to an import that is under way; try again when that is over"
     return PlanExists(plan=wanted.id, task=id_, state="blocked", reason=why)
 
 
-def _counted(board: TaskChanges, wanted: Plan, label: Spec | None) -> PlanCheck:
+def _counted(changes: TaskChanges, wanted: Plan, label: Spec | None) -> PlanCheck:
     blocked = later = 0
-    at = board.now if label is None else label.at
+    at = changes.now if label is None else label.at
     for draft in wanted.drafts:
-        if any(need in wanted.places or not _met(board, need) for need in draft.needs):
+        if any(need in wanted.places or not _met(changes, need) for need in draft.needs):
             blocked += 1
         elif draft.not_before is not None:
             moment = wanted.spec(draft, at, "").not_before
-            later += moment is not None and moment > board.now
+            later += moment is not None and moment > changes.now
     return PlanCheck(
         ready=len(wanted.drafts) - blocked - later,
         blocked=blocked,
@@ -186,8 +186,8 @@ def _counted(board: TaskChanges, wanted: Plan, label: Spec | None) -> PlanCheck:
     )
 
 
-def _met(board: TaskChanges, need: str) -> bool:
-    status = board.status(need)
+def _met(changes: TaskChanges, need: str) -> bool:
+    status = changes.status(need)
     return status is not None and status.state == "complete"
 
 
@@ -203,26 +203,26 @@ def answer(kind: type[Good], wanted: Plan, found: PlanCheck) -> Good:
 
 
 def publish_whole(
-    board: TaskChanges, wanted: Plan, begun: BatchStart
+    changes: TaskChanges, wanted: Plan, begun: BatchStart
 ) -> Decision[Imported | PlanExists | StaleBatch | None]:
     """Publish a plan with one commit; None if somebody began it as a batch."""
-    found = check_store(board, wanted)
+    found = check_store(changes, wanted)
     if found.refused is not None:
         return Decision(outcome=found.refused)
     if found.begun is not None:
         return Decision(outcome=None)
     specs = {draft.id: wanted.spec(draft, begun.at, begun.by) for draft in wanted.drafts}
-    progress_rules.read_requirement_sets(board, specs.values())
-    _label(board, wanted, begun, "complete")
+    progress_rules.read_requirement_sets(changes, specs.values())
+    _label(changes, wanted, begun, "complete")
     for id_, spec in specs.items():
-        progress_rules.create(board, id_, spec)
-    return board.decision(
+        progress_rules.create(changes, id_, spec)
+    return changes.decision(
         answer(Imported, wanted, found), VERB, progress_rules.record_name(wanted.batch)
     )
 
 
 def add_portion(
-    board: TaskChanges,
+    changes: TaskChanges,
     wanted: Plan,
     drafts: Sequence[PlanTask],
     begun: BatchStart,
@@ -234,83 +234,83 @@ def add_portion(
 
     The ``first`` of these commits makes the batch.  ``alive`` says that a sign of life is due.
     """
-    status = board.status(wanted.batch)
+    status = changes.status(wanted.batch)
     if not _is(status, begun) and (status is not None or not first):
         return Decision(outcome=StaleBatch(wanted.batch))
     ids = [draft.id for draft in drafts]
-    board.facts.ask_for(ids)
+    changes.facts.need_statuses(ids)
     for id_ in ids:
-        if (refused := in_use(board, wanted, id_)) is not None:
+        if (refused := in_use(changes, wanted, id_)) is not None:
             return Decision(outcome=refused)
     specs = {
         each.id: wanted.spec(each, begun.at, begun.by)
         for each in drafts
-        if board.status(each.id) is None
+        if changes.status(each.id) is None
     }
     if status is not None and not specs:
         return Decision(outcome=None)
     if status is None:
-        _all_there(board, wanted)
-        _label(board, wanted, begun, "blocked")
+        _all_there(changes, wanted)
+        _label(changes, wanted, begun, "blocked")
     if alive or status is None:
-        _beat(board, wanted.batch)
+        _beat(changes, wanted.batch)
     for id_, spec in specs.items():
-        progress_rules.create(board, id_, spec, wanted.batch)
-    return board.decision(None, VERB, progress_rules.record_name(wanted.batch))
+        progress_rules.create(changes, id_, spec, wanted.batch)
+    return changes.decision(None, VERB, progress_rules.record_name(wanted.batch))
 
 
 def complete_batch(
-    board: TaskChanges, wanted: Plan, begun: BatchStart, hangers: Sequence[str], *, more: bool
+    changes: TaskChanges, wanted: Plan, begun: BatchStart, hangers: Sequence[str], *, more: bool
 ) -> Decision[StaleBatch | bool]:
     """All of them are there: let everybody see them; whether some are left to be moved on."""
-    status = board.status(wanted.batch)
+    status = changes.status(wanted.batch)
     if status is not None and status.state == "complete":
         return Decision(outcome=True)
     if not _is(status, begun):
         return Decision(outcome=StaleBatch(wanted.batch))
-    board.set(wanted.batch, TaskStatus(state="complete", since=board.now))
-    board.delete(keys.live(wanted.batch))
-    _, rest = progress_rules.unblock(board, wanted.batch, hangers)
+    changes.set_status(wanted.batch, TaskStatus(state="complete", since=changes.now))
+    changes.delete(keys.live(wanted.batch))
+    _, rest = progress_rules.unblock(changes, wanted.batch, hangers)
     if rest or more:
-        board.put(keys.todo(wanted.batch), {})
-    return board.decision(bool(rest or more), VERB, progress_rules.record_name(wanted.batch))
+        changes.put(keys.todo(wanted.batch), {})
+    return changes.decision(bool(rest or more), VERB, progress_rules.record_name(wanted.batch))
 
 
-def mark_failed(board: TaskChanges, batch: str, own: str = "") -> Decision[bool]:
+def mark_failed(changes: TaskChanges, batch: str, own: str = "") -> Decision[bool]:
     """Mark a batch that is to be taken back: one that was left behind, or that of our ``own`` plan.
 
     The answer is whether it is marked.
     """
-    status = board.status(batch)
+    status = changes.status(batch)
     if status is None or status.state != "blocked":
         return Decision(outcome=status is not None and status.state == "failed")
     live = keys.live(batch)
-    if not own or _digest(board.facts.spec(batch)) != own:
-        if board.facts.has(live):
+    if not own or _digest(changes.facts.spec(batch)) != own:
+        if changes.facts.has(live):
             return Decision(outcome=False)
-        board.rely(live)
-    board.delete(live)
-    board.set(batch, TaskStatus(state="failed", since=board.now))
-    return board.decision(True, VERB, progress_rules.record_name(batch))
+        changes.rely(live)
+    changes.delete(live)
+    changes.set_status(batch, TaskStatus(state="failed", since=changes.now))
+    return changes.decision(True, VERB, progress_rules.record_name(batch))
 
 
 def delete_portion(
-    board: TaskChanges, batch: str, hangers: Sequence[str], *, more: bool
+    changes: TaskChanges, batch: str, hangers: Sequence[str], *, more: bool
 ) -> Decision[bool]:
     """Take away some of the tasks of a batch that is marked, and at last the batch itself."""
-    status = board.status(batch)
+    status = changes.status(batch)
     if status is None or status.state != "failed":
         return Decision(outcome=False)
-    board.rely(keys.status(batch))
-    board.facts.ask_for(hangers)
+    changes.rely(keys.status(batch))
+    changes.facts.need_statuses(hangers)
     for id_ in hangers:
-        board.delete(keys.hangs(batch, id_))
-        if (held := board.status(id_)) is not None and held.on == batch:
-            board.rely(keys.status(id_))
-            board.delete(keys.data(id_), keys.status(id_))
+        changes.delete(keys.hangs(batch, id_))
+        if (held := changes.status(id_)) is not None and held.on == batch:
+            changes.rely(keys.status(id_))
+            changes.delete(keys.data(id_), keys.status(id_))
     if not more:
-        board.delete(keys.data(batch), keys.status(batch))
-    return board.decision(more, VERB, progress_rules.record_name(batch))
+        changes.delete(keys.data(batch), keys.status(batch))
+    return changes.decision(more, VERB, progress_rules.record_name(batch))
 
 
 def check_sizes(wanted: Plan, most: int) -> None:
@@ -357,11 +357,11 @@ def _digest(label: Spec) -> str:
     return msgspec.json.decode(label.data, type=BatchLabel).digest
 
 
-def _label(board: TaskChanges, wanted: Plan, begun: BatchStart, state: State) -> None:
+def _label(changes: TaskChanges, wanted: Plan, begun: BatchStart, state: State) -> None:
     label = Raw(codec.encode(BatchLabel(digest=wanted.digest, tasks=len(wanted.drafts))))
-    board.put(keys.data(wanted.batch), Spec(at=begun.at, by=begun.by, data=label))
+    changes.put(keys.data(wanted.batch), Spec(at=begun.at, by=begun.by, data=label))
     waits = state == "blocked"
-    board.set(wanted.batch, TaskStatus(state=state, since=begun.at, awaited=waits))
+    changes.set_status(wanted.batch, TaskStatus(state=state, since=begun.at, awaited=waits))
 
 
 def _is(status: TaskStatus | None, begun: BatchStart) -> bool:
@@ -369,5 +369,5 @@ def _is(status: TaskStatus | None, begun: BatchStart) -> bool:
     return status is not None and (status.state, status.since) == ("blocked", begun.at)
 
 
-def _beat(board: TaskChanges, batch: str) -> None:
-    board.put(keys.live(batch), {"for": progress_rules.record_name(batch)}, TTL)
+def _beat(changes: TaskChanges, batch: str) -> None:
+    changes.put(keys.live(batch), {"for": progress_rules.record_name(batch)}, TTL)

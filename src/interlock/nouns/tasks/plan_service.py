@@ -46,10 +46,10 @@ class PlanService:
     """Every operation on whole plans, as generators for a driver."""
 
     def __init__(
-        self, runner: Runner, progress: Housekeeping, moments: Callable[[int], float]
+        self, runner: Runner, housekeeping: Housekeeping, moments: Callable[[int], float]
     ) -> None:
         self._runner = runner
-        self._progress = progress
+        self._housekeeping = housekeeping
         self._moments = moments
 
     def missing(self, needs: Sequence[str]) -> Op[tuple[str, ...]]:
@@ -71,7 +71,7 @@ class PlanService:
         for _ in range(_ATTEMPTS):
             outcome = yield from self._publish(actor, plan)
             if isinstance(outcome, PlanExists) and not outcome.task:
-                yield from self._progress.go_on(actor, plan.batch)
+                yield from self._housekeeping.go_on(actor, plan.batch)
             if not isinstance(outcome, StaleBatch):
                 return outcome
             yield from self._take_back(actor, outcome.batch)
@@ -89,7 +89,7 @@ class PlanService:
         if plan_rules.fits(plan, self._room()):
             begun = self._begun(actor, plan)
             done: Decided[Imported | PlanExists | StaleBatch | None] = yield from self._change(
-                actor, plan.batch, lambda board: plan_rules.publish_whole(board, plan, begun)
+                actor, plan.batch, lambda changes: plan_rules.publish_whole(changes, plan, begun)
             )
             if done.outcome is not None:
                 return done.outcome
@@ -137,8 +137,8 @@ class PlanService:
         done: Decided[PlanExists | StaleBatch | None] = yield from self._change(
             actor,
             plan.batch,
-            lambda board: plan_rules.add_portion(
-                board, plan, some, begun, first=first, alive=alive
+            lambda changes: plan_rules.add_portion(
+                changes, plan, some, begun, first=first, alive=alive
             ),
         )
         return done.outcome
@@ -153,20 +153,20 @@ class PlanService:
             actor,
             plan.batch,
             lambda reader: dependents(plan.batch, reader.facts).limit,
-            lambda board, tasks, more: plan_rules.complete_batch(
-                board, plan, begun, tasks, more=more or apart
+            lambda changes, tasks, more: plan_rules.complete_batch(
+                changes, plan, begun, tasks, more=more or apart
             ),
         )
         if isinstance(done.outcome, StaleBatch):
             return done.outcome
         if done.outcome:
-            yield from self._progress.go_on(actor, plan.batch)
+            yield from self._housekeeping.go_on(actor, plan.batch)
         return None
 
     def _take_back(self, actor: Actor, id_: str, own: str = "") -> Op[bool]:
         """Take a batch back that cannot be finished; one of somebody who lives stays."""
         done: Decided[bool] = yield from self._change(
-            actor, id_, lambda board: plan_rules.mark_failed(board, id_, own)
+            actor, id_, lambda changes: plan_rules.mark_failed(changes, id_, own)
         )
         going = done.outcome
         while going:
@@ -175,8 +175,8 @@ class PlanService:
                     actor,
                     id_,
                     lambda reader: plan_rules.deletes_per_commit(reader.facts.max_operations),
-                    lambda board, tasks, more: plan_rules.delete_portion(
-                        board, id_, tasks, more=more
+                    lambda changes, tasks, more: plan_rules.delete_portion(
+                        changes, id_, tasks, more=more
                     ),
                 )
             ).outcome

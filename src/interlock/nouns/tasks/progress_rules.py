@@ -44,37 +44,39 @@ class Expired(Moved, frozen=True, kw_only=True, tag="expired"):
     """So many tasks became dead letters, since nobody began them in time."""
 
 
-def create(board: TaskChanges, id_: str, spec: Spec, need: str = "") -> TaskStatus:
+def create(changes: TaskChanges, id_: str, spec: Spec, need: str = "") -> TaskStatus:
     """Write a task that is not there yet: ready, blocked, or not due.
 
     It hangs on the ``need`` that is given, if any, before those of its own: on a batch, which
     hides it until that is complete.
     """
     if spec.deadline is not None:
-        _measure(board, id_, spec.deadline)
+        _measure(changes, id_, spec.deadline)
         spec = replace(spec, measured=True)
-    board.put(keys.data(id_), spec)
+    changes.put(keys.data(id_), spec)
     if not need:
-        board.tell("published", spec.by, id_)
-    board.rely(keys.status(id_))
-    at = -1 if need else first_unmet_need(board, id_, spec.needs, 0)
+        changes.task_event("published", spec.by, id_)
+    changes.rely(keys.status(id_))
+    at = -1 if need else first_unmet_need(changes, id_, spec.needs, 0)
     if at is None:
-        return board.begin(id_, spec)
+        return changes.make_pending(id_, spec)
     on = need or spec.needs[at]
     status = TaskStatus(
         state="blocked",
-        since=board.now,
+        since=changes.now,
         on=on,
         place=at,
         deadline=spec.deadline,
         trace=spec.trace,
     )
-    board.set(id_, status)
-    board.hang(id_, status.on)
+    changes.set_status(id_, status)
+    changes.block_on(id_, status.on)
     return status
 
 
-def first_unmet_need(board: TaskChanges, id_: str, needs: Sequence[str], first: int) -> int | None:
+def first_unmet_need(
+    changes: TaskChanges, id_: str, needs: Sequence[str], first: int
+) -> int | None:
     """Where among its needs, from the first on, a task has one that is not complete.
 
     One that is gone was complete (``retention_rules.py``), and one that came after the task has
@@ -83,38 +85,38 @@ def first_unmet_need(board: TaskChanges, id_: str, needs: Sequence[str], first: 
     width = NEEDS_AT_FIRST
     while first < len(needs):
         some = needs[first : first + width]
-        board.facts.ask_for(some)
+        changes.facts.need_statuses(some)
         for number, need in enumerate(some, first):
-            status = board.status(need)
-            if status is not None and status.state != "complete" and _meant(board, id_, need):
+            status = changes.status(need)
+            if status is not None and status.state != "complete" and _meant(changes, id_, need):
                 return number
         first, width = first + width, width * NEEDS_FACTOR
     return None
 
 
-def _meant(board: TaskChanges, id_: str, need: str) -> bool:
+def _meant(changes: TaskChanges, id_: str, need: str) -> bool:
     """Whether a need was there before the task, or comes with it: by what published them."""
-    own = board.facts.oldest.get(id_, 0)  # 0 for what is being published
-    return not own or board.facts.oldest.get(need, 0) <= own
+    own = changes.facts.oldest.get(id_, 0)  # 0 for what is being published
+    return not own or changes.facts.oldest.get(need, 0) <= own
 
 
 def read_needs(
-    board: TaskChanges, needs: Sequence[str], besides: Iterable[str] = ()
+    changes: TaskChanges, needs: Sequence[str], besides: Iterable[str] = ()
 ) -> tuple[str, ...]:
     """Know how all of these stand, before a task is published; the needs that failed or are dead.
 
     Whoever forgets what failed has to notice: the mark is read no later than what it stands for.
     A need that is open may fail and be suspected before this is committed: that is noticed, too.
     """
-    known = board.facts.statuses
+    known = changes.facts.statuses
     if missing := [keys.status(each) for each in (*needs, *besides) if each not in known]:
         raise Missing((keys.NEEDED, keys.SUSPECTED, *missing) if needs else tuple(missing))
-    if any(_is_unmet(board.facts.status(need)) for need in needs):
-        board.rely(keys.SUSPECTED)
-    ended = tuple(need for need in needs if _failed(board.facts.status(need)))
+    if any(_is_unmet(changes.facts.status(need)) for need in needs):
+        changes.rely(keys.SUSPECTED)
+    ended = tuple(need for need in needs if _failed(changes.facts.status(need)))
     if ended:
-        board.rely(keys.NEEDED)
-        board.put(keys.NEEDED, {})
+        changes.rely(keys.NEEDED)
+        changes.put(keys.NEEDED, {})
     return ended
 
 
@@ -126,18 +128,18 @@ def _failed(status: TaskStatus | None) -> bool:
     return status is not None and status.state in ("failed", "dead")
 
 
-def is_hidden(board: TaskChanges, status: TaskStatus) -> bool:
+def is_hidden(changes: TaskChanges, status: TaskStatus) -> bool:
     """Whether a task belongs to a batch that is not complete: nobody is to know of it yet."""
     if not status.on.startswith(core.BATCH):
         return False
-    batch = board.status(status.on)
+    batch = changes.status(status.on)
     return batch is None or batch.state != "complete"
 
 
-def exists(board: TaskChanges, id_: str) -> bool:
+def exists(changes: TaskChanges, id_: str) -> bool:
     """Whether there is a task of this id, as far as anybody is to know."""
-    status = board.status(id_)
-    return status is not None and not is_hidden(board, status)
+    status = changes.status(id_)
+    return status is not None and not is_hidden(changes, status)
 
 
 def record_name(need: str) -> str:
@@ -146,39 +148,39 @@ def record_name(need: str) -> str:
     return f"plan/{need[len(core.BATCH) :]}" if batch else f"task/{need}"
 
 
-def unblock(board: TaskChanges, need: str, hangers: Sequence[str]) -> tuple[int, int]:
+def unblock(changes: TaskChanges, need: str, hangers: Sequence[str]) -> tuple[int, int]:
     """Let tasks go on whose need is complete; how many may begin, and how many are left.
 
     Somebody else may have moved them on since they were listed, to a need that is not complete.
     """
-    begun, some = 0, hangers[: _fitting(hangers, board.facts.max_entry_bytes)]
-    board.facts.all_of(lambda id_: _next_need(board, id_), some)
-    read_requirement_sets(board, [spec for id_ in some if (spec := board.facts.specs.get(id_))])
+    begun, some = 0, hangers[: _fitting(hangers, changes.facts.max_entry_bytes)]
+    changes.facts.need_all(lambda id_: _next_need(changes, id_), some)
+    read_requirement_sets(changes, [spec for id_ in some if (spec := changes.facts.specs.get(id_))])
     for number, id_ in enumerate(some):
-        if board.size + DEPENDENT_SIZE + SET_SIZE > board.facts.max_operations:
+        if changes.size + DEPENDENT_SIZE + SET_SIZE > changes.facts.max_operations:
             return begun, len(hangers) - number
-        status = board.status(id_)
+        status = changes.status(id_)
         if status is None or status.state != "blocked" or status.on != need:
             continue
-        spec, at = board.facts.spec(id_), _next_need(board, id_)
+        spec, at = changes.facts.spec(id_), _next_need(changes, id_)
         if need.startswith(core.BATCH):
-            board.tell("published", spec.by, id_)
+            changes.task_event("published", spec.by, id_)
         if at is not None:
             on = spec.needs[at]
-            board.move(id_, "unblock", "blocked", since=status.since, on=on, place=at)
-            board.hang(id_, on)
+            changes.move(id_, "unblock", "blocked", since=status.since, on=on, place=at)
+            changes.block_on(id_, on)
             continue
-        board.move(id_, "unblock", "pending")
-        board.begin(id_, spec)
-        board.tell("ready", "", id_)
+        changes.move(id_, "unblock", "pending")
+        changes.make_pending(id_, spec)
+        changes.task_event("ready", "", id_)
         begun += 1
     return begun, len(hangers) - len(some)
 
 
-def read_requirement_sets(board: TaskChanges, specs: Iterable[Spec]) -> None:
+def read_requirement_sets(changes: TaskChanges, specs: Iterable[Spec]) -> None:
     """Ask once for all sets of requirements, not for one after the other."""
-    sets = {keys.set_of(spec.set): None for spec in specs if spec.requires}
-    board.facts.all_of(board.facts.has, sets)
+    sets = {keys.set_of(spec.requirement_set): None for spec in specs if spec.requires}
+    changes.facts.need_all(changes.facts.has, sets)
 
 
 def _fitting(ids: Sequence[str], text: int) -> int:
@@ -188,106 +190,106 @@ def _fitting(ids: Sequence[str], text: int) -> int:
 
 
 def unblock_rest(
-    board: TaskChanges, need: str, hangers: Sequence[str], *, more: bool
+    changes: TaskChanges, need: str, hangers: Sequence[str], *, more: bool
 ) -> Decision[Moved]:
     """Move on some of what was left hanging on a need that is complete."""
-    if not board.facts.has(keys.todo(need)):
+    if not changes.facts.has(keys.todo(need)):
         return Decision(outcome=Moved())
-    _, rest = unblock(board, need, hangers)
+    _, rest = unblock(changes, need, hangers)
     if not rest and not more:
-        board.rely(keys.todo(need))
-        board.delete(keys.todo(need))
+        changes.rely(keys.todo(need))
+        changes.delete(keys.todo(need))
     moved = Moved(tasks=len(hangers) - rest)
-    return board.decision(moved, "task.unblock", record_name(need))
+    return changes.decision(moved, "task.unblock", record_name(need))
 
 
-def wake_due(board: TaskChanges, dues: Sequence[str]) -> Decision[Moved]:
+def wake_due(changes: TaskChanges, dues: Sequence[str]) -> Decision[Moved]:
     """Tasks whose time has come get their place among those that are ready.
 
     A place among those that must not begin yet of a task that does not mean it is taken away.
     """
     woken = 0
-    waking = [id_ for due in dues if _rests(board, id_ := keys.listed(due), due)]
-    board.facts.all_of(board.facts.spec, waking)
-    read_requirement_sets(board, map(board.facts.spec, waking))
+    waking = [id_ for due in dues if _rests(changes, id_ := keys.listed(due), due)]
+    changes.facts.need_all(changes.facts.spec, waking)
+    read_requirement_sets(changes, map(changes.facts.spec, waking))
     for due in dues:
         id_ = keys.listed(due)
-        status = board.status(id_)
+        status = changes.status(id_)
         if status is None or status.due != due:
-            board.rely(due, keys.status(id_))
-            board.delete(due)
+            changes.rely(due, keys.status(id_))
+            changes.delete(due)
             woken += 1
-        elif is_due(board, status):
+        elif is_due(changes, status):
             blame = FailureCause(status.reason, status.by, status.token, status.session)
-            board.move(id_, "ready", "pending", **asdict(blame))
-            board.make_ready(id_, board.facts.spec(id_))
-            board.tell("ready", "", id_)
+            changes.move(id_, "ready", "pending", **asdict(blame))
+            changes.make_ready(id_, changes.facts.spec(id_))
+            changes.task_event("ready", "", id_)
             woken += 1
     if not woken:
         return Decision(outcome=Moved())
-    return board.decision(Moved(tasks=woken), "task.ready", "tasks")
+    return changes.decision(Moved(tasks=woken), "task.ready", "tasks")
 
 
-def _rests(board: TaskChanges, id_: str, due: str) -> bool:
+def _rests(changes: TaskChanges, id_: str, due: str) -> bool:
     """Whether this is the place of a task among those that must not begin yet."""
-    status = board.status(id_)
+    status = changes.status(id_)
     return status is not None and status.due == due
 
 
-def expire(board: TaskChanges, ids: Sequence[str]) -> Decision[Moved]:
+def expire(changes: TaskChanges, ids: Sequence[str]) -> Decision[Moved]:
     """Tasks that nobody began before their deadline are dead letters."""
-    board.facts.ask_for(ids)
-    board.facts.all_of(lambda id_: is_late(board, id_, board.facts.status(id_)), ids)
-    late = [id_ for id_ in ids if is_late(board, id_, board.facts.status(id_))]
-    board.facts.all_of(board.facts.spec, late)
+    changes.facts.need_statuses(ids)
+    changes.facts.need_all(lambda id_: is_late(changes, id_, changes.facts.status(id_)), ids)
+    late = [id_ for id_ in ids if is_late(changes, id_, changes.facts.status(id_))]
+    changes.facts.need_all(changes.facts.spec, late)
     for id_ in late:
-        expire_one(board, id_)
+        expire_one(changes, id_)
     if not late:
         return Decision(outcome=Moved())
     about = f"task/{late[0]}" if len(late) == 1 else "tasks"
-    return board.decision(Expired(tasks=len(late)), "task.expire", about)
+    return changes.decision(Expired(tasks=len(late)), "task.expire", about)
 
 
-def is_late(board: TaskChanges, id_: str, status: TaskStatus | None) -> bool:
+def is_late(changes: TaskChanges, id_: str, status: TaskStatus | None) -> bool:
     """Whether it is too late to begin a task; one that was begun in time may be tried again."""
     if status is None or status.state != "pending" or status.attempts:
         return False
-    return status.deadline is not None and is_deadline_over(board, id_, status.deadline)
+    return status.deadline is not None and is_deadline_over(changes, id_, status.deadline)
 
 
-def is_deadline_over(board: TaskChanges, id_: str, deadline: float) -> bool:
+def is_deadline_over(changes: TaskChanges, id_: str, deadline: float) -> bool:
     """Whether the deadline of a task is over, by the engine's clock.
 
     Its liveness key says so, however wrong our own clock is.  A key that is gone says nothing if
     the engine lost all liveness since the task was published (a reboot under SQLite), or if no
     key was put with the task (an older version): then our own wall clock decides.
     """
-    known = board.facts
-    known.all_of(known.has, (keys.deadline(id_), keys.CLOCK))
+    known = changes.facts
+    known.need_all(known.has, (keys.deadline(id_), keys.CLOCK))
     if known.has(keys.deadline(id_)):
-        board.rely(keys.deadline(id_))
+        changes.rely(keys.deadline(id_))
         return False
     unbroken = 0 < known.clock <= known.oldest.get(id_, 0)
-    return (unbroken and known.spec(id_).measured) or deadline < board.now
+    return (unbroken and known.spec(id_).measured) or deadline < changes.now
 
 
-def _measure(board: TaskChanges, id_: str, deadline: float) -> None:
+def _measure(changes: TaskChanges, id_: str, deadline: float) -> None:
     """Let the engine's clock measure how long a task may be begun."""
-    board.rely(keys.CLOCK)
-    if not board.facts.has(keys.CLOCK):
-        board.put(keys.CLOCK, {}, CLOCK_TTL)
-    left = max(deadline - board.now, board.facts.min_ttl)
-    board.put(keys.deadline(id_), {"for": f"task/{id_}"}, left)
+    changes.rely(keys.CLOCK)
+    if not changes.facts.has(keys.CLOCK):
+        changes.put(keys.CLOCK, {}, CLOCK_TTL)
+    left = max(deadline - changes.now, changes.facts.min_ttl)
+    changes.put(keys.deadline(id_), {"for": f"task/{id_}"}, left)
 
 
-def is_due(board: TaskChanges, status: TaskStatus) -> bool:
+def is_due(changes: TaskChanges, status: TaskStatus) -> bool:
     """Whether a task may begin, as far as time is concerned."""
     if not status.due:
         return True
-    due = board.facts.due(status.due)
+    due = changes.facts.due(status.due)
     if due is None:
         return True
-    return not board.facts.has(due.rest) if due.rest else due_moment(status.due) <= board.now
+    return not changes.facts.has(due.rest) if due.rest else due_moment(status.due) <= changes.now
 
 
 def due_moment(due: str) -> float:
@@ -295,12 +297,12 @@ def due_moment(due: str) -> float:
     return int(due.split("/")[1]) / 1000
 
 
-def _next_need(board: TaskChanges, id_: str) -> int | None:
+def _next_need(changes: TaskChanges, id_: str) -> int | None:
     """The next need of a blocked task that is not complete."""
-    status = board.status(id_)
+    status = changes.status(id_)
     if status is None or status.state != "blocked":
         return None
-    return first_unmet_need(board, id_, board.facts.spec(id_).needs, status.place + 1)
+    return first_unmet_need(changes, id_, changes.facts.spec(id_).needs, status.place + 1)
 
 
 class FailureCause(Struct, frozen=True, gc=False):
@@ -313,32 +315,34 @@ class FailureCause(Struct, frozen=True, gc=False):
 
 
 def count_failure(
-    board: TaskChanges, id_: str, act: str, blame: FailureCause, chance: float
+    changes: TaskChanges, id_: str, act: str, blame: FailureCause, chance: float
 ) -> TaskStatus:
     """One attempt more that failed: rest and try again, or give up."""
-    spec, before = board.facts.spec(id_), board.status(id_)
+    spec, before = changes.facts.spec(id_), changes.status(id_)
     attempts = 1 + (0 if before is None else before.attempts)
-    said = {"attempts": attempts, "since": board.now, **asdict(blame)}
+    said = {"attempts": attempts, "since": changes.now, **asdict(blame)}
     if attempts > spec.retries:
-        return board.move(id_, act, "dead", **said)
+        return changes.move(id_, act, "dead", **said)
     seconds = core.backoff_delay(spec, attempts, chance)
     if not seconds:
-        after = board.move(id_, act, "pending", **said)
-        board.make_ready(id_, spec)
+        after = changes.move(id_, act, "pending", **said)
+        changes.make_ready(id_, spec)
         return after
-    seconds = max(seconds, board.facts.min_ttl)
-    due, rest = keys.due(board.now + seconds, id_), keys.live(f"rest/{keys.part(id_)}")
-    after = board.move(id_, act, "pending", due=due, **said)
-    board.put(due, DueEntry(rest))
-    board.call(spec)
-    board.put(rest, {"for": f"task/{id_}"}, seconds)
+    seconds = max(seconds, changes.facts.min_ttl)
+    due, rest = keys.due(changes.now + seconds, id_), keys.live(f"rest/{keys.part(id_)}")
+    after = changes.move(id_, act, "pending", due=due, **said)
+    changes.put(due, DueEntry(rest))
+    changes.wake_workers(spec)
+    changes.put(rest, {"for": f"task/{id_}"}, seconds)
     return after
 
 
-def expire_one(board: TaskChanges, id_: str) -> None:
+def expire_one(changes: TaskChanges, id_: str) -> None:
     """It is too late to begin."""
-    status = board.status(id_)
+    status = changes.status(id_)
     if status is not None and not status.due:
-        board.delete(board.facts.spec(id_).place(id_))
-    board.move(id_, "expire", "dead", since=board.now, reason="nobody began it before its deadline")
-    board.tell("dead", "", id_)
+        changes.delete(changes.facts.spec(id_).ready_key(id_))
+    changes.move(
+        id_, "expire", "dead", since=changes.now, reason="nobody began it before its deadline"
+    )
+    changes.task_event("dead", "", id_)

@@ -171,7 +171,7 @@ def restore_set(runner: Runner, actor: Actor, place: str) -> Op[bool]:
         runner,
         actor,
         (keys.data(task), keys.set_of(keys.set_in(place))),
-        lambda board: board.listed(task, _VERB),
+        lambda changes: changes.listed(task, _VERB),
     )
     return done.outcome
 

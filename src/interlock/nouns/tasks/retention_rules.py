@@ -162,32 +162,32 @@ def suspect() -> Decision[None]:
 
 
 def delete(
-    board: TaskChanges, aims: Mapping[str, int], *, failed: bool = False
+    changes: TaskChanges, aims: Mapping[str, int], *, failed: bool = False
 ) -> Decision[Forgotten]:
     """Let go of these, if they stand as they did at their revisions, with all that is theirs.
 
     Whoever gives some that ``failed`` has seen that nobody needs them, and checks ``meta/needed``.
     """
-    gone = [task for task, revision in aims.items() if _stands(board, task, revision)]
+    gone = [task for task, revision in aims.items() if _stands(changes, task, revision)]
     for task in gone:
-        board.rely(keys.status(task), keys.todo(task))
-        board.delete(keys.data(task), keys.status(task), keys.result(task))
+        changes.rely(keys.status(task), keys.todo(task))
+        changes.delete(keys.data(task), keys.status(task), keys.result(task))
         if failed:
-            board.delete(keys.ended(task))
-            status = board.facts.status(task)
+            changes.delete(keys.ended(task))
+            status = changes.facts.status(task)
             if status is not None and status.deadline is not None:
-                board.delete(keys.deadline(task))
+                changes.delete(keys.deadline(task))
         if not task.startswith(BATCH):
-            board.tell("forgotten", "", task)
+            changes.task_event("forgotten", "", task)
     if not gone:
         return Decision(outcome=Forgotten())
     if failed:
-        board.put(keys.NEEDED, {})
+        changes.put(keys.NEEDED, {})
     thing = progress_rules.record_name(gone[0]) if len(gone) == 1 else "tasks"
-    return board.decision(Forgotten(count=len(gone)), "task.forget", thing)
+    return changes.decision(Forgotten(count=len(gone)), "task.forget", thing)
 
 
-def _stands(board: TaskChanges, task: str, revision: int) -> bool:
+def _stands(changes: TaskChanges, task: str, revision: int) -> bool:
     """Whether a task is as it was seen, and nothing hangs on it that may go on."""
-    there = board.facts.status(task) is not None and board.facts.newest[task] == revision
-    return there and not board.facts.has(keys.todo(task))
+    there = changes.facts.status(task) is not None and changes.facts.newest[task] == revision
+    return there and not changes.facts.has(keys.todo(task))

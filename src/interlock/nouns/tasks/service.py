@@ -57,20 +57,20 @@ class TaskService:
         self._runner = runner
         self._settings = settings
         self._queues = queues
-        self.progress = Housekeeping(runner)
-        self.claiming = ClaimService(runner, queues, self.progress)
-        self._last = 0.0
-        self._around = 0.0
+        self.housekeeping = Housekeeping(runner)
+        self.claims = ClaimService(runner, queues, self.housekeeping)
+        self._last_time = 0.0
+        self._fast_path_from = 0.0
 
     @cached_property
     def plans(self) -> PlanService:
         """Whole plans; whoever never publishes one does not pay for them."""
         from interlock.nouns.tasks.plan_service import PlanService
 
-        return PlanService(self._runner, self.progress, self.moment)
+        return PlanService(self._runner, self.housekeeping, self.moment)
 
     @cached_property
-    def _forgetting(self) -> TaskRetention:
+    def _retention(self) -> TaskRetention:
         """What lets go of tasks that are over, likewise."""
         from interlock.nouns.tasks.retention import TaskRetention, retention_limits
 
@@ -78,16 +78,16 @@ class TaskService:
 
     def forget(self, actor: Actor) -> Op[bool]:
         """Let go of some that have been over for long; whether there is more to do at once."""
-        return (yield from self._forgetting.some(actor))
+        return (yield from self._retention.some(actor))
 
     @cached_property
-    def _past(self) -> SkipDamaged:
+    def _skip_damaged(self) -> SkipDamaged:
         """The way around what cannot be read."""
         from interlock.nouns.tasks.skip_damaged import SkipDamaged
 
         return SkipDamaged(
             self._runner,
-            lambda identity, task, ttl: self.claiming.by_name(identity, task, ttl=ttl, wait=0.0),
+            lambda identity, task, ttl: self.claims.by_name(identity, task, ttl=ttl, wait=0.0),
         )
 
     def moment(self, count: int = 1) -> float:
@@ -96,15 +96,18 @@ class TaskService:
         So ``count`` moments are taken, each a millionth of a second later.  They are whole ones,
         as in the places of tasks that are ready: nothing is rounded there to the same.
         """
-        first = round(max(self._runner.clock.wall(), self._last + 0.000_001), 6)
-        self._last = first + (count - 1) * 0.000_001
+        first = round(max(self._runner.clock.wall(), self._last_time + 0.000_001), 6)
+        self._last_time = first + (count - 1) * 0.000_001
         return first
 
     def publish(
         self, actor: Actor, task: str, spec: core.Spec
     ) -> Op[core.Published | core.TaskExists]:
         """Put a task where everybody finds it."""
-        wanted = (keys.status(task), *([keys.set_of(spec.set)] if spec.requires else ()))
+        wanted = (
+            keys.status(task),
+            *([keys.set_of(spec.requirement_set)] if spec.requires else ()),
+        )
         guess: dict[str, Item | None] = {}
         if not self._runner.capabilities.local:
             guess = {wanted[0]: None}
@@ -114,7 +117,7 @@ class TaskService:
             self._runner,
             actor,
             wanted,
-            lambda board: rules.publish(board, task, spec),
+            lambda changes: rules.publish(changes, task, spec),
             guess if len(guess) == len(wanted) else None,
         )
         for key in wanted[1:]:
@@ -129,7 +132,7 @@ class TaskService:
         self, identity: Identity, task: str, *, ttl: float | None, wait: float
     ) -> Op[core.ClaimOutcome]:
         """Claim one task by name."""
-        return self.claiming.by_name(identity, task, ttl=ttl, wait=wait)
+        return self.claims.by_name(identity, task, ttl=ttl, wait=wait)
 
     def next(
         self,
@@ -145,18 +148,18 @@ class TaskService:
         ``asleep`` is called before each sleep of a wait.
         """
         began = self._runner.clock.monotonic()
-        if began >= self._around:
+        if began >= self._fast_path_from:
             try:
                 return (
-                    yield from self.claiming.next(identity, can, ttl=ttl, wait=wait, asleep=asleep)
+                    yield from self.claims.next(identity, can, ttl=ttl, wait=wait, asleep=asleep)
                 )
             except StoreDamaged:
-                self._around = self._runner.clock.monotonic() + AROUND
+                self._fast_path_from = self._runner.clock.monotonic() + AROUND
         left = max(0.0, began + wait - self._runner.clock.monotonic())
-        return (yield from self._past.next(identity, can, ttl=ttl, wait=left))
+        return (yield from self._skip_damaged.next(identity, can, ttl=ttl, wait=left))
 
     def complete(
-        self, actor: Actor, worker: core.Claimant, result: Raw | None
+        self, actor: Actor, claimant: core.Claimant, result: Raw | None
     ) -> Op[core.CompleteOutcome]:
         """The task is done; what hung on it may begin."""
         base = yield from self._runner.base()
@@ -164,67 +167,67 @@ class TaskService:
 
         def deciding() -> DecideOp[core.CompleteOutcome]:
             nonlocal left
-            reader, status = yield from self._own(worker, base)
+            reader, status = yield from self._read_claim(claimant, base)
             found: Sequence[Item] = ()
             more = False
             if status is not None and status.awaited and status.state == "running":
-                page: Range = dependents(worker.task, reader.facts)
+                page: Range = dependents(claimant.task, reader.facts)
                 found = (yield (page,)).ranges[page]
                 more = len(found) == page.limit or not self._runner.capabilities.local
             tasks, now = [keys.listed(item.key) for item in found], self._runner.clock.wall()
             decision = yield from reader.decide(
                 lambda facts: rules.complete(
-                    TaskChanges(facts, now), worker, result, tasks, more=more
+                    TaskChanges(facts, now), claimant, result, tasks, more=more
                 )
             )
-            left = any(write.key == keys.todo(worker.task) for write in decision.puts)
+            left = any(write.key == keys.todo(claimant.task) for write in decision.puts)
             return decision
 
-        done = yield from self._finished(actor, worker, deciding)
+        done = yield from self._end_claim(actor, claimant, deciding)
         if left and done.revision is not None:
-            yield from self.progress.go_on(actor.plain, worker.task)
-        return (yield from self._told(worker, done.outcome))
+            yield from self.housekeeping.go_on(actor.plain, claimant.task)
+        return (yield from self._with_break(claimant, done.outcome))
 
     def fail(
-        self, actor: Actor, worker: core.Claimant, reason: str, error: Raw | None, *, retry: bool
+        self, actor: Actor, claimant: core.Claimant, reason: str, error: Raw | None, *, retry: bool
     ) -> Op[core.FailOutcome]:
         """The attempt failed."""
         chance = self._runner.random_below(1000) / 1000
-        done: core.FailOutcome = yield from self._settle(
+        done: core.FailOutcome = yield from self._change_claim(
             actor,
-            worker,
-            lambda board: rules.fail(board, worker, reason, error, chance, retry=retry),
+            claimant,
+            lambda changes: rules.fail(changes, claimant, reason, error, chance, retry=retry),
         )
-        return (yield from self._told(worker, done))
+        return (yield from self._with_break(claimant, done))
 
-    def release(self, actor: Actor, worker: core.Claimant) -> Op[core.ReleaseOutcome]:
+    def release(self, actor: Actor, claimant: core.Claimant) -> Op[core.ReleaseOutcome]:
         """Give a task back to the queue."""
-        done: core.ReleaseOutcome = yield from self._settle(
-            actor, worker, lambda board: rules.release(board, worker)
+        done: core.ReleaseOutcome = yield from self._change_claim(
+            actor, claimant, lambda changes: rules.release(changes, claimant)
         )
-        return (yield from self._told(worker, done))
+        return (yield from self._with_break(claimant, done))
 
     def heartbeat(
-        self, actor: Actor, worker: core.Claimant, session_ttl: float
+        self, actor: Actor, claimant: core.Claimant, session_ttl: float
     ) -> Op[core.BeatOutcome]:
         """Renew what keeps a claim alive."""
         base = yield from self._runner.base()
 
         def deciding() -> DecideOp[core.BeatOutcome]:
-            reader, _ = yield from self._own(worker, base)
-            held = reader.facts.claims[worker.task]
+            reader, _ = yield from self._read_claim(claimant, base)
+            held = reader.facts.claims[claimant.task]
             ttl = session_ttl
             if held is not None and held.ttl is None:
                 ttl = yield from session_ttl_of(held.session, session_ttl)
             now = self._runner.clock.wall()
             return (
                 yield from reader.decide(
-                    lambda facts: rules.beat(TaskChanges(facts, now), worker, ttl)
+                    lambda facts: rules.beat(TaskChanges(facts, now), claimant, ttl)
                 )
             )
 
         done: Decided[core.BeatOutcome] = yield from self._runner.change(deciding, actor)
-        return (yield from self._told(worker, done.outcome))
+        return (yield from self._with_break(claimant, done.outcome))
 
     def cancel(self, actor: Actor, task: str, reason: str) -> Op[core.CancelOutcome]:
         """Nobody is to do this."""
@@ -232,7 +235,7 @@ class TaskService:
             self._runner,
             actor,
             (keys.status(task), keys.owner(task)),
-            lambda board: rules.cancel(board, task, actor.agent, reason),
+            lambda changes: rules.cancel(changes, task, actor.agent, reason),
         )
         return done.outcome
 
@@ -244,19 +247,19 @@ class TaskService:
             self._runner,
             actor,
             (keys.status(task), keys.owner(task)),
-            lambda board: rules.requeue(board, task, actor.agent, reason, token),
+            lambda changes: rules.requeue(changes, task, actor.agent, reason, token),
         )
         return done.outcome
 
-    def _told(self, worker: core.Claimant, outcome: T) -> Op[T | core.TaskFenced]:
+    def _with_break(self, claimant: core.Claimant, outcome: T) -> Op[T | core.TaskFenced]:
         """A refusal, with who ended the claim and why, if an operator did."""
         if not isinstance(outcome, core.TaskFenced | core.TaskNotOwner):
             return outcome
-        for note in (yield from outside(notes(f"task/{worker.task}"))):
-            own = (note.token, note.holder) == (worker.token, worker.agent)
-            if own or (worker.token is None and note.session == worker.session):
+        for note in (yield from outside(notes(f"task/{claimant.task}"))):
+            own = (note.token, note.holder) == (claimant.token, claimant.agent)
+            if own or (claimant.token is None and note.session == claimant.session):
                 state: core.State = "pending" if outcome.state == "unknown" else outcome.state
-                fenced = core.TaskFenced(task=worker.task, state=state, holder=outcome.holder)
+                fenced = core.TaskFenced(task=claimant.task, state=state, holder=outcome.holder)
                 return replace(fenced, by=note.by, reason=note.reason)
         return outcome
 
@@ -266,7 +269,7 @@ class TaskService:
             self._runner,
             actor,
             (keys.status(task),),
-            lambda board: rules.retry(board, task, actor.agent),
+            lambda changes: rules.retry(changes, task, actor.agent),
         )
         return done.outcome
 
@@ -276,51 +279,51 @@ class TaskService:
         for item in (yield from every(keys.claims(actor.session))):
             if keys.live(actor.session) in decode.names(item):
                 task = keys.listed(item.key)
-                worker = core.Claimant(task=task, agent=actor.agent, session=actor.session)
-                outcome = yield from self.release(actor, worker)
+                claimant = core.Claimant(task=task, agent=actor.agent, session=actor.session)
+                outcome = yield from self.release(actor, claimant)
                 if isinstance(outcome, core.TaskReleased):
                     released.append(f"task/{task}")
         return tuple(released)
 
-    def _own(
-        self, worker: core.Claimant, base: int
+    def _read_claim(
+        self, claimant: core.Claimant, base: int
     ) -> ReadOp[tuple[TaskReader, core.TaskStatus | None]]:
         """What whoever speaks for a claim has to know first."""
         reader = TaskReader(self._runner, base)
-        wanted = (keys.status(worker.task), keys.owner(worker.task))
+        wanted = (keys.status(claimant.task), keys.owner(claimant.task))
         reader.learn((yield wanted).items)
-        held, token = reader.facts.claims[worker.task], reader.facts.tokens[worker.task]
-        if held is not None and worker.speaks_for(held, token):
+        held, token = reader.facts.claims[claimant.task], reader.facts.tokens[claimant.task]
+        if held is not None and claimant.speaks_for(held, token):
             reader.learn((yield held.live).items)
-        if (spec := self.claiming.specs.get(worker.task)) is not None:
-            reader.facts.specs[worker.task] = spec
-        return reader, reader.facts.statuses[worker.task]
+        if (spec := self.claims.specs.get(claimant.task)) is not None:
+            reader.facts.specs[claimant.task] = spec
+        return reader, reader.facts.statuses[claimant.task]
 
-    def _settle(
-        self, actor: Actor, worker: core.Claimant, decide: Callable[[TaskChanges], Decision[T]]
+    def _change_claim(
+        self, actor: Actor, claimant: core.Claimant, decide: Callable[[TaskChanges], Decision[T]]
     ) -> Op[T]:
         base = yield from self._runner.base()
 
         def deciding() -> DecideOp[T]:
-            reader, _ = yield from self._own(worker, base)
+            reader, _ = yield from self._read_claim(claimant, base)
             now = self._runner.clock.wall()
             return (yield from reader.decide(lambda facts: decide(TaskChanges(facts, now))))
 
-        return (yield from self._finished(actor, worker, deciding)).outcome
+        return (yield from self._end_claim(actor, claimant, deciding)).outcome
 
-    def _finished(
-        self, actor: Actor, worker: core.Claimant, deciding: Callable[[], DecideOp[T]]
+    def _end_claim(
+        self, actor: Actor, claimant: core.Claimant, deciding: Callable[[], DecideOp[T]]
     ) -> Op[Decided[T]]:
         """Carry out what ends a claim, on what we know of it if we made it.
 
         Memories of different moments do not go together: then look.
         """
-        wanted = (keys.status(worker.task), keys.owner(worker.task))
+        wanted = (keys.status(claimant.task), keys.owner(claimant.task))
         guess = recalled(self._runner, wanted)
         if len({item.revision for item in guess.values() if item is not None}) > 1:
             guess = {}
         done: Decided[T] = yield from self._runner.change(deciding, actor, guess, urgent=True)
         if done.revision is not None:
-            self.claiming.specs.pop(worker.task, None)
-            self._queues.forget((keys.owner(worker.task),), worker.token)
+            self.claims.specs.pop(claimant.task, None)
+            self._queues.forget((keys.owner(claimant.task),), claimant.token)
         return done

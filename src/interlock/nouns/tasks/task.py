@@ -116,13 +116,13 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     measured: bool = False
 
     @property
-    def set(self) -> str:
+    def requirement_set(self) -> str:
         """Its requirements, as a part of a key."""
         return keys.requirements(self.requires)
 
-    def place(self, task: str) -> str:
+    def ready_key(self, task: str) -> str:
         """Where it stands while it is ready."""
-        return keys.ready(self.set, self.priority, self.at, task)
+        return keys.ready(self.requirement_set, self.priority, self.at, task)
 
 
 class TaskStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

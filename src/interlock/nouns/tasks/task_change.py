@@ -94,13 +94,13 @@ class TaskFacts(Facts):
         except KeyError:
             raise Missing((key,)) from None
 
-    def ask_for(self, tasks: Iterable[str]) -> None:
+    def need_statuses(self, tasks: Iterable[str]) -> None:
         """Ask for the statuses of all of these at once, so that few questions are enough."""
         missing = [keys.status(task) for task in tasks if task not in self.statuses]
         if missing:
             raise Missing(tuple(missing))
 
-    def all_of(self, look: Callable[[T], object], wanted: Iterable[T]) -> None:
+    def need_all(self, look: Callable[[T], object], wanted: Iterable[T]) -> None:
         """Look at all of these, and ask once for all that is missing."""
         missing: dict[str, None] = {}
         for each in wanted:
@@ -129,7 +129,7 @@ class TaskChanges(Changes[TaskFacts]):
         if before is None:
             raise AssertionError(f"there is no task {task}")
         status = transition(before, act, state, **changes)
-        self.set(task, status)
+        self.set_status(task, status)
         if before.due:
             self.delete(before.due)
         if before.on:
@@ -140,7 +140,7 @@ class TaskChanges(Changes[TaskFacts]):
             self.put(keys.ended(task), EndedEntry(state=state, since=self.now))
         return status
 
-    def set(self, task: str, status: TaskStatus) -> None:
+    def set_status(self, task: str, status: TaskStatus) -> None:
         """Let a task stand like this."""
         self._statuses[task] = status
         self.facts.relied[keys.status(task)] = None
@@ -149,7 +149,7 @@ class TaskChanges(Changes[TaskFacts]):
         """See that these are as they were read when this is committed."""
         self.facts.relied.update(dict.fromkeys(wanted))
 
-    def tell(self, word: str, agent: str, task: str = "") -> None:
+    def task_event(self, word: str, agent: str, task: str = "") -> None:
         """What watchers are told; about the task of the whole decision, or about another."""
         self._events.append((f"task:{word}", agent, f"task/{task}" if task else ""))
 
@@ -158,9 +158,9 @@ class TaskChanges(Changes[TaskFacts]):
         since = self.now if self.now - spec.at > AT_ONCE else 0.0
         status = self._statuses.get(task)
         deadline = spec.deadline if status is None else status.deadline
-        self.put(spec.place(task), ReadyEntry(deadline, since, spec.trace))
+        self.put(spec.ready_key(task), ReadyEntry(deadline, since, spec.trace))
         self._list_set(spec)
-        self.call(spec)
+        self.wake_workers(spec)
 
     def _list_set(self, spec: Spec) -> None:
         """See that workers look where this task is ready: at its set of requirements.
@@ -169,26 +169,26 @@ class TaskChanges(Changes[TaskFacts]):
         relies on the set that stands there, or writes it.
         """
         if spec.requires:
-            known = keys.set_of(spec.set)
+            known = keys.set_of(spec.requirement_set)
             self.rely(known)
             if not self.facts.has(known):
                 self.put(known, tuple(dict.fromkeys(spec.requires)))
                 self.put(keys.SETS_MARK, {})
 
-    def call(self, spec: Spec) -> None:
+    def wake_workers(self, spec: Spec) -> None:
         """Let those look who wait for tasks like this: it is ready, or will be."""
-        self.signal(keys.wake_ready(spec.set))
+        self.signal(keys.wake_ready(spec.requirement_set))
 
     def listed(self, task: str, verb: str) -> Decision[bool]:
         """See that workers look where a task is ready; whether they would not have."""
         spec = self.facts.specs.get(task)
-        if spec is None or not spec.requires or self.facts.has(keys.set_of(spec.set)):
+        if spec is None or not spec.requires or self.facts.has(keys.set_of(spec.requirement_set)):
             return Decision(outcome=False)
         self._list_set(spec)
-        self.call(spec)
+        self.wake_workers(spec)
         return self.decision(True, verb, "tasks")
 
-    def begin(self, task: str, spec: Spec) -> TaskStatus:
+    def make_pending(self, task: str, spec: Spec) -> TaskStatus:
         """Nothing is in the way of a task any more: ready, or not before its time."""
         status = self._statuses.get(task) or replace(
             FRESH, deadline=spec.deadline, trace=spec.trace
@@ -198,11 +198,11 @@ class TaskChanges(Changes[TaskFacts]):
         else:
             status = replace(status, due=keys.due(spec.not_before, task))
             self.put(status.due, DueEntry())
-            self.call(spec)
-        self.set(task, status)
+            self.wake_workers(spec)
+        self.set_status(task, status)
         return status
 
-    def hang(self, task: str, need: str) -> None:
+    def block_on(self, task: str, need: str) -> None:
         """Let a task hang on a need, which knows that it is awaited then."""
         status = self.status(need)
         if status is None:
@@ -211,7 +211,7 @@ class TaskChanges(Changes[TaskFacts]):
         if status.awaited:
             self.rely(keys.status(need))
         else:
-            self.set(need, mark_awaited(status))
+            self.set_status(need, mark_awaited(status))
 
     def end_claim(self, task: str, claim: TaskClaim) -> None:
         """Nobody works on this task any more."""
@@ -223,7 +223,7 @@ class TaskChanges(Changes[TaskFacts]):
             *[key for key in claim.live if key != own],
         )
         if claim.blind:
-            self.delete(self.facts.spec(task).place(task))
+            self.delete(self.facts.spec(task).ready_key(task))
 
     @property
     def size(self) -> int:

@@ -173,7 +173,7 @@ class TaskExplanations:
             need = at.how.on
             if need not in tree.seen:
                 tree.seen[need] = yield from self._next(need)
-                tree.hang(at.task, need)
+                tree.block_on(at.task, need)
             at = tree.seen[need]
 
     def _next(self, need: str) -> Op[TaskSnapshot]:
@@ -209,9 +209,9 @@ class _NeedsTree:
         fresh = [need for need in needs[:NAMED] if need not in self._above]
         for need in fresh[: self.room]:
             self.order.append(need)
-            self.hang(task, need)
+            self.block_on(task, need)
 
-    def hang(self, task: str, need: str) -> None:
+    def block_on(self, task: str, need: str) -> None:
         """Put one below another."""
         self._above[need] = task
         self._below.setdefault(task, []).append(need)
@@ -257,7 +257,10 @@ def _is_ready(seen: TaskSnapshot, found: Explanation) -> bool:
 
 def _before(seen: TaskSnapshot) -> Op[str]:
     """How many with the same requirements come before a task."""
-    place, page = seen.what.place(seen.task), Range(keys.ready(seen.what.set), limit=COUNTED)
+    place, page = (
+        seen.what.ready_key(seen.task),
+        Range(keys.ready(seen.what.requirement_set), limit=COUNTED),
+    )
     before = sum(item.key < place for item in (yield Read(page)).ranges[page])
     if not before:
         return ""
