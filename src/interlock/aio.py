@@ -264,7 +264,7 @@ class Fleet(Noun[FleetCalls]):
     @property
     def trouble(self) -> str:
         """Why the store does not answer at the moment, and since when; empty while it does."""
-        return self.calls.context.store.trouble
+        return self.calls.context.store.outage
 
     @property
     def pulse(self) -> Pulse:

@@ -65,7 +65,7 @@ def make_context(
     The clock of another machine goes on while this one is suspended, and so must ours beside it.
     """
     if clock is None:
-        clock = SystemClock(suspends=store.capabilities.local)
+        clock = SystemClock(suspends=store.capabilities.one_machine)
     trace = trace or os.environ.get("INTERLOCK_TRACE", "")
     runner = Runner(store, clock=clock)
     return Context(

@@ -1,51 +1,66 @@
 """The waist: everything above it decides, everything below it commits.
 
 A store keeps items under string keys, and a log with one entry for each recorded commit.
-It knows nothing of locks or agents.
-Adding an engine means writing these few methods and calling the conformance suite.
+It knows nothing of locks or agents.  The contract is two protocols: ``Engine`` has the verbs of
+every operation, ``Maintenance`` the rare ones.  Adding an engine means writing ``read``,
+``commit``, ``watch``, ``close`` and the maintenance methods, and calling the conformance suite;
+``stores/derived.py`` makes the other methods from those.
 
-The contract
-  read      A consistent snapshot at one revision.
+Engine
+  read      A consistent snapshot at one revision.  A ``fresh`` read is linearizable.  One that need
+            not be may come from a replica, but never from before a commit or a read of the same
+            store object.
   commit    All or nothing, linearizable, and durable (to the declared grade) when it returns.
             Every recorded Txn also checks that ``log/{id}`` is absent, and writes it.
-            A yes brings back the keys that it was asked to read, a no the checked ones too.
-  transact  Local engines only: read, decide and commit inside one transaction, so nothing can
-            conflict.  Each has its own revision even if many share one durable commit; an
-            exception ends only its own.  The work may be called again: it must be pure.
-  watch     Every change in a scope, in order, from a revision on; or Resync when history is gone.
-            A scope is a whole key, a folder (it ends in ``/``), everything (empty), or several
-            of those at once: then a change is told once, though two of them cover it, and
-            what one commit changed in several scopes may come in several takes.
-            Never a silent gap, never a double.  A watch is a wake-up: whoever wakes reads again.
-            An engine that is not ``ordered`` keeps order within each scope only: what arrived
-            together is sorted by revision, but a lower one may follow.  There, whoever opens
-            another watch goes on from where it read the state, not from the last change.
-            Opening one does no I/O; it listens from its revision on, however late it is asked.
-  trim      Forgets the oldest entries of the log up to a revision, a bounded number for each call.
-            That is no change that a watch would see, and takes no revision back; whoever asks
-            sees to it that nobody may still want to settle them.
-  wall      What time it is by the engine's own clock, for what must not rest on a client's clock.
+            Committed has the keys that the Txn asked to read, Conflict also the checked ones.
+  transact  Only engines that declare ``transacts``: read, decide and commit inside one
+            transaction, so nothing can conflict.  Each work has its own revision even if many
+            share one durable commit; an exception ends only its own.  The engine may call a work
+            again: it must be pure.
+  renew     Extends liveness keys that are alive by their ttl, and returns which ones were.  It
+            never revives an expired or deleted key.  It may be repeated, so its outcome is never
+            unknown.  An engine may batch the renewals of many callers.
+  watch     Every change in a scope, in order, from a revision on; or Resync when that history is
+            gone.  A scope is a whole key, a folder (it ends in ``/``), everything (empty), or
+            several of those: then a change that two of them cover comes once, and the changes of
+            one commit in several scopes may come in several takes.  Never a silent gap, never a
+            double.  A watch is a wake-up: its reader reads the state again.
+            An engine that is not ``ordered`` keeps order within each scope only: changes that
+            arrive together are sorted by revision, but a lower one may follow.  There, a second
+            watch starts from the revision of the state that was read, not of the last change.
+            Opening a watch asks nothing of a server, but may do local I/O (SQLite makes a socket
+            and reads the log since the revision).  It sees every change after its revision,
+            however late ``take`` is called.
   close
 
-Every method that may wait comes twice: plain for callers that may block, and with ``_async`` for
-event loops.  Both work on one and the same store object.
+Maintenance
+  info, examine   facts and findings for people
+  sweep           deletes expired liveness keys, which read as absent already
+  trim            deletes the oldest entries of the log up to a revision, a bounded number for each
+                  call.  No watch sees that as a change, and no revision is taken back.  The caller
+                  makes sure that no entry may still be needed to settle an unknown outcome.
+  extent          the size of the log
+  wall            the engine's own clock, for decisions that must not rest on a client's clock
+
+Methods that may wait come twice: plain for callers that may block, and with ``_async`` for event
+loops.  Any number of threads and event loops may use one store object at the same time.
 
 Revisions are integers that strictly increase with each commit.  Liveness keys are those under
-``live/``, and only their puts have a ``ttl``; such a key reads as absent once it lapsed, judged by
-the engine's own clock.  A quiet Txn (renewals, cursors) writes no entry and wakes nobody; the stamp
-of an item names the last *recorded* write.  A signal wakes the watchers of a key without storing
-anything under it; several may arrive as one.  Keys under ``wake/`` are only ever signalled.  The
-end of a liveness key, lapsed or deleted, is no change that a watch would see, nor is the deletion
-of a key that is not there.
+``live/``, and only their puts have a ``ttl``; such a key reads as absent once it expired, judged by
+the engine's own clock.  A quiet Txn (renewals, cursors) writes no entry and wakes no watch; the
+stamp of an item names the last *recorded* write.  A signal wakes the watchers of a key without
+storing anything under it; several may arrive as one.  Keys under ``wake/`` are only ever signalled.
+A watch does not see the end of a liveness key, expired or deleted, nor the deletion of an absent
+key.
 
-A store that is nearly full refuses what begins something (StoreFull) and takes what ends or renews
-something (``Txn.ends``), as long as its engine can: what is held can always be given back.
+A store that is nearly full refuses a Txn that begins something (StoreFull) and accepts one that
+ends or renews something (``Txn.ends``), as long as its engine can: a holder can always release.
 
-The values here are frozen and can form no cycles, so the garbage collector need not look at them
-(``gc=False``): with many commits in flight that is a tenth of the time.
+The values here are frozen and can form no cycles, so the garbage collector need not track them
+(``gc=False``): with many commits in flight that saves a tenth of the time.
 
 Unknown outcomes: a commit may raise OutcomeUnknown.  To settle it, commit ``void(id)``: success
-means that it never happened and never can; a conflict brings back what stands in the log.
+means that the first one never happened and never can; a conflict has its entry from the log.
 """
 
 from __future__ import annotations
@@ -66,10 +81,10 @@ Durability: TypeAlias = Literal["none", "process", "power loss"]
 
 
 class Item(Struct, frozen=True, gc=False):
-    """What stands under a key: the payload, and beside it the stamp of who wrote it.
+    """The payload under a key, and the stamp of the commit that wrote it.
 
-    ``expires_in`` says how long a liveness key lives at least, if nobody renews it; an engine
-    that has to ask once more for it gives it only to a read with ``times``.
+    ``expires_in`` is how long a liveness key lives at least, unless it is renewed; an engine that
+    needs another request for that gives it only to a read with ``times``.
     """
 
     key: str
@@ -105,7 +120,7 @@ Ref: TypeAlias = str | Range | Log
 
 
 class Snapshot(Struct, frozen=True, gc=False):
-    """One moment of the store: what was asked for, as it stood at ``revision``."""
+    """The items and ranges of one read, as they were at ``revision``."""
 
     revision: int
     items: Mapping[str, Item | None]
@@ -124,7 +139,7 @@ class Check(Struct, frozen=True, gc=False):
     value: bytes = b""
 
     def holds(self, item: Item | None) -> bool:
-        """Whether the item that stands under the key meets the condition."""
+        """Whether the item under the key meets the condition."""
         if item is None:
             return self.kind == "absent"
         match self.kind:
@@ -139,7 +154,7 @@ class Check(Struct, frozen=True, gc=False):
 
 
 class Put(Struct, frozen=True, gc=False):
-    """A value to write; with a ttl the key is a liveness key and lapses unless it is put again."""
+    """A value to write; with a ttl the key is a liveness key and expires unless it is renewed."""
 
     key: str
     value: bytes
@@ -149,7 +164,7 @@ class Put(Struct, frozen=True, gc=False):
 class Txn(Struct, frozen=True, kw_only=True, gc=False):
     """One atomic change.  ``id`` is fresh for each attempt; ``entry`` is what goes to log/{id}.
 
-    ``ends`` says that it ends or renews something, so that a store which is nearly full takes it.
+    ``ends`` says that it ends or renews something, so that a nearly full store accepts it.
     """
 
     id: str
@@ -165,25 +180,25 @@ class Txn(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def makes_room(self) -> bool:
-        """Whether a full store takes it all the same: it ends, renews or only deletes."""
+        """Whether a full store accepts it: it ends, renews or only deletes."""
         return self.ends or (bool(self.deletes) and not self.puts)
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """The keys that a no brings back, its own entry first; a yes need only bring the reads."""
+        """The keys in a Conflict, its own entry first; Committed need only have the reads."""
         own = () if self.quiet else (LOG + self.id,)
         return (*own, *(check.key for check in self.checks), *self.reads)
 
 
 Scope: TypeAlias = str | tuple[str, ...]
-"""What a watch sees: a whole key, a folder, everything, or several of those."""
+"""The keys that a watch covers: a whole key, a folder, everything, or several of those."""
 
 
 def scopes(scope: Scope) -> tuple[str, ...]:
     """The scopes as a watch keeps them: sorted, and none within another, so no key is in two."""
     found: list[str] = []
     for each in (scope,) if isinstance(scope, str) else sorted(scope):
-        # What a folder covers follows it at once, so only the last one can cover the next.
+        # The keys of a folder directly follow it, so only the last scope can cover the next.
         if not covers(tuple(found[-1:]), each):
             found.append(each)
     if not found:
@@ -193,10 +208,10 @@ def scopes(scope: Scope) -> tuple[str, ...]:
 
 def covers(scopes: tuple[str, ...], key: str) -> bool:
     """Whether a watch of these scopes, as it keeps them, sees the changes of this key."""
-    place = bisect_right(scopes, key)
-    if not place:
+    index = bisect_right(scopes, key)
+    if not index:
         return False
-    scope = scopes[place - 1]
+    scope = scopes[index - 1]
     return key == scope or not scope or (scope[-1] == "/" and key.startswith(scope))
 
 
@@ -206,14 +221,14 @@ def void(txn: str) -> Txn:
 
 
 class Committed(Struct, frozen=True, gc=False):
-    """It happened, at this revision; the keys to be read as they stand right after it."""
+    """The commit happened at this revision; ``items`` are the read keys right after it."""
 
     revision: int
     items: Mapping[str, Item | None]
 
 
 class Conflict(Struct, frozen=True, gc=False):
-    """A check failed and nothing happened; the asked keys as they stand."""
+    """A check failed and nothing happened; ``items`` are the checked and read keys."""
 
     items: Mapping[str, Item | None]
 
@@ -237,14 +252,17 @@ class Resync(Struct, frozen=True, gc=False):
 
 
 class Extent(Struct, frozen=True, gc=False):
-    """How many entries the log has, and up to which revision they were forgotten.
+    """How many entries the log has, and up to which revision entries were trimmed.
 
-    ``trimmed`` stays 0 where the engine forgets nothing unless ``trim`` is called: then whoever
-    called it knows how far.
+    ``trimmed`` stays 0 in an engine that only trims when ``trim`` is called and keeps no mark.
     """
 
     entries: int
     trimmed: int = 0
+
+
+FAST = 0.05
+"""Seconds for a commit up to which an engine is fast: time limits were chosen for these."""
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
@@ -252,14 +270,20 @@ class Capabilities(Struct, frozen=True, kw_only=True):
 
     durability      what an acknowledged commit survives: nothing, the death of the engine's
                     process, or a power cut
+    transacts       whether it runs the works of ``transact``
+    one_machine     whether it shares this machine's clock, and stands still while that is suspended
+    consecutive     whether revisions count commits one by one
+    latency         seconds that a commit typically takes; time limits follow it (``allow``)
     max_operations  of all kinds (checks, puts, deletes, reads, signals) in one transaction
+    max_value       bytes of one value
+    max_bytes       bytes of one transaction: its entry, and the keys and values of its puts
     grain           by how much ``expires_in`` may be short of the truth, in seconds
-    max_items       items that it can hold as it is set up by default; 0 if only the disk or the
-                    memory that it was given bounds that
-    ordered         whether a watch of several scopes tells its changes in the order of revisions
-    max_log         entries of the log above which the engine forgets the oldest by itself; 0 if
+    max_items       items that it can hold with its default settings; 0 if only the disk or the
+                    memory bounds that
+    ordered         whether a watch of several scopes has its changes in the order of revisions
+    max_log         entries of the log above which the engine trims the oldest by itself; 0 if
                     it never does
-    forgets_after   revisions by which the newest entry is above one that the engine forgets by
+    trims_after     revisions by which the newest entry is above one that the engine trims by
                     itself, at least
     """
 
@@ -267,23 +291,35 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     durability: Durability
     clock: str
     push: bool
-    local: bool
+    transacts: bool
+    one_machine: bool
+    consecutive: bool
+    latency: float
     min_ttl: float
     max_operations: int
     max_value: int
+    max_bytes: int
     grain: float = 0.0
     ordered: bool = True
     max_log: int = 0
-    forgets_after: int = 0
+    trims_after: int = 0
     max_items: int = 0
 
-    def may_forget(self, upto: int, newest: int) -> bool:
-        """Whether the engine itself can have forgotten entries up to a revision, unsealed."""
-        return self.max_log > 0 and upto + self.forgets_after <= newest
+    def may_have_trimmed(self, upto: int, newest: int) -> bool:
+        """Whether the engine itself may have trimmed entries up to a revision, unsealed."""
+        return self.max_log > 0 and upto + self.trims_after <= newest
+
+    def allow(self, seconds: float) -> float:
+        """A time limit for this engine: as given for a fast one, longer in proportion otherwise.
+
+        Every limit above the waist that assumes a fast engine goes through here: patience, pauses
+        between attempts, intervals of polls and of periodic commits, safety margins.
+        """
+        return seconds * max(1.0, self.latency / FAST)
 
 
 class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One look at one thing that a store stands on, for ``doctor``."""
+    """One fact about what a store depends on, for ``doctor``."""
 
     verdict: Literal["ok", "warn", "bad"]
     name: str
@@ -292,7 +328,7 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class View(Protocol):
-    """What the work of a transaction reads through."""
+    """The state that the work of a transaction reads."""
 
     def read(self, *refs: Ref) -> Snapshot:
         """All the refs as the transaction sees them."""
@@ -302,82 +338,101 @@ Work: TypeAlias = Callable[[View], Txn | None]
 
 
 class Watch(Protocol):
-    """An ordered feed of changes; whoever opened it closes it."""
+    """An ordered feed of changes; the caller that opened it closes it."""
 
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """Wait for changes, at most so long; an empty list means that the time is up."""
 
     def take_async(self, timeout: float | None) -> Awaitable[list[Change | Resync]]:
-        """The same for an event loop."""
+        """Wait in an event loop."""
 
     def close(self) -> None:
         """Stop listening."""
 
 
-class Store(Protocol):
-    """An engine behind the waist."""
+class Engine(Protocol):
+    """The verbs of every operation."""
 
     @property
     def capabilities(self) -> Capabilities:
         """What it declares of itself."""
 
     @property
-    def trouble(self) -> str:
+    def outage(self) -> str:
         """Why the engine does not answer, and since when; empty while it does."""
 
     @property
     def missing(self) -> bool:
-        """Whether what was opened no longer stands there: every call fails until it is reopened."""
+        """Whether the data that was opened is gone: every call fails until it is reopened."""
 
-    def read(self, *refs: Ref, times: bool = False) -> Snapshot:
-        """All the refs at one revision; ``times`` if ``expires_in`` is wanted."""
+    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+        """All the refs at one revision; ``times`` if ``expires_in`` is wanted.
 
-    def read_async(self, *refs: Ref, times: bool = False) -> Awaitable[Snapshot]:
-        """The same for an event loop."""
+        Without ``fresh`` an engine with a replica may answer from there; the others ignore it.
+        """
+
+    def read_async(
+        self, *refs: Ref, times: bool = False, fresh: bool = True
+    ) -> Awaitable[Snapshot]:
+        """Read in an event loop."""
 
     def commit(self, txn: Txn) -> Answer:
         """Check and write, all or nothing."""
 
     def commit_async(self, txn: Txn) -> Awaitable[Answer]:
-        """The same for an event loop."""
+        """Commit in an event loop."""
+
+    def renew(self, puts: tuple[Put, ...]) -> frozenset[str]:
+        """Put liveness keys again that are alive; returns which ones were."""
+
+    def renew_async(self, puts: tuple[Put, ...]) -> Awaitable[frozenset[str]]:
+        """Renew in an event loop."""
 
     def watch(self, scope: Scope, after: int) -> Watch:
         """Every change in a scope, or in one of several, after a revision."""
 
+    def close(self) -> None:
+        """Release all resources; acknowledged commits stay."""
+
+    def close_async(self) -> Awaitable[None]:
+        """Close, and wait until nothing is left in this event loop."""
+
+
+class Maintenance(Protocol):
+    """The rare verbs: for people, and to keep a store in order.  They may take a while."""
+
     def info(self) -> dict[str, object]:
-        """Facts about this store for a person: place, size, format, versions."""
+        """Facts about this store for a person: path, size, format, versions."""
 
     def examine(self) -> list[Finding]:
-        """What is well and what is not with the engine and its place; may take a while."""
+        """The condition of the engine and of the place where its data is."""
 
     def sweep(self) -> int:
-        """Forget liveness keys that lapsed, a bounded number; returns how many."""
+        """Delete expired liveness keys, a bounded number; returns how many."""
 
     def trim(self, revision: int) -> int:
-        """Forget the oldest entries up to a revision, a bounded number; returns how many.
+        """Delete the oldest entries up to a revision, a bounded number; returns how many.
 
         An engine that knows the age of an entry by its own clock keeps those that are too young.
         """
 
     def extent(self) -> Extent:
-        """How large the log is: cheap enough to be asked now and then."""
+        """How large the log is: cheap enough for every now and then."""
 
     def wall(self) -> float | None:
-        """Seconds since 1970 by the engine's own clock; None if it cannot tell."""
+        """Seconds since 1970 by the engine's own clock; None if it has none."""
 
-    def close(self) -> None:
-        """Let go; what was acknowledged stays."""
 
-    def close_async(self) -> Awaitable[None]:
-        """The same for an event loop."""
+class Store(Engine, Maintenance, Protocol):
+    """What ``connect`` opens: an engine with its maintenance."""
 
 
 @runtime_checkable
-class LocalStore(Store, Protocol):
-    """An engine in this process or on this machine: synchronous at heart, and without conflicts."""
+class TransactingStore(Store, Protocol):
+    """A store whose engine runs works: without conflicts."""
 
     def transact(self, work: Work) -> Committed | None:
         """Run the work inside one transaction and commit what it returns, if anything."""
 
     def transact_async(self, work: Work) -> Awaitable[Committed | None]:
-        """The same for an event loop: works that wait together share one durable commit."""
+        """Transact in an event loop: works that wait together share one durable commit."""

@@ -323,7 +323,7 @@ def die_waiting(url: str, lock: str, ttl: str, step: str) -> None:
     watch = store.watch("wake/", 0)
     watch.close()
     type(watch).take = deadly(type(watch).take)
-    changing = "transact" if store.capabilities.local else "commit"
+    changing = "transact" if store.capabilities.transacts else "commit"
     for name in ("read", changing, "watch"):
         setattr(store, name, deadly(getattr(store, name)))
     several = "/" in lock

@@ -26,7 +26,7 @@ def die(url: str, ttl: str, write: str, when: str) -> None:
     task_reader._ROOM_ELSEWHERE = 60
     fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=float(ttl))
     store: Any = fleet.store
-    word = "transact" if store.capabilities.local else "commit"
+    word = "transact" if store.capabilities.transacts else "commit"
     change, writes = getattr(store, word), count(1)
 
     def deadly(*arguments: Any) -> Any:

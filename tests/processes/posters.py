@@ -24,7 +24,7 @@ def deadly(name: str, url: str, write: str, when: str, *arguments: str) -> None:
     def connected(*words: Any, **more: Any) -> Any:
         fleet = connect(*words, **more)
         store: Any = fleet.store
-        word = "transact" if store.capabilities.local else "commit"
+        word = "transact" if store.capabilities.transacts else "commit"
         change = getattr(store, word)
 
         def struck(*what: Any) -> Any:

@@ -81,9 +81,9 @@ class AwayForSome(MemoryStore):
         self._answer()
         return super().transact(work)
 
-    def read(self, *refs: Ref, times: bool = False) -> Snapshot:
+    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
         self._answer()
-        return super().read(*refs, times=times)
+        return super().read(*refs, times=times, fresh=fresh)
 
     def _answer(self) -> None:
         if threading.current_thread().name.startswith(self.away or "nobody"):

@@ -23,7 +23,7 @@ from interlock.nouns.grants.pool import WAITERS
 from interlock.nouns.grants.targets import LockAim, SeveralAim, SlotsAim, Terms
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import PATIENCE
-from interlock.runtime.steps import Commit, NextChanges, OpenWatch, Read
+from interlock.runtime.steps import Commit, NextChanges, OpenWatch, Read, Renew
 from interlock.store import Txn
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -160,7 +160,9 @@ def test_joining_is_one_commit(stage: Testbed) -> None:
 def test_an_idle_session_is_renewed_by_one_commit(stage: Testbed) -> None:
     ada = remote(stage, "ada")
     stage.clock.advance(12.0)
-    assert steps(ada, ada.context.keeper.beat()) == [Commit]
+    commits = ada.network.commits
+    assert steps(ada, ada.context.keeper.beat()) == [Renew]
+    assert ada.network.commits == commits + 1
 
 
 def test_a_holder_renews_everything_with_one_commit_and_looks_at_its_locks(stage: Testbed) -> None:
@@ -168,7 +170,9 @@ def test_a_holder_renews_everything_with_one_commit_and_looks_at_its_locks(stage
     for name in ("a", "b"):
         ada.run(take(ada.context, LockAim(name), None, replace(TERMS, ttl=20.0)))
     stage.clock.advance(8.0)
-    assert steps(ada, ada.context.keeper.beat()) == [Commit, Read]
+    commits = ada.network.commits
+    assert steps(ada, ada.context.keeper.beat()) == [Renew, Read]
+    assert ada.network.commits == commits + 1
 
 
 def test_a_lease_that_lapsed_costs_a_renewal_one_more(stage: Testbed) -> None:
@@ -177,7 +181,9 @@ def test_a_lease_that_lapsed_costs_a_renewal_one_more(stage: Testbed) -> None:
     stage.clock.advance(8.9)
     hand = Stepper(ada.context.keeper.beat(), ada.store, stage.clock)
     stage.clock.advance(2.0)  # it lapses between our decision to renew and the request's arrival
-    assert kinds(hand.run()) == [Commit, Commit, Read]
+    commits = ada.network.commits
+    assert kinds(hand.run()) == [Renew, Read]
+    assert ada.network.commits == commits + 2
     assert held.lost()
     assert ada.context.session_lease is not None
     assert ada.context.session_lease.alive()

@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from interlock.errors import OutcomeUnknown
-from interlock.store import Check, Committed, Conflict, LocalStore, Put, Txn
+from interlock.store import Check, Committed, Conflict, Put, TransactingStore, Txn
 from interlock.stores.memory import MemoryStore
 from interlock.testing.clock import FakeClock
 from interlock.testing.conformance import Conformance, Place
@@ -58,8 +58,8 @@ class TestWithoutFaults(Conformance):
 
 
 def test_it_is_not_local(faulty: FaultyStore) -> None:
-    assert not isinstance(faulty, LocalStore)
-    assert not faulty.capabilities.local
+    assert not isinstance(faulty, TransactingStore)
+    assert not faulty.capabilities.transacts
 
 
 def test_a_conflict_shows_what_stands_and_does_nothing(

@@ -97,7 +97,7 @@ class Unrecorded(Runner):
 def unrecorded(url: str) -> interlock.Fleet:
     """A client whose acquisitions leave no trace."""
     store = open_store(url)
-    clock = SystemClock(suspends=store.capabilities.local)
+    clock = SystemClock(suspends=store.capabilities.one_machine)
     context = Context(store, "bench", "", Unrecorded(store, clock=clock))
     drive(context.begin(None, TTL), store)
     return interlock.Fleet(context)

@@ -78,7 +78,7 @@ class Context:
             self.sessions,
             self.queues,
             self.runner.clock,
-            lambda: self.store.trouble,
+            lambda: self.store.outage,
             lambda: self.store.missing,
         )
         self.housekeeping = self.keeper.housekeeping = Housekeeping(

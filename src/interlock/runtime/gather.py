@@ -35,7 +35,7 @@ class FactReader(Generic[F]):
     def __init__(self, runner: Runner, base: int, facts: F) -> None:
         self.facts = facts
         self.base = base
-        self._local = runner.capabilities.local
+        self._local = runner.capabilities.transacts
         self._checked: set[str] = set()
 
     def learn(self, items: Mapping[str, Item | None], *, checked: bool = True) -> None:

@@ -74,11 +74,11 @@ class Outage:
         keeper to find out when that is over: a wait is to end at its limit.
         """
         clock, context = self._context.runner.clock, self._context
-        if not context.store.trouble:  # else the store told it
+        if not context.store.outage:  # else the store told it
             self._log.tell(trouble)
         while (left := ends - clock.monotonic()) > 0:
             yield Pause(min(AGAIN, left))
-            if context.session_lease is None or not context.store.trouble:
+            if context.session_lease is None or not context.store.outage:
                 return clock.monotonic() < ends
         return False
 
@@ -93,7 +93,7 @@ class Outage:
         except PASSING as trouble:
             if self._context.no_retry:
                 raise
-            if not self._context.store.trouble:
+            if not self._context.store.outage:
                 self._log.tell(trouble)
             return ()
 

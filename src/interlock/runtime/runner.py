@@ -172,7 +172,7 @@ class Runner:
             actor = Actor(actor.agent, actor.session, trace, actor.given)
         if actor.given:
             deciding = yield from self._relying(deciding, actor)
-        if self.capabilities.local:
+        if self.capabilities.transacts:
             done = yield from self._inside(deciding, actor)
         else:
             known = dict(guess or {})
@@ -420,7 +420,9 @@ class Runner:
         decision = attempt.decision
         txn = self.new_id("txn")
         puts = tuple([Put(w.key, codec.encode(w.value), w.ttl) for w in decision.puts])
+        size = 0
         for put in puts:
+            size += len(put.key) + len(put.value)
             if len(put.value) > self.capabilities.max_value:
                 raise TooLarge(
                     f"{put.key} would have {len(put.value)} bytes;"
@@ -460,6 +462,12 @@ class Runner:
                 reason=decision.reason,
             )
         )
+        if size + len(entry) > self.capabilities.max_bytes:
+            self.chain.give_back(Draft(Txn(id=txn), after))
+            raise TooLarge(
+                f"this takes {size + len(entry)} bytes in one transaction and this store takes"
+                f" {self.capabilities.max_bytes}; ask for less at once"
+            )
         return Draft(
             Txn(
                 id=txn,

@@ -9,12 +9,14 @@ from interlock.store import (
     Answer,
     Change,
     Committed,
-    LocalStore,
+    Maintenance,
+    Put,
     Ref,
     Resync,
     Scope,
     Snapshot,
     Store,
+    TransactingStore,
     Txn,
     Watch,
     Work,
@@ -22,21 +24,25 @@ from interlock.store import (
 
 
 class Read:
-    """Read these refs at one revision; with ``times`` also how long liveness keys live."""
+    """Read these refs at one revision; with ``times`` also how long liveness keys live.
 
-    __slots__ = ("refs", "times")
+    A read that need not be ``fresh`` is for people, or is repeated soon.
+    """
 
-    def __init__(self, *refs: Ref, times: bool = False) -> None:
+    __slots__ = ("fresh", "refs", "times")
+
+    def __init__(self, *refs: Ref, times: bool = False, fresh: bool = True) -> None:
         self.refs = refs
         self.times = times
+        self.fresh = fresh
 
     def perform(self, store: Store) -> Snapshot:
         """Answer the refs."""
-        return store.read(*self.refs, times=self.times)
+        return store.read(*self.refs, times=self.times, fresh=self.fresh)
 
     def perform_async(self, store: Store) -> Awaitable[Snapshot]:
         """The same."""
-        return store.read_async(*self.refs, times=self.times)
+        return store.read_async(*self.refs, times=self.times, fresh=self.fresh)
 
 
 class Commit:
@@ -56,6 +62,23 @@ class Commit:
         return store.commit_async(self.txn)
 
 
+class Renew:
+    """Renew liveness keys that are alive; the answer is which ones were."""
+
+    __slots__ = ("puts",)
+
+    def __init__(self, puts: tuple[Put, ...]) -> None:
+        self.puts = puts
+
+    def perform(self, store: Store) -> frozenset[str]:
+        """Renew them."""
+        return store.renew(self.puts)
+
+    def perform_async(self, store: Store) -> Awaitable[frozenset[str]]:
+        """Renew them in an event loop."""
+        return store.renew_async(self.puts)
+
+
 class Transact:
     """Read, decide and commit inside one transaction of a local engine."""
 
@@ -64,11 +87,11 @@ class Transact:
     def __init__(self, work: Work) -> None:
         self.work = work
 
-    def perform(self, store: LocalStore) -> Committed | None:
+    def perform(self, store: TransactingStore) -> Committed | None:
         """What was committed, if anything."""
         return store.transact(self.work)
 
-    def perform_async(self, store: LocalStore) -> Awaitable[Committed | None]:
+    def perform_async(self, store: TransactingStore) -> Awaitable[Committed | None]:
         """The same, grouped with whatever waits in the same event loop."""
         return store.transact_async(self.work)
 
@@ -87,7 +110,7 @@ class OpenWatch:
         return store.watch(self.scope, self.after)
 
     async def perform_async(self, store: Store) -> Watch:
-        """The feed; nothing is asked of the engine yet."""
+        """The feed; nothing is asked of a server yet."""
         return store.watch(self.scope, self.after)
 
 
@@ -120,11 +143,11 @@ class StoreCall:
         self.name = name
         self.args = args
 
-    def perform(self, store: Store) -> object:
+    def perform(self, store: Maintenance) -> object:
         """What it answers."""
         return getattr(store, self.name)(*self.args)
 
-    async def perform_async(self, store: Store) -> object:
+    async def perform_async(self, store: Maintenance) -> object:
         """The same; it may take a while, so it runs in a thread."""
         import asyncio
 

@@ -31,6 +31,7 @@ from interlock.store import (
     Finding,
     Item,
     Log,
+    Put,
     Range,
     Ref,
     Resync,
@@ -41,7 +42,7 @@ from interlock.store import (
     covers,
     scopes,
 )
-from interlock.stores.local import Local
+from interlock.stores.derived import BlockingStore, RenewalWork
 
 AT_ONCE = 1000
 """Entries that one call of ``trim`` forgets at most."""
@@ -56,7 +57,7 @@ class _Row(Struct, frozen=True):
     expires: float | None
 
 
-class MemoryStore(Local):
+class MemoryStore(BlockingStore):
     """Everything in this process, gone with it."""
 
     capabilities = Capabilities(
@@ -64,10 +65,14 @@ class MemoryStore(Local):
         durability="none",
         clock="given",
         push=True,
-        local=True,
+        transacts=True,
+        one_machine=True,
+        consecutive=True,
+        latency=0.0,
         min_ttl=0.5,
         max_operations=100_000,
         max_value=5 * 256 * 1024,
+        max_bytes=1 << 30,
     )
 
     def __init__(self, clock: Clock | None = None, keep: int = 1_000_000) -> None:
@@ -97,7 +102,7 @@ class MemoryStore(Local):
                 store._users += 1
             return store
 
-    def read(self, *refs: Ref, times: bool = False) -> Snapshot:  # noqa: ARG002 - always there
+    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:  # noqa: ARG002 - it always has both
         """All the refs at one revision."""
         with self._mutex:
             self._open()
@@ -127,6 +132,12 @@ class MemoryStore(Local):
     async def transact_async(self, work: Work) -> Committed | None:
         """The mutex is only ever held for microseconds, so there is nothing to wait for."""
         return self.transact(work)
+
+    def renew(self, puts: tuple[Put, ...]) -> frozenset[str]:
+        """Put liveness keys again that are alive."""
+        work = RenewalWork(puts)
+        self.transact(work)
+        return work.alive
 
     def watch(self, scope: Scope, after: int) -> MemoryWatch:
         """A feed from this revision on."""

@@ -11,7 +11,7 @@ Nothing below this line retries by itself.  Reads, and whatever was not sent, ar
 a growing, jittered pause until the patience is over; then the store is away.  A commit that was
 sent and not answered is an unknown outcome, which the runner settles.
 
-``trouble`` tells a person how things stand meanwhile.
+``outage`` describes an engine that does not answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,20 @@ from typing import Any, Protocol, TypeVar
 
 from interlock.drivers import Op, Pause, drive, drive_async
 from interlock.errors import OutcomeUnknown, StoreAway, StoreClosed
-from interlock.store import Answer, Capabilities, Extent, Finding, Ref, Scope, Snapshot, Txn, Watch
+from interlock.store import (
+    Answer,
+    Capabilities,
+    Committed,
+    Extent,
+    Finding,
+    Put,
+    Ref,
+    Scope,
+    Snapshot,
+    Txn,
+    Watch,
+)
+from interlock.stores.derived import alive, renewal
 
 T = TypeVar("T")
 
@@ -102,7 +115,7 @@ class NetworkStore:
         self._away: tuple[float, str] | None = None
 
     @property
-    def trouble(self) -> str:
+    def outage(self) -> str:
         """Why the engine does not answer, and since when; empty while it does."""
         away = self._away
         if away is None:
@@ -117,13 +130,18 @@ class NetworkStore:
         """The same for an event loop."""
         await drive_async(self._opening(), self._wire)
 
-    def read(self, *refs: Ref, times: bool = False) -> Snapshot:
+    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:  # noqa: ARG002 - always
         """All the refs at one revision."""
         self.check()
         return drive(self._read(refs, times=times), self._wire)
 
-    def read_async(self, *refs: Ref, times: bool = False) -> Awaitable[Snapshot]:
-        """The same for an event loop."""
+    def read_async(
+        self,
+        *refs: Ref,
+        times: bool = False,
+        fresh: bool = True,  # noqa: ARG002 - always
+    ) -> Awaitable[Snapshot]:
+        """Read in an event loop."""
         self.check()
         return drive_async(self._read(refs, times=times), self._wire)
 
@@ -136,6 +154,16 @@ class NetworkStore:
         """The same for an event loop."""
         self.check()
         return drive_async(self._commit(txn), self._wire)
+
+    def renew(self, puts: tuple[Put, ...]) -> frozenset[str]:
+        """Put liveness keys again that are alive; returns which ones were."""
+        self.check()
+        return drive(self._renew(puts), self._wire)
+
+    def renew_async(self, puts: tuple[Put, ...]) -> Awaitable[frozenset[str]]:
+        """Renew in an event loop."""
+        self.check()
+        return drive_async(self._renew(puts), self._wire)
 
     def watch(self, scope: Scope, after: int) -> Watch:
         """Every change in a scope after a revision."""
@@ -263,6 +291,21 @@ class NetworkStore:
 
     def _commit(self, txn: Txn) -> Op[Answer]:
         raise NotImplementedError
+
+    def _renew(self, puts: tuple[Put, ...]) -> Op[frozenset[str]]:
+        """One quiet commit, and another one if some of them are gone."""
+        ends = time.monotonic() + self.patience
+        while puts:
+            try:
+                answer = yield from self._commit(renewal(puts))
+            except OutcomeUnknown as error:
+                if time.monotonic() > ends:
+                    raise self.gone(error) from error
+                continue  # to renew twice does no harm
+            if isinstance(answer, Committed):
+                break
+            puts = alive(puts, answer)
+        return frozenset([put.key for put in puts])
 
     def _info(self) -> Op[dict[str, object]]:
         raise NotImplementedError

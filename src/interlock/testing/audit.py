@@ -37,8 +37,8 @@ def audit(store: Store, heads: int = 1) -> list[str]:
 def _verified(store: Store) -> Iterator[str]:
     """What ``record verify`` finds; clients across a network may share a store in memory."""
     capabilities = store.capabilities
-    local = capabilities.local and capabilities.durability != "none"
-    found = drive(verify(replace(capabilities, local=local)), store)
+    strict = capabilities.consecutive and capabilities.durability != "none"
+    found = drive(verify(replace(capabilities, consecutive=strict)), store)
     yield from (
         f"{each.verdict}: {each.revision or each.key} {each.says}" for each in found.findings
     )

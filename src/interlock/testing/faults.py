@@ -43,7 +43,7 @@ from interlock.store import (
     Txn,
     Watch,
 )
-from interlock.stores.local import Local
+from interlock.stores.derived import BlockingStore
 
 Fault: TypeAlias = Literal[
     "conflict", "delay", "lost reply", "late arrival", "crash before", "crash after"
@@ -83,7 +83,7 @@ class _Late(Struct):
     operations: int
 
 
-class FaultyStore(Local):
+class FaultyStore(BlockingStore):
     """Any store, seen across a network that fails and from a process that dies."""
 
     def __init__(
@@ -94,7 +94,9 @@ class FaultyStore(Local):
         chances: Chances | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.capabilities: Capabilities = replace(store.capabilities, local=False)
+        self.capabilities: Capabilities = replace(
+            store.capabilities, transacts=False, one_machine=False, consecutive=False
+        )
         self.drawn: list[Drawn] = []
         self.arrived: list[tuple[str, Answer]] = []
         self.crashed = False
@@ -104,7 +106,8 @@ class FaultyStore(Local):
         self._sleep = sleep
         self._script: list[Fault | None] = []
         self._late: list[_Late] = []
-        self._commits = 0
+        self.commits = 0
+        """How many requests to commit were sent."""
 
     def script(self, faults: Sequence[Fault | None]) -> None:
         """Force these faults at the next commits, one each; None lets a commit through."""
@@ -127,15 +130,15 @@ class FaultyStore(Local):
         for request in late:
             self.arrived.append((request.txn.id, self._store.commit(request.txn)))
 
-    def read(self, *refs: Ref, times: bool = False) -> Snapshot:
+    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
         """As the store does."""
         self._operate()
-        return self._store.read(*refs, times=times)
+        return self._store.read(*refs, times=times, fresh=fresh)
 
     def commit(self, txn: Txn) -> Answer:
         """As the store does, unless a fault strikes."""
         self._operate()
-        self._commits += 1
+        self.commits += 1
         match self._draw():
             case None:
                 return self._store.commit(txn)
@@ -238,7 +241,7 @@ class FaultyStore(Local):
         self.refuse_if_crashed()
 
     def _note(self, txn: Txn, fault: Fault, detail: str = "") -> None:
-        self.drawn.append(Drawn(self._commits, txn.id, fault, detail))
+        self.drawn.append(Drawn(self.commits, txn.id, fault, detail))
 
 
 class FaultyWatch:

@@ -525,9 +525,9 @@ def test_a_question_to_an_ability_reads_only_those_who_have_it(
     looked: list[str] = []
     read = stage.store.read
 
-    def noted(*refs: Ref, times: bool = False) -> Snapshot:
+    def noted(*refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
         looked.extend(ref if isinstance(ref, str) else getattr(ref, "prefix", "") for ref in refs)
-        return read(*refs, times=times)
+        return read(*refs, times=times, fresh=fresh)
 
     monkeypatch.setattr(stage.store, "read", noted)
     asks = ada.start(ada.messages.query("?rust", "edition?", id="qry_1", timeout=60))

@@ -259,10 +259,10 @@ def test_listening_goes_on_through_an_outage_and_misses_nothing(
     troubles = [StoreAway("cut off"), StoreBusy("busy")]
     read = ada.network.read
 
-    def flaky(*refs: Ref, times: bool = False) -> Snapshot:
+    def flaky(*refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
         if troubles:
             raise troubles.pop()
-        return read(*refs, times=times)
+        return read(*refs, times=times, fresh=fresh)
 
     monkeypatch.setattr(ada.network, "read", flaky)
     stop(bob, "ada")

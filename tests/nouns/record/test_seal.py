@@ -403,7 +403,7 @@ def test_entries_that_an_engine_trimmed_unsealed_are_a_finding(store: Store) -> 
 def test_where_nothing_was_sealed_before_a_gap_sealing_begins_behind_it(store: Store) -> None:
     rows = fill(store, 60)
     store.trim(rows[20][0])
-    store.capabilities = replace(store.capabilities, max_log=1_000, forgets_after=0)  # type: ignore[misc]
+    store.capabilities = replace(store.capabilities, max_log=1_000, trims_after=0)  # type: ignore[misc]
     assert drive(sealing(store).tidy(WHO), store).sealed == 34
     sealed, (only,) = mark(store), segments(store)
     if store.capabilities.engine != "etcd":

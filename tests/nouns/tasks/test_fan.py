@@ -120,8 +120,8 @@ class Counting(MemoryStore):
         super().__init__(FakeClock())
         self.work = 0
 
-    def read(self, *refs: Ref, times: bool = False) -> Snapshot:
-        return self._counted(super().read(*refs, times=times))
+    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+        return self._counted(super().read(*refs, times=times, fresh=fresh))
 
     def _counted(self, found: Snapshot) -> Snapshot:
         self.work += len(found.items) + sum(map(len, found.ranges.values()))

@@ -482,8 +482,8 @@ def looked(stage: Testbed, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     read = stage.store.read
 
-    def counted(*refs: Any, times: bool = False) -> Any:
-        snapshot = read(*refs, times=times)
+    def counted(*refs: Any, times: bool = False, fresh: bool = True) -> Any:
+        snapshot = read(*refs, times=times, fresh=fresh)
         found.extend(len(snapshot.ranges[ref]) for ref in refs if isinstance(ref, Range))
         return snapshot
 

@@ -298,7 +298,7 @@ class TaskMachine(RuleBasedStateMachine):
         lost = {job.name for job in self.model.lost()}
         got = client.run(client.tasks.next(can=can, ttl=ttl))
         if isinstance(got, core.Claimed) and got.task in lost:
-            assert not best or not client.store.capabilities.local, "the ready come first"
+            assert not best or not client.store.capabilities.transacts, "the ready come first"
             self.model.fail(self.model.jobs[got.task])
             best = [job for job in self.model.ready(can) if not self.model.too_late(job)][:1]
         if not best:

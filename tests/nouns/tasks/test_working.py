@@ -623,9 +623,9 @@ def test_a_subscriber_goes_on_after_trouble_and_misses_nothing(
     heard: list[str] = []
     read = store.read
 
-    def cut(*refs: Ref, times: bool = False) -> Snapshot:
+    def cut(*refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
         if threading.current_thread().name != "interlock-events":
-            return read(*refs, times=times)
+            return read(*refs, times=times, fresh=fresh)
         monkeypatch.undo()
         raise StoreBusy("somebody holds it up")
 

@@ -57,7 +57,7 @@ def test_nothing_acknowledged_is_lost_when_etcd_is_killed_and_watches_go_on(
         item = store.read(key)[key]
         assert item is not None
         assert item.revision == revision
-    assert store.trouble == ""
+    assert store.outage == ""
     store.close()
 
 
@@ -83,7 +83,7 @@ def test_a_frozen_server_is_noticed_within_seconds_by_calls_and_by_who_waits(
         return time.monotonic() - started
 
     def tells() -> float:
-        until(lambda: other.trouble, "trouble")
+        until(lambda: other.outage, "trouble")
         return time.monotonic() - started
 
     def commits() -> float:
@@ -116,7 +116,7 @@ def test_a_server_that_is_not_there_is_away_and_comes_back(server: EtcdServer) -
         store.commit(txn(Put("a", b"")))
     assert "refused" in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert "does not answer for" in store.trouble
+    assert "does not answer for" in store.outage
     with pytest.raises(StoreAway):
         opened(url, patience=0.2)
     with pytest.raises(StoreAway):
@@ -124,7 +124,7 @@ def test_a_server_that_is_not_there_is_away_and_comes_back(server: EtcdServer) -
     server.start()
     store.patience = PATIENCE
     write(store, Put("a", b""))
-    assert store.trouble == ""
+    assert store.outage == ""
     store.close()
 
 

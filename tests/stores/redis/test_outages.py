@@ -78,7 +78,7 @@ def test_an_ordinary_restart_between_calls_goes_unnoticed(
         write(store, Put("a", b""))
         own.restart()
         write(store, Put("a", b""))
-    assert store.trouble == ""
+    assert store.outage == ""
 
 
 def test_a_server_without_a_file_forgets_all_but_repeats_no_revision(
@@ -123,10 +123,10 @@ def test_a_commit_on_its_way_is_unknown_when_the_server_freezes(
     with pytest.raises(OutcomeUnknown) as unknown:
         store.commit(change)
     assert unknown.value.txn == change.id
-    assert "does not answer" in store.trouble
+    assert "does not answer" in store.outage
     own.thaw()
     store.read()
-    assert store.trouble == ""
+    assert store.outage == ""
 
 
 def test_async_calls_on_their_way_are_unknown_when_the_server_freezes(
@@ -160,7 +160,7 @@ def test_a_watch_notices_a_frozen_server_and_goes_on(
     started = time.monotonic()
     assert take(0.5) == []
     assert time.monotonic() - started > 0.4
-    until(lambda: take(0.1) == [] and "does not answer" in store.trouble, "trouble")
+    until(lambda: take(0.1) == [] and "does not answer" in store.outage, "trouble")
     own.thaw()
     revision = write(store, Put("p/a", b""))
     assert take(20) == [Change(revision, "p/a")]

@@ -309,7 +309,7 @@ class _Guard:
 def _cause(fleet: Fleet) -> str:
     """Why the store answers no more, if it does not, as the end of a sentence."""
     store = fleet.store
-    trouble = store.trouble if store.missing or store.trouble else ""
+    trouble = store.outage if store.missing or store.outage else ""
     return f" ({trouble.partition(';')[0]})" if trouble else ""
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from interlock.core import keys
+from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
@@ -20,8 +20,8 @@ from interlock.runtime import decode
 from interlock.runtime.gather import KEYS_AT_ONCE, every, looked_up
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner, Unchecked
-from interlock.runtime.steps import Read
-from interlock.store import Item, Range, Snapshot
+from interlock.runtime.steps import Read, Renew
+from interlock.store import Item, Put, Range, Snapshot
 
 T = TypeVar("T")
 
@@ -124,22 +124,12 @@ class Sessions:
         return done.outcome
 
     def renew(self, writes: tuple[Write, ...]) -> Op[frozenset[str]]:
-        """Renew liveness keys that still live, in as few quiet commits as can be; returns those."""
-        portion = self._portion
+        """Renew liveness keys that are alive; returns which ones were."""
+        puts = tuple([Put(each.key, codec.encode(each.value), each.ttl) for each in writes])
         alive: frozenset[str] = frozenset()
-        for start in range(0, len(writes), portion):
-            alive |= yield from self._renew(writes[start : start + portion])
+        for start in range(0, len(puts), self._portion):
+            alive |= yield Renew(puts[start : start + self._portion])
         return alive
-
-    def _renew(self, writes: tuple[Write, ...]) -> Op[frozenset[str]]:
-        def deciding() -> DecideOp[frozenset[str]]:
-            snapshot = yield tuple(write.key for write in writes)
-            alive = frozenset(key for key, item in snapshot.items.items() if item is not None)
-            puts = tuple(write for write in writes if write.key in alive)
-            return Decision(outcome=alive, puts=puts, quiet=True)
-
-        done: Decided[frozenset[str]] = yield from self._runner.change(deciding, Actor())
-        return done.outcome
 
     def find(self, session: str) -> Op[core.Session | None]:
         """Who a session is."""

@@ -171,7 +171,7 @@ class Holding(Grip):
         if self.released:
             return False
         lost = self.lost()
-        if trouble := self.context.store.trouble:  # whoever ends need not wait for it, too
+        if trouble := self.context.store.outage:  # whoever ends need not wait for it, too
             self.context.queues.owe(self.context.identity, self.aim.ask(self.grant.grant))
             self.let_go()
             self.ticket.close()

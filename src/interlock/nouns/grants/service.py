@@ -468,7 +468,7 @@ class Queues:
     def _guess(self, ask: Ask[Any]) -> dict[str, Item | None]:
         """A lock is free, and a semaphore as we left it, unless we learn otherwise."""
         guess: dict[str, Item | None] = {}
-        if self._runner.capabilities.local:
+        if self._runner.capabilities.transacts:
             return guess  # nothing to save: it reads inside of its transaction
         for want in ask.wants:
             if want.key.startswith(keys.LOCKS):

@@ -267,7 +267,7 @@ def stamped(outcome: T, base: int, revision: int | None) -> T:
 def recalled(runner: Runner, wanted: tuple[str, ...]) -> dict[str, Item | None]:
     """A guess of how these stand, if we know all of them."""
     known: dict[str, Item | None] = {}
-    if runner.capabilities.local:
+    if runner.capabilities.transacts:
         return known
     for key in wanted:
         known |= runner.recall(key)

@@ -383,7 +383,7 @@ class ReceiverPresence:
             yield from self._take_back()
 
     def _take_back(self) -> Op[None]:
-        if not self._context.store.trouble:
+        if not self._context.store.outage:
             with suppress(StoreTrouble):
                 yield from withdraw_receiver(
                     self._context.runner, self._context.me().actor, self._caller, self._can

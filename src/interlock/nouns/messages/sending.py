@@ -197,7 +197,7 @@ class MessageSender:
 
     def _guess(self, errand: SendPlan) -> dict[str, Item | None] | None:
         """What we believe of it, if that is enough to send without a look."""
-        if self._runner.capabilities.local or errand.acks or self._limited(errand):
+        if self._runner.capabilities.transacts or errand.acks or self._limited(errand):
             return None
         known: dict[str, Item | None] = dict.fromkeys(errand.refs)
         for agent in errand.to:

@@ -172,7 +172,7 @@ class Sealing:
             extent=extent,
             size=size,
             newest=seal_rules.newest(sample),
-            trims=self._runner.capabilities.may_forget(
+            trims=self._runner.capabilities.may_have_trimmed(
                 extent.trimmed, sample[-1][0] if sample else 0
             ),
         )

@@ -101,9 +101,9 @@ def span(capabilities: Capabilities) -> Op[RecordSpan]:
     gap = dropped.revision if restarted and dropped is not None else trimmed
     return RecordSpan(
         end=end,
-        strict=capabilities.local,
+        strict=capabilities.consecutive,
         covered=trimmed <= reached,
-        trims=capabilities.may_forget(gap, end),
+        trims=capabilities.may_have_trimmed(gap, end),
         restarted=restarted,
         begins=dropped,
         marks=tuple(

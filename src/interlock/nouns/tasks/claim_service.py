@@ -216,7 +216,7 @@ class ClaimService:
     def _claim_named(
         self, attempt: ClaimAttempt, request: core.ClaimRequest
     ) -> Op[core.ClaimOutcome]:
-        identity, blind = attempt.identity, not self._runner.capabilities.local
+        identity, blind = attempt.identity, not self._runner.capabilities.transacts
         while True:
             outcome = yield from self._claim(attempt, request, None, blind=blind)
             if outcome == "stale":
@@ -244,7 +244,7 @@ class ClaimService:
         for last in (False, True):
             take = (
                 self._claim_in_transaction
-                if self._runner.capabilities.local
+                if self._runner.capabilities.transacts
                 else self._claim_optimistically
             )
             outcome = yield from take(attempt, able)

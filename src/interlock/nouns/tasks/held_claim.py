@@ -94,7 +94,7 @@ class HeldClaim(Grip):
             yield from self._or_give_up(self._closing(None))
             return
         try:
-            if not isinstance(error, Exception) and self.context.store.trouble:
+            if not isinstance(error, Exception) and self.context.store.outage:
                 self.give_up()  # whoever is interrupted need not wait for it, too
             else:
                 yield from self._or_give_up(self._closing(error))

@@ -148,7 +148,7 @@ class PlanService:
 
     def _show(self, actor: Actor, plan: Plan, begun: BatchStart) -> Op[StaleBatch | None]:
         """Let everybody see a plan of which every task is there."""
-        apart = not self._runner.capabilities.local  # one may come after they were listed
+        apart = not self._runner.capabilities.transacts  # one may come after they were listed
         done = yield from self._with_hangers(
             actor,
             plan.batch,
@@ -199,7 +199,7 @@ class PlanService:
 
     def _room(self) -> CommitLimits:
         """What one commit of a plan may take."""
-        facts, local = TaskReader(self._runner, 0).facts, self._runner.capabilities.local
+        facts, local = TaskReader(self._runner, 0).facts, self._runner.capabilities.transacts
         return CommitLimits(
             operations=facts.max_operations,
             text=facts.max_entry_bytes,

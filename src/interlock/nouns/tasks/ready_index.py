@@ -107,7 +107,7 @@ class ReadyWindowReader:
         return (0 if mark is None else mark.revision) == self._known.revision
 
     def _heads(self, sets: Iterable[str]) -> list[Range]:
-        limit = _LOCAL_WIDTH if self._runner.capabilities.local else WIDTH
+        limit = _LOCAL_WIDTH if self._runner.capabilities.transacts else WIDTH
         return [Range(keys.ready(each), limit=limit) for each in sets]
 
     def _learn(self, revision: int) -> ReadOp[RequirementSets]:
@@ -155,7 +155,7 @@ _VERB, _THING = "task.tidy", "tasks"
 
 def delete_idle_sets(runner: Runner, actor: Actor, sets: Sequence[str]) -> Op[int]:
     """Let these sets go, as far as no task of theirs is ready; how many went."""
-    local = runner.capabilities.local
+    local = runner.capabilities.transacts
     if not local:
         marked: Decided[int] = yield from runner.change(lambda: _marking(sets), actor)
         if not marked.outcome:

@@ -109,7 +109,7 @@ class TaskService:
             *([keys.set_of(spec.requirement_set)] if spec.requires else ()),
         )
         guess: dict[str, Item | None] = {}
-        if not self._runner.capabilities.local:
+        if not self._runner.capabilities.transacts:
             guess = {wanted[0]: None}
             for key in wanted[1:]:
                 guess |= self._runner.recall(key)
@@ -173,7 +173,7 @@ class TaskService:
             if status is not None and status.awaited and status.state == "running":
                 page: Range = dependents(claimant.task, reader.facts)
                 found = (yield (page,)).ranges[page]
-                more = len(found) == page.limit or not self._runner.capabilities.local
+                more = len(found) == page.limit or not self._runner.capabilities.transacts
             tasks, now = [keys.listed(item.key) for item in found], self._runner.clock.wall()
             decision = yield from reader.decide(
                 lambda facts: rules.complete(

@@ -34,9 +34,9 @@ class TaskReader(FactReader[TaskFacts]):
 
     def __init__(self, runner: Runner, base: int) -> None:
         limits = runner.capabilities
-        room = (
-            limits.max_operations if limits.local else min(limits.max_operations, _ROOM_ELSEWHERE)
-        )
+        room = limits.max_operations
+        if not limits.transacts:
+            room = min(room, _ROOM_ELSEWHERE)
         text = limits.max_value * _TEXT[0] // _TEXT[1]
         super().__init__(runner, base, TaskFacts(room - OWN_OPERATIONS, limits.min_ttl, text))
         self._lives: dict[str, float | None] = {}

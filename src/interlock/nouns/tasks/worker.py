@@ -125,7 +125,7 @@ class WorkerLoop:
         self.say()
 
     def _rest(self, trouble: StoreTrouble) -> Op[None]:
-        if not self._context.store.trouble:  # else the store told it
+        if not self._context.store.outage:  # else the store told it
             self._complaints.tell(trouble)
         if not self.reason:
             yield Pause(AGAIN)

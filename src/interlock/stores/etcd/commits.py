@@ -91,6 +91,30 @@ class Commits:
             seen = answer
         raise StoreBusy("too many others change the same thing; try again")
 
+    def renew(self, puts: tuple[Put, ...]) -> Op[frozenset[str]]:
+        """Keep alive the leases of those that this store put itself; returns their keys.
+
+        The others, and those that another client deleted, take a commit.
+        """
+        own = [] if self.fresh else [put for put in puts if self._is_own(put)]
+        if not own:
+            return frozenset()
+        leases = [self._own[put.key].lease for put in own]
+        _, granted = yield from self._leases.kept(leases, _within(puts))
+        renewed = set()
+        for put, seconds in zip(own, granted, strict=True):
+            if seconds == self._leases.seconds(put.ttl or 0.0):
+                renewed.add(put.key)
+            else:
+                self._own.pop(put.key, None)
+        return frozenset(renewed)
+
+    def _is_own(self, put: Put) -> bool:
+        """Whether this store put the same value with the same ttl: then its lease is known."""
+        mine = self._own.get(put.key)
+        wanted = (self._leases.seconds(put.ttl or 0.0), put.value)
+        return mine is not None and (mine.seconds, mine.item.value) == wanted
+
     def _try(self, txn: Txn, seen: Items | None) -> Op[Answer | Items | None]:
         """One attempt; the items as they stand if only what we added to the checks failed."""
         puts = {put.key: put for put in txn.puts}
@@ -132,7 +156,7 @@ class Commits:
 
     def _sent(self, txn: Txn, request: rpc.TxnRequest) -> Op[Any]:
         """The answer to one attempt."""
-        if (within := _within(txn)) < REPLY:
+        if _renews(txn) and (within := _within(txn.puts)) < REPLY:
             (answer,) = yield from self._store.sent(All([(TXN, request)], within), txn.id)
             return answer
         return (yield from self._store.sent((TXN, request), txn.id))
@@ -285,15 +309,12 @@ class Commits:
         keys = [put.key for put in txn.puts]
         if txn.reads or [check.key for check in txn.checks] != keys:
             return None
-        own = [self._own.get(key) for key in keys]
-        wanted = [self._leases.seconds(put.ttl or 0.0) for put in txn.puts]
-        for put, seconds, mine in zip(txn.puts, wanted, own, strict=True):
-            if mine is None or (mine.seconds, mine.item.value) != (seconds, put.value):
-                return None
-        known = [mine for mine in own if mine is not None]
+        if not all(map(self._is_own, txn.puts)):
+            return None
+        known = [self._own[key] for key in keys]
         leases = [mine.lease for mine in known]
-        revision, granted = yield from self._leases.kept(leases, _within(txn))
-        if granted == wanted:
+        revision, granted = yield from self._leases.kept(leases, _within(txn.puts))
+        if granted == [self._leases.seconds(put.ttl or 0.0) for put in txn.puts]:
             return Committed(revision, {mine.item.key: mine.item for mine in known})
         for key in keys:
             self._own.pop(key, None)
@@ -306,7 +327,7 @@ class Commits:
         lost its lease, so keeping that alive has no effect.  None if it takes a write after all:
         another ttl, or another value.
         """
-        within = _within(txn)
+        within = _within(txn.puts)
         revision, kvs = yield from self._look(_wanted(txn), within)
         items = self._items(kvs)
         asked = {key: items[key] for key in txn.asked}
@@ -363,11 +384,9 @@ def _renews(txn: Txn) -> bool:
     return all(put.ttl is not None and put.key in there for put in txn.puts)
 
 
-def _within(txn: Txn) -> float:
-    """How long to wait for an answer: a renewal leaves time for a second try in its ttl."""
-    if not _renews(txn):
-        return REPLY
-    shortest = min(put.ttl or REPLY for put in txn.puts)
+def _within(puts: tuple[Put, ...]) -> float:
+    """How long to wait for the answer to a renewal: a second try is left in the shortest ttl."""
+    shortest = min(put.ttl or REPLY for put in puts)
     return min(REPLY, max(shortest / _TRIES_PER_TTL, _LEAST_REPLY))
 
 

@@ -21,6 +21,7 @@ from interlock.store import (
     Finding,
     Item,
     Log,
+    Put,
     Range,
     Ref,
     Scope,
@@ -61,10 +62,14 @@ class EtcdStore(NetworkStore):
         durability="power loss",
         clock="server",
         push=True,
-        local=False,
+        transacts=False,
+        one_machine=False,
+        consecutive=False,
+        latency=0.01,
         min_ttl=2.0,
         max_operations=126,
         max_value=5 * 256 * 1024,
+        max_bytes=23 << 16,  # its requests have 1.5 MiB by default
         grain=1.0,
         ordered=False,
         max_items=2_000_000,  # 536 bytes each, measured with tasks: half of the default quota
@@ -258,6 +263,11 @@ class EtcdStore(NetworkStore):
     def _commit(self, txn: Txn) -> Op[Answer]:
         yield from self.room.check(txn, self.wire.number)
         return (yield from self._commits.commit(txn))
+
+    def _renew(self, puts: tuple[Put, ...]) -> Op[frozenset[str]]:
+        kept = yield from self._commits.renew(puts)
+        rest = tuple([put for put in puts if put.key not in kept])
+        return kept if not rest else kept | (yield from super()._renew(rest))
 
     def _info(self) -> Op[dict[str, object]]:
         status = yield from self.asked((STATUS, rpc.StatusRequest()))

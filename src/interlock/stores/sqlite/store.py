@@ -11,7 +11,14 @@ from typing import TypeVar
 
 import apsw
 
-from interlock.errors import StoreClosed, StoreDamaged, StoreMissing, StoreReadOnly, StoreTrouble
+from interlock.errors import (
+    OutcomeUnknown,
+    StoreClosed,
+    StoreDamaged,
+    StoreMissing,
+    StoreReadOnly,
+    StoreTrouble,
+)
 from interlock.store import (
     Answer,
     Capabilities,
@@ -19,6 +26,7 @@ from interlock.store import (
     Conflict,
     Extent,
     Finding,
+    Put,
     Ref,
     Scope,
     Snapshot,
@@ -26,7 +34,7 @@ from interlock.store import (
     View,
     Work,
 )
-from interlock.stores.local import Local
+from interlock.stores.derived import BlockingStore, RenewalWork
 from interlock.stores.sqlite import fork, place, schema
 from interlock.stores.sqlite.bells import Bells
 from interlock.stores.sqlite.engine import Engine, Later, Reader, part
@@ -42,7 +50,7 @@ _WALL = "SELECT unixepoch('now', 'subsec')"
 _EXTENT = "SELECT (SELECT count(*) FROM log), (SELECT value FROM meta WHERE name = 'trimmed')"
 
 
-class SQLiteStore(Local):
+class SQLiteStore(BlockingStore):
     """One file, many processes, no server."""
 
     def __init__(self, path: str, *, create: bool = True, patience: float = PATIENCE) -> None:
@@ -55,10 +63,14 @@ class SQLiteStore(Local):
             durability="process" if kind in place.VOLATILE else "power loss",
             clock="machine",
             push=True,
-            local=True,
+            transacts=True,
+            one_machine=True,
+            consecutive=True,
+            latency=0.002,
             min_ttl=0.5,
             max_operations=100_000,
             max_value=5 * 256 * 1024,
+            max_bytes=1 << 30,
         )
         self._pid = os.getpid()
         self._forked = False
@@ -95,12 +107,12 @@ class SQLiteStore(Local):
         return self._standing.look()
 
     @property
-    def trouble(self) -> str:
+    def outage(self) -> str:
         """Why nothing is answered any more, if the file is gone."""
         return self._standing.gone
 
-    def read(self, *refs: Ref, times: bool = False) -> Snapshot:  # noqa: ARG002 - always there
-        """All the refs at one revision, beside whoever writes."""
+    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:  # noqa: ARG002 - it always has both
+        """All the refs at one revision; a writer does not block it."""
         self._check()
         db: apsw.Connection | None = None
         try:
@@ -148,6 +160,22 @@ class SQLiteStore(Local):
         """The same for an event loop; what waits together shares one durable commit."""
         self._check()
         return self._writer.run_async(work)
+
+    def renew(self, puts: tuple[Put, ...]) -> frozenset[str]:
+        """Put liveness keys again that are alive, in one transaction."""
+        work = RenewalWork(puts)
+        while True:
+            with suppress(OutcomeUnknown):  # to renew twice does no harm
+                self.transact(work)
+                return work.alive
+
+    async def renew_async(self, puts: tuple[Put, ...]) -> frozenset[str]:
+        """Renew in an event loop, grouped with the works that wait there."""
+        work = RenewalWork(puts)
+        while True:
+            with suppress(OutcomeUnknown):
+                await self.transact_async(work)
+                return work.alive
 
     def watch(self, scope: Scope, after: int) -> SQLiteWatch:
         """A feed from this revision on."""

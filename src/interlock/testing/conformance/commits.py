@@ -10,19 +10,21 @@ from functools import partial
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.errors import StoreClosed
 from interlock.store import (
     LOG,
     VOID,
+    Change,
     Check,
     Conflict,
     Item,
-    LocalStore,
     Log,
     Put,
     Range,
     Store,
+    TransactingStore,
     void,
 )
 from interlock.testing.conformance.place import (
@@ -226,6 +228,20 @@ class Commits(Suite):
         write(store, deletes=tuple(put.key for put in puts))
         assert store.read(puts[-1].key)[puts[-1].key] is None
 
+    def test_as_many_bytes_as_declared_fit_in_one_commit(self, store: Store) -> None:
+        limits = store.capabilities
+        left = min(limits.max_bytes, 4 * limits.max_value)
+        change = txn()
+        left -= len(change.entry)
+        puts: list[Put] = []
+        while left > 16:
+            key = f"p/{len(puts):02}"
+            puts.append(Put(key, bytes(min(limits.max_value, left - len(key)))))
+            left -= len(key) + len(puts[-1].value)
+        committed(store.commit(replace(change, puts=tuple(puts))))
+        last = puts[-1]
+        assert _value(store.read(last.key)[last.key]) == last.value
+
     def test_no_increment_is_lost_between_many_writers(self, place: Place, store: Store) -> None:
         writers, increments = 6, 15
         write(store, Put("counter", b"0"))
@@ -269,6 +285,44 @@ class Commits(Suite):
             ref = Range(f"{name}/")
             assert len(store.read(ref).ranges[ref]) == many
 
+    def test_event_loops_and_threads_use_every_verb_of_one_store_object(self, store: Store) -> None:
+        rounds, users = 10, ("a", "b", "c", "d", "e")
+        alive = tuple(Put(f"live/{name}", b"", ttl=600.0) for name in users)
+        write(store, *alive)
+
+        async def loop(name: str) -> list[Change]:
+            watch, found = store.watch(f"{name}/", store.read().revision), list[Change]()
+            for number in range(rounds):
+                key = f"{name}/{number}"
+                committed(await store.commit_async(txn(Put(key, b"1"))))
+                assert (await store.read_async(key))[key] is not None
+                assert await store.renew_async(alive) == {put.key for put in alive}
+                while not found or found[-1].key != key:
+                    taken = await watch.take_async(STALLED)
+                    assert taken, "changed, but not woken"
+                    found += [change for change in taken if isinstance(change, Change)]
+            watch.close()
+            return found
+
+        def thread(name: str) -> list[Change]:
+            watch, found = store.watch(f"{name}/", store.read().revision), list[Change]()
+            for number in range(rounds):
+                key = f"{name}/{number}"
+                write(store, Put(key, b"1"))
+                assert store.read(key)[key] is not None
+                assert store.renew(alive) == {put.key for put in alive}
+                while not found or found[-1].key != key:
+                    taken = watch.take(STALLED)
+                    assert taken, "changed, but not woken"
+                    found += [change for change in taken if isinstance(change, Change)]
+            watch.close()
+            return found
+
+        loops = [partial(asyncio.run, loop(name)) for name in users[:2]]
+        threads = [partial(thread, name) for name in users[2:]]
+        for name, found in zip(users, at_once(*loops, *threads), strict=True):
+            assert [change.key for change in found] == [f"{name}/{n}" for n in range(rounds)]
+
     def test_of_many_who_claim_an_absent_key_one_wins_and_all_learn_who(
         self, place: Place, store: Store
     ) -> None:
@@ -284,9 +338,11 @@ class Commits(Suite):
             works = [partial(claim, key, *pair) for pair in zip(names, others, strict=True)]
             assert set(at_once(*works)) == {_value(store.read(key)[key])}
 
-    def test_offers_transact_exactly_if_it_says_that_it_is_local(self, store: Store) -> None:
-        assert store.capabilities.local is isinstance(store, LocalStore)
-        assert store.capabilities.local is self.local, "take LocalConformance for a local store"
+    def test_offers_transact_exactly_if_it_says_so(self, store: Store) -> None:
+        assert store.capabilities.transacts is isinstance(store, TransactingStore)
+        assert store.capabilities.transacts is self.local, (
+            "take LocalConformance for one that transacts"
+        )
 
     def test_after_close_everything_is_refused(self, store: Store) -> None:
         write(store, Put("a", b""))
@@ -300,6 +356,8 @@ class Commits(Suite):
             store.commit(txn(Put("a", b"")))
         with pytest.raises(StoreClosed):
             store.watch("a", 0)
+        with pytest.raises(StoreClosed):
+            store.renew((Put("live/a", b"", ttl=600.0),))
 
 
 def _value(item: Item | None) -> bytes | None:

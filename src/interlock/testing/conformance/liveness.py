@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from interlock.store import Check, Conflict, Put, Range, Store
 from interlock.testing.conformance.place import Place, Suite, gather, txn, write
 
@@ -32,6 +34,44 @@ class Liveness(Suite):
         grain = store.capabilities.grain
         assert place.monotonic() + renewed.expires_in >= sent + LONG - 0.01 - grain
         assert renewed.created == created
+
+    def test_renew_starts_the_ttl_again_and_returns_what_was_alive(
+        self, place: Place, store: Store
+    ) -> None:
+        other = Put("live/ses_2", b"", ttl=LONG)
+        write(store, Put(KEY, b"", ttl=LONG), other)
+        write(store, deletes=(other.key,))
+        place.until(lambda: (_left(store) or LONG) < LONG - 0.1 - store.capabilities.grain)
+        sent = place.monotonic()
+        assert store.renew((Put(KEY, b"", ttl=LONG), other)) == {KEY}
+        left = _left(store)
+        assert left is not None
+        assert place.monotonic() + left >= sent + LONG - 0.01 - store.capabilities.grain
+        assert store.read(other.key)[other.key] is None
+        assert asyncio.run(_renew(store, (Put(KEY, b"", ttl=LONG), other))) == {KEY}
+
+    def test_renew_keeps_the_stamp_and_wakes_no_watch(self, place: Place, store: Store) -> None:
+        write(store, Put(KEY, b"", ttl=LONG))
+        before = store.read(KEY)[KEY]
+        watch = place.open().watch("live/", store.read().revision)
+        assert store.renew((Put(KEY, b"", ttl=LONG),)) == {KEY}
+        assert place.open().renew((Put(KEY, b"", ttl=LONG),)) == {KEY}
+        last = write(store, Put("live/last", b"", ttl=LONG))
+        assert [change.revision for change in gather(watch, bool)] == [last]
+        watch.close()
+        item = store.read(KEY)[KEY]
+        assert before is not None
+        assert item is not None
+        assert (item.created, item.entry, item.hash) == (before.created, before.entry, before.hash)
+
+    def test_renew_revives_no_key(self, place: Place, store: Store) -> None:
+        self._lapsed(place, store)
+        assert store.renew((Put(KEY, b"old", ttl=LONG), Put("live/other", b"", ttl=LONG))) == {
+            "live/other"
+        }
+        assert place.open().renew((Put(KEY, b"old", ttl=LONG),)) == frozenset()
+        assert store.renew(()) == frozenset()
+        assert store.read(KEY)[KEY] is None
 
     def test_a_liveness_key_lapses_and_never_early(self, place: Place, store: Store) -> None:
         ttl = store.capabilities.min_ttl
@@ -98,6 +138,10 @@ class Liveness(Suite):
         revision = write(store, Put(KEY, b"old", ttl=store.capabilities.min_ttl))
         place.until(lambda: store.read(KEY)[KEY] is None)
         return revision
+
+
+async def _renew(store: Store, puts: tuple[Put, ...]) -> frozenset[str]:
+    return await store.renew_async(puts)
 
 
 def _left(store: Store) -> float | None:

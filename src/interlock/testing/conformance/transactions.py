@@ -12,7 +12,18 @@ from typing import Any
 import pytest
 
 from interlock.errors import StoreClosed
-from interlock.store import LOG, Committed, LocalStore, Log, Put, Range, Store, Txn, View, Work
+from interlock.store import (
+    LOG,
+    Committed,
+    Log,
+    Put,
+    Range,
+    Store,
+    TransactingStore,
+    Txn,
+    View,
+    Work,
+)
 from interlock.testing.conformance.place import (
     STALLED,
     Place,
@@ -71,7 +82,7 @@ class Transactions(Suite):
     def test_no_increment_is_lost_between_threads(self, place: Place, store: Store) -> None:
         threads, increments = 6, 15
 
-        def count(other: LocalStore) -> list[int]:
+        def count(other: TransactingStore) -> list[int]:
             return [committed(other.transact(_increment)).revision for _ in range(increments)]
 
         works = [partial(count, _local(place.open())) for _ in range(threads)]
@@ -167,8 +178,8 @@ class Transactions(Suite):
             asyncio.run(_transact(store, _increment))
 
 
-def _local(store: Store) -> LocalStore:
-    assert isinstance(store, LocalStore)
+def _local(store: Store) -> TransactingStore:
+    assert isinstance(store, TransactingStore)
     return store
 
 
