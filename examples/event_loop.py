@@ -1,6 +1,6 @@
-"""The same in an event loop: tasks take turns, and a task that loses its lock is cancelled.
+"""Share a lock among the tasks of an event loop; a task that loses its lock is cancelled.
 
-Two tasks of one agent are two callers, so they exclude each other as well.
+Two tasks of one agent are two callers, so they exclude each other too.
 """
 
 import asyncio
@@ -9,17 +9,17 @@ import tempfile
 from interlock import aio
 
 inside = 0
-turns: list[str] = []
+order: list[str] = []
 
 
 async def work(fleet: aio.Fleet, name: str) -> None:
-    """Take a turn, alone."""
+    """Work alone while holding the lock."""
     global inside  # noqa: PLW0603 - what the lock protects in this example
     async with fleet.lock("merge") as held:
         inside += 1
-        assert inside == 1, "somebody else is in here"
+        assert inside == 1, "another task is inside"
         await asyncio.sleep(0)  # Any other task may run now, and none gets in.
-        turns.append(name)
+        order.append(name)
         print(f"{name} merges with token {held.token}")
         inside -= 1
 
@@ -32,4 +32,4 @@ async def main() -> None:
 
 
 asyncio.run(main())
-assert sorted(turns) == [f"task {number}" for number in range(5)]
+assert sorted(order) == [f"task {number}" for number in range(5)]

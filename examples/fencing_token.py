@@ -1,6 +1,6 @@
-"""Hold a lock while you work, and pass its token on to whatever the lock protects.
+"""Hold a lock while you work, and pass its token to the system that the lock protects.
 
-The token rises with every holder.  A system that remembers the highest one it saw can refuse an
+The token rises with every holder.  A system that stores the highest token can refuse an
 agent that slept through the end of its lock and wakes up too late.
 """
 
@@ -10,13 +10,13 @@ import interlock
 
 
 class Registry:
-    """Something of your own that the lock protects; it refuses the past."""
+    """A system that the lock protects; it refuses old holders."""
 
     newest = 0
     image = ""
 
     def push(self, image: str, fencing_token: int) -> str:
-        """Accept an image unless a later token was here."""
+        """Accept an image unless a later token was used."""
         if fencing_token < self.newest:
             return f"refused: token {fencing_token} is older than {self.newest}"
         self.newest, self.image = fencing_token, image

@@ -1,7 +1,7 @@
-"""Bound how long anybody may hold a lock, and notice in time that your own time is over.
+"""Limit how long an agent may hold a lock, and stop before another agent starts.
 
-Renewals keep a lock alive, but never beyond ``max_hold``.  ``held.lost`` turns true a little
-before somebody else may start; it costs nothing, so ask often and stop when it does.
+Renewals keep a lock alive, but never beyond ``max_hold``.  ``held.lost`` becomes true a
+little before another agent may start; it is cheap, so check it often and stop when it is true.
 """
 
 import tempfile
@@ -18,7 +18,7 @@ with (
     try:
         with ada.lock("gpu", max_hold="1s") as held:
             while not held.lost:
-                time.sleep(0.05)  # One small step of a long work.
+                time.sleep(0.05)  # One small step of a long job.
                 steps += 1
     except interlock.Lost as over:
         print(f"ada stopped after {steps} steps:", over)

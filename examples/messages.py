@@ -1,6 +1,6 @@
-"""Agents that talk: an alert, a question, an answer, and a stop.
+"""Send an alert, a question, an answer and a stop between agents.
 
-Bob may be in another process, or asleep: what is sent comes until he acknowledges it.
+Bob may be in another process, or asleep: the store delivers a message until he acknowledges it.
 """
 
 import tempfile
@@ -8,14 +8,14 @@ import threading
 
 import interlock
 
-heard: list[str] = []
+received: list[str] = []
 
 
 def bob_serves(place: str) -> None:
-    """Take messages one by one; each is acknowledged when the loop comes back for the next."""
+    """Receive messages; the loop acknowledges each one when it asks for the next."""
     with interlock.connect(place, agent="bob") as bob, bob.messages.recv() as inbox:
         for message in inbox:
-            heard.append(message.kind)
+            received.append(message.kind)
             if message.kind == "query":
                 message.reply("https://example.org/v2")
             if message.kind == "stop":
@@ -35,4 +35,4 @@ with tempfile.TemporaryDirectory() as folder:
         ada.messages.stop("bob", "that is all")
         serving.join()
 assert isinstance(answer, interlock.Answered)
-assert heard == ["alert", "query", "stop"]
+assert received == ["alert", "query", "stop"]

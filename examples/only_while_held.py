@@ -1,7 +1,7 @@
 """Do something only while you still hold something else, in one commit.
 
-``held.check()`` is a proof that another commit can carry: ``given=[...]``.  The store looks at it
-in the very transaction that grants the second lock, so there is no moment in between.
+``held.check()`` is a proof that another commit can carry: ``given=[...]``.  The store checks
+it in the transaction that grants the second lock, so there is no gap in between.
 """
 
 import tempfile
@@ -21,6 +21,6 @@ with (
         ada.locks.release("merge", token=first.token)
 
     second = ada.locks.acquire("merge", given=[proof])
-    print("after she gave it back:", type(second).__name__)
+    print("after the release:", type(second).__name__)
     assert isinstance(second, Fenced)
     assert ada.locks.show("merge").state == "free"

@@ -1,13 +1,13 @@
-"""Publish tasks that need each other, and hear of each the moment it can begin.
+"""Publish tasks with dependencies, and receive an event when each one can begin.
 
-The order follows from what each task needs; nobody has to plan it.
+The order follows from the dependencies.
 """
 
 import tempfile
 
 import interlock
 
-heard: list[str] = []
+received: list[str] = []
 
 with (
     tempfile.TemporaryDirectory() as folder,
@@ -26,10 +26,10 @@ with (
         if claim.task == "release":
             worker.stop("all is done")
 
-    while len(heard) < 8:
-        heard += [f"{event.event} {event.task}" for event in events.take()]
+    while len(received) < 8:
+        received += [f"{event.event} {event.task}" for event in events.take()]
 
-assert heard[:3] == ["published build", "published test", "published release"]
-assert heard[3:] == [
+assert received[:3] == ["published build", "published test", "published release"]
+assert received[3:] == [
     *("completed build", "ready test", "completed test", "ready release", "completed release"),
 ]

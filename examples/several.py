@@ -1,7 +1,7 @@
-"""Take several things at once, and hear at once if waiting would never end.
+"""Acquire several things at once, and get an answer at once if a wait would never end.
 
-Two agents that take the same two locks in opposite orders would wait for each other for ever: the
-one that closes the circle is told.  Whoever asks for both at once never gets there.
+Two agents that acquire the same two locks in opposite orders would wait for each other without
+end: the one that closes the cycle is refused.  An agent that asks for both at once avoids that.
 """
 
 import tempfile

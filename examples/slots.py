@@ -1,7 +1,7 @@
-"""At most three builds at a time, however many agents there are.
+"""Run at most three builds at a time, with any number of agents.
 
-The first who names the capacity makes the semaphore.  Who waits is served in the order of coming,
-and nobody overtakes, so a large request is never starved by small ones.
+The first caller that names the capacity creates the semaphore.  Waiters are served in the order
+of arrival, so small requests never starve a large one.
 """
 
 import tempfile

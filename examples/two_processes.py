@@ -1,6 +1,6 @@
-"""Two agents in two processes add up in one file, and no update is lost.
+"""Let two agents in two processes count in one file without losing an update.
 
-They share nothing but the path of the store; there is no server.
+They share only the path of the store; there is no server.
 """
 
 import subprocess
@@ -23,7 +23,7 @@ def agent(name: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Start the two, and look at what they counted."""
+    """Start the two agents, and check their count."""
     with tempfile.TemporaryDirectory() as folder:
         (count := Path(folder, "count")).write_text("0")
         command = [sys.executable, __file__, folder]

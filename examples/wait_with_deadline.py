@@ -1,6 +1,6 @@
-"""Wait for a lock, but not for ever: contention is an answer, not an exception.
+"""Wait for a lock with a limit: contention is an answer, not an exception.
 
-``acquire`` returns what it found.  A ``with`` block cannot return, so it raises Unavailable.
+``acquire`` returns its outcome.  A ``with`` block cannot return, so it raises Unavailable.
 """
 
 import tempfile
@@ -11,7 +11,7 @@ from interlock import Acquired, Busy
 
 
 def try_for(fleet: interlock.Fleet, seconds: float) -> str:
-    """One attempt with a deadline, in words."""
+    """Try once with a deadline, and describe the outcome."""
     match fleet.locks.acquire("merge", wait=seconds):
         case Acquired(token=token):
             return f"mine, with token {token}"

@@ -1,6 +1,6 @@
-"""A worker in an event loop: eight tasks at once, each done once, until it is told to stop.
+"""Run a worker in an event loop: eight tasks at once, each done once, until it is stopped.
 
-In a program of your own, SIGTERM stops it: it finishes what it has begun, and claims no more.
+SIGTERM stops the worker of a program: it finishes its current tasks, and claims no more.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ done: list[int] = []
 
 
 async def main() -> None:
-    """Publish tasks, and have them done."""
+    """Publish tasks, and let the worker do them."""
     with tempfile.TemporaryDirectory() as folder:
         async with await aio.connect(f"{folder}/store.db", agent="ada") as fleet:
             for number in range(MANY):
@@ -24,10 +24,10 @@ async def main() -> None:
             async def square(claim: Claim) -> int:
                 number: int = claim.data
                 done.append(number)
-                await asyncio.sleep(0)  # Others go on meanwhile.
+                await asyncio.sleep(0)  # Other tasks run now.
                 if len(done) == MANY:
                     worker.stop("all is done")
-                return number**2  # What is returned is the result of the task.
+                return number**2  # The return value is the result of the task.
 
             await worker.serve(square)
             print(f"{len(done)} tasks are done; the worker stopped since {worker.stopped}")
