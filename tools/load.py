@@ -27,8 +27,7 @@ from msgspec import Struct
 
 from interlock import aio
 from interlock.aio_messages import Message
-from interlock.bench.engine import SHARE
-from interlock.bench.engines import local, network
+from interlock.bench.engine import SHARE, local, network
 from interlock.bench.table import percentile
 from interlock.nouns.messages.message import Sent
 from interlock.store import Store
@@ -231,7 +230,7 @@ def _beside(plan: Plan, begin: float) -> list[float]:
     spans: list[float] = []
     with closing(engine), closing(engine.floor()) as floor:
         while (now := time.monotonic()) < begin + plan.seconds:
-            floor.commit(str(len(spans)), act=SHARE)
+            floor.commit(str(len(spans)), kind=SHARE)
             spans.append((time.monotonic() - now) * 1000)
             time.sleep(BARE_EVERY)
     return spans

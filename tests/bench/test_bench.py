@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from interlock.bench import handoff, idle, locks, messages, pairs, record, run_bench, tasks
-from interlock.bench.engine import within
+from interlock.bench import measuring, operations, run_bench
+from interlock.bench.engine import with_namespace
+from interlock.bench.measuring import Sizes
 from interlock.bench.table import Measured
 from interlock.errors import BadInput
 from interlock.nouns.grants.lock import LockAcquired
@@ -50,16 +51,21 @@ NETWORK_ROWS = [
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(locks.ONE_BY_ONE, "quick", 3)
-    monkeypatch.setitem(locks.ROUNDS, "quick", (2, 2))
-    monkeypatch.setitem(pairs.ROUNDS, "quick", 3)
-    monkeypatch.setitem(handoff.SECONDS, "quick", 0.3)
-    monkeypatch.setitem(idle.SIZES, "quick", (3, 2.0, 1.0))
-    monkeypatch.setattr(handoff, "PROCESSES", 3)
-    monkeypatch.setitem(tasks.DRAINED, "quick", 12)
-    monkeypatch.setattr(tasks, "PROCESSES", 2)
-    monkeypatch.setitem(messages.SUBSCRIBERS, "quick", 5)
-    monkeypatch.setitem(messages.FLOODED, "quick", 0.05)
+    small = Sizes(
+        one_by_one=3,
+        rounds=2,
+        each=2,
+        wakeups=3,
+        handoff_processes=3,
+        handoff_seconds=0.3,
+        drain_processes=2,
+        drained=12,
+        subscribers=5,
+        flood_seconds=0.05,
+        cold_starts=2,
+        idle=(3, 2.0, 1.0),
+    )
+    monkeypatch.setattr(measuring, "QUICK", small)
 
 
 def measured(store: str, only: str | None = None) -> list[str]:
@@ -131,7 +137,7 @@ def test_an_alert_is_one_commit_however_many_subscribed(tmp_path: Path) -> None:
 
 def test_the_record_is_measured_beside_a_client_that_keeps_none(tmp_path: Path) -> None:
     url = str(tmp_path / "store.db")
-    with record.unrecorded(url) as fleet:
+    with operations.unrecorded(url) as fleet:
         assert isinstance(fleet.locks.acquire("merge"), LockAcquired)
         assert fleet.locks.show("merge").holder == "bench"
         assert fleet.record.log() == ()
@@ -155,7 +161,7 @@ def test_an_unknown_measurement_is_refused_with_those_of_the_engine() -> None:
 )
 def test_the_same_server_is_measured_in_another_namespace(url: str) -> None:
     address = parse(url)
-    other = parse(within(url, address, "bench-1/0"))
+    other = parse(with_namespace(url, address, "bench-1/0"))
     assert other.namespace == "bench-1/0"
     assert (other.hosts, other.socket, other.db) == (address.hosts, address.socket, address.db)
     assert (other.user, other.password) == (address.user, address.password)

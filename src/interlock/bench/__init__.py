@@ -4,102 +4,67 @@ Machines are noisy and disks differ, so absolute times mean little.  Each row is
 in turns with its floor: the engine's own client doing the same reads and writes as durably, with
 nothing of Interlock in between.  The ratio is what counts.
 
-table.py              numbers, and the table that shows them
-engine.py             what an engine gives to be measured: fresh stores, a floor
+table.py              the rows, and the table that shows them
+measuring.py          how an operation is measured beside a floor, and how often
+operations.py         the measurements within one process
+processes.py          the measurements between processes
+engine.py             what an engine provides: fresh stores, a floor
 sqlite.py redis.py etcd.py    the engines
-locks.py slots.py     locks in one process; semaphores, and several things at once
-tasks.py              tasks: by name, in flight, many processes at one queue
-messages.py           messages: one at a time, in flight, and how soon they are received
-peers.py              what others make of the same engine
-record.py             what the record costs
-pairs.py handoff.py   from one process to another, and between many
-commands.py idle.py   what a command costs, and clients that do nothing
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import TypeAlias, TypeVar
 
-from interlock.bench import (
-    commands,
-    handoff,
-    idle,
-    locks,
-    messages,
-    pairs,
-    peers,
-    record,
-    slots,
-    tasks,
-)
-from interlock.bench.engine import Engine, NetworkEngine
-from interlock.bench.engines import local, network
+from interlock.bench import measuring, operations, processes
+from interlock.bench.engine import local, network
+from interlock.bench.measuring import Measurement
 from interlock.bench.table import Measured, Row, as_text
 from interlock.errors import BadInput
 from interlock.stores import is_network
 
-E = TypeVar("E", bound=Engine)
-Rows: TypeAlias = Mapping[str, Callable[[E, bool], Iterator[Row]]]
-
-LOCAL: Rows[Engine] = {
-    "acquire": locks.one_at_a_time,
-    "acquire-async": locks.one_at_a_time_async,
-    "in-flight": locks.in_flight,
-    "slots": slots.one_at_a_time,
-    "slots-async": slots.one_at_a_time_async,
-    "slots-in-flight": slots.in_flight,
-    "several": slots.three_at_once,
-    "claim": tasks.by_name,
-    "claim-async": tasks.by_name_async,
-    "tasks-in-flight": tasks.in_flight,
-    "drain": tasks.drain,
-    "told": tasks.told,
-    "alert": messages.one_at_a_time,
-    "messages-in-flight": messages.in_flight,
-    "subscribers": messages.many_subscribers,
-    "heard-here": messages.heard_here,
-    "heard": messages.heard,
-    "query": messages.asked,
-    "flooded": messages.flooded,
-    "share": record.share,
-    "verify": record.verify,
-    "handoff": handoff.measure,
-    "slots-handoff": handoff.slots,
-    "cold": commands.cold_start,
-    "memory": commands.idle_memory,
+MEASUREMENTS: Mapping[str, Measurement] = {
+    "acquire": operations.acquire,
+    "acquire-async": operations.acquire_async,
+    "in-flight": operations.acquire_in_flight,
+    "slots": operations.slots,
+    "slots-async": operations.slots_async,
+    "slots-in-flight": operations.slots_in_flight,
+    "several": operations.several,
+    "read-first": operations.read_first,
+    "claim": operations.claim,
+    "claim-async": operations.claim_async,
+    "tasks-in-flight": operations.tasks_in_flight,
+    "drain": processes.drain,
+    "told": processes.task_latency,
+    "alert": operations.alert,
+    "messages-in-flight": operations.messages_in_flight,
+    "subscribers": operations.subscribers,
+    "heard-here": operations.alert_latency,
+    "heard": processes.alert_latency,
+    "query": processes.query_latency,
+    "flooded": processes.flooded,
+    "share": operations.record_share,
+    "verify": operations.verify,
+    "handoff": processes.handoff,
+    "slots-handoff": processes.slots_handoff,
+    "publish": processes.publish,
+    "cold": operations.cold_start,
+    "memory": operations.idle_memory,
+    "idle": processes.idle,
 }
-NETWORK: Rows[NetworkEngine] = {
-    "acquire": locks.one_at_a_time,
-    "acquire-async": locks.one_at_a_time_async,
-    "slots": slots.one_at_a_time,
-    "slots-async": slots.one_at_a_time_async,
-    "several": slots.three_at_once,
-    "share": record.share,
-    "claim": tasks.by_name,
-    "claim-async": tasks.by_name_async,
-    "read-first": locks.read_first,
-    "told": tasks.told,
-    "alert": messages.one_at_a_time,
-    "subscribers": messages.many_subscribers,
-    "heard-here": messages.heard_here,
-    "heard": messages.heard,
-    "query": messages.asked,
-    "flooded": messages.flooded,
-    "handoff": pairs.handoffs,
-    "slots-handoff": handoff.slots,
-    "publish": pairs.publish,
-    "drain": tasks.drain,
-    "slots-in-flight": slots.in_flight,  # these leave an engine with much to clear away: last
-    "tasks-in-flight": tasks.in_flight,
-    "messages-in-flight": messages.in_flight,
-    "in-flight": peers.in_flight,
-    "idle": idle.measure,
-}
+LOCAL = tuple(name for name in MEASUREMENTS if name not in ("read-first", "publish", "idle"))
+NETWORK = (
+    *("acquire", "acquire-async", "slots", "slots-async", "several", "share"),
+    *("claim", "claim-async", "read-first", "told", "alert", "subscribers", "heard-here", "heard"),
+    *("query", "flooded", "handoff", "slots-handoff", "publish", "drain"),
+    # Those in flight leave much for the engine to delete, which would slow down the others.
+    *("slots-in-flight", "tasks-in-flight", "messages-in-flight", "in-flight", "idle"),
+)
 SLOW = frozenset(("idle",))
-"""Measured by a quick run only if asked for by name."""
+"""A quick run measures these only by name."""
 
 
 def run_bench(
@@ -115,29 +80,19 @@ def run_bench(
     path; with a URL, the engine that it names, in a namespace of its own.
     Nothing is left behind.
     """
-    if store is not None and is_network(store):
-        return _run(NETWORK, lambda: network(store), write=write, only=only, quick=quick)
-    return _run(LOCAL, lambda: local(store), write=write, only=only, quick=quick)
-
-
-def _run(
-    table: Rows[E],
-    make: Callable[[], E],
-    *,
-    write: Callable[[Measured], object] | None,
-    only: str | None,
-    quick: bool,
-) -> int:
-    if only is not None and only not in table:
-        raise BadInput(f"there is no measurement {only!r}; choose one of {', '.join(table)}")
-    chosen = [only] if only else [name for name in table if not (quick and name in SLOW)]
+    across_network = store is not None and is_network(store)
+    names = NETWORK if across_network else LOCAL
+    if only is not None and only not in names:
+        raise BadInput(f"there is no measurement {only!r}; choose one of {', '.join(names)}")
+    chosen = [only] if only else [name for name in names if not (quick and name in SLOW)]
+    size = measuring.QUICK if quick else measuring.FULL
     rows: list[Row] = []
-    with closing(make()) as engine:
+    with closing(network(store) if across_network and store else local(store)) as engine:
         title = engine.title()
         for name in chosen:
             if write is None:
                 print(f"measuring {name} ...", file=sys.stderr)  # noqa: T201 - progress
-            rows.extend(table[name](engine, quick))
+            rows.extend(MEASUREMENTS[name](engine, size))
     if write is None:
         print(as_text(rows, title))  # noqa: T201 - the product
     else:

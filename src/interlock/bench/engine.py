@@ -1,22 +1,24 @@
-"""What is measured: an engine, with a floor beside it and a place that is left as it was found.
+"""An engine to measure: fresh stores in a place that is left as it was found, and a floor.
 
 A floor is the engine's own client doing the reads and writes of an operation as durably, and
-nothing else: no slower than what somebody would write who knows the engine well.  Across a network
-it reads nothing, since an operation there does not either when nobody is in the way.
+nothing else: as quick as an expert in this engine would write it.  Across a network a floor reads
+nothing, since an uncontended operation there does not read either.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from typing import ClassVar, Protocol
 from urllib.parse import parse_qsl, urlencode
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from interlock.stores import open_store
+from interlock.stores import file_of, open_store
 from interlock.stores.address import Address, parse
 
 ENTRY = b"x" * 540
@@ -25,11 +27,11 @@ _SESSION = f"ses_{0:032x}"
 _MESSAGE = f"msg_{0:020x}{{}}"
 
 
-class Act(Struct, frozen=True, gc=False):
-    """What an operation reads, writes and deletes, for the name of a lock or a task.
+class FloorCommit(Struct, frozen=True, gc=False):
+    """The reads, writes and deletes of one operation, for the name of a lock or a task.
 
-    Keys have ``{}`` where the name belongs; those to be written say how large their value is, and
-    ``entry`` is the size of the log entry.
+    Keys have ``{}`` in place of the name.  Values and the log ``entry`` have the size that the
+    operation's own have.
     """
 
     reads: tuple[str, ...]
@@ -38,8 +40,8 @@ class Act(Struct, frozen=True, gc=False):
     entry: bytes = ENTRY
 
 
-ACQUIRE = Act(reads=("locks/{}", "live/session"), puts=(("locks/{}", b"x" * 200),))
-PUBLISH = Act(
+ACQUIRE = FloorCommit(reads=("locks/{}", "live/session"), puts=(("locks/{}", b"x" * 200),))
+PUBLISH = FloorCommit(
     reads=("tasks/{}/status",),
     puts=(
         ("tasks/{}/status", b"x" * 19),
@@ -48,7 +50,7 @@ PUBLISH = Act(
     ),
     entry=b"x" * 780,
 )
-CLAIM = Act(
+CLAIM = FloorCommit(
     reads=("tasks/{}/status", "tasks/{}/owner", "live/session", "tasks/{}/data"),
     puts=(
         ("tasks/{}/status", b"x" * 46),
@@ -58,18 +60,18 @@ CLAIM = Act(
     deletes=("ready/-/1000005.1794762331636564/{}",),
     entry=b"x" * 1000,
 )
-COMPLETE = Act(
+COMPLETE = FloorCommit(
     reads=("tasks/{}/status", "tasks/{}/owner"),
     puts=(("tasks/{}/status", b"x" * 69),),
     deletes=("tasks/{}/owner", f"claims/{_SESSION}/{{}}"),
     entry=b"x" * 800,
 )
-ALERT = Act(
+ALERT = FloorCommit(
     reads=(f"topics/bench/{_MESSAGE}", "paused/bench", "rates/bench/{}"),
     puts=((f"topics/bench/{_MESSAGE}", b"x" * 176), ("rates/bench/{}", b"x" * 18)),
     entry=b"x" * 800,
 )
-SHARE = Act(
+SHARE = FloorCommit(
     reads=(f"messages/{_MESSAGE}", "paused/bench", "mailboxes/reader", "rates/bench/{}"),
     puts=(
         (f"messages/{_MESSAGE}", b"x" * 190),
@@ -79,7 +81,7 @@ SHARE = Act(
     entry=b"x" * 1040,
 )
 _QUERY = f"qry_{0:020x}{{}}"
-ASK = Act(
+ASK = FloorCommit(
     reads=(f"queries/{_QUERY}", "paused/bench", "mailboxes/reader", "rates/bench/{}"),
     puts=(
         (f"queries/{_QUERY}", b"x" * 260),
@@ -90,7 +92,7 @@ ASK = Act(
     ),
     entry=b"x" * 1150,
 )
-REPLY = Act(
+REPLY = FloorCommit(
     reads=(f"queries/{_QUERY}", f"unread/reader/{_QUERY}", f"live/{_QUERY}"),
     puts=(
         (f"queries/{_QUERY}", b"x" * 360),
@@ -102,97 +104,110 @@ REPLY = Act(
 )
 
 
-def unlimited(act: Act) -> Act:
-    """The same where nobody counts how often somebody sends."""
-    return Act(
-        reads=tuple([key for key in act.reads if not key.startswith("rates/")]),
-        puts=tuple([put for put in act.puts if not put[0].startswith("rates/")]),
-        entry=act.entry[:-140],
+def without_rate_limit(kind: FloorCommit) -> FloorCommit:
+    """The commit of a sender without a rate limit."""
+    return FloorCommit(
+        reads=tuple([key for key in kind.reads if not key.startswith("rates/")]),
+        puts=tuple([put for put in kind.puts if not put[0].startswith("rates/")]),
+        entry=kind.entry[:-140],
     )
 
 
 class Floor(Protocol):
     """A bare client of the engine for a caller that may block."""
 
-    def commit(self, *names: str, act: Act = ACQUIRE) -> None:
-        """Do this to all of these."""
+    def commit(self, *names: str, kind: FloorCommit = ACQUIRE) -> None:
+        """Make a commit of this kind for each of the names."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the client."""
 
 
-class AsyncFloor(Protocol):
+class AsyncFloor(ABC):
     """A bare client of the engine for an event loop."""
 
-    def commit(self, name: str, act: Act = ACQUIRE) -> Awaitable[object]:
-        """Do this."""
+    @abstractmethod
+    def commit(self, name: str, kind: FloorCommit = ACQUIRE) -> Awaitable[object]:
+        """Make a commit of this kind."""
 
-    async def in_flight(self, rounds: Sequence[Sequence[str]], act: Act = ACQUIRE) -> None:
-        """Do this to all of these, as many under way at once as a round has names."""
+    async def in_flight(self, rounds: Sequence[Sequence[str]], kind: FloorCommit = ACQUIRE) -> None:
+        """Commit each of the names, with as many under way at once as a round has names."""
 
+        async def worker(names: Sequence[str]) -> None:
+            for name in names:
+                await self.commit(name, kind)
+
+        await asyncio.gather(*map(worker, zip(*rounds, strict=True)))
+
+    @abstractmethod
     async def aclose(self) -> None:
-        """Let go of it."""
+        """Close the client."""
 
 
-class Bell(Protocol):
+class WakeUp(Protocol):
     """The engine's own way to wake another process."""
 
-    def ring(self) -> None:
+    def send(self) -> None:
         """Write what wakes."""
 
-    def hear(self) -> None:
-        """Wait for what was written since the last time."""
+    def wait(self) -> None:
+        """Wait for the next write."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the client."""
 
 
-class Engine(Protocol):
+class BenchEngine(ABC):
     """An engine to measure."""
 
     targets: ClassVar[Mapping[str, str]]
     """By the name of the measurement."""
-    local: ClassVar[bool]
+    local: ClassVar[bool] = True
     """Whether it is in this process, or across a network."""
 
     def title(self) -> str:
-        """What is measured, if that needs to be said."""
+        """The heading of the table, if it needs one."""
+        return ""
 
+    @abstractmethod
     def fresh(self) -> str:
-        """The URL of a store that is empty."""
+        """The URL of an empty store."""
 
-    def floor(self, place: str = "") -> Floor:
-        """A floor to measure beside; all of one ``place`` share what they write."""
+    @abstractmethod
+    def floor(self, location: str = "") -> Floor:
+        """A floor; those of one location share what they write."""
 
-    def place(self) -> str:
-        """Where several processes can have a floor together."""
+    @abstractmethod
+    def floor_location(self) -> str:
+        """A location for floors of several processes."""
 
+    @abstractmethod
     async def floor_async(self) -> AsyncFloor:
-        """The same for an event loop."""
+        """A floor for an event loop."""
 
+    def peers(self) -> Mapping[str, Callable[[], Awaitable[AsyncFloor]]]:
+        """Floors through clients of others, by their names."""
+        return {}
+
+    def kind(self, kind: FloorCommit) -> FloorCommit:
+        """The commit of an operation by name on this engine."""
+        return kind
+
+    @abstractmethod
     def wipe(self) -> None:
-        """Remove what would otherwise be given back one by one."""
+        """Remove grants and claims that clients would otherwise release one by one."""
 
     def close(self) -> None:
         """Remove everything that was left."""
+        self.wipe()
 
 
-class NetworkEngine(Engine, Protocol):
-    """An engine across a network."""
+class NetworkEngine(BenchEngine):
+    """An engine across a network: fresh namespaces, all of them under one random name."""
 
-    address: Address
+    local: ClassVar[bool] = False
     idle: ClassVar[frozenset[str]]
-    """The kinds of requests that a client may send while it has nothing to do."""
-
-    def bell(self, url: str) -> Bell:
-        """A bell in the namespace of this URL."""
-
-    def served(self) -> dict[str, float]:
-        """How many requests the server has served, by their kind."""
-
-
-class Namespaces:
-    """Fresh namespaces on one server, all of them under one random name."""
+    """The kinds of requests that an idle client may send."""
 
     def __init__(self, url: str, purpose: str = "bench") -> None:
         self.address = parse(url)
@@ -201,7 +216,7 @@ class Namespaces:
         self._url = url
 
     def title(self) -> str:
-        """The server: what it is, and what an answer of it is worth."""
+        """The server, and how durable its answers are."""
         with closing(open_store(self._url)) as store:
             info = store.info()
             grade = store.capabilities.durability
@@ -209,17 +224,29 @@ class Namespaces:
         return f"{server}, durability: {grade}"
 
     def fresh(self) -> str:
-        """The URL of a store that is empty."""
-        return within(self._url, self.address, self.namespace())
+        """The URL of an empty store."""
+        return with_namespace(self._url, self.address, self.floor_location())
 
-    def namespace(self) -> str:
-        """A namespace that nobody used."""
+    def floor_location(self) -> str:
+        """An unused namespace."""
         self.used.append(f"{self.root}/{len(self.used)}")
         return self.used[-1]
 
+    def kind(self, kind: FloorCommit) -> FloorCommit:
+        """A claim by name deletes nothing: its entry in an index is deleted later."""
+        return replace(kind, deletes=())
 
-def within(url: str, address: Address, namespace: str) -> str:
-    """The same server, another namespace."""
+    @abstractmethod
+    def wake_up(self, url: str) -> WakeUp:
+        """The engine's own wake-up, in the namespace of this URL."""
+
+    @abstractmethod
+    def served(self) -> dict[str, float]:
+        """How many requests the server has served, by their kind."""
+
+
+def with_namespace(url: str, address: Address, namespace: str) -> str:
+    """The URL of another namespace on the same server."""
     place, _, query = url.partition("?")
     if address.engine == "etcd":
         scheme, _, rest = place.partition("://")
@@ -229,13 +256,19 @@ def within(url: str, address: Address, namespace: str) -> str:
     return f"{place}?{urlencode(options, safe='/:@')}"
 
 
-async def together(
-    commit: Callable[[str], Awaitable[object]], rounds: Sequence[Sequence[str]]
-) -> None:
-    """One worker for each place of a round, each with one commit under way."""
+def local(url: str | None) -> BenchEngine:
+    """SQLite, on the disk of the named file or folder."""
+    from interlock.bench.sqlite import SQLiteEngine
 
-    async def worker(names: Sequence[str]) -> None:
-        for name in names:
-            await commit(name)
+    return SQLiteEngine(None if url is None else file_of(url))
 
-    await asyncio.gather(*map(worker, zip(*rounds, strict=True)))
+
+def network(url: str, purpose: str = "bench") -> NetworkEngine:
+    """The engine of a URL; the names of its namespaces begin with the purpose."""
+    if parse(url).engine == "redis":
+        from interlock.bench.redis import RedisEngine
+
+        return RedisEngine(url, purpose)
+    from interlock.bench.etcd import EtcdEngine
+
+    return EtcdEngine(url, purpose)

@@ -7,14 +7,14 @@ through the blocking stub or that of ``grpc.aio``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import Any, ClassVar
 
 import grpc
 import grpc.aio
 
-from interlock.bench.engine import ACQUIRE, ENTRY, HASH, Act, Namespaces, together
+from interlock.bench.engine import ACQUIRE, ENTRY, HASH, AsyncFloor, FloorCommit, NetworkEngine
 from interlock.stores.address import Address, parse
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.probe import get
@@ -26,10 +26,9 @@ _WRAPPED = wrapped(ENTRY, _ID, HASH, quiet=False)
 _PATIENCE = 30.0
 
 
-class EtcdEngine(Namespaces):
+class EtcdEngine(NetworkEngine):
     """An etcd server, or one member of a cluster."""
 
-    local: ClassVar[bool] = False
     targets: ClassVar[Mapping[str, str]] = {
         "acquire": "at most 1.3",
         "acquire-async": "at most 1.3",
@@ -52,40 +51,32 @@ class EtcdEngine(Namespaces):
     }
     idle: ClassVar[frozenset[str]] = frozenset(("LeaseKeepAlive",))
 
-    def floor(self, place: str = "") -> EtcdFloor:
+    def floor(self, location: str = "") -> EtcdFloor:
         """A bare stub."""
-        return EtcdFloor(self.address, place or self.place())
-
-    def place(self) -> str:
-        """A namespace."""
-        return self.namespace()
+        return EtcdFloor(self.address, location or self.floor_location())
 
     async def floor_async(self) -> AsyncEtcdFloor:
-        """The same in an event loop."""
-        return AsyncEtcdFloor(self.address, self.namespace())
+        """A bare stub in an event loop."""
+        return AsyncEtcdFloor(self.address, self.floor_location())
 
-    def bell(self, url: str) -> EtcdBell:
+    def wake_up(self, url: str) -> EtcdWakeUp:
         """A key of its own beside the store."""
-        return EtcdBell(self.address, parse(url).namespace)
+        return EtcdWakeUp(self.address, parse(url).namespace)
 
     def served(self) -> dict[str, float]:
-        """The messages of each method, those within streams too."""
+        """The messages of each method, including those within streams."""
         lines = get(self.address, 0, "/metrics").decode().splitlines()
         found = [match.groups() for line in lines if (match := _SERVED.match(line))]
         return {method: float(count) for method, count in found}
 
     def wipe(self) -> None:
         """Delete everything under the namespaces that were used."""
-        stub = Stub(grpc, self.address)
+        stub = EtcdStub(grpc, self.address)
         everything = _Delete(f"{self.root}/".encode(), f"{self.root}0".encode())
         try:
             stub.method("KV/DeleteRange", rpc.DeleteRangeResponse)(everything, **stub.extra)
         finally:
             stub.channel.close()
-
-    def close(self) -> None:
-        """Remove everything."""
-        self.wipe()
 
 
 class _Delete:
@@ -99,8 +90,8 @@ class _Delete:
         return self._bytes
 
 
-class Stub:
-    """A channel, and whatever a call must carry to be let in."""
+class EtcdStub:
+    """A channel, and the metadata that authenticates its calls."""
 
     def __init__(self, kind: Any, address: Address) -> None:  # noqa: ANN401 - grpc or grpc.aio
         self.address = address
@@ -127,7 +118,7 @@ class Stub:
         )
 
 
-class EtcdFloor(Stub):
+class EtcdFloor(EtcdStub):
     """One transaction at a time."""
 
     def __init__(self, address: Address, namespace: str) -> None:
@@ -135,57 +126,53 @@ class EtcdFloor(Stub):
         self._prefix = f"{namespace}/".encode()
         self._txn = self.method("KV/Txn", rpc.TxnResponse)
 
-    def commit(self, *names: str, act: Act = ACQUIRE) -> None:
-        """Do this to all of these, one after the other."""
+    def commit(self, *names: str, kind: FloorCommit = ACQUIRE) -> None:
+        """Do this for all of the names, one after the other."""
         for name in names:
-            self._txn(_request(self._prefix, name, act), **self.extra)
+            self._txn(_request(self._prefix, name, kind), **self.extra)
 
     def close(self) -> None:
-        """Let go of the channel."""
+        """Close the channel."""
         self.channel.close()
 
 
-class AsyncEtcdFloor(Stub):
+class AsyncEtcdFloor(EtcdStub, AsyncFloor):
     """Any number of transactions at once."""
 
     def __init__(self, address: Address, namespace: str) -> None:
-        blocking = Stub(grpc, address)
+        blocking = EtcdStub(grpc, address)
         blocking.channel.close()
         super().__init__(grpc.aio, address)
         self.extra = blocking.extra
         self._prefix = f"{namespace}/".encode()
         self._txn = self.method("KV/Txn", rpc.TxnResponse)
 
-    async def commit(self, name: str, act: Act = ACQUIRE) -> None:
+    async def commit(self, name: str, kind: FloorCommit = ACQUIRE) -> None:
         """Do this."""
-        await self._txn(_request(self._prefix, name, act), **self.extra)
-
-    async def in_flight(self, rounds: Sequence[Sequence[str]], act: Act = ACQUIRE) -> None:
-        """As many at once as a round has names."""
-        await together(lambda name: self.commit(name, act), rounds)
+        await self._txn(_request(self._prefix, name, kind), **self.extra)
 
     async def aclose(self) -> None:
-        """Let go of the channel."""
+        """Close the channel."""
         await self.channel.close()
 
 
-class EtcdBell(Stub):
+class EtcdWakeUp(EtcdStub):
     """A put, and a stream that watches the key."""
 
     def __init__(self, address: Address, namespace: str) -> None:
         super().__init__(grpc, address)
-        self._key = f"{namespace}/bell".encode()
+        self._key = f"{namespace}/wake".encode()
         self._put = self.method("KV/Put", rpc.PutResponse)
         self._requests: SimpleQueue[Any] = SimpleQueue()
-        self._heard: Any = None
+        self._events: Any = None
 
-    def ring(self) -> None:
+    def send(self) -> None:
         """Put the key."""
         self._put(rpc.PutRequest(key=self._key, value=_WRAPPED), **self.extra)
 
-    def hear(self) -> None:
+    def wait(self) -> None:
         """Wait for the next put."""
-        if self._heard is None:
+        if self._events is None:
             watch = self.channel.stream_stream(
                 "/etcdserverpb.Watch/Watch",
                 request_serializer=_serialized,
@@ -193,28 +180,28 @@ class EtcdBell(Stub):
             )
             create = rpc.WatchCreateRequest(key=self._key)
             self._requests.put(rpc.WatchRequest(create=create))
-            self._heard = watch(iter(self._requests.get, None), **self.extra)
-            next(self._heard)
-        next(self._heard)
+            self._events = watch(iter(self._requests.get, None), **self.extra)
+            next(self._events)
+        next(self._events)
 
     def close(self) -> None:
-        """Let go of the channel."""
+        """Close the channel."""
         self._requests.put(None)
         self.channel.close()
 
 
-def _request(prefix: bytes, name: str, act: Act) -> rpc.TxnRequest:
-    entry = b"%blog/txn_%026d" % (prefix, hash((name, act.entry)))
+def _request(prefix: bytes, name: str, kind: FloorCommit) -> rpc.TxnRequest:
+    entry = b"%blog/txn_%026d" % (prefix, hash((name, kind.entry)))
     absent = rpc.Compare(key=entry, target=rpc.Compare.CREATE, create_revision=0)
-    puts = [(entry, wrapped(act.entry, _ID, HASH, quiet=False))]
-    for key, value in act.puts:
+    puts = [(entry, wrapped(kind.entry, _ID, HASH, quiet=False))]
+    for key, value in kind.puts:
         puts.append((prefix + key.format(name).encode(), wrapped(value, _ID, HASH, quiet=False)))
-    gone = [prefix + key.format(name).encode() for key in act.deletes]
+    deleted = [prefix + key.format(name).encode() for key in kind.deletes]
     return rpc.TxnRequest(
         compare=[absent],
         success=[
             *(rpc.RequestOp(put=rpc.PutRequest(key=key, value=value)) for key, value in puts),
-            *(rpc.RequestOp(delete_range=rpc.DeleteRangeRequest(key=key)) for key in gone),
+            *(rpc.RequestOp(delete_range=rpc.DeleteRangeRequest(key=key)) for key in deleted),
         ],
     )
 

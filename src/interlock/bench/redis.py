@@ -1,8 +1,9 @@
 """Redis: fresh namespaces of a server, and the protocol spoken by hand for the floor.
 
-The floor runs a script that writes the same bytes as a commit does, checks nothing and tells
-nobody.  One request at a time goes through a blocking socket; in an event loop, requests share a
-connection, and those of one turn of the loop share a system call.
+The floor runs a script that writes the same bytes as a commit, without checks and notifications.
+One request at a time goes through a blocking socket; in an event loop, requests share a connection,
+and those of one iteration of the loop share a system call.  If redis-py is installed, the same
+script is measured through that client, too.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import asyncio
 import socket
 import struct
 from collections import deque
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from importlib import import_module
+from importlib.util import find_spec
 from ssl import SSLWantReadError
 from typing import Any, ClassVar
 
 from hiredis import Reader, ReplyError
 
-from interlock.bench.engine import ACQUIRE, ENTRY, HASH, Act, Namespaces, together
-from interlock.stores.address import parse
+from interlock.bench.engine import ACQUIRE, ENTRY, HASH, AsyncFloor, FloorCommit, NetworkEngine
+from interlock.stores.address import Address, parse
 from interlock.stores.redis import RedisStore
 from interlock.stores.redis.grade import facts
 from interlock.stores.redis.packing import pack
@@ -37,10 +40,9 @@ _BUFFER = 1 << 20
 _PATIENCE = 30
 
 
-class RedisEngine(Namespaces):
+class RedisEngine(NetworkEngine):
     """A Redis or Valkey server."""
 
-    local: ClassVar[bool] = False
     targets: ClassVar[Mapping[str, str]] = {
         "acquire": "at most 1.6",
         "acquire-async": "at most 1.6",
@@ -64,64 +66,63 @@ class RedisEngine(Namespaces):
     }
     idle: ClassVar[frozenset[str]] = frozenset(("eval", "evalsha", "fcall"))
 
-    def floor(self, place: str = "") -> RedisFloor:
+    def floor(self, location: str = "") -> RedisFloor:
         """A bare connection."""
-        return RedisFloor(self._connected(), place or self.place())
-
-    def place(self) -> str:
-        """A namespace."""
-        return self.namespace()
+        return RedisFloor(self._connected(), location or self.floor_location())
 
     async def floor_async(self) -> AsyncRedisFloor:
-        """The same in an event loop."""
-        return AsyncRedisFloor(self._connected(), self.namespace())
+        """A bare connection in an event loop."""
+        return AsyncRedisFloor(self._connected(), self.floor_location())
 
-    def bell(self, url: str) -> RedisBell:
+    def peers(self) -> Mapping[str, Callable[[], Awaitable[AsyncFloor]]]:
+        """The redis-py client, if it is installed."""
+        if find_spec("redis") is None or self.address.tls:
+            return {}
+
+        async def redis_py() -> RedisPyFloor:
+            return RedisPyFloor(self.address, await self.floor_async())
+
+        return {"redis-py": redis_py}
+
+    def wake_up(self, url: str) -> RedisWakeUp:
         """A stream of its own beside the store."""
-        return RedisBell(self._connected(), parse(url).namespace)
+        return RedisWakeUp(self._connected(), parse(url).namespace)
 
     def served(self) -> dict[str, float]:
-        """The scripts; what they call inside is counted by the server too, and is left out."""
-        found = facts(self._ask("INFO", "commandstats"))
+        """The scripts; the server also counts the commands inside them, which are left out."""
+        found = facts(self._command("INFO", "commandstats"))
         return {
-            name.removeprefix("cmdstat_"): float(told.partition(",")[0].removeprefix("calls="))
-            for name, told in found.items()
+            name.removeprefix("cmdstat_"): float(stats.partition(",")[0].removeprefix("calls="))
+            for name, stats in found.items()
             if name.removeprefix("cmdstat_") in self.idle
         }
 
     def wipe(self) -> None:
         """Remove the keys of all namespaces that were used."""
-        names = [*RedisStore(self.address).keys, *_FLOOR, "bell"]
+        names = [*RedisStore(self.address).keys, *_FLOOR, "wake"]
         for namespace in self.used:
-            self._ask("UNLINK", *(f"{{{namespace}}}:{name}" for name in names))
+            self._command("UNLINK", *(f"{{{namespace}}}:{name}" for name in names))
 
-    def close(self) -> None:
-        """Remove everything."""
-        self.wipe()
-
-    def _ask(self, *words: str) -> Any:  # noqa: ANN401 - whatever the server says
-        bare = Bare(self._connected())
-        try:
-            return bare.ask(words)
-        finally:
-            bare.close()
+    def _command(self, *words: str) -> Any:  # noqa: ANN401 - any reply
+        with closing(RedisConnection(self._connected())) as connection:
+            return connection.command(words)
 
     def _connected(self) -> socket.socket:
-        """A socket on which the server let us in; the rest is up to the floor."""
+        """A socket on which the client is logged in."""
         return RedisStore(self.address).wire.dial().sock
 
 
 _FLOOR = ("floor:items", "floor:log", "floor:ids")
 
 
-class Bare:
+class RedisConnection:
     """A blocking socket and the parser of replies."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._reader = Reader()
 
-    def ask(self, words: Sequence[str | bytes]) -> Any:  # noqa: ANN401 - whatever it says
+    def command(self, words: Sequence[str | bytes]) -> Any:  # noqa: ANN401 - any reply
         """The reply to a command."""
         self._sock.sendall(pack(tuple(words)))
         gets = self._reader.gets
@@ -132,41 +133,41 @@ class Bare:
         return reply
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         self._sock.close()
 
 
-class RedisFloor(Bare):
+class RedisFloor(RedisConnection):
     """One script at a time."""
 
     def __init__(self, sock: socket.socket, namespace: str) -> None:
         super().__init__(sock)
-        self._start = _start(self.ask(("SCRIPT", "LOAD", _SCRIPT)), namespace)
+        self._start = _start(self.command(("SCRIPT", "LOAD", _SCRIPT)), namespace)
 
-    def commit(self, *names: str, act: Act = ACQUIRE) -> None:
-        """Do this to all of these, one after the other."""
+    def commit(self, *names: str, kind: FloorCommit = ACQUIRE) -> None:
+        """Do this for all of the names, one after the other."""
         for name in names:
-            self.ask((*self._start, *_arguments(name, act)))
+            self.command((*self._start, *_arguments(name, kind)))
 
 
-class AsyncRedisFloor:
-    """One connection for all who wait; replies come in the order of the requests."""
+class AsyncRedisFloor(AsyncFloor):
+    """One connection for all requests; replies come in the order of the requests."""
 
     def __init__(self, sock: socket.socket, namespace: str) -> None:
-        self._start = _start(Bare(sock).ask(("SCRIPT", "LOAD", _SCRIPT)), namespace)
+        self._start = _start(RedisConnection(sock).command(("SCRIPT", "LOAD", _SCRIPT)), namespace)
         self._sock = sock
         self._reader = Reader()
         self._waiting = deque[asyncio.Future[Any]]()
         self._out: list[bytes] = []
         self._loop = asyncio.get_running_loop()
-        self._pending = getattr(sock, "pending", None)  # of TLS: what was decrypted already
+        self._pending = getattr(sock, "pending", None)  # of TLS: decrypted bytes
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
         sock.setblocking(False)
         self._loop.add_reader(sock, self._readable)
 
-    def commit(self, name: str, act: Act = ACQUIRE) -> asyncio.Future[Any]:
+    def commit(self, name: str, kind: FloorCommit = ACQUIRE) -> asyncio.Future[Any]:
         """Do this."""
-        request = pack(self.command(name, act))
+        request = pack(self.request(name, kind))
         future = self._loop.create_future()
         if not self._waiting:
             self._sock.send(request)
@@ -177,16 +178,12 @@ class AsyncRedisFloor:
         self._waiting.append(future)
         return future
 
-    def command(self, name: str, act: Act = ACQUIRE) -> tuple[str | bytes, ...]:
-        """The words of that request."""
-        return (*self._start, *_arguments(name, act))
-
-    async def in_flight(self, rounds: Sequence[Sequence[str]], act: Act = ACQUIRE) -> None:
-        """As many at once as a round has names."""
-        await together(lambda name: self.commit(name, act), rounds)
+    def request(self, name: str, kind: FloorCommit = ACQUIRE) -> tuple[str | bytes, ...]:
+        """The command of that commit."""
+        return (*self._start, *_arguments(name, kind))
 
     async def aclose(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         self._loop.remove_reader(self._sock)
         self._sock.close()
 
@@ -207,34 +204,61 @@ class AsyncRedisFloor:
                 self._loop.call_soon(self._readable)
 
 
-class RedisBell(Bare):
+class RedisPyFloor(AsyncFloor):
+    """The script of the floor through redis-py."""
+
+    def __init__(self, address: Address, floor: AsyncRedisFloor) -> None:
+        server: dict[str, object] = {"unix_socket_path": address.socket}
+        if address.hosts:
+            host, port = address.hosts[0]
+            server = {"host": host, "port": port}
+        self._client = import_module("redis.asyncio").Redis(
+            **server,
+            db=address.db,
+            username=address.user or None,
+            password=address.password or None,
+        )
+        self._floor = floor
+
+    def commit(self, name: str, kind: FloorCommit = ACQUIRE) -> Awaitable[object]:
+        """Do this."""
+        reply: Awaitable[object] = self._client.execute_command(*self._floor.request(name, kind))
+        return reply
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+        await self._floor.aclose()
+
+
+class RedisWakeUp(RedisConnection):
     """An entry in a stream, and a blocking read of that stream."""
 
     def __init__(self, sock: socket.socket, namespace: str) -> None:
         super().__init__(sock)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _PATIENCE, 0))
-        self._key = f"{{{namespace}}}:bell"
+        self._key = f"{{{namespace}}}:wake"
         self._last: str | bytes = "0-0"
 
-    def ring(self) -> None:
+    def send(self) -> None:
         """Write an entry."""
-        self.ask(("XADD", self._key, "*", "e", ENTRY))
+        self.command(("XADD", self._key, "*", "e", ENTRY))
 
-    def hear(self) -> None:
+    def wait(self) -> None:
         """Wait for the next entry."""
         read = ("XREAD", "BLOCK", str(_PATIENCE * 1000), "STREAMS", self._key, self._last)
-        self._last = self.ask(read)[0][1][-1][0]
+        self._last = self.command(read)[0][1][-1][0]
 
 
 def _start(sha: bytes, namespace: str) -> tuple[str | bytes, ...]:
     return ("EVALSHA", sha, str(len(_FLOOR)), *(f"{{{namespace}}}:{name}" for name in _FLOOR))
 
 
-def _arguments(name: str, act: Act) -> list[str | bytes]:
-    words: list[str | bytes] = [f"txn_{name:0>26}", act.entry, HASH, str(len(act.puts))]
-    for key, value in act.puts:
+def _arguments(name: str, kind: FloorCommit) -> list[str | bytes]:
+    words: list[str | bytes] = [f"txn_{name:0>26}", kind.entry, HASH, str(len(kind.puts))]
+    for key, value in kind.puts:
         words += [key.format(name), _STAMP + value]
-    return words + [key.format(name) for key in act.deletes]
+    return words + [key.format(name) for key in kind.deletes]
 
 
 _STAMP = b"1700000000000000 1700000000000000 0 txn_%026d %s " % (0, HASH.encode())

@@ -1,7 +1,7 @@
 """SQLite: a file in a folder, and a bare file beside it for the floor.
 
-The same tables, the same rows under the same keys read and written, the same durability, through
-one cursor of apsw and nothing else.
+The floor reads and writes the same rows of the same tables as durably, through one cursor of apsw
+and nothing else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import ClassVar, cast
 
 import apsw
 
-from interlock.bench.engine import ACQUIRE, HASH, Act
+from interlock.bench.engine import ACQUIRE, HASH, AsyncFloor, BenchEngine, FloorCommit
 from interlock.stores.sqlite import schema
 
 _READ = "SELECT key, value, revision, created, entry, hash, expires FROM item WHERE key = ?"
@@ -25,10 +25,9 @@ _DELETE = "DELETE FROM item WHERE key = ?"
 _LOG = "INSERT INTO log VALUES (?, ?, ?, ?, ?)"
 
 
-class SQLiteEngine:
-    """Files in a folder of their own, on the disk that a path names or on that of /tmp."""
+class SQLiteEngine(BenchEngine):
+    """Files in a folder of their own, on the disk of a path or of the temporary folder."""
 
-    local: ClassVar[bool] = True
     targets: ClassVar[Mapping[str, str]] = {
         "acquire": "at most 1.6",
         "acquire-async": "at most 2.5",
@@ -54,28 +53,24 @@ class SQLiteEngine:
         disk = path if path is None or os.path.isdir(path) else os.path.dirname(path) or "."
         self._folder = tempfile.mkdtemp(prefix="interlock-bench-", dir=disk)
 
-    def title(self) -> str:
-        """Nothing: it is what is measured if nobody says otherwise."""
-        return ""
-
     def fresh(self) -> str:
-        """The path of a store that is not there yet."""
+        """The path of a store that does not exist yet."""
         return self._path("bench")
 
-    def floor(self, place: str = "") -> SQLiteFloor:
+    def floor(self, location: str = "") -> SQLiteFloor:
         """A bare file."""
-        return SQLiteFloor(place or self.place())
+        return SQLiteFloor(location or self.floor_location())
 
-    def place(self) -> str:
+    def floor_location(self) -> str:
         """The path of a bare file."""
         return self._path("floor")
 
     async def floor_async(self) -> AsyncSQLiteFloor:
-        """The same, for whoever awaits: the engine itself knows no waiting."""
+        """A bare file in an event loop; the engine itself never waits."""
         return AsyncSQLiteFloor(self.floor())
 
     def wipe(self) -> None:
-        """Nothing: on this engine all is given back at once."""
+        """Nothing to do: on this engine one commit releases everything."""
 
     def close(self) -> None:
         """Remove the folder."""
@@ -96,50 +91,50 @@ class SQLiteFloor:
         self._execute = self._db.cursor().execute
         self._revision = 0
 
-    def commit(self, *names: str, act: Act = ACQUIRE) -> None:
-        """Do this to all of these in one durable commit."""
+    def commit(self, *names: str, kind: FloorCommit = ACQUIRE) -> None:
+        """Do this for all of the names in one durable commit."""
         execute = self._execute
         execute("BEGIN IMMEDIATE")
         (last,) = cast("tuple[int | None]", execute(_REVISION).fetchone())
         self._revision = last or 0
         for name in names:
-            self._one(execute, name, act)
+            self._one(execute, name, kind)
         execute("COMMIT")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._db.close()
 
-    def _one(self, execute: Callable[..., apsw.Cursor], name: str, act: Act) -> None:
+    def _one(self, execute: Callable[..., apsw.Cursor], name: str, kind: FloorCommit) -> None:
         self._revision = revision = self._revision + 1
         id_ = f"txn_{revision:032x}"
-        for key in act.reads:
+        for key in kind.reads:
             execute(_READ, (key.format(name),)).fetchone()
         touched = []
-        for key, value in act.puts:
+        for key, value in kind.puts:
             execute(_PUT, (key.format(name), value, revision, revision, id_, HASH))
             touched.append("+" + key)
-        for key in act.deletes:
+        for key in kind.deletes:
             execute(_DELETE, (key.format(name),))
             touched.append("-" + key)
-        execute(_LOG, (revision, id_, act.entry, HASH, "\n".join(touched)))
+        execute(_LOG, (revision, id_, kind.entry, HASH, "\n".join(touched)))
 
 
-class AsyncSQLiteFloor:
-    """The bare file in an event loop; what is under way together is one durable commit."""
+class AsyncSQLiteFloor(AsyncFloor):
+    """The bare file in an event loop; what is under way concurrently is one durable commit."""
 
     def __init__(self, floor: SQLiteFloor) -> None:
         self._floor = floor
 
-    async def commit(self, name: str, act: Act = ACQUIRE) -> None:
+    async def commit(self, name: str, kind: FloorCommit = ACQUIRE) -> None:
         """Do this."""
-        self._floor.commit(name, act=act)
+        self._floor.commit(name, kind=kind)
 
-    async def in_flight(self, rounds: Sequence[Sequence[str]], act: Act = ACQUIRE) -> None:
+    async def in_flight(self, rounds: Sequence[Sequence[str]], kind: FloorCommit = ACQUIRE) -> None:
         """One durable commit for each round."""
         for names in rounds:
-            self._floor.commit(*names, act=act)
+            self._floor.commit(*names, kind=kind)
 
     async def aclose(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._floor.close()

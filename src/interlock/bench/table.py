@@ -1,4 +1,4 @@
-"""Numbers, and the table that shows them."""
+"""The rows of the bench, and the table that shows them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Measured(Listing[Row], frozen=True, kw_only=True):
-    """All rows, and what was measured."""
+    """All rows, and the engine."""
 
     listed = "rows"
 
@@ -43,7 +43,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 def timed(
     name: str, seconds: Sequence[float], floor: Sequence[float], target: str, *, share: float = 0.5
 ) -> Row:
-    """A row of latencies: floor and ratio are those of the medians, unless told otherwise."""
+    """A row of latencies; floor and ratio are those at this share, by default the medians."""
     bare = percentile(floor, share)
     return Row(
         name=name,
@@ -58,7 +58,7 @@ def timed(
 
 
 def as_text(rows: Sequence[Row], title: str = "") -> str:
-    """Aligned columns for a person, under what was measured if that was said."""
+    """Aligned columns for a person, under a title if there is one."""
     return "\n".join([*([title] if title else []), *_lines(rows)])
 
 

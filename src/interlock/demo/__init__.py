@@ -150,9 +150,9 @@ def own_store(store: str | None) -> Iterator[str]:
 
 @contextmanager
 def _own_namespace(url: str) -> Iterator[str]:
-    from interlock.bench import engines
+    from interlock.bench.engine import network
 
-    engine = engines.network(url, "demo")
+    engine = network(url, "demo")
     reached = True
     try:
         yield engine.fresh()
