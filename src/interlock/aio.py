@@ -331,7 +331,7 @@ class Fleet(Noun[FleetCalls]):
         self._nudge.set()
         try:
             if self._tasks and not self.trouble:  # what is half done would be done again
-                await asyncio.wait(self._tasks[:1], timeout=1.0)
+                await asyncio.wait(self._tasks[:1], timeout=self.store.capabilities.allow(1.0))
             self._cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             with suppress(InterlockError):

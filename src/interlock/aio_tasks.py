@@ -168,7 +168,7 @@ class Subscription:
                 return
             except StoreTrouble as trouble:  # it goes on where it was when that is over
                 complaints.tell(trouble)
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(self._store.capabilities.allow(AGAIN))
                 continue
             complaints.over()
             for event in found:

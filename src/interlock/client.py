@@ -395,7 +395,7 @@ class Fleet(Noun[FleetCalls]):
                 self._end()
             for thread in tuple(self._threads.values()):
                 if thread.ident is not None:
-                    thread.join(timeout=1.0)
+                    thread.join(timeout=self.store.capabilities.allow(1.0))
         finally:  # an interrupt, too, lets go of the store
             self.calls.context.store.close()
 

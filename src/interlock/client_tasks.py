@@ -137,7 +137,7 @@ class Subscription:
         """Stop listening."""
         self._closed.set()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=1.0)
+            self._thread.join(timeout=self._store.capabilities.allow(1.0))
         self._feed.close()
 
     def __iter__(self) -> Iterator[TaskEvent]:
@@ -162,7 +162,7 @@ class Subscription:
                 return
             except StoreTrouble as trouble:  # it goes on where it was when that is over
                 complaints.tell(trouble)
-                self._closed.wait(AGAIN)
+                self._closed.wait(self._store.capabilities.allow(AGAIN))
                 continue
             complaints.over()
             for event in found:

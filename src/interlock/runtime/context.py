@@ -80,6 +80,7 @@ class Context:
             self.runner.clock,
             lambda: self.store.outage,
             lambda: self.store.missing,
+            allow=store.capabilities.allow,
         )
         self.housekeeping = self.keeper.housekeeping = Housekeeping(
             self.runner, self.store, self.settings
@@ -189,7 +190,7 @@ class Context:
     def rejoin(self, identity: object) -> Op[None]:
         """Begin a new session under the same name, unless the client already did."""
         while self._rejoining and self.identity is identity:
-            yield Pause(_MEANWHILE)
+            yield Pause(self.runner.capabilities.allow(_MEANWHILE))
         lease = self.session_lease
         if self.identity is not identity or lease is None:
             return

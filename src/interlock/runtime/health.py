@@ -175,7 +175,8 @@ class Checkup:
         now = self._runner.clock.wall()
         asleep = yield from every(keys.WAITS, most=BOUND)
         waits: list[tuple[Start, Waiter | Asleep]] = [*_asleep(asleep), *_queued(pools)]
-        settled = {start.id: (start, who) for start, who in waits if now - who.since > SETTLED}
+        begun = now - self._runner.capabilities.allow(SETTLED)
+        settled = {start.id: (start, who) for start, who in waits if who.since < begun}
         looked_at = sorted(settled.values(), key=lambda each: not each[1].indexed)[:LOOKED_AT]
         knots: dict[str, Knot] = {}
         for start, _ in looked_at:

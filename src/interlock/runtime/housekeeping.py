@@ -66,7 +66,7 @@ class Housekeeping:
         now = self._runner.clock.monotonic()
         if now < _passed.get(self._store, now):
             return
-        _passed[self._store] = now + BETWEEN
+        _passed[self._store] = now + self._runner.capabilities.allow(BETWEEN)
         sealing = Sealing(self._runner, self._settings)
         tidied = yield from self._unharmed(lambda: sealing.tidy(actor, STEPS))
         for also in tuple(self.passes.values()):

@@ -40,27 +40,33 @@ LOOK = 0.4
 """How often to look for a lease that ends: sooner than the shortest one can, margin included."""
 
 
-def margin(ttl: float) -> float:
-    """How long before the end the holder stops, so that its work is over in time."""
-    return min(max(ttl / 10, 0.05), 2.0)
+def margin(ttl: float, allow: Callable[[float], float] = float) -> float:
+    """How long before the end the holder stops, so that its work is over in time.
+
+    ``allow`` makes a time limit long enough for a slow engine.
+    """
+    return min(max(ttl / 10, allow(0.05)), allow(2.0))
 
 
 class Lease:
     """Something that must not lapse while we rely on it."""
 
-    def __init__(self, clock: Clock, write: Write, sent: float, *, renewable: bool) -> None:
+    def __init__(
+        self, clock: Clock, write: Write, sent: float, *, renewable: bool, margin: float
+    ) -> None:
         self.write = write
         self.renewable = renewable
         self.lost = False
         self.listeners: list[Callable[[], None]] = []
         self._clock = clock
         self._seconds = write.ttl or 0.0
+        self._margin = margin
         self._sent = sent
 
     @property
     def ends(self) -> float:
         """The monotonic moment at which work that relies on it must be over."""
-        return self._sent + self._seconds - margin(self._seconds)
+        return self._sent + self._seconds - self._margin
 
     @property
     def due(self) -> float:
@@ -118,10 +124,13 @@ class Keeper:
         clock: Clock,
         trouble: Callable[[], str],
         missing: Callable[[], bool],
+        *,
+        allow: Callable[[float], float] = float,
     ) -> None:
         self._clock = clock
         self._trouble = trouble
         self._missing = missing
+        self._allow = allow
         self._sessions = sessions
         self._queues = queues
         self._tried = float("-inf")
@@ -136,7 +145,8 @@ class Keeper:
 
     def keep(self, write: Write, sent: float, *, renewable: bool = True) -> Lease:
         """Keep this alive from now on; ``sent`` is when the request that put it was sent."""
-        lease = Lease(self._clock, write, sent, renewable=renewable)
+        before = margin(write.ttl or 0.0, self._allow)
+        lease = Lease(self._clock, write, sent, renewable=renewable, margin=before)
         with self._guard:
             self._leases = (*self._leases, lease)
         return lease
@@ -201,7 +211,7 @@ class Keeper:
         due = self._until(lease.due for lease in self._leases if lease.renewable and not lease.lost)
         if not self._queues.owing and not self._trouble():
             return due
-        return min(due, max(0.0, self._tried + SOON - self._clock.monotonic()))
+        return min(due, max(0.0, self._tried + self._allow(SOON) - self._clock.monotonic()))
 
     def time_left(self) -> float:
         """Seconds until the first lease must be given up."""

@@ -77,7 +77,7 @@ class Outage:
         if not context.store.outage:  # else the store told it
             self._log.tell(trouble)
         while (left := ends - clock.monotonic()) > 0:
-            yield Pause(min(AGAIN, left))
+            yield Pause(min(context.runner.capabilities.allow(AGAIN), left))
             if context.session_lease is None or not context.store.outage:
                 return clock.monotonic() < ends
         return False

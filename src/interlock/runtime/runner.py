@@ -263,7 +263,7 @@ class Runner:
         hopeful: bool,
     ) -> Op[Decided[T]]:
         """Read, decide, commit what was checked; start over with the fresh items on conflict."""
-        ends = self.clock.monotonic() + PATIENCE
+        ends = self.clock.monotonic() + self.capabilities.allow(PATIENCE)
         guessed, hope = bool(known), hopeful
         for number in range(ATTEMPTS):
             try:
@@ -348,7 +348,8 @@ class Runner:
         self, txn: str, sent: float
     ) -> Op[tuple[Committed | Conflict, BaseException | None]]:
         """Take the place of an entry; the answer, and what interrupted us meanwhile."""
-        ends = min(self.clock.monotonic() + SETTLE_PATIENCE, sent + SETTLE_LATEST)
+        patience = self.capabilities.allow(SETTLE_PATIENCE)
+        ends = min(self.clock.monotonic() + patience, sent + SETTLE_LATEST)
         interrupt: BaseException | None = None
         for number in range(SETTLE_ATTEMPTS):
             if self.clock.monotonic() > ends:
@@ -485,7 +486,8 @@ class Runner:
 
     def _jitter(self, number: int) -> float:
         """Up to 1, 2, 4, 8 ms, and no more: who steps back for long is overtaken by everybody."""
-        return self._randomness(1)[0] / 255 * (1 << min(number, LONGEST_PAUSE)) / 1000
+        longest = (1 << min(number, LONGEST_PAUSE)) / 1000
+        return self._randomness(1)[0] / 255 * self.capabilities.allow(longest)
 
 
 def pooled(size: int, pieces: int = 32) -> bytes:

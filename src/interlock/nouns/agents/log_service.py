@@ -43,6 +43,10 @@ class Logs:
         self._settings = settings
         self._agreed = (float("-inf"), 0.0)
 
+    def allow(self, seconds: float) -> float:
+        """A time limit as long as this engine needs it."""
+        return self._runner.capabilities.allow(seconds)
+
     def upload(self, agent: str, texts: Iterable[str], actor: Actor) -> Op[core.Uploaded]:
         """Put lines behind those that are there: one commit for each chunk of them."""
         if isinstance(texts, str):

@@ -39,6 +39,10 @@ class Reports:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
+    def allow(self, seconds: float) -> float:
+        """A time limit as long as this engine needs it."""
+        return self._runner.capabilities.allow(seconds)
+
     def say(self, actor: Actor, ask: core.Say) -> Op[core.Reported | SessionLapsed]:
         """Say something of this session; only what is new in it is recorded."""
 
@@ -88,6 +92,7 @@ class Pulse:
         wake: Callable[[], None],
     ) -> None:
         self._reports = reports
+        self._calm = reports.allow(CALM)
         self._who = actor
         self._paces = paces
         self._clock = clock
@@ -119,7 +124,7 @@ class Pulse:
         self._look = look
         self._ask = asked(state, can=can, doing=doing, note=note, paces=self._paces)
         now = self._clock.monotonic()
-        due = max(now, self._said + CALM) if calmly else now
+        due = max(now, self._said + self._calm) if calmly else now
         if due < self._due or not calmly:
             self._due = due
             self._wake()
@@ -146,8 +151,8 @@ class Pulse:
             now = self._clock.monotonic()
             self._before = _Before(self._ask, self._look, self._due, self._said)
             self._ask, self._look = asked("waiting", paces=self._paces), without_work
-            self._due = now + CALM
-            if now - self._woken >= CALM:
+            self._due = now + self._calm
+            if now - self._woken >= self._calm:
                 self._woken = now
                 self._wake()
 
@@ -187,7 +192,7 @@ class Pulse:
             if ask is None:
                 return
             now = self._clock.monotonic()
-            self._said, self._due = now, now + AGAIN
+            self._said, self._due = now, now + self._reports.allow(AGAIN)
         said = ask
         if look is not None:
             said = msgspec.structs.replace(ask, state=(yield from look()))

@@ -41,6 +41,8 @@ class Uploader:
     ) -> None:
         self.failing = False
         self._logs = logs
+        self._allow = logs.allow
+        self._age = self._allow(AGE)
         self._agent = agent
         self._who = actor
         self._clock = clock
@@ -70,7 +72,7 @@ class Uploader:
             many = len(self._lines) >= LINES
             now = self._clock.monotonic()
             if not self.failing:
-                self._due = now if many else min(self._due, now + AGE)
+                self._due = now if many else min(self._due, now + self._age)
         if first or many:
             self._wake()
 
@@ -84,7 +86,7 @@ class Uploader:
         """For a reader that can wait: until there is room, unless the store is in trouble."""
         while self.full and not self.failing:
             self._room.clear()
-            self._room.wait(AGE)
+            self._room.wait(self._age)
 
     def wait(self) -> float:
         """Seconds until a batch is due."""
@@ -108,7 +110,7 @@ class Uploader:
         while self._sending or self._lines or self._dropped:
             yield from self.run()
             if self._sending:  # the keeper is at it
-                yield Pause(_PAUSE)
+                yield Pause(self._allow(_PAUSE))
 
     def finish(self, trouble: str) -> Op[None]:
         """The end: take no more lines, upload what is left, and say so if that fails."""
@@ -153,7 +155,7 @@ class Uploader:
             self._lines.extendleft(reversed(batch))
             self._bytes += sum(map(len, batch))
             self._keep(())
-            self._due = self._clock.monotonic() + AGAIN
+            self._due = self._clock.monotonic() + self._allow(AGAIN)
         self._room.set()
 
     def _done(self) -> None:
@@ -161,7 +163,7 @@ class Uploader:
             self.failing, self._sending = False, False
             left, now = len(self._lines), self._clock.monotonic()
             if left:
-                self._due = now if left >= LINES else min(self._due, now + AGE)
+                self._due = now if left >= LINES else min(self._due, now + self._age)
         self._room.set()
 
     def _keep(self, lines: Iterable[str]) -> None:

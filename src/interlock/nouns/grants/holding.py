@@ -253,7 +253,7 @@ def _take_once(
     if not isinstance(outcome, Granted):
         raise _no(outcome, terms.given, aim.things)
     times: dict[str, float] | None = None
-    waited = clock.monotonic() - sent > WAITED
+    waited = clock.monotonic() - sent > context.runner.capabilities.allow(WAITED)
     if waited and (terms.ttl is not None or terms.max_hold is not None):
         sent = clock.monotonic()
         try:

@@ -147,8 +147,9 @@ class Waiting:
             return None
         place = max(place for _, place in queues)
         soonest = max(expires_in(live) or 0.0, self._runner.capabilities.grain / 4)
-        lapse = soonest + place * _BEHIND_EACH_OTHER + 0.001
-        return min(lapse, _NAP * (1 + place / 2), _LONGEST_NAP)
+        allow = self._runner.capabilities.allow
+        lapse = soonest + place * allow(_BEHIND_EACH_OTHER) + 0.001
+        return min(lapse, allow(_NAP) * (1 + place / 2), allow(_LONGEST_NAP))
 
     def _withdraw(self, identity: Identity, ask: Ask[Any], base: int) -> Op[Outcome]:
         """The last word of a wait, so it looks who lives: the dead are no reason to say no."""

@@ -27,7 +27,7 @@ _PART = 16
 """A count allows for so small a part of the room that is left,"""
 _FIRST = 8
 """for so many at first, and for twice as many each time,"""
-_COUNTED = 5.0
+COUNTED = 5.0
 """and for so many seconds."""
 _BELIEVED = message.RETRY_FULL
 """For so long an inbox is taken to be full without another count,"""
@@ -82,8 +82,9 @@ class DepthCounts:
     That there are too many is believed for a moment, if it took long to count them.
     """
 
-    def __init__(self, most: int, clock: Clock) -> None:
+    def __init__(self, most: int, clock: Clock, counted: float = COUNTED) -> None:
         self.most = most
+        self._counted = counted
         self._clock = clock
         self._allowed: dict[str, Allowance] = {}
         self._full: dict[str, float] = {}
@@ -119,7 +120,7 @@ class DepthCounts:
             free -= self._entered[prefix] - before  # these may not have been counted
             allowed.left = min(max(free, 0) // _PART, allowed.size)
             allowed.size = 2 * max(allowed.left, _FIRST)
-            allowed.ends = self._clock.monotonic() + _COUNTED
+            allowed.ends = self._clock.monotonic() + self._counted
             self._entered[prefix] += free > 0
         return free <= 0
 

@@ -90,7 +90,7 @@ class QueryQuota:
     def cleared(self, actor: Actor) -> Op[bool]:
         """End some whose time is up; whether there were any."""
         now = self._runner.clock.monotonic()
-        if now < self._looked + _LOOK:
+        if now < self._looked + self._runner.capabilities.allow(_LOOK):
             return False
         places = yield from every(keys.ASKING)
         taken = {item.key: note.query for item in places if (note := readable(_asking, item))}

@@ -66,7 +66,8 @@ class QueryWaits:
         ends = clock.monotonic() + min(query.timeout, left)
         beat = () if start.asleep is None else self.beat(start.asleep, query)
         pace = _pace(beat)
-        due, nap = clock.monotonic() + pace, _NAP
+        shortest, longest = map(self._runner.capabilities.allow, (_NAP, _LONGEST))
+        due, nap = clock.monotonic() + pace, shortest
         watch = yield OpenWatch(key, start.revision or snapshot.revision)
         try:
             while True:
@@ -84,7 +85,7 @@ class QueryWaits:
                         due = float("inf")
                 until = min(ends, due, clock.monotonic() + nap)
                 heard = yield NextChanges(watch, until - clock.monotonic())
-                nap = _NAP if heard else min(nap * 2, _LONGEST)
+                nap = shortest if heard else min(nap * 2, longest)
                 snapshot = yield Read(key)
         finally:
             watch.close()

@@ -143,7 +143,7 @@ class ReceiveLoop:
                 if late or self._context.no_retry or isinstance(trouble, StoreMissing):
                     raise
                 self._outage_log.tell(trouble)
-                yield Pause(RETRY_AFTER)
+                yield Pause(self._context.runner.capabilities.allow(RETRY_AFTER))
                 continue
             self._outage_log.over()
             found = self._given(most)

@@ -139,7 +139,7 @@ class MessageRetention:
                 continue
             part = yield from self._one(actor, folder, group, SMALL_PASS)
             done = sum_results(done, part)
-            yield Pause(_BREATH)
+            yield Pause(self._runner.capabilities.allow(_BREATH))
             if done.more or self._looked >= SMALL_PASS_READS:
                 group = before if (part.forgotten or part.ids) and part.left else group
                 break

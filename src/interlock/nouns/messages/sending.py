@@ -20,7 +20,7 @@ from interlock.drivers import Op
 from interlock.nouns.messages import acknowledging, decode, inbox_rules, log_lines, rate_limit
 from interlock.nouns.messages import send_rules as post
 from interlock.nouns.messages.inbox_rules import Cursor, TopicAcks
-from interlock.nouns.messages.limits import DepthCounts, MessageLimits, used_slots
+from interlock.nouns.messages.limits import COUNTED, DepthCounts, MessageLimits, used_slots
 from interlock.nouns.messages.message import (
     MessageExists,
     Refused,
@@ -101,7 +101,7 @@ class MessageSender:
         self._runner = runner
         self.limits = limits
         self._meters: dict[str, RateSlots] = {}
-        self._depths = DepthCounts(limits.depth, runner.clock)
+        self._depths = DepthCounts(limits.depth, runner.clock, runner.capabilities.allow(COUNTED))
         self._registered: set[str] = set()
 
     def post(

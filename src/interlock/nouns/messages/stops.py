@@ -98,7 +98,7 @@ class Stops:
                 except StoreClosed:
                     return
                 except StoreTrouble:
-                    yield Pause(RETRY_AFTER)
+                    yield Pause(self._runner.capabilities.allow(RETRY_AFTER))
                     continue
                 for stop in found:
                     obey(stop)
@@ -169,7 +169,7 @@ class Stops:
                 )
             ):
                 del self._past[id_]
-            self._due = now + RECHECK_AFTER
+            self._due = now + self._runner.capabilities.allow(RECHECK_AFTER)
 
     def _stops(self, unsure: Iterable[str]) -> Op[list[StopNotice]]:
         """Bodies are read of what is urgent, or acknowledged so soon that nobody can tell."""

@@ -71,6 +71,7 @@ class ClaimService:
         self._runner = runner
         self._queues = queues
         self._housekeeping = housekeeping
+        self._allow = runner.capabilities.allow
         self._ready = ReadyWindowReader(runner)
         self._spread = 1
         self._calls = 0
@@ -189,7 +190,11 @@ class ClaimService:
                 nap = self._sleep_limit(outcome)
                 woken = yield NextChanges(watch, min(left, nap))
                 while checks is not None and (yield from _sleep_on(checks, woken=bool(woken))):
-                    nap = self._sleep_limit(outcome) if woken else min(2 * nap, _LONGEST_NAP)
+                    nap = (
+                        self._sleep_limit(outcome)
+                        if woken
+                        else min(2 * nap, self._allow(_LONGEST_NAP))
+                    )
                     if (left := ends - self._runner.clock.monotonic()) <= 0:
                         break
                     woken = yield NextChanges(watch, min(left, nap))
@@ -211,7 +216,8 @@ class ClaimService:
             case _:
                 soon = self._housekeeping.soon()
         grain = self._runner.capabilities.grain
-        return _NAP if soon is None else min(_NAP, max(soon, grain / 4) + 0.002)
+        longest = self._allow(_NAP)
+        return longest if soon is None else min(longest, max(soon, grain / 4) + 0.002)
 
     def _claim_named(
         self, attempt: ClaimAttempt, request: core.ClaimRequest

@@ -332,7 +332,7 @@ def hold_claim(
     """
     if ttl is None:
         return HeldClaim(context, claimed, _by_session(context), caller)
-    if context.runner.clock.monotonic() - sent <= WAITED:
+    if context.runner.clock.monotonic() - sent <= context.runner.capabilities.allow(WAITED):
         return HeldClaim(context, claimed, (_lease(context, claimed, ttl, sent),), caller)
     key, sent = keys.live(claimed.grant), context.runner.clock.monotonic()  # it waited for long
     try:

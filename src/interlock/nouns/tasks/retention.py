@@ -146,7 +146,7 @@ class TaskRetention:
             if looked > SOME_LOOKED_AT:
                 break
             done += yield from self._page(actor, around, SOME_PAGE, SOME_PAGE)
-            yield Pause(_BREATH)
+            yield Pause(self._runner.capabilities.allow(_BREATH))
         if around.over:
             self._round = None
             done += yield from self._end(actor, around)

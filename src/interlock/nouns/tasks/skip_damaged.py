@@ -54,7 +54,7 @@ class SkipDamaged:
                 if isinstance(outcome, core.Claimed) or left <= 0:
                     return outcome
                 yield from _insist(identity)
-                yield NextChanges(watch, min(left, _NAP))
+                yield NextChanges(watch, min(left, self._runner.capabilities.allow(_NAP)))
         finally:
             watch.close()
 

@@ -128,7 +128,7 @@ class WorkerLoop:
         if not self._context.store.outage:  # else the store told it
             self._complaints.tell(trouble)
         if not self.reason:
-            yield Pause(AGAIN)
+            yield Pause(self._context.runner.capabilities.allow(AGAIN))
 
     def wait(self) -> Op[HeldClaim | None]:
         """The same for a thread: wait for ever, but not when it is to stop."""
