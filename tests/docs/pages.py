@@ -1,29 +1,30 @@
-"""Pages of the documentation, taken apart and carried out.
+"""Pages of the documentation, parsed and run.
 
-How a block is treated follows from its first line:
+The first line of a block says how it is treated:
 
-  ```console           Lines that start with ``$ `` are run in order by one real bash for the whole
-                       page, in a folder of its own, with this Interlock on the PATH; a line that
-                       starts with ``> `` goes on with the one before it.  What stands below a
-                       command is what it printed, stdout and stderr together.
-                       It must end with status 0, or with N where ``[exit N]`` stands below it.
+  ```console           One real bash for the whole page runs the lines that start with ``$ `` in
+                       order, in a folder of its own, with this Interlock on the PATH; a line that
+                       starts with ``> `` continues the one before it.  The lines below a command
+                       are its output, stdout and stderr together.
+                       It must end with status 0, or with N if ``[exit N]`` is below it.
                        ``make X`` is run as ``interlock X``, which is what the Makefile does.
-  ```python            Run as a script, in the same folder; a ``text`` block right below it is what
-                       it printed.
+  ```python            Run as a script, in the same folder; a ``text`` block right below it is its
+                       output.
   ```LANGUAGE name=F   Not run but saved as F, for the commands that follow.
   ```text              A picture, or the output of the block before it.
 
 Two comments, which a reader of the page does not see:
 
-  <!-- until: CMD -->  Wait until CMD succeeds: for what a command before has left running.
-  <!-- any: A B -->    In the next block the words A and B stand for any word.
+  <!-- until: CMD -->  Wait until CMD succeeds, for a command before that is still running.
+  <!-- any: A B -->    In the next block the words A and B match any word.
 
 A page starts its own servers, as its reader does.  The ports of Redis and etcd that it names
 (``PORTS``) are replaced by free ones in all that is run and saved; redis-cli and etcdctl, which
-know the usual ports by themselves, are told.  So is a token that a page shows and then carries.
+use the usual ports by default, get the free ones too.  A token that a page shows and then uses is
+replaced by the real one.
 
-Shown and real output are compared after numbers, ids, times and columns were made alike (see
-``alike``); ``...`` stands for anything, and for any number of lines if it is a line of its own.
+The test compares shown and real output after it replaced numbers, ids, times and columns (see
+``alike``); ``...`` matches anything, and any number of lines if it is a line of its own.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _PORT = re.compile(rf"(?<![\d.])(?:{'|'.join(PORTS)})(?!\d)")
 
 @dataclass
 class Command:
-    """What is typed, and what is said to come of it."""
+    """A command of a page, and its shown output."""
 
     line: int
     text: str
@@ -144,7 +145,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def alike(text: str) -> str:
-    """The text with everything that differs from run to run made the same."""
+    """The text without everything that differs from run to run."""
     text = re.sub(r"\b(ses|grt|txn|trc|wtr|msg|qry|dec)_[0-9a-f]+", r"\1_#", text)
     text = re.sub(r"\b[0-9a-f]{64}\b", "#", text)
     text = re.sub(r"\d+(?:[.,:]\d+)*", "#", text)
@@ -153,7 +154,7 @@ def alike(text: str) -> str:
 
 
 def pattern(shown: str, wild: frozenset[str] = frozenset()) -> re.Pattern[str]:
-    """What real output, made alike, has to match."""
+    """The pattern that real output, made alike, has to match."""
     lines: list[str] = []
     for line in alike(shown).splitlines():
         if line == "...":
@@ -168,7 +169,7 @@ def pattern(shown: str, wild: frozenset[str] = frozenset()) -> re.Pattern[str]:
 
 
 def matches(shown: str, real: str, wild: frozenset[str] = frozenset()) -> bool:
-    """Whether this is what the page shows."""
+    """Whether real output is as the page shows it."""
     made = alike(real)
     return pattern(shown, wild).fullmatch(made + "\n" if made else "") is not None
 
@@ -184,7 +185,7 @@ class Shell:
         self._out = folder / "out"
         foreign = ("INTERLOCK", "IF_ETCD", "ETCD")
         own = {key: os.environ[key] for key in os.environ if not key.startswith(foreign)}
-        # Git must not look at whoever runs the test.
+        # Git must not read the settings of the user who runs the test.
         own |= {"HOME": str(folder), "GIT_CONFIG_GLOBAL": str(folder / "gitconfig")}
         own |= {"GIT_CONFIG_NOSYSTEM": "1", "NO_COLOR": "1", "COLUMNS": "80", "TERM": "dumb"}
         own |= {"PATH": search_path()}
@@ -198,9 +199,9 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            start_new_session=True,  # so that whatever a page left running can be ended with it
+            start_new_session=True,  # so that all that a page left running ends with it
         )
-        # The same if this process dies: bash ends with its input.
+        # If this process dies, bash ends with its input, and ends the rest.
         setting = "trap 'kill -9 0' EXIT\n"
         if "6379" in self._ports:
             setting += f'redis-cli() {{ command redis-cli -p {self._ports["6379"]} "$@"; }}\n'
@@ -218,10 +219,10 @@ class Shell:
         return int(status), self._seen(self._out.read_text())
 
     def learn(self, shown: str, real: str) -> None:
-        """Know which token is meant when the page goes on with the one that it shows.
+        """Note the real token for each token that the page shows and then uses.
 
-        A token is a revision, and how often a store is renewed while a page is carried out depends
-        on how long that takes.
+        A token is a revision, and the number of renewals while a page runs depends on how long
+        the page takes.
         """
         self._tokens.update(zip(_TOKEN.findall(shown), _TOKEN.findall(real), strict=False))
 
@@ -229,7 +230,7 @@ class Shell:
         """Wait until a command succeeds."""
         ends = time.monotonic() + PATIENCE
         while self.run(command)[0] != 0:
-            assert time.monotonic() < ends, f"waited in vain for: {command}"
+            assert time.monotonic() < ends, f"this never succeeded: {command}"
             time.sleep(0.02)
 
     def save(self, name: str, text: str) -> None:
@@ -241,7 +242,7 @@ class Shell:
 
     def __exit__(self, *_: object) -> None:
         os.killpg(self._bash.pid, signal.SIGKILL)
-        with suppress(BrokenPipeError):  # what it did not read yet
+        with suppress(BrokenPipeError):  # for input that it did not read
             self._pipe(self._bash.stdin).close()
         self._pipe(self._bash.stdout).close()
         self._bash.wait()
@@ -251,7 +252,7 @@ class Shell:
         return _PORT.sub(lambda found: str(self._ports[found[0]]), text)
 
     def _seen(self, text: str) -> str:
-        # What bash itself says of a job that was killed depends on when it notices.
+        # The message of bash about a killed job depends on when bash notices it.
         text = re.sub(r"^bash: line \d+: .*\n", "", text, flags=re.MULTILINE)
         text = text.replace(os.path.realpath(self._folder.parent), HOME)
         for usual, real in self._ports.items():
@@ -283,7 +284,7 @@ def search_path() -> str:
 
 
 def carry_out(page: str, folder: Path) -> None:
-    """Do all that a page says, and see that it comes out as shown."""
+    """Run all blocks of a page, and compare their output with the page."""
     with ports_for(page) as ports, Shell(folder, ports) as shell:
         printed: str | None = None
         for block in blocks(page):

@@ -1,4 +1,4 @@
-"""Links lead somewhere, and what a page says about the code is still so."""
+"""Every link leads to a file or heading that exists, and the index names every page."""
 
 from __future__ import annotations
 

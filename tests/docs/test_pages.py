@@ -1,4 +1,4 @@
-"""Every block of the documentation runs, and shows what really happens; pages.py says how."""
+"""Every block of the documentation runs, and its output is real; pages.py says how."""
 
 from __future__ import annotations
 

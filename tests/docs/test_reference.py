@@ -1,4 +1,4 @@
-"""The reference is made from the code, and what pages say by hand about the code is still so."""
+"""The reference is generated from the code, and hand-written pages agree with the code."""
 
 from __future__ import annotations
 
