@@ -65,13 +65,13 @@ class Orders:
         os._exit(1)
 
 
-class Inbox:
+class MessageReader:
     """The messages of one agent, read by a thread; the worker itself sees a stop."""
 
     def __init__(self, fleet: interlock.Fleet, can: tuple[str, ...]) -> None:
         fleet.messages.subscribe(PHASE)
         self._messages = fleet.messages.recv(can=can)
-        self._thread = background(self._listen, "inbox")
+        self._thread = background(self._listen, "reader")
         self._thread.start()
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class DemoWorker:
             job = self._job
             with interlock.connect(os.environ[plan.STORE], job.agent, ttl=job.ttl) as fleet:
                 fleet.agents.status("idle", can=job.can)
-                inbox = Inbox(fleet, job.can)
+                reader = MessageReader(fleet, job.can)
                 report("ready")
                 self._orders.go.wait()
                 try:
@@ -113,7 +113,7 @@ class DemoWorker:
                 except (interlock.Lapsed, interlock.Lost):
                     report("lost")
                 finally:
-                    inbox.close()
+                    reader.close()
         report("done", text=stopped)
 
     def _until_stopped(self, fleet: interlock.Fleet) -> str:
