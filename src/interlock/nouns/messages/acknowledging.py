@@ -1,16 +1,13 @@
-"""Acknowledging: many at once, with one commit for as many as the store takes.
+"""Acknowledging: as many messages in one commit as the store takes.
 
-Where cursors stand, for a decision that moves them: what it reads, and what it knows then.
+A message that a subscription filters out becomes unread when the filter changes. So the commit that
+moves a cursor reads and checks the subscription: if it has changed, only acknowledged messages are
+passed, and the next read of the topic advances the cursor.
 
-What somebody leaves out because of the terms of a subscription is unread as soon as these change.
-So the subscription is read with its cursor, and checked by the commit: under other terms a cursor
-passes nothing but what is acknowledged, and whoever reads the topic anew moves it on.
-
-What is met in an inbox and is over: a question whose time is up, a stop for those before us.
-
-The one is ended by whoever meets it.  The other is passed over: it asked the sessions to end that
-were there when it was sent, and ours began later.  Nobody is left to obey it, so it is acknowledged
-away; but while one of those sessions lives it stays, since that one may still have to read it.
+Two kinds of entries leave an inbox without being delivered: a question that has expired, and a stop
+for earlier sessions. The receiver that finds an expired question ends it. A stop that was sent
+before our session began is skipped; it is acknowledged once none of the sessions that existed then
+lives, since one of these may still have to read it.
 """
 
 from __future__ import annotations
@@ -36,16 +33,16 @@ from interlock.runtime.steps import Read
 from interlock.store import Item
 
 _FOR_ONE = 5
-"""Operations that one message may take: two checks, a mark taken away, one put, and some room."""
+"""Operations that one message may need: two checks, a delete, a put, and one to spare."""
 _FEW, _LOOKUPS = 10, 1000
-"""So many are looked for by their names; for more, all that is there is looked at."""
+"""Up to this number of ids and lookups, messages are looked up by key; beyond, topics are read."""
 _BYTES = 500_000
 _ALSO = 100
-"""A topic of more bytes is read to the end only for a cursor that is longer than this."""
+"""A larger topic is read to the end only for a cursor with more entries than this."""
 
 
 class Acknowledger:
-    """Acknowledges messages, as generators for a driver."""
+    """Acknowledges messages; its methods are generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -54,7 +51,7 @@ class Acknowledger:
     def ack(
         self, actor: Actor, ids: Sequence[str], can: Iterable[str] = ()
     ) -> Op[Acknowledged | UnknownMessages]:
-        """Acknowledge messages by their ids alone: whoever they are to, they are looked up."""
+        """Acknowledge messages by id, after looking up where they are."""
         wanted = tuple(dict.fromkeys(ids))
         seen, begins = yield from self.seen(actor.agent, wanted, can)
         return (yield from self.acknowledge(actor, wanted, seen, begins))
@@ -62,7 +59,7 @@ class Acknowledger:
     def seen(
         self, agent: str, ids: Sequence[str], can: Iterable[str]
     ) -> Op[tuple[tuple[TopicAcks, ...], dict[str, Cursor]]]:
-        """Which of these are messages of topics, and where the cursors of those begin."""
+        """Which of these are messages of topics, and the first cursors of those topics."""
         marks = yield from looked_up([keys.unread(agent, id_) for id_ in ids])
         others = [id_ for id_ in ids if marks[keys.unread(agent, id_)] is None]
         if not others:
@@ -81,9 +78,9 @@ class Acknowledger:
         begins: Mapping[str, Cursor] = {},
         notes: tuple[Write, ...] = (),
     ) -> Op[Acknowledged | UnknownMessages]:
-        """Acknowledge messages of which we know where they are; ``begins`` are their cursors.
+        """Acknowledge messages whose location is known; ``begins`` are the first cursors.
 
-        The ``notes`` are written with each commit that this takes.
+        The ``notes`` are written in each commit.
         """
         of_topics = {id_ for each in seen for id_ in each.messages}
         direct = [id_ for id_ in ids if id_ not in of_topics]
@@ -137,7 +134,7 @@ class Acknowledger:
 
 
 def _view(topic: TopicState, places: Mapping[str, tuple[int, str]]) -> Op[TopicAcks]:
-    """What is unread beside these, unless that is much to read, and the cursor is still short."""
+    """What else is unread in a topic, unless that is much to read and the cursor is short."""
     messages = {id_: revision for id_, (revision, _) in places.items()}
     long = len(topic.cursor.also) + len(messages) > _ALSO
     pending, upto = yield from reading.pending_revisions(topic, None if long else _BYTES)
@@ -155,7 +152,7 @@ def _view(topic: TopicState, places: Mapping[str, tuple[int, str]]) -> Op[TopicA
 def _places(
     ids: Sequence[str], heard: Mapping[str, TopicState]
 ) -> Op[dict[str, dict[str, tuple[int, str]]]]:
-    """Which of these are messages of a topic that is heard, their revisions and their traces."""
+    """Which of these are in a topic of the reader, with their revisions and traces."""
     found: dict[str, dict[str, tuple[int, str]]] = {}
     for id_ in ids:
         if (told := reading.parse_missed_id(id_)) is not None and told[0] in heard:
@@ -182,7 +179,7 @@ def _places(
 def combine(
     ids: Sequence[str], parts: Sequence[Acknowledged | UnknownMessages]
 ) -> Acknowledged | UnknownMessages:
-    """The outcome of all portions, in the order of asking."""
+    """The outcome of all commits, in the caller's order."""
     new = {id_ for each in parts for id_ in each.messages}
     already = {id_ for each in parts for id_ in each.already}
     unknown = tuple([id_ for id_ in ids if id_ not in new and id_ not in already])
@@ -194,7 +191,7 @@ def combine(
 
 
 def cursor_keys(agent: str, seen: Iterable[TopicAcks]) -> tuple[str, ...]:
-    """What is to be read before these are acknowledged."""
+    """The keys to read before these are acknowledged."""
     topics = [each.topic for each in seen]
     cursors = [keys.cursor(agent, topic) for topic in topics]
     return (*cursors, *[keys.subscription(agent, topic) for topic in topics])
@@ -206,7 +203,7 @@ def current_cursors(
     begins: Mapping[str, Cursor],
     items: Mapping[str, Item | None],
 ) -> tuple[tuple[TopicAcks, ...], dict[str, Cursor]]:
-    """What still holds of what somebody saw, and the cursors; ``begins`` if nothing says more."""
+    """What is still known of unread messages, and the cursors; ``begins`` if none is stored."""
     found: dict[str, Cursor] = {}
     for topic in [each.topic for each in seen]:
         item = items[keys.subscription(agent, topic)]
@@ -228,14 +225,14 @@ def current_cursors(
 
 
 def subscription_revision(item: Item | None) -> int:
-    """Which terms a subscription has: the revision that wrote them; 0 for what all hear."""
+    """The revision of a subscription's filter; 0 for topics that need no subscription."""
     return 0 if item is None else item.revision
 
 
 def end_expired_questions(
     runner: Runner, actor: Actor, lives: Mapping[str, Item | None]
 ) -> Op[set[str]]:
-    """The questions among these whose time is up, ended; what cannot be read is left as it is."""
+    """End the expired questions among these; unreadable ones are left alone."""
     found: set[str] = set()
     for key in [key for key, item in lives.items() if item is None]:
         from interlock.nouns.messages.query_wait import expire_query
@@ -252,7 +249,7 @@ def skip_old_stops(
     found: Iterable[InboxEntry],
     items: Mapping[str, Item | None],
 ) -> Op[set[str]]:
-    """The stops among these that were sent before our session began; without one, none of them."""
+    """The stops among these that were sent before our session began; none without a session."""
     urgent = [each for each in found if each.urgent and not each.topic]
     sent = {each.id: each.seq for each in urgent if _is_stop(items[each.key])}
     if not sent:
@@ -268,10 +265,10 @@ def skip_old_stops(
 def acknowledge_old_stops(
     acking: Acknowledger, actor: Actor, earlier: Mapping[str, int]
 ) -> Op[list[str]]:
-    """Acknowledge those of these stops away that nobody is left for; ``earlier`` is when they came.
+    """Acknowledge old stops that no live session can still need; ``earlier`` has their revisions.
 
-    All of them are from before our session, so that one is not asked for.  A store that takes
-    nothing at the moment holds nobody up: whatever stays is met again.
+    All are older than our session, so it does not count. If the store refuses, the stops stay and
+    are found again.
     """
     sessions = yield from every(keys.present(actor.agent))
     began = {keys.live(keys.last(item.key)): item.created for item in sessions}

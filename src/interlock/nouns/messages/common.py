@@ -1,4 +1,4 @@
-"""What all calls about messages stand on: limits, services, and checked words."""
+"""The base of all calls on messages: limits, services and validation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class MessageServices(Calls):
-    """One client that sends, asks and reads."""
+    """The services that the calls of one client share."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -37,12 +37,12 @@ class MessageServices(Calls):
 
     @cached_property
     def asking(self) -> QueryService:
-        """Questions; whoever never asks or answers one does not pay for them."""
+        """Questions; created on first use."""
         return QueryService(self.context.runner, self.posting, self.context.queues)
 
     @cached_property
     def tidying(self) -> MessageRetention:
-        """What lets go of messages that are over, likewise."""
+        """Retention; created on first use."""
         from interlock.nouns.messages.retention import MessageRetention
 
         return MessageRetention(self.context.runner, self.limits)
@@ -52,11 +52,11 @@ class MessageServices(Calls):
 
     @cached_property
     def topics(self) -> Subscriptions:
-        """Subscriptions, likewise."""
+        """Subscriptions; created on first use."""
         return Subscriptions(self.context.runner)
 
     def abilities(self, can: Iterable[str] | None) -> Op[tuple[str, ...]]:
-        """What we can do: as we are told, else as our session says of itself."""
+        """The abilities of this client: as given, else as its session reports."""
         identity = self.context.me()
         if can is not None:
             return validate.abilities(can)
@@ -80,12 +80,12 @@ class MessageServices(Calls):
 
 
 def named(agent: str) -> str:
-    """The name of somebody to whom something is sent."""
+    """The validated name of a single recipient."""
     if agent in (validate.EVERYBODY, ALL):
         raise BadInput("only mail goes to everybody; to tell many of something use an alert")
     return validate.unmarked(agent, "agent name")
 
 
 def several(names: str | Iterable[str], what: str) -> tuple[str, ...]:
-    """One name, or some."""
+    """One name, or several."""
     return (names,) if isinstance(names, str) else tuple(validate.each(names, what))

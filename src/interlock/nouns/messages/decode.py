@@ -1,4 +1,4 @@
-"""Items of messages as typed state."""
+"""Decode stored items of messages."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _ALL: dict[str, msgspec.json.Decoder[Any]] = {
 
 
 def message(item: Item) -> StoredMessage:
-    """The message that an item is; of a query, the question as a message."""
+    """The message in an item; for a query, the question as a message."""
     if item.key.startswith(keys.QUERIES):
         return asked(decoded(_QUERY, item))
     return decoded(_MESSAGE, item)
@@ -80,7 +80,7 @@ def asked(query: Query) -> StoredMessage:
 
 
 def received(message: StoredMessage, seq: int, **more: Any) -> Received:  # noqa: ANN401 - as Received has
-    """A message as its reader sees it."""
+    """A message as its receiver gets it."""
     return Received(
         id=message.id,
         kind=message.kind,
@@ -100,17 +100,17 @@ def received(message: StoredMessage, seq: int, **more: Any) -> Received:  # noqa
 
 
 def unread(item: Item) -> Unread:
-    """The mark that a message waits."""
+    """The mark of an unread message."""
     return decoded(_UNREAD, item)
 
 
 def read(item: Item) -> ReadMark:
-    """The mark that a message was acknowledged."""
+    """The mark of an acknowledged message."""
     return decoded(_READ, item)
 
 
 def read_at(item: Item) -> float:
-    """When a message was acknowledged, sent, or given its id."""
+    """When a message was acknowledged or sent, or an id was taken."""
     return read(item).at
 
 
@@ -120,32 +120,32 @@ def sent_at(item: Item) -> float:
 
 
 def subscription(item: Item | None) -> AlertSubscription | None:
-    """What somebody asked to hear of."""
+    """A subscription."""
     return None if item is None else decoded(_SUBSCRIPTION, item)
 
 
 def cursor(item: Item | None) -> Cursor | None:
-    """How far somebody has acknowledged a topic."""
+    """The cursor of an agent in a topic."""
     return None if item is None else decoded(_CURSOR, item)
 
 
 def trimmed(item: Item | None) -> TopicTrim | None:
-    """How far a topic was forgotten."""
+    """The deletions in a topic."""
     return None if item is None else decoded(_TRIMMED, item)
 
 
 def paused(item: Item | None) -> SenderPause | None:
-    """Why somebody may not send."""
+    """The pause of a sender."""
     return None if item is None else decoded(_PAUSED, item)
 
 
 def query(item: Item | None) -> Query | None:
-    """The question that an item is."""
+    """A query."""
     return None if item is None else decoded(_QUERY, item)
 
 
 def is_open_query(item: Item | None) -> bool:
-    """Whether a question is open; one that cannot be read may be."""
+    """Whether a question is open; an unreadable one may be."""
     if item is None:
         return False
     found = readable(query, item)
@@ -153,34 +153,34 @@ def is_open_query(item: Item | None) -> bool:
 
 
 def asking(item: Item) -> QuotaSlot:
-    """Which open question has a place."""
+    """The open question that holds a quota slot."""
     return decoded(_ASKING, item)
 
 
 def cached(item: Item | None) -> CachedAnswer | None:
-    """Which query answered a question last."""
+    """The last query that answered a question."""
     return None if item is None else decoded(_CACHED, item)
 
 
 def matter(item: Item | None) -> HumanDecision | None:
-    """What a person is asked."""
+    """A decision by a person."""
     return None if item is None else decoded(_MATTER, item)
 
 
 def moment(item: Item | None) -> float | None:
-    """When a turn to send was used."""
+    """When a rate slot was used."""
     return None if item is None else decoded(_MOMENT, item)
 
 
 def violations(item: Item | None) -> tuple[float, ...]:
-    """When somebody was refused for its rate, as the mark of that says."""
+    """When a sender exceeded its rate, as recorded in its refusal mark."""
     return () if item is None else tuple(decoded(_NOTE, item).get("times", ()))
 
 
 def examine(item: Item) -> None:
-    """See that an item of messages says what it should."""
+    """Raise StoreDamaged if an item of messages cannot be decoded."""
     folder = item.key.partition("/")[0] + "/"
     asked = folder == keys.TOPICS and keys.topic_of(item.key).startswith(ABLE)
     decoder = _UNREAD if asked else _ALL.get(folder)
-    if decoder is not None:  # of the others it says all that they are there
+    if decoder is not None:  # other items hold no value that matters
         decoded(decoder, item)

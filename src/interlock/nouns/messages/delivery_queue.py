@@ -1,4 +1,4 @@
-"""What waits to be given out, in its order: the urgent first, then as it was sent."""
+"""The queue of messages to deliver: urgent ones first, then in the order of sending."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interlock.nouns.messages.reading import InboxEntry
 
 
 class Delivery(Struct, frozen=True):
-    """A message that was given out: how often, and when it is to come again."""
+    """A delivered message: how often, and when it is due for redelivery."""
 
     found: InboxEntry
     times: int
@@ -19,7 +19,7 @@ class Delivery(Struct, frozen=True):
 
 
 class DeliveryQueue:
-    """Messages by their place; whatever is dropped leaves its ticket behind until that is drawn."""
+    """Queued messages; a heap ticket of a dropped message stays until it is popped."""
 
     def __init__(self, found: Iterable[InboxEntry] = ()) -> None:
         self._found = {each.id: each for each in found}
@@ -36,19 +36,19 @@ class DeliveryQueue:
         return id_ in self._found
 
     def join(self, found: InboxEntry) -> None:
-        """Wait, unless it waits already."""
+        """Queue an entry, unless it is queued."""
         if found.id not in self._found:
             self._found[found.id] = found
             heappush(self._tickets, (found.order, found.id))
 
     def first(self, most: int) -> list[InboxEntry]:
-        """The first ones; they stay until they are dropped."""
+        """The first entries; they stay until they are dropped."""
         found: list[InboxEntry] = []
         drawn: list[tuple[tuple[bool, int], str]] = []
         while self._tickets and len(found) < most:
             ticket = heappop(self._tickets)
             each = self._found.get(ticket[1])
-            if each is not None and drawn[-1:] != [ticket]:  # one that waits again has two
+            if each is not None and drawn[-1:] != [ticket]:  # queued again: two tickets
                 found.append(each)
                 drawn.append(ticket)
         for ticket in drawn:
@@ -56,5 +56,5 @@ class DeliveryQueue:
         return found
 
     def drop(self, id_: str) -> bool:
-        """It waits no more; whether it did."""
+        """Remove an entry; return whether it was queued."""
         return self._found.pop(id_, None) is not None

@@ -1,7 +1,7 @@
-"""Files that are shared: by where they are and what they have to be, never by their bytes.
+"""Shared files: a message carries the path, the size and the SHA-256 of a file, not its bytes.
 
-Whoever receives one reads it where it lies, on the same machine or on a disk that both can see.
-So it may have been changed or moved meanwhile: what is read is what was shared, or nothing.
+The receiver reads the file in place, on the same machine or on a shared disk. It may have been
+changed or moved since, so the bytes are checked: a read returns what was shared, or raises Changed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _PIECE = 1024 * 1024
 
 
 def describe(path: str | os.PathLike[str]) -> Op[File]:
-    """A file as it is now."""
+    """The path, size and digest of a file."""
     found: File = yield InThread(lambda: _described(path))
     return found
 
 
 def verify(file: File) -> Op[None]:
-    """See that a file is still what was shared; raises Changed if not."""
+    """Raise Changed if a file is no longer what was shared."""
     yield InThread(lambda: _verified(file))
 
 
 def read(file: File) -> Op[bytes]:
-    """The bytes that were shared; raises Changed if they are not there any more."""
+    """The bytes that were shared; raise Changed if they are gone."""
     data: bytes = yield InThread(lambda: _read(file))
     return data
 
@@ -53,7 +53,7 @@ def _described(path: str | os.PathLike[str]) -> File:
 
 
 def _opened(path: str) -> BinaryIO:
-    """A file whose bytes stand still: a pipe or a device may have no end, or never begin."""
+    """Open a regular file: a pipe or a device may block or have no end."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return open(handle, "rb")
@@ -62,7 +62,7 @@ def _opened(path: str) -> BinaryIO:
 
 
 def _digest(path: str) -> tuple[int, str]:
-    """How many bytes a file has, and their SHA-256."""
+    """The size of a file, and its SHA-256."""
     import hashlib
 
     size, hashed = 0, hashlib.sha256()
@@ -87,7 +87,7 @@ def _read(file: File) -> bytes:
 
     try:
         with _opened(file.path) as opened:
-            data = opened.read(file.size + 1)  # one that grew need not fit into memory
+            data = opened.read(file.size + 1)  # a file that has grown need not fit into memory
     except (OSError, ValueError) as error:
         raise _gone(file, error) from None
     if hashlib.sha256(data).hexdigest() != file.digest:

@@ -1,8 +1,8 @@
-"""What somebody should look at among messages: the part of ``health`` that concerns them.
+"""The health of messages: problems that an operator should look at.
 
-Most of it is about agents that are not there: mail waits for them, or questions that nobody will
-answer.  Somebody who works in a shell without a session is never there for long, so only mail that
-has waited for too long is told.  What cannot be read is left to doctor.
+Most concern absent agents: unread mail, or questions without an answer. A person at a shell without
+a session is never present for long, so only mail that is unread for too long counts. Unreadable
+items are left to doctor.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from interlock.runtime.why import NAMED
 from interlock.store import Item, Range
 
 BOUND = 10_000
-"""Items that a pass reads of each folder."""
+"""Items that a check reads of each folder."""
 MARKS = 100_000
-"""Marks of messages that wait, all inboxes together."""
+"""Unread marks that a check reads, of all inboxes together."""
 FULL = 0.9
-"""An inbox that has so much of what it may have is told of."""
+"""An inbox filled to this fraction of its limit is reported."""
 A_WHILE = 60.0
-"""Whoever asks ends its question; what is older than this was left over."""
+"""An asker ends its own question; one that expired longer ago is reported."""
 
 
 class UnreadCount(Struct, frozen=True, kw_only=True):
-    """What waits for an agent: how much, and the oldest of it."""
+    """The number of unread messages of an agent, and the oldest."""
 
     agent: str
     count: int
@@ -46,17 +46,17 @@ class UnreadCount(Struct, frozen=True, kw_only=True):
 
 
 class MessageHealth:
-    """The pass, as a generator for a driver."""
+    """The check; a generator for a driver."""
 
     def __init__(self, runner: Runner, limits: MessageLimits, patience: Patience) -> None:
         self._runner = runner
         self._limits = limits
         self._patience = patience
         self.partial = False
-        """Whether there is more than a pass reads."""
+        """Whether there are more items than a check reads."""
 
     def run(self) -> Op[list[Problem]]:
-        """Look at everything once."""
+        """Check everything once."""
         waiting = yield from self._waiting()
         here, dead = yield from self._here()
         now = self._runner.clock.wall()
@@ -75,7 +75,7 @@ class MessageHealth:
         return items[:BOUND]
 
     def _waiting(self) -> Op[list[UnreadCount]]:
-        """What waits, for each agent for whom something does."""
+        """The unread messages of each agent that has some."""
         found: dict[str, list[Item]] = {}
         after, seen = "", 0
         while seen < MARKS:
@@ -95,7 +95,7 @@ class MessageHealth:
         ]
 
     def _here(self) -> Op[tuple[AbstractSet[str], list[str]]]:
-        """Agents with a session or a server that lives; and servers that are dead, by agent."""
+        """Agents with a live session or receiver, and agents with a dead receiver."""
         items = [*(yield from self._read(keys.AGENTS)), *(yield from self._read(keys.SERVING))]
         lives = {item.key: readable(liveness_key, item) for item in items}
         live = yield from looked_up(filter(None, lives.values()))
@@ -109,7 +109,7 @@ class MessageHealth:
         return frozenset(map(keys.owner_of, there)), sorted(set(dead))
 
     def _unread(self, waiting: Sequence[UnreadCount], now: float) -> Op[list[Problem]]:
-        """Mail for somebody who is not there, and has not been for long."""
+        """Mail that has been unread for long, of an agent that is absent."""
         items = yield from looked_up(keys.message(each.first) for each in waiting)
         joined = yield from looked_up(keys.joined(each.agent) for each in waiting)
         since = {each.agent: _sent(items[keys.message(each.first)]) for each in waiting}
@@ -165,7 +165,7 @@ class MessageHealth:
         return [_decision(open_)] if open_ else []
 
     def _unanswered(self, now: float) -> Op[list[Problem]]:
-        """Questions whose time is over, and which nobody ended."""
+        """Expired questions that were not ended."""
         ids = [keys.last(item.key) for item in (yield from self._read(keys.OPEN))]
         live = yield from looked_up(map(keys.live, ids))
         over = [id_ for id_ in ids if live[keys.live(id_)] is None]

@@ -1,16 +1,16 @@
-"""What happened to messages, questions and matters for a person, as a part of a story.
+"""The history of messages, questions and decisions, from entries of the record.
 
     ada sends msg_1 to bob     message.send, message:sent ada, unread/bob/msg_1: to bob
-    bob has read it            message.ack, message:received bob: so long after it was sent
+    bob has read it            message.ack, message:received bob: with the time since it was sent
     ada asks bob               query.ask, query:asked ada, unread/bob/qry_1
-    bob answers                query.reply, query:replied bob: so long after he was asked
-    nobody answers             query.hand, query:handed ada, decisions/dec_1: a person is asked
-    it is forgotten            message.forget, which nobody did in particular
+    bob answers                query.reply, query:replied bob: with the time since it was asked
+    no agent answers           query.hand, query:handed ada, decisions/dec_1: a person is asked
+    it is deleted              message.forget, without an agent
 
-An alert is a message and belongs to its type: the story of ``alert/TYPE`` has all of them.
+An alert is a message and belongs to its type: the history of ``alert/TYPE`` has all of them.
 
-An agent may send and receive more in a second than it does otherwise in a day.  In its story what
-it sent and received between two other happenings is one line each, that counts.
+An agent may send and receive thousands of messages between two other events. In its history these
+become one line each, with a count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOUNS = ("message", "query", "alert", "decision")
 PLENTY = frozenset(
     ("message.alert", "message.send", "message.share", "message.ack", "query.ask", "query.reply")
 )
-"""Verbs of which there may be very many."""
+"""Verbs that may be very frequent."""
 
 _WAITS = {"query.resume": "resumed", "query.leave": "parted"}
 _BEGINS = ("sent", "asked")
@@ -41,14 +41,14 @@ _COUNTED = {
 
 
 class MessageHistory:
-    """What is known after the entries so far; ``kind`` is that of the thing that is told of."""
+    """The state after the entries so far; ``kind`` is the kind of thing whose history is read."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._sent: dict[str, Open] = {}
 
     def hear(self, line: Line) -> Iterator[Happening]:
-        """What happened by an entry."""
+        """What happened in an entry."""
         if line.verb.endswith(".forget"):
             yield from _forgotten(line)
             return
@@ -75,7 +75,7 @@ class MessageHistory:
 
 
 def merge_counted(happenings: Iterable[Happening]) -> Iterator[Happening]:
-    """The same, with what was sent and received between two others as one that counts."""
+    """Merge sent and received messages between two other events into one line each."""
     run: dict[tuple[str, str], list[Happening]] = {}
     for each in happenings:
         key = (each.thing.partition("/")[0], each.what)
@@ -101,7 +101,6 @@ def _together(some: list[Happening], of: str) -> Happening:
 
 
 def _forgotten(line: Line) -> Iterator[Happening]:
-    """What is gone, whoever tidied up."""
     if line.verb == "alert.forget":
         yield said(line, "", "forgotten", line.thing, on="alerts", count=len(line.deleted))
         return
@@ -111,7 +110,7 @@ def _forgotten(line: Line) -> Iterator[Happening]:
 
 
 def _decisions(line: Line) -> Iterator[Happening]:
-    """When a person was asked, and when that was taken back."""
+    """When a person was asked, and when that was cancelled."""
     if line.verb == "query.hand":
         for key in line.put:
             if key.startswith(keys.DECISIONS):
@@ -123,14 +122,14 @@ def _decisions(line: Line) -> Iterator[Happening]:
 
 
 def readers(line: Entry) -> tuple[str, ...]:
-    """Whom it is to: those for whom it waits from now on, or whoever is able."""
+    """The recipients: agents with an unread mark, or an ability."""
     found = [keys.owner_of(key) for key in line.put if key.startswith(keys.UNREAD)]
     able = [keys.topic_of(key) for key in line.put if key.startswith(keys.TOPICS)]
     return tuple(found or [each for each in able if not line.thing.startswith("alert/")])
 
 
 def about(line: Entry) -> str:
-    """What else it is about: the type of an alert, or what a person is asked."""
+    """The type of an alert, or the decision that a query led to."""
     if line.thing.startswith("alert/"):
         return line.thing
     decision = [key for key in line.put if key.startswith(keys.DECISIONS)]

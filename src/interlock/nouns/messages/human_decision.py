@@ -1,9 +1,9 @@
-"""Matters for a person: what no agent can say, kept until somebody decides it.
+"""Decisions by a person: questions that no agent answered.
 
     open ──resolve──> resolved
 
-A matter names what it is ``about`` (``query/qry_...``).  Deciding it is one commit with whatever
-follows from it, such as the answer to that query.
+A decision names its subject in ``about`` (``query/qry_...``). Resolving it is one commit with its
+effects, such as the answer to that query.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ State: TypeAlias = Literal["open", "resolved"]
 
 
 class HumanDecision(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a person is asked, and what came of it."""
+    """A decision as it is stored."""
 
     id: str
     about: str
@@ -49,21 +49,21 @@ class DecisionView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Resolved(Success, frozen=True, kw_only=True, tag="resolved"):
-    """It is decided, and what follows from it is done."""
+    """The decision is made, and its effects are committed."""
 
     decision: str
     about: str
 
 
 class AlreadyResolved(Refusal, frozen=True, kw_only=True, tag="already_resolved"):
-    """Somebody decided it before."""
+    """The decision was made before."""
 
     decision: str
     by: str
 
 
 class UnknownDecision(outcomes.Unknown, frozen=True, kw_only=True, tag="unknown"):
-    """There is no such decision to be made."""
+    """No such decision exists."""
 
     what: Literal["decision"] = always("decision")
     decision: str
@@ -73,16 +73,16 @@ ResolveOutcome: TypeAlias = Resolved | AlreadyResolved | UnknownDecision | outco
 
 
 def resolve(
-    matter: HumanDecision | None, id_: str, agent: str, answer: Raw, now: float
+    decision: HumanDecision | None, id_: str, agent: str, answer: Raw, now: float
 ) -> Decision[ResolveOutcome]:
-    """Decide it."""
-    if matter is None:
+    """Make a decision."""
+    if decision is None:
         return Decision(outcome=UnknownDecision(unknown=(id_,), decision=id_))
-    if matter.state == "resolved":
-        return Decision(outcome=AlreadyResolved(decision=id_, by=matter.by))
-    done = replace(matter, state="resolved", by=agent, answer=answer, resolved=now)
+    if decision.state == "resolved":
+        return Decision(outcome=AlreadyResolved(decision=id_, by=decision.by))
+    done = replace(decision, state="resolved", by=agent, answer=answer, resolved=now)
     return Decision(
-        outcome=Resolved(decision=id_, about=matter.about),
+        outcome=Resolved(decision=id_, about=decision.about),
         verb="decision.resolve",
         thing=f"decision/{id_}",
         puts=(Write(keys.decision(id_), done),),

@@ -1,18 +1,17 @@
-"""Acknowledging, and how far somebody has read what is for all.
+"""Acknowledging: which messages an agent has read, and its cursor in each topic.
 
-A cursor is two things: ``after``, the revision up to which everything of a topic is acknowledged,
-and ``also``, the revisions beyond it that were acknowledged out of turn.  What a reader knows to be
-still unread (``pending``), as of the revision that it has seen (``upto``), moves the cursor on: it
-stands right before the first that is unread, or at ``upto`` if there is none.
+A cursor has ``after``, the revision up to which everything in a topic is acknowledged, and
+``also``, revisions beyond it that were acknowledged out of order. A reader that knows what is still
+unread (``pending``) as of a revision (``upto``) advances the cursor to just before the first unread
+message, or to ``upto`` if there is none. A reader that knows only the acknowledged message adds it
+to ``also``.
 
-What was forgotten of a topic before it was acknowledged is told, and ``told`` is how far somebody
-has acknowledged that: what is still there of before stays unread.  Nobody is told of mail to all
-that it sent itself, so nobody misses it either.
+If messages of a topic are deleted before an agent acknowledged them, it gets a notice. ``told`` is
+the revision up to which it has acknowledged such notices; older messages that still exist stay
+unread. An agent does not receive its own mail to all, so it cannot miss it.
 
-Whoever knows the message alone, and not what else is unread, only adds to ``also``.
-
-So acknowledging in order keeps a cursor at one number, whatever the filter of its subscription
-leaves out; and two readers under one name only ever add to each other's cursor.
+So acknowledging in order keeps a cursor at one number, however many messages the subscription
+filters out, and two receivers with one name only add to each other's cursor.
 """
 
 from __future__ import annotations
@@ -39,30 +38,31 @@ from interlock.nouns.messages.send_rules import MAILBOX, ack_writes
 
 
 class Cursor(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """How far somebody has acknowledged the messages of a topic."""
+    """How far an agent has acknowledged the messages of a topic."""
 
     after: int
     also: tuple[int, ...] = ()
     told: int = 0
 
     def has(self, revision: int) -> bool:
-        """Whether the message of this revision was acknowledged."""
+        """Whether the message of this revision is acknowledged."""
         place = bisect_left(self.also, revision)
         return revision <= self.after or self.also[place : place + 1] == (revision,)
 
     def missed(self, trimmed: TopicTrim | None, without: str = "") -> bool:
-        """Whether something may have been forgotten before it was acknowledged."""
+        """Whether messages may have been deleted before they were acknowledged."""
         return trimmed is not None and self.lacks(trimmed.missing(without))
 
     def lacks(self, upto: int) -> bool:
-        """Whether it is still to be acknowledged that messages up to here were forgotten."""
+        """Whether a notice of deletions up to this revision is still to be acknowledged."""
         return upto > max(self.after, self.told)
 
 
 class TopicTrim(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Up to which revision some messages of a topic were forgotten, and how many in all.
+    """The deletions in a topic: up to which revision, and how many in all.
 
-    The last of them was sent ``by`` somebody; ``others`` is how far those of all others were.
+    ``by`` is the sender of the last deleted message; ``others`` is the last revision deleted of any
+    other sender.
     """
 
     upto: int
@@ -71,17 +71,17 @@ class TopicTrim(Struct, frozen=True, kw_only=True, omit_defaults=True):
     others: int = 0
 
     def missing(self, without: str = "") -> int:
-        """The same for a reader who is not told what one agent, itself, has sent."""
+        """The last deleted revision of messages that this reader would have received."""
         return self.others if without and without == self.by else self.upto
 
 
 class TopicAcks(Struct, frozen=True, kw_only=True):
-    """Messages of one topic that somebody acknowledges, by id and revision.
+    """Messages of one topic to acknowledge, by id and revision.
 
-    ``pending`` are the revisions of all that were unread, as of ``upto``, these included.  ``told``
-    are those of these ids that only say that some were forgotten, up to their revision.  ``terms``
-    is the revision of the subscription that says what is left out.  Who does not know what else is
-    unread knows no ``pending``.  ``traces`` are those of the messages, as far as they are known.
+    ``pending`` are the revisions of all unread messages as of ``upto``, these included; None if the
+    reader does not know them. ``told`` are those of the ids that are notices of deleted messages.
+    ``terms`` is the revision of the subscription whose filter was used. ``traces`` are the traces
+    of the messages, if known.
     """
 
     topic: str
@@ -93,7 +93,7 @@ class TopicAcks(Struct, frozen=True, kw_only=True):
     traces: Mapping[str, str] = {}
 
     def new(self, cursor: Cursor) -> list[str]:
-        """Those of them that were not acknowledged before."""
+        """The ids that are not acknowledged yet."""
         return [
             id_
             for id_, revision in self.messages.items()
@@ -102,17 +102,14 @@ class TopicAcks(Struct, frozen=True, kw_only=True):
 
 
 class AckRequest(Struct, frozen=True, kw_only=True):
-    """What somebody acknowledges at once: messages to it alone, and messages of topics."""
+    """What one commit acknowledges: direct messages, and messages of topics."""
 
     ids: tuple[str, ...] = ()
     topics: tuple[TopicAcks, ...] = ()
 
 
 class AckState(Struct, frozen=True, kw_only=True):
-    """What is known of them: which still wait, which were acknowledged before, the cursors.
-
-    Those that still wait come with their traces.
-    """
+    """The stored state: unread messages with their traces, acknowledged ones, and cursors."""
 
     waiting: Mapping[str, str] = {}
     read: AbstractSet[str] = frozenset()
@@ -122,10 +119,10 @@ class AckState(Struct, frozen=True, kw_only=True):
 def acknowledge(
     agent: str, asked: Sequence[str], acks: AckRequest, known: AckState, now: float
 ) -> Decision[Acknowledged | UnknownMessages]:
-    """Let these never come again: all of them with one commit.
+    """Acknowledge messages in one commit; they are not delivered again.
 
-    ``asked`` are the ids as they were given; whatever is neither waiting nor was acknowledged
-    before is not this agent's.
+    ``asked`` are the ids in the caller's order; an id that is neither unread nor acknowledged is
+    unknown.
     """
     direct = [id_ for id_ in acks.ids if id_ in known.waiting]
     of_topics = [seen.new(known.cursors[seen.topic]) for seen in acks.topics]
@@ -155,7 +152,7 @@ def acknowledge(
 def receive_events(
     agent: str, ids: Sequence[str], traces: Mapping[str, str]
 ) -> tuple[str, tuple[Event, ...]]:
-    """What is told of messages that are acknowledged: under their trace, if they have but one."""
+    """The events of acknowledged messages, and their trace if they have only one."""
     under_subscription = {traces.get(id_, "") for id_ in ids}
     one = under_subscription.pop() if len(under_subscription) == 1 else ""
     return one, tuple(
@@ -181,7 +178,7 @@ def _outcome(
 def cursor_writes(
     agent: str, seen: Iterable[TopicAcks], cursors: Mapping[str, Cursor]
 ) -> tuple[Write, ...]:
-    """The cursors that move when these are acknowledged."""
+    """The cursors that change when these are acknowledged."""
     after = {each.topic: advance(cursors[each.topic], each) for each in seen}
     return tuple(
         Write(keys.cursor(agent, topic), cursor)
@@ -191,7 +188,7 @@ def cursor_writes(
 
 
 def advance(before: Cursor, seen: TopicAcks) -> Cursor:
-    """A cursor after these were acknowledged."""
+    """The cursor after these are acknowledged."""
     also = {*before.also, *seen.messages.values()}
     after = before.after
     if seen.pending is not None:
@@ -206,17 +203,17 @@ def advance(before: Cursor, seen: TopicAcks) -> Cursor:
 
 
 def under_subscription(seen: TopicAcks, terms: int) -> TopicAcks:
-    """What holds of it under these terms: under others than it was seen, only what is acked."""
+    """Drop what the reader knows of unread messages if the subscription has changed since."""
     return seen if seen.terms == terms else replace(seen, pending=None)
 
 
 def current_cursor(stored: Cursor | None, begins: Cursor) -> Cursor:
-    """How far somebody is; a cursor that was left by an earlier subscription says nothing."""
+    """The stored cursor, unless an earlier subscription left it."""
     return begins if stored is None or stored.after < begins.after else stored
 
 
 def merged(one: Cursor, other: Cursor) -> Cursor:
-    """All that was acknowledged by either of two."""
+    """A cursor with everything that either of two has acknowledged."""
     if one == other:
         return one
     after, told = max(one.after, other.after), max(one.told, other.told)
@@ -225,18 +222,17 @@ def merged(one: Cursor, other: Cursor) -> Cursor:
 
 
 def first_cursor(subscription: AlertSubscription, created: int) -> Cursor:
-    """The cursor of somebody who has acknowledged nothing yet."""
+    """The cursor of a new subscription."""
     return Cursor(after=created if subscription.since is None else subscription.since)
 
 
 def subscribe(
     agent: str, type_: str, wanted: AlertSubscription, before: AlertSubscription | None, last: int
 ) -> Decision[Subscribed]:
-    """Deliver alerts of this type from now on; asked again, only the terms change.
+    """Deliver alerts of this type from now on; a repeated call only changes the filters.
 
-    What was acknowledged does not come again, so none of the last ones come then.
-
-    A cursor that is left from before was moved by somebody who acknowledged too late.
+    Acknowledged messages are not delivered again, so a repeated call brings no earlier ones. A
+    leftover cursor is deleted: a late acknowledgement wrote it after the last unsubscribe.
     """
     outcome = Subscribed(type=type_, last=0 if before else last, already=before is not None)
     if before is not None:
@@ -259,7 +255,7 @@ def subscribe(
 def unsubscribe(
     agent: str, type_: str, before: AlertSubscription | None
 ) -> Decision[Unsubscribed | NotSubscribed]:
-    """Deliver no more of them."""
+    """Stop delivering alerts of this type."""
     if before is None:
         return Decision(outcome=NotSubscribed(type=type_))
     return Decision(

@@ -1,7 +1,4 @@
-"""What bounds messages: settings, turns to send, and how deep an inbox may be.
-
-Pausing somebody who sends too much, and letting it send again.
-"""
+"""Limits on senders: the settings, the depth of inboxes, and pausing an agent."""
 
 from __future__ import annotations
 
@@ -24,19 +21,19 @@ from interlock.settings import Settings
 from interlock.store import Range
 
 _PART = 16
-"""A count allows for so small a part of the room that is left,"""
+"""A count admits this fraction of the space that is left,"""
 _FIRST = 8
-"""for so many at first, and for twice as many each time,"""
+"""at most this number at first, and twice the number each time,"""
 COUNTED = 5.0
-"""and for so many seconds."""
+"""for this number of seconds."""
 _BELIEVED = message.RETRY_FULL
-"""For so long an inbox is taken to be full without another count,"""
+"""An inbox counts as full for this number of seconds without another count,"""
 _SHORT = 100
-"""unless so few are allowed that counting them costs next to nothing."""
+"""unless its limit is so low that counting is cheap."""
 
 
 class MessageLimits(Struct, frozen=True, kw_only=True):
-    """What is allowed, as the settings say."""
+    """The limits on messages, as configured."""
 
     rate: Rate = Rate()
     body: int = message.BODY_LIMIT
@@ -46,11 +43,11 @@ class MessageLimits(Struct, frozen=True, kw_only=True):
     alerts: int = message.ALERTS_KEPT
     open: int = query_rules.OPEN_LIMIT
     pause_after: int = 0
-    """Refusals within a minute after which a sender that is too fast is paused; 0 for never."""
+    """Refusals within a minute that pause a sender which exceeds its rate; 0 for never."""
 
 
 def message_limits(settings: Settings) -> MessageLimits:
-    """The limits that are set, and the usual ones otherwise."""
+    """The configured limits, with defaults."""
     found = settings.message()
     return MessageLimits(
         rate=Rate(int(found.get("rate", rate.LIMIT)), found.get("window", rate.WINDOW)),
@@ -65,7 +62,7 @@ def message_limits(settings: Settings) -> MessageLimits:
 
 
 class Allowance(Struct):
-    """How many may still be let in without another count, and until when."""
+    """How many messages are admitted without another count, and until when."""
 
     left: int = 0
     ends: float = 0.0
@@ -73,13 +70,13 @@ class Allowance(Struct):
 
 
 class DepthCounts:
-    """How many items there are under each prefix: counted now and then, more often where many are.
+    """How many items are under each prefix, counted periodically and more often near the limit.
 
-    So a limit may be passed by a few, and nobody fights for a counter.  A count allows for a small
-    part of the room that is left, little at first and for a few seconds only: others count as well.
-    What this process is about to put counts from the moment it is let in until it is ``settled``,
-    done or not: a burst does not pass the limit because none of it stands yet.
-    That there are too many is believed for a moment, if it took long to count them.
+    A few items may exceed the limit, and senders do not compete for a counter. A count admits a
+    small fraction of the space that is left, for a few seconds, since other processes count too.
+    Items that this process is about to put count from admission until ``settled``, so a burst does
+    not pass the limit before its commits are visible. A full result is cached for a moment if
+    counting is expensive.
     """
 
     def __init__(self, most: int, clock: Clock, counted: float = COUNTED) -> None:
@@ -93,7 +90,7 @@ class DepthCounts:
         self._guard = threading.Lock()
 
     def full(self, prefix: str) -> ReadOp[bool]:
-        """Whether there are too many under this prefix, as far as we know; else one is let in."""
+        """Whether the prefix is full; if not, one item is admitted."""
 
         def room() -> ReadOp[int]:
             return self.most - (yield from count_items(prefix, self.most))
@@ -107,7 +104,7 @@ class DepthCounts:
         return full
 
     def closed(self, prefix: str, room: Callable[[], ReadOp[int]]) -> ReadOp[bool]:
-        """The same, for whoever knows another way to tell how much room there is."""
+        """Whether the prefix is full, with ``room`` to measure the space that is left."""
         with self._guard:
             allowed = self._allowed.setdefault(prefix, Allowance())
             if allowed.left > 0 and self._clock.monotonic() < allowed.ends:
@@ -117,7 +114,7 @@ class DepthCounts:
             before = self._settled[prefix]
         free = yield from room()
         with self._guard:
-            free -= self._entered[prefix] - before  # these may not have been counted
+            free -= self._entered[prefix] - before  # the count may not include these
             allowed.left = min(max(free, 0) // _PART, allowed.size)
             allowed.size = 2 * max(allowed.left, _FIRST)
             allowed.ends = self._clock.monotonic() + self._counted
@@ -125,13 +122,13 @@ class DepthCounts:
         return free <= 0
 
     def settled(self, prefix: str) -> None:
-        """Whoever was let in is done: what it put can be counted."""
+        """End an admission: the item, if it was put, is visible to a count."""
         with self._guard:
             self._settled[prefix] += 1
 
 
 def count_items(prefix: str, most: int) -> ReadOp[int]:
-    """How many items there are under a prefix, up to a number."""
+    """The number of items under a prefix, up to ``most``."""
     count, after = 0, ""
     while count < most:
         page = Range(prefix, after, min(1000, most - count))
@@ -144,7 +141,7 @@ def count_items(prefix: str, most: int) -> ReadOp[int]:
 
 
 def used_slots(agent: str) -> ReadOp[dict[int, float | None]]:
-    """When each turn of a sender was used."""
+    """When each rate slot of a sender was used."""
     found: dict[int, float | None] = {}
     after = ""
     while True:
@@ -157,7 +154,7 @@ def used_slots(agent: str) -> ReadOp[dict[int, float | None]]:
 
 
 def pause(runner: Runner, actor: Actor, agent: str, reason: str) -> Op[PausedAgent | UnknownAgent]:
-    """Let an agent send nothing from now on."""
+    """Do not let an agent send."""
 
     def deciding() -> DecideOp[PausedAgent | UnknownAgent]:
         standing = yield from _standing(agent)
@@ -178,7 +175,6 @@ def resume(runner: Runner, actor: Actor, agent: str) -> Op[Resumed | UnknownAgen
 
 
 def _standing(agent: str) -> ReadOp[send_rules.PauseState]:
-    """Whether somebody is known here, and paused."""
     mailbox, key = keys.mailbox(agent), keys.paused(agent)
     snapshot = yield (mailbox, key)
     before = decode.paused(snapshot[key])

@@ -1,6 +1,6 @@
-"""What is sent, delivered and answered, told to the log of the program, for those who listen.
+"""Log lines for messages that are sent, delivered and answered, on the logger ``interlock``.
 
-``interlock -v`` does, and whoever sets the logger ``interlock`` to INFO.  A program that never
+They appear with ``interlock -v``, and if a program sets that logger to INFO. A program that never
 imports ``logging`` pays nothing.
 """
 
@@ -25,12 +25,12 @@ def sent(sender: str, outcome: Sent) -> None:
 
 
 def asked(sender: str, query: str, to: str) -> None:
-    """A question is put."""
+    """A question was asked."""
     _tell("%s asked %s (%s)", sender, to, query)
 
 
 def delivered(agent: str, messages: Iterable[Received]) -> None:
-    """Messages were given to the program of an agent."""
+    """Messages were delivered to an agent."""
     for each in messages if _is_heard() else ():
         _tell("%s was given %s (%s) from %s", agent, each.id, each.kind, each.sender)
 
@@ -42,9 +42,9 @@ def received(agent: str, ids: Iterable[str]) -> None:
 
 
 def timed_out(sender: str, query: str, to: str, timeout: float) -> None:
-    """Nobody answered a question in time: a warning, since its asker goes on without an answer.
+    """A question timed out: a warning, since its asker continues without an answer.
 
-    A shell shows the outcome anyway, so there it is told only to a log that was set up (``-v``).
+    A command shows the outcome itself, so it logs this only if logging is configured (``-v``).
     """
     import logging
 
@@ -54,7 +54,7 @@ def timed_out(sender: str, query: str, to: str, timeout: float) -> None:
 
 
 def at_a_shell() -> None:
-    """What is warned of here is an outcome that the command shows."""
+    """Do not warn of outcomes that a command shows."""
     _Shell.here = True
 
 
@@ -68,9 +68,9 @@ def replied(agent: str, query: str, to: str) -> None:
 
 
 def _is_heard() -> bool:
-    """Whether anybody listens: asked for every message, so as cheaply as can be.
+    """Whether INFO is enabled; called for every message, so it must be cheap.
 
-    A module that is there may be half imported by another thread; the import waits for that.
+    The module may be half imported by another thread; the import statement waits for that.
     """
     if "logging" not in sys.modules:
         return False

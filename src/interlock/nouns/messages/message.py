@@ -1,29 +1,29 @@
-"""Messages: written once, delivered until they are acknowledged, in the order of their commits.
+"""Messages: stored values and outcomes, and the theory that all files of this folder rely on.
 
-There are two ways for a message to go.
+A message is stored once and delivered until its receiver acknowledges it, in commit order. There
+are two kinds of delivery.
 
-    to some   ``messages/{id}`` is the message, and ``unread/{agent}/{id}`` says for whom it waits.
-              Acknowledging takes that mark away (and leaves ``read/{agent}/{id}`` for a while).
-    to all    ``topics/{topic}/{id}`` is the message, whoever reads it: one commit for one or for
-              five hundred subscribers.  Each of them has a durable cursor, the revision up to which
-              it has acknowledged everything, and what it has acknowledged beyond that.  Alerts
-              come to all who asked for them, and mail to all comes to all but its sender.
+    direct     ``messages/{id}`` holds the message; ``unread/{agent}/{id}`` marks one recipient.
+               Acknowledging deletes that mark and puts ``read/{agent}/{id}`` for a while.
+    by topic   ``topics/{topic}/{id}`` holds the message: one commit for one or for five hundred
+               subscribers.  Each subscriber has a durable cursor: the revision up to which it
+               has acknowledged everything, and what it has acknowledged beyond that.
 
-A topic is the type of an alert; ``*``, mail to everybody; or ``?ability``, questions to whoever can
-do something.  The last two are no legal names, so nobody's alerts can be mistaken for them.
+A topic is the type of an alert; or ``*``, mail to all agents but its sender; or ``?ability``,
+questions to all agents with an ability. The last two are not legal names, so they cannot collide
+with a type of alerts.
 
-Everything is durable before the sender hears "sent": the commit is the message.  Its place in the
-order is the revision that created it, so what one sender sends is received in that order, and no
-counter is fought for.  An id that the sender chose is taken once (``ids/{id}``), whatever the kind
-of message: who repeats a call that was killed, with the same id, finds that the message exists, for
-as long as messages are kept.  Ids that are made here never meet, and leave no mark.  Whoever
-receives sees each message at least once, and the same id each time; acknowledged, it never comes
-again.
+A message is durable before the sender gets "sent". Its place in the order is the revision of its
+commit, so one sender's messages arrive in the order of sending, without a shared counter. A sender
+may choose an id; the id is taken once (``ids/{id}``), for every kind of message. A process that was
+killed repeats the call with the same id and gets ``exists``, for as long as messages are kept.
+Generated ids are unique and need no mark. A receiver gets each message at least once, with the same
+id each time, and never after it has acknowledged it.
 
-What a sender may do is bounded, and every refusal says by what and for how long (``rate_limit.py``
-for how often; the depth of an inbox is counted now and then, so it may be passed by a few).
-Nothing is dropped: an unread message is never trimmed, and of a topic, which cannot wait for those
-who never come back, the oldest are; whoever missed some of them is told so.
+Senders are limited, and each refusal names the limit and when to retry: ``rate_limit.py`` limits
+the rate; the depth of an inbox is counted periodically, so a few messages may exceed it. An unread
+direct message is never deleted. A topic cannot wait for subscribers that never return, so its
+oldest messages are deleted, and a subscriber that missed some gets a ``missed`` notice.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ Kind: TypeAlias = Literal["alert", "query", "answer", "share", "stop", "mail", "
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 ALL = "*"
-"""Whom mail is to that is for everybody, and its topic."""
+"""The recipient of mail to all agents, and its topic."""
 ABLE = "?"
-"""What the topic begins with of questions to whoever is able to do something."""
+"""The first character of a topic of questions to an ability."""
 
 BODY_LIMIT = 1024 * 1024
 SUBJECT_LIMIT = 1024
@@ -59,7 +59,7 @@ ALERTS_KEPT = 10_000
 
 
 class File(Struct, frozen=True, kw_only=True, gc=False):
-    """A file that is shared by saying where it is, and what it has to be: its SHA-256."""
+    """A shared file: its path and the SHA-256 that its bytes must have."""
 
     path: str
     size: int
@@ -67,7 +67,7 @@ class File(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class StoredMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A message as it is stored.  ``type`` is that of an alert or of what is shared."""
+    """A message as it is stored; ``type`` is the type of an alert or of shared data."""
 
     id: str
     kind: Kind
@@ -86,22 +86,23 @@ class StoredMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 class Unread(Struct, frozen=True, omit_defaults=True, gc=False):
-    """The mark that a message waits for somebody; ``trace`` is that of the message."""
+    """The mark of an unread message in an inbox; ``trace`` is the message's trace."""
 
     urgent: bool = False
     trace: str = ""
 
 
 class ReadMark(Struct, frozen=True, gc=False):
-    """The mark that somebody acknowledged a message, and when."""
+    """The mark of an acknowledged message, and when it was acknowledged."""
 
     at: float
 
 
 class AlertSubscription(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What somebody asked to hear of a topic: from these agents, with these values in its data.
+    """A subscription of an agent to a topic: from these senders, with these values in the data.
 
-    ``since`` is the revision after which messages count; without one, that of the subscription.
+    ``since`` is the revision after which messages count; by default the revision of the
+    subscription itself.
     """
 
     senders: tuple[str, ...] = field(name="from", default=())
@@ -110,7 +111,7 @@ class AlertSubscription(Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
 
 class SubscriptionView(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an agent hears of: alerts of a type, from these agents, with these values."""
+    """A subscription as its owner lists it: alerts of a type, by sender and by values."""
 
     type: str
     senders: tuple[str, ...] = field(name="from", default=())
@@ -118,7 +119,7 @@ class SubscriptionView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SenderPause(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Somebody may not send for now."""
+    """A pause: the agent may not send until an operator resumes it."""
 
     agent: str
     by: str
@@ -127,7 +128,7 @@ class SenderPause(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MailReader(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether a reader of a mail has acknowledged it, and when, as far as that is known."""
+    """Whether a recipient of a mail has acknowledged it, and when if that is known."""
 
     agent: str
     read: bool = False
@@ -135,12 +136,12 @@ class MailReader(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message as its reader sees it.
+    """A message as its receiver gets it.
 
-    ``seq`` grows with each message, whoever sent it.  ``attempt`` counts how often it was given
-    out.  ``expires_in`` is how long a question may be answered, and ``state`` how
-    one stands that is not open.  ``read`` is whether it was acknowledged, and ``read_at`` when, as
-    far as that is known.  ``readers`` are those of a mail, for its sender.
+    ``seq`` grows with each message of any sender. ``attempt`` counts deliveries. ``expires_in`` is
+    the time left to answer a question; ``state`` is the state of a question that is not open.
+    ``read`` is whether the message is acknowledged, and ``read_at`` when, if that is known.
+    ``readers`` are the recipients of a mail, for its sender.
     """
 
     also_in_json: ClassVar[tuple[str, ...]] = ("body",)
@@ -167,12 +168,12 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def body(self) -> Any:  # noqa: ANN401 - what was given
-        """The text of a mail, as ``send`` calls it; None of all others."""
+        """The text of a mail, as ``send`` calls it; None for other kinds."""
         return self.data if self.kind == "mail" else None
 
 
 class Sent(Success, frozen=True, kw_only=True, tag="sent"):
-    """It is durable, and will be delivered."""
+    """The message is durable and will be delivered."""
 
     message: str
     kind: Kind
@@ -182,23 +183,23 @@ class Sent(Success, frozen=True, kw_only=True, tag="sent"):
 
 
 class MessageExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
-    """A message of this id was sent before, and stays as it is."""
+    """A message with this id exists and stays unchanged."""
 
     message: str
 
 
 class AlreadyAcknowledged(Refusal, frozen=True, kw_only=True, tag="already"):
-    """Nothing was sent: what it was to acknowledge was acknowledged before, or is not ours."""
+    """Nothing was sent: a message to acknowledge was acknowledged before, or is unknown."""
 
     messages: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
 
 class UnknownAgent(outcomes.Unknown, frozen=True, kw_only=True, tag="unknown"):
-    """Nobody of this name has been here yet; ``close`` are others that are called much like it.
+    """No agent with this name is known; ``close`` are known agents with a similar name.
 
-    ``unquoted`` if the name is more likely the beginning of a text without quotes; ``hold`` if
-    it can be kept for somebody who comes later.
+    ``unquoted`` is set if the name is probably the start of a text without quotes; ``hold`` if the
+    message can be kept for an agent that joins later.
     """
 
     what: Literal["agent"] = always("agent")
@@ -208,13 +209,13 @@ class UnknownAgent(outcomes.Unknown, frozen=True, kw_only=True, tag="unknown"):
 
 
 RETRY_FULL = 1.0
-"""Seconds for which an inbox is taken to be full without another count."""
+"""Seconds for which an inbox counts as full without another count."""
 
 
 class InboxFull(outcomes.Full, frozen=True, kw_only=True, tag="full"):
-    """So many messages wait for this agent that no more are taken.
+    """The inbox holds as many messages as are allowed.
 
-    ``retry_in`` is in how many seconds it is worth trying again: it is not counted sooner.
+    ``retry_in`` is the number of seconds until the inbox is counted again.
     """
 
     counted = True
@@ -225,7 +226,7 @@ class InboxFull(outcomes.Full, frozen=True, kw_only=True, tag="full"):
 
 
 class Limited(Refusal, frozen=True, kw_only=True, tag="limited"):
-    """The sender has had all its turns within this window."""
+    """The sender has used all slots of its rate limit in this window."""
 
     counted = True
     exit_status = 3
@@ -236,7 +237,7 @@ class Limited(Refusal, frozen=True, kw_only=True, tag="limited"):
 
 
 class Halted(outcomes.Paused, Refusal, frozen=True, kw_only=True, tag="paused"):
-    """Somebody has paused the sender."""
+    """The sender is paused."""
 
     counted = True
     exit_status = 3
@@ -247,7 +248,7 @@ class Halted(outcomes.Paused, Refusal, frozen=True, kw_only=True, tag="paused"):
 
 
 class NobodyToStop(outcomes.Away, frozen=True, kw_only=True, tag="away"):
-    """Nobody is there to be stopped: no session of it lives now, nor a loop that receives."""
+    """The agent has no live session and no receive loop, so there is nothing to stop."""
 
     to: str
 
@@ -267,14 +268,14 @@ Refused: TypeAlias = UnknownAgent | InboxFull | Limited | Halted
 
 
 class Acknowledged(Success, frozen=True, kw_only=True, tag="acknowledged"):
-    """These will not come again; ``already`` were acknowledged before."""
+    """These messages will not be delivered again; ``already`` were acknowledged before."""
 
     messages: tuple[str, ...] = ()
     already: tuple[str, ...] = ()
 
 
 class UnknownMessages(outcomes.Unknown, frozen=True, kw_only=True, tag="unknown"):
-    """No message of these ids is, or was lately, in the inbox; the others were acknowledged."""
+    """These ids are not in the inbox and were not lately; the others were acknowledged."""
 
     what: Literal["message"] = always("message")
     messages: tuple[str, ...] = ()
@@ -282,9 +283,9 @@ class UnknownMessages(outcomes.Unknown, frozen=True, kw_only=True, tag="unknown"
 
 
 class Subscribed(Success, frozen=True, kw_only=True, tag="subscribed"):
-    """Alerts of this type are delivered from now on; ``last`` of those before, too.
+    """Alerts of this type are delivered from now on, after the ``last`` earlier ones.
 
-    Whoever was subscribed ``already`` goes on where it was: none of the last ones come again.
+    An agent that was subscribed ``already`` continues at its cursor and gets no earlier ones.
     """
 
     type: str
@@ -293,13 +294,13 @@ class Subscribed(Success, frozen=True, kw_only=True, tag="subscribed"):
 
 
 class Unsubscribed(Success, frozen=True, kw_only=True, tag="unsubscribed"):
-    """Alerts of this type are not delivered any more."""
+    """Alerts of this type are no longer delivered."""
 
     type: str
 
 
 class NotSubscribed(Success, frozen=True, kw_only=True, tag="not_subscribed"):
-    """There was nothing to end."""
+    """There was no subscription to end."""
 
     type: str
 
@@ -311,13 +312,13 @@ class PausedAgent(outcomes.Paused, Success, frozen=True, kw_only=True, tag="paus
 
 
 class Resumed(Success, frozen=True, kw_only=True, tag="resumed"):
-    """The agent may send again; or it never was paused."""
+    """The agent may send; it may never have been paused."""
 
     agent: str
 
 
 def matches(subscription: AlertSubscription, message: StoredMessage, data: object) -> bool:
-    """Whether somebody asked for this: from such a sender, with such fields in its data."""
+    """Whether a message passes the filters of a subscription."""
     if subscription.senders and message.sender not in subscription.senders:
         return False
     return all(_field(data, path) == value for path, value in subscription.where.items())
@@ -327,7 +328,7 @@ _NOTHING = object()
 
 
 def _field(data: object, path: str) -> object:
-    """A field of the data; ``a.b`` is that of an object inside, unless a field is called so."""
+    """A field of the data; ``a.b`` is a nested field, unless a field has that name."""
     if not isinstance(data, Mapping):
         return _NOTHING
     if path in data:

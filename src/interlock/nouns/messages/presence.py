@@ -1,11 +1,8 @@
-"""Who is there: sessions of an agent, whoever takes its messages, and who is able to do something.
+"""Presence: which agents have a live session or a receiver, and which have an ability.
 
-What is found here decides nothing for good; it spares an asker a wait that nobody would end.
-
-Being there for an agent: said to others while somebody takes its messages.
-
-Whoever asks the agent is not told that it is away, and who waits for its answer waits for this
-caller.
+These checks are hints: they spare an asker a wait that would never end. A receiver announces itself
+with a note (``serving/{agent}/{caller}``) while its liveness key exists. Then its agent is not
+away, and the deadlock check knows that an asker waits for this caller.
 """
 
 from __future__ import annotations
@@ -40,21 +37,22 @@ from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
 _BEGUN = 100
-"""Receivers that died one after the other of which it is known when they began."""
+"""Dead receivers in a row whose start is remembered."""
 
 
 class ReceiverNote(Struct, frozen=True, omit_defaults=True):
-    """A caller that takes messages for its agent while a liveness key lives.
+    """A caller that receives messages for its agent while a liveness key exists.
 
-    ``can`` is what it said that it can do, beside what its session says of itself.
+    ``can`` are abilities that it has in addition to those in its session's report.
 
-    ``hand`` says what it was given last, and how often, as of the commit that acknowledged what
-    it had before.  So a message that its caller dies with counts as delivered, at the cost of no
-    commit of its own.  What is given out after a sleep stands in no note: if nothing of ``hand``
-    waits any more, it may have had the first that waits (``whole``: all that waits).  So may those
-    that died before it without a hand, if that was sent before the next of them began: ``begun``
-    has the revisions at which they began.  ``at`` is when the note was begun, and ``over`` says
-    that maintenance has seen its end: it stays for a while, for the receiver that comes next.
+    ``hand`` counts the deliveries of its current messages, as of the commit that acknowledged the
+    previous ones. So a message whose receiver is killed counts as delivered, without a commit of
+    its own. A message delivered after a wait is in no note: if nothing in ``hand`` is unread any
+    more, the receiver may have had the first unread message (``whole``: all unread ones). The same
+    holds for receivers that died before it with an empty hand, if the message was sent before the
+    next of them started: ``begun`` has the revisions at which they started. ``at`` is when the note
+    was written; ``over`` means that maintenance has found the receiver dead and keeps the note for
+    the next one.
     """
 
     session: str
@@ -67,10 +65,7 @@ class ReceiverNote(Struct, frozen=True, omit_defaults=True):
     over: bool = False
 
     def given(self, waiting: Mapping[str, int]) -> dict[str, int]:
-        """How often each of what waits, first come first, may have been given out by then.
-
-        With each comes the revision at which it was sent.
-        """
+        """How often each unread message may have been delivered; ids with revisions, in order."""
         noted = {id_: self.hand[id_] for id_ in waiting if id_ in self.hand}
         if noted:
             return noted
@@ -80,9 +75,9 @@ class ReceiverNote(Struct, frozen=True, omit_defaults=True):
 
 
 class ReceiverNotes(Struct, frozen=True):
-    """The notes of receivers that count, and the places of those that died.
+    """The notes of receivers that count, and the keys of dead ones.
 
-    Each of these notes has in ``begun`` the revision of its own beginning, too.
+    ``begun`` of each of these notes includes the receiver's own start.
     """
 
     standing: tuple[ReceiverNote, ...]
@@ -93,10 +88,10 @@ _SERVING = msgspec.json.Decoder(ReceiverNote)
 
 
 def can_answer(to: str, asker: str) -> Op[bool]:
-    """Whether anybody may answer: an agent, or (``?ability``) somebody beside the asker's session.
+    """Whether an agent, or (``?ability``) another session than the asker's, may answer.
 
-    Somebody who never had a session may be at any shell, and is taken to be there; so is somebody
-    of whom it cannot be read.
+    An agent that never had a session may be a person at a shell, and counts as present; so does one
+    whose state is unreadable.
     """
     try:
         return (yield from _here(to, asker))
@@ -111,7 +106,7 @@ def _here(to: str, asker: str) -> Op[bool]:
         others = [each.live for each in found if each.session != asker]
         if any((yield from looked_up(others)).values()):
             return True
-        said = yield from able()  # an older version says it nowhere else
+        said = yield from able()  # an older version writes it nowhere else
         if any(wanted & said[session] for session in said if session != asker):
             return True
         return (yield from _served(wanted, asker))
@@ -119,9 +114,10 @@ def _here(to: str, asker: str) -> Op[bool]:
 
 
 def is_running(to: str) -> Op[bool]:
-    """Whether a session of an agent lives, or a loop without one that takes its messages.
+    """Whether an agent has a live session, or a receive loop without one.
 
-    Somebody who was never here is left to whoever refuses that; so is what cannot be read.
+    An unknown agent counts as running, since the send itself refuses it; so does one whose state is
+    unreadable.
     """
     try:
         return (yield from _there(to, keys.mailbox(to)))
@@ -130,7 +126,7 @@ def is_running(to: str) -> Op[bool]:
 
 
 def _there(agent: str, mark: str) -> Op[bool]:
-    """Whether anybody lives under this name; it is asked only if this mark is there."""
+    """Whether a session or receiver of this agent lives; true if the mark does not exist."""
     places = (Range(keys.present(agent)), Range(keys.serving(agent)))
     snapshot: Snapshot = yield Read(mark, *places)
     if snapshot[mark] is None:
@@ -143,7 +139,7 @@ def _there(agent: str, mark: str) -> Op[bool]:
 
 
 def _served(wanted: set[str], asker: str) -> Op[bool]:
-    """Whether anybody takes messages of one of these abilities, beside the asker's session."""
+    """Whether another session than the asker's receives for one of these abilities."""
     notes = [receiver_note(item) for item in (yield from every(keys.SERVING))]
     found = [each for each in notes if each.session != asker and not wanted.isdisjoint(each.can)]
     live = yield from looked_up([each.live for each in found])
@@ -151,9 +147,9 @@ def _served(wanted: set[str], asker: str) -> Op[bool]:
 
 
 def is_able(actor: Actor, ability: str, can: Iterable[str]) -> ReadOp[bool]:
-    """Whether somebody is able to do this.
+    """Whether an agent has an ability.
 
-    As it says now, as its session says of itself, or as it said when it began to take messages.
+    By ``can``, by its session's report, or by the note of its receiver.
     """
     wanted = {ability, EVERYTHING}
     if not wanted.isdisjoint(can):
@@ -168,22 +164,22 @@ def is_able(actor: Actor, ability: str, can: Iterable[str]) -> ReadOp[bool]:
 
 
 def receiver_note(item: Item) -> ReceiverNote:
-    """Who takes messages, as it said."""
+    """The note of a receiver."""
     return decoded(_SERVING, item)
 
 
 def liveness_key(item: Item) -> str:
-    """What lives while somebody is there: a session of an agent, or a caller that serves."""
+    """The key that exists while a session or a receiver lives."""
     if item.key.startswith(keys.AGENTS):
         return keys.live(keys.last(item.key))
     return receiver_note(item).live
 
 
 def ensure_mailbox(runner: Runner, identity: Identity) -> Op[bool]:
-    """Have a mailbox from now on: whoever looks for messages can be sent some; whether it is new.
+    """Give an agent that reads messages a mailbox; return whether it is new.
 
-    Whoever looks without a session sits at a shell, whatever it did before: from then on it is
-    not away for want of one.  While its agent has a session it may be anybody, who reads for it.
+    An agent that reads without a session is at a shell, and from then on is not away because it has
+    no session. If the agent has a live session, the reader may be a person who reads on its behalf.
     """
     actor = identity.actor
     mailbox, joined = keys.mailbox(actor.agent), keys.joined(actor.agent)
@@ -203,7 +199,7 @@ def _has_session(agent: str) -> Op[bool]:
 
 
 def _at_a_shell(actor: Actor, mark: Item) -> DecideOp[str]:
-    """It is no agent with sessions any more, unless it began one since we looked."""
+    """Forget that the agent had sessions, unless it has joined since."""
     found = (yield (mark.key,))[mark.key]
     if found is None or found.revision != mark.revision:
         return Decision(outcome="done")
@@ -212,18 +208,18 @@ def _at_a_shell(actor: Actor, mark: Item) -> DecideOp[str]:
 
 
 def is_new(agent: str) -> Op[bool]:
-    """Whether nobody of this name has been here, nor was sent anything."""
+    """Whether this agent is unknown: it never joined, read or was sent anything."""
     key = keys.mailbox(agent)
     return (yield Read(key))[key] is None
 
 
 def mailboxes() -> Op[list[str]]:
-    """The names of all who have a mailbox."""
+    """The names of all agents with a mailbox."""
     return [keys.name(keys.last(item.key)) for item in (yield from every(keys.MAILBOXES))]
 
 
 def similar_names(names: Iterable[str]) -> Op[tuple[str, ...]]:
-    """Those with a mailbox whose names are much like these."""
+    """Agents with a mailbox whose names resemble these."""
     found = yield from mailboxes()
     return tuple(
         dict.fromkeys(similar_names for name in names for similar_names in alike(name, found))
@@ -231,10 +227,10 @@ def similar_names(names: Iterable[str]) -> Op[tuple[str, ...]]:
 
 
 def receiver_notes(agent: str, own: str = "") -> Op[ReceiverNotes]:
-    """What the receivers of an agent noted, beside our own note.
+    """The notes of an agent's receivers, without our own.
 
-    Each takes over what those before it noted, so a note counts that changed since the last of
-    them began.
+    Each receiver takes over the notes before it, so a note counts if it changed since the last
+    receiver started.
     """
     items = [item for item in (yield from every(keys.serving(agent))) if item.key != own]
     found = {
@@ -255,7 +251,7 @@ def receiver_notes(agent: str, own: str = "") -> Op[ReceiverNotes]:
 
 
 def inherited_note(others: Iterable[ReceiverNote]) -> ReceiverNote:
-    """What is known of the deliveries of other receivers, for the note of the next one."""
+    """The deliveries of other receivers, for the note of the next one."""
     found, begun, whole = dict[str, int](), list[int](), False
     for each in others:
         found |= {id_: times + 1 for id_, times in each.hand.items()}
@@ -273,9 +269,9 @@ def announce_receiver(
     *,
     dead: tuple[str, ...] = (),
 ) -> Op[Write]:
-    """Say that a caller takes messages from now on; returns what is to be renewed.
+    """Announce that a caller receives messages; return the liveness key to renew.
 
-    Its note takes the place of those of the ``dead``.
+    Its note replaces those of the ``dead`` receivers.
     """
     live = Write(keys.serves(actor.session, caller), {"agent": actor.agent}, ttl)
     note = note or ReceiverNote(actor.session, live.key)
@@ -290,7 +286,7 @@ def announce_receiver(
 def withdraw_receiver(
     runner: Runner, actor: Actor, caller: str, can: tuple[str, ...] = ()
 ) -> Op[None]:
-    """It takes no more messages; with its note go those of the dead, which it has taken over."""
+    """Withdraw a receiver's note, with those of dead receivers that it has taken over."""
     own = keys.serving(actor.agent, caller)
     dead = (yield from receiver_notes(actor.agent, own)).dead
     able = [keys.able(each, caller) for each in can]
@@ -311,7 +307,7 @@ def _said(
 
 
 class ReceiverPresence:
-    """That one caller of ours takes messages; the keeper of the client keeps it true."""
+    """The announcement that one of our callers receives; the client's keeper renews it."""
 
     def __init__(self, context: Context, can: tuple[str, ...] = ()) -> None:
         self._context = context
@@ -320,17 +316,17 @@ class ReceiverPresence:
         self._lease: Lease | None = None
         self._someone: Someone | None = None
         self._note = ReceiverNote("", "")
-        """What we said last of ourselves."""
+        """The last note that we wrote."""
         self._said = False
-        """Whether others may know: from before it is said until it is taken back."""
+        """Whether others may see it: from before the announcement until its withdrawal."""
 
     @property
     def stands(self) -> bool:
-        """Whether others still know."""
+        """Whether the announcement is still valid."""
         return self._lease is not None and not self._lease.lost
 
     def begin(self, *, whole: bool = False) -> Op[None]:
-        """Say so, unless it stands; ``whole`` if we are given all that waits at once."""
+        """Announce, if needed; ``whole`` if we take all unread messages at once."""
         if self.stands:
             return
         self._drop()
@@ -340,7 +336,7 @@ class ReceiverPresence:
         sent = context.runner.clock.monotonic()
         ttl = max(identity.session_ttl or TTL, context.runner.capabilities.min_ttl)
         if someone is not None:
-            someone.holds.add(self)  # what it waits for is what its askers wait for
+            someone.holds.add(self)  # its askers wait for whatever it waits for
         self._said = True
         others = yield from receiver_notes(
             identity.actor.agent, keys.serving(identity.actor.agent, self._caller)
@@ -358,25 +354,25 @@ class ReceiverPresence:
         write = yield from announce_receiver(
             context.runner, identity.actor, self._caller, ttl, self._note, dead=others.dead
         )
-        if not self._said:  # it ended meanwhile, in another thread
+        if not self._said:  # another thread ended it during the commit
             yield from self._take_back()
             return
         self._lease = context.keeper.keep(write, sent)
         context.wake()
 
     def has(self, hand: dict[str, int]) -> tuple[Write, ...]:
-        """What notes that this is in our hands from now on; nothing, if that stands already."""
+        """The write that notes these messages as delivered; none if they are noted already."""
         note = replace(self._note, hand=hand, begun=())
         if not self.stands or note == self._note:
             return ()
         return (Write(keys.serving(self._context.me().actor.agent, self._caller), note),)
 
     def noted(self, hand: dict[str, int]) -> None:
-        """That was committed."""
+        """The note with these messages was committed."""
         self._note = replace(self._note, hand=hand, begun=())
 
     def end(self) -> Op[None]:
-        """We are not there any more; a store that is in trouble will notice by itself."""
+        """Withdraw the announcement; if the store is unreachable, it expires by itself."""
         said, self._said = self._said, False
         self._drop()
         if said:
@@ -390,10 +386,10 @@ class ReceiverPresence:
                 )
 
     def _name(self, identity: Identity, someone: Someone | None) -> str:
-        """A task or thread goes by its own name.
+        """A task or thread has its own name.
 
-        Of a shell it is one command, which waits for nothing else meanwhile, whatever other
-        commands of the same shell do.
+        At a shell, each command has one: it waits for nothing else, unlike other commands of that
+        shell.
         """
         if someone is not None:
             return someone.name

@@ -1,13 +1,12 @@
-"""Room for another question: so many may be open, and one agent may have half of them.
+"""The quota of open questions: a limit for all agents, and half of it for one agent.
 
-Each open question has two places, one of all and one of its agent's, which the commit that asks
-takes and the commit that ends it gives back.  A place is an item, and asking checks that it is not
-there: so the limits are exact, however many ask at once, and two askers meet only if both pick the
-same place.
+Each open question holds two slots, one of all and one of its agent. The commit that asks takes
+them, and the commit that ends the question frees them. A slot is an item, and asking checks that it
+does not exist: so the limits are exact, and two askers conflict only if they pick the same slot.
 
-Questions whose time is up may still have theirs, since whoever asked them is gone.  So may those
-that a client of an older version ended, which knows of no places.  A client that finds no room
-therefore ends some of the former, and gives back the places of both; so does maintenance.
+An expired question keeps its slots if its asker is gone. So does a question that a client of an
+older version ended, which knows no slots. A client that finds no free slot ends some expired
+questions and frees the slots of both kinds; so does maintenance.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ from interlock.runtime.runner import DecideOp, ReadOp, Runner, Unchecked
 from interlock.store import Item, Range
 
 _AT_ONCE = 32
-"""So many questions of the past are ended by one who finds no room."""
+"""Expired questions that a client ends when it finds no free slot."""
 _TIMED = 64
-"""Of so many open questions it is asked how long they may still be answered."""
+"""Open questions whose time left is read for a refusal."""
 _LOOK = 1.0
-"""Seconds after which it is looked again for questions of the past, if there were none."""
+"""Seconds until the next look for expired questions, if there were none."""
 _LEAST = 0.1
 _NAMED = 3
 
 
 class QueryQuota:
-    """How many questions may be open, as one client knows."""
+    """The quota as one client knows it."""
 
     def __init__(self, runner: Runner, limit: int) -> None:
         self._runner = runner
@@ -49,7 +48,7 @@ class QueryQuota:
         self._looked = float("-inf")
 
     def guess(self, agent: str) -> tuple[str, ...]:
-        """Two places that are probably free; none if no question may be open."""
+        """Two slots that are probably free; none if the limit is 0."""
         if not self._limit:
             return ()
         return tuple(
@@ -60,7 +59,7 @@ class QueryQuota:
     def take(
         self, agent: str, guess: Sequence[str], items: Mapping[str, Item | None]
     ) -> ReadOp[tuple[str, ...]]:
-        """Two places that are free, those of the guess if they are; none if there are none."""
+        """Two free slots, those of the guess if they are free; none if the quota is used up."""
         found: list[str] = []
         for key, (whose, most) in zip(guess, self._folders(agent).items(), strict=True):
             place: str | None = key
@@ -72,11 +71,11 @@ class QueryQuota:
         return tuple(found)
 
     def _folders(self, agent: str) -> dict[str, int]:
-        """Where the places of all are, and those of one agent, and how many."""
+        """The folders of slots, for all and for one agent, and their sizes."""
         return {"": self._limit, agent: agent_share(self._limit)}
 
     def _free(self, whose: str, most: int) -> ReadOp[str | None]:
-        """A place that is free, any of them; None if none is."""
+        """A random free slot; None if there is none."""
         while True:
             taken = yield from _taken(keys.asking(whose))
             every_one = (keys.asking(whose, number) for number in range(most))
@@ -84,11 +83,11 @@ class QueryQuota:
             if not free:
                 return None
             place = free[self._runner.random_below(len(free))]
-            if (yield (place,))[place] is None:  # else somebody was quicker
+            if (yield (place,))[place] is None:  # else another process took it
                 return place
 
     def cleared(self, actor: Actor) -> Op[bool]:
-        """End some whose time is up; whether there were any."""
+        """End some expired questions; return whether there were any."""
         now = self._runner.clock.monotonic()
         if now < self._looked + self._runner.capabilities.allow(_LOOK):
             return False
@@ -105,7 +104,7 @@ class QueryQuota:
         return bool(over)
 
     def refusal(self, agent: str) -> Op[TooMany]:
-        """Why there is no room: whose questions are open, and when the first of them ends."""
+        """The refusal: who has open questions, and when the first of them expires."""
         listed = dict(map(_named, (yield from every(keys.OPEN, most=self._limit))))
         by, own = Counter(listed.values()), agent_share(self._limit)
         some = [keys.live(id_) for id_ in list(listed)[:_TIMED]]
@@ -122,7 +121,6 @@ class QueryQuota:
 
 
 def _taken(folder: str) -> ReadOp[set[str]]:
-    """The places in a folder that are taken."""
     found: set[str] = set()
     page = Range(folder)
     while True:
@@ -138,13 +136,13 @@ def _asking(item: Item) -> QuotaSlot:
 
 
 def _named(item: Item) -> tuple[str, str]:
-    """The id of an open question, and who asked it."""
+    """The id of an open question, and its asker."""
     agent, id_ = keys.open_of(item.key)
     return id_, agent
 
 
 def _given_back(places: tuple[str, ...], query: str) -> DecideOp[None]:
-    """Give back the places that a question still has and is not open: an older client ended it."""
+    """Free the slots of a question that has ended: a client of an older version left them."""
     items = (yield (keys.query(query), *places)).items
     kept = [(key, items[key]) for key in places]
     gone = [key for key, item in kept if item and _asking(item).query == query]

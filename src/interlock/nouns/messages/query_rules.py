@@ -1,30 +1,30 @@
-"""Queries: a question to one agent, or to whoever is able, and one answer to it.
+"""Queries: a question to an agent or to an ability, and its one answer.
 
     ask ──> open ──reply──> answered
               │ ├──cancel──────────────> cancelled
               │ ├──time is up──────────> expired
               │ ├──would never end─────> deadlock
-              │ └──nobody answers──> handed ──reply, resolve──> answered
-              │                         └──cancel──> cancelled
-              └ (asked again with the same id, and the same words: the same query)
+              │ └──no agent answers──> handed ──reply, resolve──> answered
+              │                           └──cancel──> cancelled
+              └ (asked again with the same id and the same text: the same query)
 
-``TRANSITIONS`` is the table of these; nothing changes a state but ``transition``.
+``TRANSITIONS`` is the table of these moves; only ``transition`` changes a state.
 
-``queries/{id}`` is the question and how it stands.  It may be answered while ``live/{id}`` lives,
-which is put with the question for as long as the asker is ready to wait: so the engine's clock
-says what is too late, whoever restarts meanwhile, and an asker that was killed leaves nothing open
-for ever.  Asker and answerer only meet in this item: an asker that comes back asks with the same
-id, and waits on, or has the answer; an answerer that comes back finds the question in its inbox.
+``queries/{id}`` holds the question and its state. It can be answered while ``live/{id}`` exists;
+the asker puts that key for as long as it waits. So the engine's clock decides what is too late, a
+restart of either side changes nothing, and the question of a killed asker expires. Asker and
+answerer share only this item: an asker that restarts asks with the same id and waits on or gets the
+answer; an answerer that restarts finds the question in its inbox.
 
-A question may outlast the wait for it: an asker that knows its id may go away and come back.  So
-the wait is listed by itself (``waits``), and ends by itself (``leave``); asked again, it is listed
-again.  Whoever comes back with a longer time than the question had gives it that.
+A question may outlive the wait for it, since an asker that knows the id can return. So the wait is
+listed separately (``waits``) and ends separately (``leave``). An asker that returns with a longer
+timeout extends the question.
 
-A question to an ability is one message on the topic ``?ability``.  The first answer wins; in the
-same commit the question disappears for all others.
+A question to an ability is one message in the topic ``?ability``. The first answer wins; the same
+commit removes the question from all inboxes.
 
-A person is asked (``human_decision.py``) if the asker wants that and no agent answers.
-Nobody waits then: the answer arrives as a message.
+If the asker allows it and no agent answers, the question goes to a person (``human_decision.py``).
+The asker stops waiting then, and the answer arrives as a message.
 """
 
 from __future__ import annotations
@@ -53,26 +53,24 @@ TRANSITIONS: dict[str, tuple[tuple[State, ...], State]] = {
     "refuse": (("open",), "deadlock"),
     "hand": (("open",), "handed"),
 }
-"""From where each act leads to where."""
+"""For each action: the states that allow it, and the state after it."""
 
 TIMEOUT = 30.0
 OPEN_LIMIT = 1000
 
 
 def agent_share(limit: int) -> int:
-    """How many of the questions that may be open one agent may have: half, so others can ask."""
+    """The share of open questions that one agent may have: half, so that others can ask."""
     return limit - limit // 2
 
 
 class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A question as it is stored; ``to`` is an agent, or ``?ability``.
+    """A question as it is stored; ``to`` is an agent or ``?ability``.
 
-    ``apart`` is whether its answer stands under ``replies/{id}``.
-
-    ``room`` are the places that it takes while it is open (``query_quota.py``).
-
-    ``waits`` is where the wait of its asker is listed (``core/wait.py``), and what keeps it alive
-    if that is a key of its own; empty while nobody waits.
+    ``apart`` means that the answer is stored under ``replies/{id}``. ``room`` are the quota slots
+    that it holds while it is open (``query_quota.py``). ``waits`` are the keys that list the
+    asker's wait (``core/wait.py``), with its liveness key if it has its own; empty while the asker
+    does not wait.
     """
 
     id: str
@@ -98,39 +96,39 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def mark(self) -> str:
-        """Where it waits to be read."""
+        """The key of its unread mark."""
         if self.to.startswith(ABLE):
             return keys.topic(self.to, self.id)
         return keys.unread(self.to, self.id)
 
     @property
     def listings(self) -> tuple[str, ...]:
-        """All that says that it is open, and ends with that."""
+        """All keys that exist only while it is open."""
         own = keys.open_query(self.agent, self.id)
         return self.mark, own, keys.live(self.id), *self.waits, *self.room
 
 
 class QuotaSlot(Struct, frozen=True):
-    """Which open question has a place."""
+    """The open question that holds a slot of the quota."""
 
     query: str
 
 
 class CachedAnswer(Struct, frozen=True):
-    """Which query answered a question last."""
+    """The last query that answered a question."""
 
     query: str
 
 
 class Asked(Success, frozen=True, kw_only=True, tag="asked"):
-    """It is open; ``to`` was told."""
+    """The question is open and delivered to ``to``."""
 
     query: str
     to: str
 
 
 class Answered(Success, frozen=True, kw_only=True, tag="answered"):
-    """The answer, who gave it and when; ``age`` if it was given to an earlier question."""
+    """The answer, its author and its time; ``age`` if it was given to an earlier question."""
 
     query: str
     answer: Any
@@ -140,7 +138,7 @@ class Answered(Success, frozen=True, kw_only=True, tag="answered"):
 
 
 class TimedOut(Refusal, frozen=True, kw_only=True, tag="timed_out"):
-    """Nobody answered in time; ``over`` if it had ended already when it was asked again."""
+    """No answer came in time; ``over`` if the question had already expired."""
 
     query: str
     to: str
@@ -149,42 +147,42 @@ class TimedOut(Refusal, frozen=True, kw_only=True, tag="timed_out"):
 
 
 class QueryCancelled(outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
-    """The asker does not want to know any more."""
+    """The asker cancelled the question."""
 
     query: str
 
 
 class TakenBack(Refusal, frozen=True, kw_only=True, tag="taken_back"):
-    """The question was taken back while somebody waited for its answer: there is none."""
+    """The asker cancelled the question while this caller waited for its answer."""
 
     query: str
 
 
 class NobodyToAsk(outcomes.Away, frozen=True, kw_only=True, tag="away"):
-    """Nobody is there who could answer."""
+    """No agent that could answer is present."""
 
     to: str
 
 
 class QueryDeadlock(outcomes.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
-    """Waiting would never end: ``cycle`` names who waits for each other, beginning with you."""
+    """Waiting would never end: ``cycle`` lists the agents that wait for each other, you first."""
 
     query: str
     cycle: tuple[str, ...]
 
 
 class Handed(Refusal, frozen=True, kw_only=True, tag="handed"):
-    """A person is asked; the answer will come as a message."""
+    """The question went to a person; the answer will arrive as a message."""
 
     query: str
     decision: str
 
 
 class TooMany(Refusal, frozen=True, kw_only=True, tag="too_many"):
-    """So many questions are open that no more are taken, of ``agent`` or, without one, of all.
+    """The limit of open questions is reached, for ``agent`` or, if that is empty, for all.
 
-    ``by`` is who has how many open: those with the most.  ``retry_in`` is how many seconds the
-    first of those that are open has left: after that there is room, if not sooner.
+    ``by`` counts the open questions of the agents with the most. ``retry_in`` is the number of
+    seconds until the first of the open questions expires.
     """
 
     counted = True
@@ -197,7 +195,7 @@ class TooMany(Refusal, frozen=True, kw_only=True, tag="too_many"):
 
 
 class QueryExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
-    """Somebody else asked under this id, or (``ours``) we did, and something else."""
+    """Another agent used this id, or (``ours``) the caller did for a different question."""
 
     query: str
     ours: bool = False
@@ -211,7 +209,7 @@ class Replied(Success, frozen=True, kw_only=True, tag="replied"):
 
 
 class Late(Refusal, frozen=True, kw_only=True, tag="late"):
-    """Too late, or in vain: ``state`` says how the question ended; ``mine`` if we asked it."""
+    """The question has already ended, in ``state``; ``mine`` if the caller asked it."""
 
     query: str
     state: State
@@ -220,14 +218,14 @@ class Late(Refusal, frozen=True, kw_only=True, tag="late"):
 
 
 class NotAsked(outcomes.NotOwner, frozen=True, kw_only=True, tag="not_owner"):
-    """Somebody else was asked, or asked."""
+    """The question belongs to another agent."""
 
     query: str
     agent: str
 
 
 class UnknownQuery(outcomes.Unknown, frozen=True, kw_only=True, tag="unknown"):
-    """There is no such question, or none any more; ``mine`` if one of ours was meant."""
+    """No such question exists, or none any more; ``mine`` if the caller's own was meant."""
 
     what: Literal["query"] = always("query")
     query: str
@@ -252,11 +250,11 @@ CancelOutcome: TypeAlias = QueryCancelled | Late | NotAsked | UnknownQuery | out
 
 
 class AskContext(Struct, frozen=True, kw_only=True):
-    """What is known when somebody asks.
+    """The stored state when an agent asks.
 
-    ``before`` is what stands under the id, ``alive`` whether that may still be answered; ``here``
-    whether anybody may answer; ``hold`` to ask even so.  ``full`` says that too many are open.
-    ``notes`` list the wait.
+    ``before`` is the query with this id, ``alive`` whether it can still be answered; ``here`` is
+    whether an agent can answer; ``hold`` asks even if none can. ``full`` means that the quota is
+    used up. ``notes`` list the wait.
     """
 
     before: Query | None = None
@@ -269,24 +267,27 @@ class AskContext(Struct, frozen=True, kw_only=True):
 
 
 def ask(
-    query: Query, ask: AskContext, facts: SenderState, now: float, matter: str
+    query: Query, ask: AskContext, sender_state: SenderState, now: float, decision_id: str
 ) -> Decision[AskOutcome]:
-    """Put a question where whoever is asked finds it; asked before, find out how it stands.
+    """Deliver a question; if it was asked before, return its state.
 
-    ``matter`` is the id under which a person would be asked.
+    ``decision_id`` is the id of the decision if a person is to answer.
     """
     if ask.before is not None:
-        return _again(query, ask.before, ask, now, matter)
+        return _asked_again(query, ask.before, ask, now, decision_id)
     if ask.full:
         return Decision(outcome=TooMany(open=0, limit=0))
-    if (refused := send_rules.refusal(query.agent, facts, now, hold=ask.hold)) is not None:
+    if (refused := send_rules.refusal(query.agent, sender_state, now, hold=ask.hold)) is not None:
         return refused
     query = replace(query, at=now)
-    own = (*send_rules.slot_writes(query.agent, facts, now), *send_rules.mailbox_writes(facts))
+    sender_writes = (
+        *send_rules.slot_writes(query.agent, sender_state, now),
+        *send_rules.mailbox_writes(sender_state),
+    )
     if not ask.here and not ask.hold:
         if not query.person:
             return Decision(outcome=NobodyToAsk(to=query.to))
-        handed = _handed(query, matter, now, own)
+        handed = _handed(query, decision_id, now, sender_writes)
         return replace(handed, events=(Event("query:asked", query.agent), *handed.events))
     return Decision(
         outcome=Asked(query=query.id, to=query.to),
@@ -299,26 +300,26 @@ def ask(
             Write(keys.open_query(query.agent, query.id), {"to": query.to}),
             Write(keys.live(query.id), {"for": query.to}, max(query.timeout, ask.least)),
             *[Write(place, QuotaSlot(query.id)) for place in query.room],
-            *own,
+            *sender_writes,
             *ask.notes,
         ),
         events=(Event("query:asked", query.agent),),
     )
 
 
-def _again(
-    query: Query, before: Query, ask: AskContext, now: float, matter: str
+def _asked_again(
+    query: Query, before: Query, ask: AskContext, now: float, decision_id: str
 ) -> Decision[AskOutcome]:
-    """The same id, to the same agent, in the same words: the same question."""
+    """The same id, recipient and text are the same question."""
     if before.agent != query.agent:
         return Decision(outcome=QueryExists(query=query.id))
-    if before.to != query.to or _said(before) != _said(query):
+    if before.to != query.to or _text(before) != _text(query):
         return Decision(outcome=QueryExists(query=query.id, ours=True))
     if before.state != "open":
-        return Decision(outcome=_over(outcome_of(before)))
+        return Decision(outcome=_final(outcome_of(before)))
     if not ask.alive:
-        ended = expire(before, now, matter)
-        return replace(ended, outcome=_over(ended.outcome))
+        ended = expire(before, now, decision_id)
+        return replace(ended, outcome=_final(ended.outcome))
     longer = query.timeout > before.timeout
     live = Write(keys.live(query.id), {"for": before.to}, max(query.timeout, ask.least))
     resumed = replace(
@@ -337,24 +338,24 @@ def _again(
     )
 
 
-def _said(query: Query) -> bytes:
+def _text(query: Query) -> bytes:
     return codec.canonical(bytes(query.question))
 
 
-def _over(outcome: AskOutcome) -> AskOutcome:
-    """The same to whoever asks again: what has timed out will not be answered under its id."""
+def _final(outcome: AskOutcome) -> AskOutcome:
+    """Mark a timeout as final: the question will not be answered under this id."""
     return replace(outcome, over=True) if isinstance(outcome, TimedOut) else outcome
 
 
 def leave(query: Query, waits: tuple[str, ...], timeout: float) -> Decision[AskOutcome]:
-    """Its asker, listed there, waits no more; the question stays open.
+    """End the asker's wait that these keys list; the question stays open.
 
-    ``timeout`` is how long that asker was ready to wait.
+    ``timeout`` is how long that asker waited.
     """
     if query.state != "open":
         return Decision(outcome=outcome_of(query))
     outcome = TimedOut(query=query.id, to=query.to, timeout=timeout)
-    if not waits or query.waits != waits:  # somebody else waits by now
+    if not waits or query.waits != waits:  # another process of the asker waits now
         return Decision(outcome=outcome)
     return Decision(
         outcome=outcome,
@@ -367,7 +368,7 @@ def leave(query: Query, waits: tuple[str, ...], timeout: float) -> Decision[AskO
 
 
 def outcome_of(query: Query) -> AskOutcome:
-    """How a question stands, to whoever asked it."""
+    """The outcome that the asker gets for a stored question."""
     match query.state:
         case "open":
             return Asked(query=query.id, to=query.to)
@@ -385,29 +386,32 @@ def outcome_of(query: Query) -> AskOutcome:
 
 
 def _handed(
-    query: Query, matter: str, now: float, own: tuple[Write, ...] = ()
+    query: Query, decision_id: str, now: float, sender_writes: tuple[Write, ...] = ()
 ) -> Decision[AskOutcome]:
-    """Let a person answer."""
     asked = HumanDecision(
-        id=matter, about=f"query/{query.id}", agent=query.agent, question=query.question, at=now
+        id=decision_id,
+        about=f"query/{query.id}",
+        agent=query.agent,
+        question=query.question,
+        at=now,
     )
-    handed = replace(query, state="handed", decision=matter, room=())
+    handed = replace(query, state="handed", decision=decision_id, room=())
     return Decision(
-        outcome=Handed(query=query.id, decision=matter),
+        outcome=Handed(query=query.id, decision=decision_id),
         verb="query.hand",
         thing=f"query/{query.id}",
         trace=query.trace,
         puts=(
             Write(keys.query(query.id), handed),
-            Write(keys.decision(matter), asked),
-            *own,
+            Write(keys.decision(decision_id), asked),
+            *sender_writes,
         ),
         events=(Event("query:handed", query.agent),),
     )
 
 
 def transition(query: Query, act: str, **changes: object) -> Query:
-    """A question after an act, which must be one that its state allows."""
+    """The question after an action that its state allows."""
     allowed, state = TRANSITIONS[act]
     if query.state not in allowed:
         raise AssertionError(f"{act} of a query that is {query.state}")
@@ -415,7 +419,7 @@ def transition(query: Query, act: str, **changes: object) -> Query:
 
 
 def cancel(query: Query | None, id_: str, agent: str) -> Decision[CancelOutcome]:
-    """Take a question back; only who asked it can."""
+    """Cancel a question; only its asker may."""
     if query is None:
         return Decision(outcome=UnknownQuery(unknown=(id_,), query=id_))
     if agent != query.agent:
@@ -435,12 +439,12 @@ def cancel(query: Query | None, id_: str, agent: str) -> Decision[CancelOutcome]
     )
 
 
-def expire(query: Query, now: float, matter: str = "") -> Decision[AskOutcome]:
-    """The time is up: nobody answered.  A person is asked if the asker said so."""
+def expire(query: Query, now: float, decision_id: str = "") -> Decision[AskOutcome]:
+    """End a question without an answer; it goes to a person if the asker allowed that."""
     if query.state != "open":
         return Decision(outcome=outcome_of(query))
-    if query.person and matter:
-        handed = _handed(query, matter, now)
+    if query.person and decision_id:
+        handed = _handed(query, decision_id, now)
         return replace(handed, deletes=query.listings)
     return Decision(
         outcome=TimedOut(query=query.id, to=query.to, timeout=query.timeout),
@@ -454,7 +458,7 @@ def expire(query: Query, now: float, matter: str = "") -> Decision[AskOutcome]:
 
 
 def refuse(query: Query, cycle: tuple[str, ...]) -> Decision[AskOutcome]:
-    """Waiting would never end."""
+    """End a question whose wait closes a cycle."""
     if query.state != "open":
         return Decision(outcome=outcome_of(query))
     return Decision(

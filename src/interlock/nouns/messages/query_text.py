@@ -1,4 +1,4 @@
-"""Questions, answers and decisions in words."""
+"""Outcomes of questions, answers and decisions as text."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _SHORT = 60
 
 
 def answered(outcome: core.Answered, paint: Paint) -> str:
-    """Who answered what."""
+    """The answer and its author."""
     before = f", {lasting(outcome.age)} ago" if outcome.age is not None else ""
     head = f"{paint('green', 'answered')} {outcome.query} by {outcome.by}{before}"
     return "\n".join([head, *body(outcome.answer, paint)])
 
 
 def timed_out(outcome: core.TimedOut, paint: Paint) -> str:
-    """Nobody answered, and what else there is."""
+    """No answer came, and what else to try."""
     who = _whoever(outcome.to, "{} did not answer", "nobody who can do {} answered")
     more = "ask again with a longer --timeout, or with --person"
     if outcome.over:
@@ -37,26 +37,26 @@ def timed_out(outcome: core.TimedOut, paint: Paint) -> str:
 
 
 def cancelled(outcome: core.QueryCancelled, paint: Paint) -> str:
-    """It is taken back."""
+    """The question is cancelled."""
     return f"{paint('green', 'cancelled')} {outcome.query}"
 
 
 def taken_back(outcome: core.TakenBack, paint: Paint) -> str:
-    """Nobody will answer it."""
+    """The asker cancelled the question."""
     word = paint("yellow", "taken back")
     why = "whoever asked wants no answer any more"
     return f"{word} {outcome.query}: {why}; to know it still, ask again"
 
 
 def away(outcome: core.NobodyToAsk, paint: Paint) -> str:
-    """Nobody is there, and what else there is."""
+    """No agent can answer now, and what else to try."""
     why = _whoever(outcome.to, "{} has no session now", "nobody here can do {}")
     more = "--hold lets the question wait, --person asks a person"
     return f"{paint('yellow', 'away')} {outcome.to}: {why}; {more}"
 
 
 def deadlock(outcome: core.QueryDeadlock, paint: Paint) -> str:
-    """Who waits for each other, and what to do about the one that waits for us."""
+    """The cycle of waits, and how to break it."""
     you, last = outcome.cycle[0], outcome.cycle[-1]
     inbox = (
         f"answer {last} first"
@@ -74,12 +74,12 @@ def handed(outcome: core.Handed, paint: Paint) -> str:
 
 
 def asked(outcome: core.Asked, paint: Paint) -> str:
-    """It is open."""
+    """The question is open."""
     return f"{paint('green', 'asked')} {outcome.query}, to {outcome.to}"
 
 
 def too_many(outcome: core.TooMany, paint: Paint) -> str:
-    """How many are open, and whose they are."""
+    """How many questions are open, and whose."""
     word = paint("yellow", "too many")
     soon = "" if outcome.retry_in is None else f"in {lasting(outcome.retry_in)}, or "
     again = f"try again {soon}when some are answered"
@@ -93,18 +93,18 @@ def too_many(outcome: core.TooMany, paint: Paint) -> str:
 
 
 def taken(outcome: core.QueryExists, paint: Paint) -> str:
-    """The id is somebody else's, or that of another question."""
+    """The id is taken."""
     why = "that was another question" if outcome.ours else "somebody else asked so"
     return f"{paint('yellow', 'exists')} {outcome.query}: {why}; choose another --id"
 
 
 def replied(outcome: core.Replied, paint: Paint) -> str:
-    """It is answered."""
+    """The answer is delivered."""
     return f"{paint('green', 'replied')} {outcome.query}; {outcome.to} has the answer"
 
 
 def late(outcome: core.Late, paint: Paint) -> str:
-    """How it ended."""
+    """How the question ended."""
     expired = "its time is up, and nobody waits for the answer; mail may still help"
     how = {
         "answered": f"{outcome.by} has answered it already",
@@ -116,7 +116,7 @@ def late(outcome: core.Late, paint: Paint) -> str:
 
 
 def not_asked(outcome: core.NotAsked, paint: Paint) -> str:
-    """Whose it is."""
+    """Whose question it is."""
     word = paint("red", "not owner")
     if outcome.agent.startswith(ABLE):
         able = outcome.agent[len(ABLE) :]
@@ -127,7 +127,7 @@ def not_asked(outcome: core.NotAsked, paint: Paint) -> str:
 
 
 def no_query(outcome: core.UnknownQuery, paint: Paint) -> str:
-    """There is none."""
+    """The question is unknown."""
     theirs = "see 'interlock inbox --kind query'"
     own = "'interlock record log --verb query.ask' has what was asked"
     hint = f"there is no such question, or none any more; {own if outcome.mine else theirs}"
@@ -139,7 +139,7 @@ def _whoever(to: str, agent: str, able: str) -> str:
 
 
 def decision_list(outcome: DecisionList, paint: Paint) -> str:
-    """What is to be decided."""
+    """A table of decisions."""
     lost = f"\n{outcome.unreadable} cannot be read; run 'interlock doctor'"
     more = lost if outcome.unreadable else ""
     if not outcome.decisions:
@@ -157,7 +157,7 @@ def _row(each: human_decision.DecisionView, paint: Paint) -> tuple[str, ...]:
 
 
 def decision(outcome: human_decision.DecisionView, paint: Paint) -> str:
-    """One of them: what is asked, and what was decided."""
+    """One decision: the question, and the answer if it has one."""
     facts = [
         ("decision", outcome.decision),
         ("state", paint("yellow" if outcome.state == "open" else "green", outcome.state)),
@@ -172,19 +172,19 @@ def decision(outcome: human_decision.DecisionView, paint: Paint) -> str:
 
 
 def resolved(outcome: human_decision.Resolved, paint: Paint) -> str:
-    """It is decided."""
+    """The decision is made."""
     word = paint("green", "resolved")
     return f"{word} {outcome.decision}; whoever asked has it in their inbox"
 
 
 def already(outcome: human_decision.AlreadyResolved, paint: Paint) -> str:
-    """It was decided before."""
+    """The decision was made before."""
     hint = f"see 'interlock decision show {outcome.decision}'"
     word = paint("yellow", "already resolved")
     return f"{word} {outcome.decision}: {outcome.by} decided it; {hint}"
 
 
 def no_decision(outcome: human_decision.UnknownDecision, paint: Paint) -> str:
-    """There is none."""
+    """The decision is unknown."""
     hint = "there is nothing of this id to decide; see 'interlock decision list'"
     return f"{paint('yellow', 'unknown')} {outcome.decision}: {hint}"

@@ -1,9 +1,7 @@
-"""An asker asleep on its question: until it is answered, its time is up, or it would never end.
+"""The wait of an asker: until the answer comes, the timeout ends it, or it would close a cycle.
 
-The wait ends with our own time, the question with its own: whoever asked again by its id for a
-shorter time than the question has leaves it open, and may come back.
-
-A question with its answer, wherever that stands.
+The wait and the question have separate timeouts: an asker that returns by id with a shorter timeout
+than the question's leaves the question open when it gives up.
 """
 
 from __future__ import annotations
@@ -33,14 +31,15 @@ from interlock.runtime.wait_graph import Start
 from interlock.store import Item, Snapshot
 
 ASKER = 10.0
-"""Seconds after which an asker at a shell that was killed waits no more."""
+"""Seconds after which the wait of a killed command expires."""
 _NAP, _LONGEST = 1.0, 8.0
-"""Seconds after which an asker looks again whether its wait can end: less and less often while
-nothing happens.  A look may read all who are able, and whoever closes a circle looks itself."""
+"""Seconds between two checks for a cycle, at first and at most: the interval doubles while nothing
+changes.  A check may read all agents with an ability, and the wait that closes a cycle checks it.
+"""
 
 
 class QueryWaits:
-    """The waits of askers, as generators for a driver."""
+    """The waits of askers; its methods are generators for a driver."""
 
     def __init__(self, runner: Runner, queues: Queues) -> None:
         self._runner = runner
@@ -48,18 +47,18 @@ class QueryWaits:
         self._deadlocks = Deadlocks(runner)
 
     def beat(self, asleep: Asleep, query: Query) -> tuple[Write, ...]:
-        """What keeps the wait alive, if that has to be renewed: it goes with the question."""
+        """The wait's own liveness key, if it has one; it is put with the question."""
         if asleep.live != keys.asker(query.id):
             return ()
         ttl = max(min(query.timeout, ASKER), self._runner.capabilities.min_ttl)
         return (Write(asleep.live, {"agent": asleep.agent}, ttl),)
 
     def wait(self, actor: Actor, query: Query, start: Start) -> Op[AskOutcome]:
-        """Sleep until the question is answered, or the time is up; refused if that never ends."""
+        """Wait until the question has ended or the timeout is reached; refuse a wait in a cycle."""
         clock, key, live = self._runner.clock, keys.query(query.id), keys.live(query.id)
         snapshot: Snapshot = yield Read(key, live, times=True)
         stands, lives = decode.query(snapshot[key]), snapshot[live]
-        # The engine may tell less than is left, by up to its grain: never end before our own time.
+        # The engine may report less than is left, by up to its grain: never end too early.
         grain = self._runner.capabilities.grain
         left = 0.0 if lives is None else (lives.expires_in or 0.0) + grain
         last = stands.timeout if stands is not None and left <= query.timeout else query.timeout
@@ -91,7 +90,7 @@ class QueryWaits:
             watch.close()
 
     def leave(self, actor: Actor, query: Query) -> Op[AskOutcome]:
-        """Wait no more for now; the question stays open."""
+        """Stop waiting; the question stays open."""
 
         def deciding() -> DecideOp[AskOutcome]:
             key = keys.query(query.id)
@@ -104,7 +103,7 @@ class QueryWaits:
         return done.outcome
 
     def _over(self, actor: Actor, query: Query, last: float) -> Op[AskOutcome]:
-        """Our time is up; so is that of the question, unless it has more than we waited for."""
+        """End our wait, and the question unless its own timeout is later."""
         matter = self._runner.new_id("dec")
 
         def deciding() -> DecideOp[AskOutcome]:
@@ -120,16 +119,16 @@ class QueryWaits:
         return done.outcome
 
     def _renew(self, beat: tuple[Write, ...]) -> Op[bool]:
-        """Still here; whether others still see the wait.
+        """Renew the wait's liveness key; return whether it still exists.
 
-        One that lapsed while this machine slept is not revived: the answer comes all the same,
-        and others no longer count the wait when they look for circles.
+        A wait that expired while this machine slept is not revived: the answer still arrives, but
+        others no longer count the wait when they look for cycles.
         """
         alive = yield from Sessions(self._runner).renew(beat)
         return len(alive) == len(beat)
 
     def _refuse(self, actor: Actor, start: Start) -> Op[AskOutcome | None]:
-        """The circle that the wait closed, if it did; the question is taken back then."""
+        """Cancel the question if its wait closes a cycle."""
 
         def withdraw(cycle: tuple[str, ...]) -> DecideOp[AskOutcome | None]:
             key = start.wants[0]
@@ -147,7 +146,7 @@ class QueryWaits:
 
 
 def expire_query(runner: Runner, actor: Actor, id_: str) -> Op[AskOutcome]:
-    """End a question whose time is up, whoever meets it; any other stands as it does."""
+    """End a question that has expired; return the outcome of any other."""
     matter = runner.new_id("dec")
 
     def deciding() -> DecideOp[AskOutcome]:
@@ -163,12 +162,12 @@ def expire_query(runner: Runner, actor: Actor, id_: str) -> Op[AskOutcome]:
 
 
 def _pace(beat: tuple[Write, ...]) -> float:
-    """Seconds between two beats."""
+    """Seconds between two renewals."""
     return min([(each.ttl or 0.0) / BEATS_PER_TTL for each in beat], default=float("inf"))
 
 
 def query_with_answer(item: Item | None) -> ReadOp[Query | None]:
-    """The question that an item is; an answer that stands apart is read as well."""
+    """The question in an item, with an answer that is stored separately."""
     query = decode.query(item)
     if query is None or not query.apart:
         return query

@@ -1,8 +1,8 @@
-"""Asking and answering: the question is committed, then the asker sleeps on it.
+"""Asking and answering: the question is committed, then the asker waits for its answer.
 
-Whoever answers writes the item that the asker watches; so a round trip is two commits and two
-wake-ups, and either side may be a new process by then.  A wait that can never end is refused as
-those for locks are.
+The answerer writes the item that the asker watches, so a round trip is two commits and two
+wake-ups, and either side may restart in between. A wait that would close a cycle is refused, as for
+locks.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ T = TypeVar("T")
 
 
 class AskOptions(Struct, frozen=True, kw_only=True):
-    """How somebody asks.
+    """How an agent asks.
 
-    ``hold``    the question for somebody who is not there
-    ``cached``  an answer will do that is not older than so many seconds
-    ``keep``    it open if we are interrupted: whoever asked knows its id, and may come back
+    ``hold``    ask even if the recipient is absent
+    ``cached``  accept an earlier answer up to this age, in seconds
+    ``keep``    leave the question open after an interrupt: the caller knows its id and may return
     """
 
     hold: bool = False
@@ -62,7 +62,7 @@ class AskOptions(Struct, frozen=True, kw_only=True):
 
 
 class QueryService:
-    """Questions and answers, as generators for a driver."""
+    """Questions, answers and decisions; its methods are generators for a driver."""
 
     def __init__(self, runner: Runner, posting: MessageSender, queues: Queues) -> None:
         self._runner = runner
@@ -99,14 +99,14 @@ class QueryService:
         except BaseException:
             if terms.keep:
                 yield from self._sleep.leave(actor, query)
-            else:  # nobody else knows its id
+            else:  # no other process knows its id
                 yield from self.cancel(actor, query.id)
             raise
 
     def reply(
         self, actor: Actor, id_: str, answer: Raw, can: tuple[str, ...] = ()
     ) -> Op[ReplyOutcome]:
-        """Answer a question that was put to us, or to whoever ``can`` do what we can."""
+        """Answer a question to this agent, or to an ability in ``can``."""
         message, matter = self._runner.new_id("msg"), self._runner.new_id("dec")
 
         def deciding() -> DecideOp[ReplyOutcome]:
@@ -129,7 +129,7 @@ class QueryService:
                 alive=alive,
                 unread=snapshot[wanted[1]] is not None,
                 message=message,
-                matter=matter,
+                decision_id=matter,
                 closes=closes,
             )
             return replies.reply(query, id_, given)
@@ -140,7 +140,7 @@ class QueryService:
         return outcome
 
     def cancel(self, actor: Actor, id_: str) -> Op[CancelOutcome]:
-        """Take a question back."""
+        """Cancel a question."""
 
         def deciding() -> DecideOp[CancelOutcome]:
             query = decode.query((yield (keys.query(id_),))[keys.query(id_)])
@@ -149,7 +149,7 @@ class QueryService:
         return (yield from self._done(actor, deciding))
 
     def resolve(self, actor: Actor, id_: str, answer: Raw) -> Op[ResolveOutcome]:
-        """Decide what a person was asked, and let follow what follows from it."""
+        """Make a decision, and answer the question that it is about."""
         message = self._runner.new_id("msg")
 
         def deciding() -> DecideOp[ResolveOutcome]:
@@ -177,12 +177,12 @@ class QueryService:
         return (yield from self._done(actor, deciding))
 
     def matters(self) -> Op[tuple[DecisionView, ...]]:
-        """What persons are asked, and what they decided lately; oldest first."""
+        """Open decisions and recent ones, oldest first."""
         found = [readable(decode.matter, item) for item in (yield from every(keys.DECISIONS))]
         return tuple(sorted(map(_shown, filter(None, found)), key=lambda each: each.at))
 
     def matter(self, id_: str) -> Op[DecisionView | UnknownDecision]:
-        """One of them."""
+        """One decision."""
         snapshot: Snapshot = yield Read(keys.decision(id_))
         found = decode.matter(snapshot[keys.decision(id_)])
         return UnknownDecision(unknown=(id_,), decision=id_) if found is None else _shown(found)
@@ -192,7 +192,7 @@ class QueryService:
         return done.outcome
 
     def _known(self, query: Query, age: float) -> Op[core.Answered | None]:
-        """What was answered before, if it is not too old."""
+        """A cached answer, if it is not too old."""
         key = keys.answer(query.to, bytes(query.question))
         cached = decode.cached((yield Read(key))[key])
         if cached is None:
@@ -213,10 +213,10 @@ class QueryService:
     def _asleep(
         self, identity: Identity, query: Query, waits: callers.Terms, *, keep: bool
     ) -> Asleep:
-        """The wait as others find it, which ends soon after whoever waits.
+        """The wait as others see it; it ends soon after the asker does.
 
-        A client lives by its session.  The session of a shell outlives a command by far, and so
-        may the question: such a wait has a liveness key of its own, unless it is as short.
+        A client lives as long as its session. The session of a shell, and the question, may outlive
+        the command, so such a wait has its own liveness key, unless it is short.
         """
         actor = identity.actor
         live = keys.asker(query.id) if keep or query.timeout > ASKER else keys.live(query.id)
@@ -270,7 +270,7 @@ class QueryService:
 
 
 def decode_answer(outcome: AskOutcome) -> AskOutcome:
-    """An answer in the words of Python."""
+    """Decode the JSON of an answer."""
     if isinstance(outcome, core.Answered) and isinstance(outcome.answer, Raw):
         return replace(outcome, answer=msgspec.json.decode(outcome.answer))
     return outcome

@@ -1,16 +1,16 @@
-"""How often somebody may send: so many turns in a window that slides.
+"""The rate limit of a sender: a number of messages in a sliding window.
 
-A sender has ``limit`` slots.  A slot is an item that says when it was last used, and is free again
-a window later.  Sending takes a free slot in the same commit; so within any window no more than
-``limit`` messages are sent, by however many processes of one sender, and none of them fights with
-another unless both pick the same slot.
+A sender has ``limit`` slots. A slot is an item that holds the time of its last use, and is free one
+window later. Sending takes a free slot in the same commit, so no window has more than ``limit``
+messages, from any number of processes of one sender. Two processes conflict only if they pick the
+same slot.
 
-The moment of a slot is the time of the message that took it, to the same digit: so the rate is kept
-by the times that messages show, and not only by those of their commits.
+A slot holds exactly the time of the message that took it, so the times that messages show keep the
+rate too.
 
-The moments are those of the sender's own clocks, which alone are limited by them.  One that lies
-less than a window ahead counts as used: another machine of the sender has a clock that is ahead of
-ours.  Further ahead it was written before a clock was set back, and says nothing.
+The times come from the sender's own clocks, and only the sender is limited by them. A time less
+than a window ahead counts as used: another machine of the sender has a fast clock. A time further
+ahead was written before a clock was set back, and is ignored.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ WINDOW = 1.0
 
 
 class Rate(Struct, frozen=True):
-    """So many within a window of so many seconds; none at all if ``limit`` is 0."""
+    """At most ``limit`` messages in a window of seconds; no limit if it is 0."""
 
     limit: int = LIMIT
     window: float = WINDOW
 
 
 def is_free(used: float | None, rate: Rate, now: float) -> bool:
-    """Whether a slot that was last used then can be used again."""
+    """Whether a slot with this last use is free."""
     return used is None or abs(now - used) >= rate.window
 
 
 def retry_in(slots: Mapping[int, float | None], rate: Rate, now: float) -> float:
-    """Seconds until the first of the slots is free, if all are in use."""
+    """Seconds until the first slot is free, if all are in use."""
     used = [slots.get(number) or 0.0 for number in range(rate.limit)]
     return max(0.001, round(min(used) + rate.window - now, 3))
 
 
 class RateSlots:
-    """The turns of one sender, as this process knows them: the one that was free for longest first.
+    """The slots of one sender as this process knows them, least recently used first.
 
-    What others did is learned when a turn that seemed free is not.
+    Use by other processes is read when a slot that seemed free is not.
     """
 
     def __init__(self, rate: Rate, first: int) -> None:
@@ -57,7 +57,7 @@ class RateSlots:
         self._guard = threading.Lock()
 
     def take(self, now: float) -> int | None:
-        """A turn that nobody else of this process takes; None if none seems to be free."""
+        """A slot that no other thread of this process takes; None if none seems free."""
         with self._guard:
             if not self._turns or not is_free(self._turns[0][1], self.rate, now):
                 return None
@@ -66,13 +66,13 @@ class RateSlots:
             return slot
 
     def give_back(self, slot: int) -> None:
-        """Nothing was sent with this turn: it is as free as it was."""
+        """Return a slot that was not used."""
         with self._guard:
             self._turns = deque(turn for turn in self._turns if turn[0] != slot)
             self._turns.appendleft((slot, 0.0))
 
     def learn(self, slots: Mapping[int, float | None], now: float) -> None:
-        """Know when each turn was used last, by whomever; the free ones come first."""
+        """Update the last use of each slot; free slots come first."""
         with self._guard:
             found = [(slot, self._used(used, slots.get(slot), now)) for slot, used in self._turns]
             self._turns = deque(sorted(found, key=lambda turn: turn[1]))

@@ -1,7 +1,7 @@
-"""Reading an inbox: what waits for an agent alone, and what is new of the topics that it hears.
+"""Reading an inbox: an agent's direct messages, and the unread messages of its topics.
 
-All that is read at one revision is known in its order.  The state is the truth: whoever was woken,
-or comes back after a crash, reads the same.
+The stored state is all that counts: a receiver that is woken, and one that restarts after a crash,
+read the same. Everything read at one revision has an order.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
 MISSED_PREFIX = "missed:"
-"""What the id begins with that somebody acknowledges who missed something."""
+"""The prefix of the id of a notice of missed messages."""
 ALL_MESSAGES = AlertSubscription(since=0)
-"""What everybody hears without asking: mail to all, and questions to what it is able to do."""
+"""The subscription that needs no call: mail to all, and questions to one's abilities."""
 
 
 class TopicState(Struct, frozen=True, kw_only=True):
-    """A topic that an agent hears, how far it has read it, and what of it was forgotten."""
+    """A topic that an agent reads: its filter, its cursor and its deletions."""
 
     name: str
     wanted: AlertSubscription
@@ -50,10 +50,10 @@ class TopicState(Struct, frozen=True, kw_only=True):
     begins: int = 0
     """The revision after which its messages count."""
     without: str = ""
-    """Whose messages it leaves out: mail to all is for everybody but its sender."""
+    """The sender to leave out: mail to all is not for its sender."""
 
     def hears(self, message: StoredMessage, revision: int) -> bool:
-        """Whether a message is one to be read."""
+        """Whether a message is unread and passes the filter."""
         if self.cursor.has(revision) or message.sender == self.without:
             return False
         if not self.filtered:
@@ -62,22 +62,22 @@ class TopicState(Struct, frozen=True, kw_only=True):
 
     @property
     def filtered(self) -> bool:
-        """Whether it leaves out some messages by who sent them, or by what they say."""
+        """Whether it filters by sender or by data."""
         return bool(self.wanted.senders or self.wanted.where)
 
     @property
     def whole(self) -> TopicState:
-        """The same, as if nothing of it had been read, and whoever sent it."""
+        """The topic as if nothing had been read, with the reader's own messages."""
         return replace(self, cursor=Cursor(after=self.begins), without="")
 
     @property
     def missed(self) -> bool:
-        """Whether something may have been forgotten before it was read."""
+        """Whether messages may have been deleted before they were read."""
         return self.cursor.missed(self.trimmed, self.without)
 
 
 class InboxEntry(Struct, frozen=True, kw_only=True):
-    """A message that waits to be read: where, and its place in the order."""
+    """An unread message: its key, and its place in the order."""
 
     id: str
     seq: int
@@ -88,19 +88,19 @@ class InboxEntry(Struct, frozen=True, kw_only=True):
 
     @property
     def order(self) -> tuple[bool, int]:
-        """Urgent ones first, then as they were sent."""
+        """Urgent ones first, then in the order of sending."""
         return not self.urgent, self.seq
 
 
 def message_folders(agent: str) -> Op[tuple[str, ...]]:
-    """Where the messages stand that an agent has received or sent."""
+    """The prefixes of the messages that an agent has received or sent."""
     topic_entries = yield from topics_of(agent)
     marks = (keys.unread(agent), keys.read(agent), keys.sent(agent))
     return (*marks, *(keys.topic(each) for each in topic_entries))
 
 
 def topics_of(agent: str, can: Iterable[str] = ()) -> Op[dict[str, TopicState]]:
-    """All topics that an agent hears, as they stand."""
+    """All topics that an agent reads."""
     items = yield from every(keys.subscription(agent), keys.cursor(agent))
     asked = yield from question_topics(can)
     wanted = {ALL: ALL_MESSAGES, **dict.fromkeys(asked, ALL_MESSAGES)}
@@ -116,7 +116,7 @@ def topics_of(agent: str, can: Iterable[str] = ()) -> Op[dict[str, TopicState]]:
             cursors[name] = cursor
     forgot = yield from looked_up([keys.mailbox(agent), *map(keys.trimmed, wanted)])
     if (mailbox := forgot[keys.mailbox(agent)]) is None:
-        forgot[keys.trimmed(ALL)] = None  # whoever is not there has missed nothing
+        forgot[keys.trimmed(ALL)] = None  # an unknown agent has missed nothing
     else:
         cursors[ALL] = _newcomer(cursors.get(ALL), mailbox)
     start = {
@@ -138,20 +138,20 @@ def topics_of(agent: str, can: Iterable[str] = ()) -> Op[dict[str, TopicState]]:
 
 
 def stored_subscription(item: Item | None) -> AlertSubscription | None:
-    """What somebody asked to hear of; if that cannot be read, all of it: rather more than less."""
+    """A subscription; an unreadable one counts as one without a filter."""
     return None if item is None else readable(decode.subscription, item) or AlertSubscription()
 
 
 def _newcomer(stored: Cursor | None, mailbox: Item) -> Cursor:
-    """How far somebody is with mail to all; what was sent before it was there it has not missed."""
+    """A cursor for mail to all; mail from before the mailbox existed is not missed."""
     cursor = stored or Cursor(after=0)
     return replace(cursor, told=max(cursor.told, mailbox.created))
 
 
 def question_topics(can: Iterable[str]) -> Op[list[str]]:
-    """The topics of the questions that somebody of these abilities can answer.
+    """The topics of questions to these abilities.
 
-    Whoever can do everything hears of those that there are.
+    An agent that can do everything reads all that exist.
     """
     abilities = tuple(can)
     if ANYTHING not in abilities:
@@ -161,7 +161,7 @@ def question_topics(can: Iterable[str]) -> Op[list[str]]:
 
 
 def unread_entries(agent: str) -> Op[tuple[list[InboxEntry], int]]:
-    """What waits for an agent alone, in order, and the revision at which that was so."""
+    """The unread direct messages of an agent, in order, and the revision of the read."""
     found: list[InboxEntry] = []
     after, revision = "", 0
     while True:
@@ -176,7 +176,7 @@ def unread_entries(agent: str) -> Op[tuple[list[InboxEntry], int]]:
 
 
 def entry_of_mark(item: Item) -> InboxEntry:
-    """The message that a mark stands for."""
+    """The entry of an unread mark."""
     id_ = keys.last(item.key)
     try:
         said = decode.unread(item)
@@ -187,7 +187,7 @@ def entry_of_mark(item: Item) -> InboxEntry:
 
 
 def trace(item: Item) -> str:
-    """The trace of a message of a topic, or of the question that a mark there stands for."""
+    """The trace of a message of a topic, or of a question."""
     if keys.topic_of(item.key).startswith(ABLE):
         return entry_of_mark(item).trace
     message = readable(decode.message, item)
@@ -195,7 +195,7 @@ def trace(item: Item) -> str:
 
 
 def unread_in_topic(topic: TopicState) -> Op[tuple[list[InboxEntry], int]]:
-    """What an agent has not acknowledged of a topic, in order, as of a revision."""
+    """The unread messages of a topic, in order, and the revision of the read."""
     found: list[InboxEntry] = []
     folder = keys.topic(topic.name)
     revision, _ = yield from paged(folder, lambda items: found.extend(topic_entries(topic, items)))
@@ -203,7 +203,7 @@ def unread_in_topic(topic: TopicState) -> Op[tuple[list[InboxEntry], int]]:
 
 
 def pending_revisions(topic: TopicState, most: int | None) -> Op[tuple[list[int] | None, int]]:
-    """The revisions of these; None if the topic has more than ``most`` bytes."""
+    """The revisions of the unread messages; None if the topic has more than ``most`` bytes."""
     found: list[int] = []
 
     def look(items: Sequence[Item]) -> None:
@@ -214,7 +214,7 @@ def pending_revisions(topic: TopicState, most: int | None) -> Op[tuple[list[int]
 
 
 def topic_entries(topic: TopicState, items: Iterable[Item]) -> Iterator[InboxEntry]:
-    """Those of some messages of a topic that its reader wants, and has not acknowledged."""
+    """The entries of messages that pass the filter and are not acknowledged."""
     for item in items:
         if topic.cursor.has(item.created):
             continue
@@ -225,14 +225,14 @@ def topic_entries(topic: TopicState, items: Iterable[Item]) -> Iterator[InboxEnt
             yield replace(found, key=keys.message(id_), urgent=said.urgent, trace=said.trace)
             continue
         message = readable(decode.message, item)
-        if message is None:  # nobody knows whether it is wanted, so it is told
+        if message is None:  # it may be wanted, so it is delivered as unreadable
             yield found
         elif topic.hears(message, item.created):
             yield replace(found, urgent=message.urgent, trace=message.trace)
 
 
 def keys_to_deliver(agent: str, marks: Iterable[str]) -> tuple[str, ...]:
-    """What is needed beside these marks and messages of topics to give them out at once."""
+    """Keys to read with these marks and messages, so that they can be delivered at once."""
     found: list[str] = []
     for key in marks:
         topic = keys.topic_of(key) if key.startswith(keys.TOPICS) else ""
@@ -243,7 +243,7 @@ def keys_to_deliver(agent: str, marks: Iterable[str]) -> tuple[str, ...]:
 
 
 def topic_state_keys(agent: str, topic: str) -> tuple[str, ...]:
-    """What says how far an agent has read a topic, and what it asked to hear of it."""
+    """The keys of an agent's cursor and subscription in a topic."""
     if topic == ALL or topic.startswith(ABLE):
         return (keys.cursor(agent, topic),)
     return keys.cursor(agent, topic), keys.subscription(agent, topic)
@@ -252,7 +252,7 @@ def topic_state_keys(agent: str, topic: str) -> tuple[str, ...]:
 def subscriptions_changed(
     topics: Mapping[str, TopicState], items: Mapping[str, Item | None]
 ) -> bool:
-    """Whether an agent asks to hear something else of a topic than is known here."""
+    """Whether a subscription differs from the known one."""
     return any(
         topics[keys.topic_of(key)].terms != (0 if item is None else item.revision)
         for key, item in items.items()
@@ -261,13 +261,13 @@ def subscriptions_changed(
 
 
 def with_bodies(wanted: Sequence[InboxEntry]) -> Op[list[tuple[InboxEntry, Received]]]:
-    """These messages with what they say; without those that are gone."""
+    """Messages with their bodies, without those that are deleted."""
     items = yield from looked_up([each.key for each in wanted])
     return decoded_entries(wanted, items, (yield from question_lives(wanted)))
 
 
 def question_lives(wanted: Iterable[InboxEntry]) -> Op[dict[str, Item | None]]:
-    """How long the questions among these may still be answered."""
+    """The liveness keys of the questions among these, with the time left."""
     asked = [keys.live(each.id) for each in wanted if each.key.startswith(keys.QUERIES)]
     return (yield from looked_up(asked, times=True)) if asked else {}
 
@@ -275,7 +275,7 @@ def question_lives(wanted: Iterable[InboxEntry]) -> Op[dict[str, Item | None]]:
 def decoded_entries(
     wanted: Iterable[InboxEntry], items: Mapping[str, Item | None], lives: Mapping[str, Item | None]
 ) -> list[tuple[InboxEntry, Received]]:
-    """The same of what was read."""
+    """Messages of entries whose items were read."""
     found: list[tuple[InboxEntry, Received]] = []
     for each in wanted:
         item = items[each.key]
@@ -292,7 +292,7 @@ def decoded_entries(
 
 
 def unreadable_notice(found: InboxEntry) -> Received:
-    """What somebody is told instead of a message that is damaged."""
+    """The notice in place of a damaged message."""
     return Received(
         id=found.id,
         kind="missed",
@@ -306,9 +306,9 @@ def unreadable_notice(found: InboxEntry) -> Received:
 
 
 def missed_notice(topic: TopicState) -> Received:
-    """What somebody is told who comes too late for some messages of a topic.
+    """The notice of messages of a topic that were deleted before they were read.
 
-    They are gone, so nobody can tell which of them a filter would have left out.
+    They are gone, so it is unknown which of them a filter would have dropped.
     """
     forgot = topic.trimmed or TopicTrim(upto=0, count=0)
     upto = forgot.missing(topic.without)
@@ -324,18 +324,18 @@ def missed_notice(topic: TopicState) -> Received:
 
 
 def parse_missed_id(id_: str) -> tuple[str, int] | None:
-    """The topic and the revision in such an id."""
+    """The topic and the revision in the id of a notice."""
     topic, _, upto = id_.removeprefix(MISSED_PREFIX).rpartition(":")
     return (topic, int(upto)) if id_.startswith(MISSED_PREFIX) and upto.isdecimal() else None
 
 
 def missed_ids(ids: Iterable[str]) -> frozenset[str]:
-    """Those that only say that something was missed."""
+    """Those of the ids that are notices."""
     return frozenset(id_ for id_ in ids if parse_missed_id(id_) is not None)
 
 
 def find_message(agent: str, id_: str) -> Op[StoredMessage | None]:
-    """A message that an agent sent or was sent, while it is kept."""
+    """A message that an agent sent or received, while it is kept."""
     wanted = (keys.message(id_), keys.topic(ALL, id_))
     snapshot: Snapshot = yield Read(*wanted)
     for key in wanted:

@@ -1,17 +1,15 @@
-"""Messages given out one after the other, for a loop.
+"""Receive messages one after the other, in a loop.
 
-    ask for the next ──> the one before is done ──> acknowledged, together with others
+    ask for the next ──> the previous one is done ──> it is acknowledged, together with others
 
-A message is done when its handler comes back for the next: an exception, a break or a kill in
-between leaves it unread, so it comes again.  What is done is acknowledged before the next message
-is given out, so it never comes again while that is handled.  The same commit notes the next one, so
-that it counts as delivered if its handler is killed (``serving.py``).  ``take`` gives out all that
-came, and acknowledges it with one commit.
+A message is done when its handler asks for the next one; after an exception, a break or a kill it
+stays unread and is delivered again. A finished message is acknowledged before the next one is
+delivered. The same commit notes the next one, so that it counts as delivered if its handler is
+killed (``presence.py``). ``take`` delivers everything that is unread, and acknowledges it in one
+commit.
 
-Trouble of the store ends nothing: what was done is acknowledged, and what came is given out, when
-it is over.
-
-A message in the hands of whoever got it.
+The loop continues through outages of the store: it acknowledges and delivers when the store is
+back.
 """
 
 from __future__ import annotations
@@ -34,11 +32,11 @@ from interlock.runtime.outage import OutageLog
 from interlock.runtime.stoppable import stoppable
 
 RETRY_AFTER = 0.5
-"""Seconds after which a store that is away is asked again."""
+"""Seconds between two attempts while the store is unreachable."""
 
 
 class ReceiveOptions(Struct, frozen=True, kw_only=True):
-    """How somebody receives: see ``MessageCalls.recv``."""
+    """How a loop receives: see ``MessageCalls.recv``."""
 
     can: tuple[str, ...] | None = None
     timeout: float | None = None
@@ -47,7 +45,7 @@ class ReceiveOptions(Struct, frozen=True, kw_only=True):
 
 
 class ReceiveLoop:
-    """All that comes for us, one by one; a chore of the client, which sees to its end."""
+    """The messages of an agent, one by one; a background job of the client, which ends it."""
 
     def __init__(self, calls: MessageCalls, terms: ReceiveOptions) -> None:
         self._calls = calls
@@ -56,24 +54,24 @@ class ReceiveLoop:
         self._clock = calls.context.runner.clock
         self._duty = ReceiverPresence(calls.context, terms.can or ())
         self._stays = terms.timeout != 0.0
-        """Whether it waits for what comes; whoever only takes what is there need not say so."""
+        """Whether it waits for messages: only then it announces itself."""
         self._receiver: InboxReceiver | None = None
         self._outage_log = OutageLog("receiving messages")
         self._came: deque[Received] = deque()
         self._at_hand: tuple[str, ...] = ()
         self._done: list[str] = []
         self._guard = threading.RLock()
-        """Behind this they change: whoever acknowledges need not be who receives."""
+        """Guards the lists above: another thread than the receiving one may acknowledge."""
         self.closed = False
 
     def next(self) -> Op[Received | None]:
-        """The next message; None when nothing came in time, or when it is closed."""
+        """The next message; None after the timeout, or when it is closed."""
         self._finish()
         found = yield from self._persist(1)
         return found[0] if found else None
 
     def take(self) -> Op[tuple[Received, ...]]:
-        """All that came, as soon as there is anything; none when the time is up, likewise."""
+        """All unread messages once there are any; none after the timeout, or when closed."""
         self._finish()
         return (yield from self._persist(None))
 
@@ -96,15 +94,15 @@ class ReceiveLoop:
         return outcome
 
     def leave(self) -> Op[None]:
-        """Nobody comes back for now: acknowledge what is done; what is at hand stays unread."""
+        """Acknowledge finished messages; the current one stays unread until the handler returns."""
         self._at_hand = ()
         try:
             yield from self._flush()
-        except StoreTrouble as trouble:  # it comes again
+        except StoreTrouble as trouble:  # it is delivered again
             self._outage_log.tell(trouble)
 
     def end(self) -> Op[None]:
-        """Take no more messages; what is at hand, or was not given out, stays unread."""
+        """Take no more messages; the current one and queued ones stay unread."""
         self.closed = True
         self._context.keeper.remove_job(self)
         yield from self.leave()
@@ -113,11 +111,11 @@ class ReceiveLoop:
             self._receiver.close()
 
     def wait(self) -> float:
-        """As a chore: there is nothing to do in between."""
+        """As a background job: never due."""
         return NEVER
 
     def run(self) -> Op[None]:
-        """As a chore, likewise."""
+        """As a background job: does nothing."""
         yield from ()
 
     def finish(self, trouble: str) -> Op[None]:
@@ -152,10 +150,7 @@ class ReceiveLoop:
         return ()
 
     def _more(self, ends: float | None, most: int | None) -> Op[None]:
-        """See that something is there to be given out, if it comes in time.
-
-        What is done is acknowledged before that.
-        """
+        """Fetch messages to deliver, after acknowledging the finished ones."""
         with self._guard:
             coming = {each.id: each.attempt for each in list(self._came)[:most]}
         yield from self._flush(coming)
@@ -179,7 +174,7 @@ class ReceiveLoop:
         return self._receiver
 
     def _rejoin(self) -> Op[None]:
-        """Go on under the same name with another session, if ours is over."""
+        """Continue with another session of the same name, if ours has ended."""
         if self._is_over():
             yield from self._context.rejoin(self._context.identity)
             if self._receiver is not None:
@@ -207,20 +202,20 @@ class ReceiveLoop:
         return found
 
     def _finish(self) -> None:
-        """Whoever asks for more is done with what it has."""
+        """Asking for more means that the current messages are done."""
         with self._guard:
             if self._terms.ack and self._at_hand:
                 self._done += self._at_hand
             self._at_hand = ()
 
     def _settled(self, ids: Sequence[str]) -> None:
-        """Whoever settled these is done with them, and need not be given them."""
+        """Drop messages that were acknowledged or answered."""
         with self._guard:
             self._at_hand = tuple([each for each in self._at_hand if each not in ids])
             self._came = deque(each for each in self._came if each.id not in ids)
 
     def _flush(self, coming: dict[str, int] | None = None) -> Op[None]:
-        """Acknowledge what is done, and note with that what is given out next."""
+        """Acknowledge finished messages, and note in the same commit what is delivered next."""
         done = tuple(self._done)
         if done and self._receiver is not None:
             hand = coming or {}
@@ -230,7 +225,7 @@ class ReceiveLoop:
 
 
 class ReceivedMessage:
-    """What a message says, the same for blocking and for async receivers."""
+    """A received message, for blocking and for async receivers."""
 
     def __init__(self, received: Received, reception: ReceiveLoop) -> None:
         self.received = received
@@ -241,12 +236,12 @@ class ReceivedMessage:
 
     @property
     def id(self) -> str:
-        """Its id: the same each time that it is delivered."""
+        """Its id: the same for each delivery."""
         return self.received.id
 
     @property
     def kind(self) -> Kind:
-        """What it is: an alert, a query, an answer, something shared, a stop, mail, or missed."""
+        """Its kind: alert, query, answer, share, stop, mail or missed."""
         return self.received.kind
 
     @property
@@ -261,17 +256,17 @@ class ReceivedMessage:
 
     @property
     def seq(self) -> int:
-        """Its place in the order: it grows with each message, whoever sent it."""
+        """Its place in the order: it grows with each message of any sender."""
         return self.received.seq
 
     @property
     def to(self) -> tuple[str, ...]:
-        """Whom it is to."""
+        """Its recipients."""
         return self.received.to
 
     @property
     def type(self) -> str:
-        """The type of an alert, or of what is shared."""
+        """The type of an alert, or of shared data."""
         return self.received.type
 
     @property
@@ -286,30 +281,30 @@ class ReceivedMessage:
 
     @property
     def reply_to(self) -> str:
-        """The mail, or the query, that it answers."""
+        """The mail or the query that it answers."""
         return self.received.reply_to
 
     @property
     def urgent(self) -> bool:
-        """Whether it is to be read first."""
+        """Whether it is delivered before messages that are not urgent."""
         return self.received.urgent
 
     @property
     def data(self) -> Any:  # noqa: ANN401 - whatever JSON can say
-        """Its body: of a query, the question."""
+        """Its body; for a query, the question."""
         return self.received.data
 
     @property
     def attempt(self) -> int:
-        """How often it was given out: more than once if a receiver died with it, or was too slow.
+        """The number of deliveries: more than one if a receiver was killed or too slow.
 
-        It may be one too many if a receiver of this name died before the message came.
+        It may be one too high if a receiver of this name was killed before the message arrived.
         """
         return self.received.attempt
 
     @property
     def expires_in(self) -> float | None:
-        """How long a question could be answered when it was given out, in seconds."""
+        """How long a question could still be answered when it was delivered, in seconds."""
         return self.received.expires_in
 
     def _file(self) -> File:
@@ -319,7 +314,7 @@ class ReceivedMessage:
 
 
 def ids_of(messages: Iterable[ReceivedMessage | str]) -> list[str]:
-    """The ids of messages, each given as it came or by its id."""
+    """The ids of messages, each given as a message or as its id."""
     found = [each.id if isinstance(each, ReceivedMessage) else each for each in messages]
     if not all(isinstance(each, str) for each in found):
         raise BadInput("ack takes messages one by one; for several write ack(*messages)")

@@ -1,24 +1,23 @@
-"""Receiving: everything that comes for an agent, in order, until it is acknowledged.
+"""Receiving: deliver an agent's messages in order, until they are acknowledged.
 
-A receiver reads what stood at one revision, then listens from that revision on: to the inbox of its
-agent, to every topic that it hears, and to its list of subscriptions.  So whatever is in two places
-is told in one order, that of the commits; an engine that is not ``ordered`` keeps it within the
-inbox, and within each topic.
+A receiver reads the state at one revision, then watches from that revision on: the agent's inbox,
+its topics and its subscriptions. So messages from all of these are delivered in commit order; an
+engine that is not ``ordered`` keeps the order within the inbox and within each topic.
 
-What it has given out and nobody has acknowledged is given out again after ``redeliver`` seconds,
-and to the next receiver at once: that is how a message survives whoever dies with it in its hands.
-Two receivers under one name both get everything; what one of them has acknowledged is not given out
-again by the other.  A stop that was meant for those before us is given out to nobody (``over.py``).
+A delivered message that is not acknowledged is delivered again after ``redeliver`` seconds, and to
+the next receiver at once, so it survives a receiver that is killed. Two receivers with one name
+both get everything; neither redelivers a message that the other has acknowledged. A stop for
+earlier sessions is not delivered (``acknowledging.py``).
 
-A cursor moves up to the first message that is unread, so what a receiver knows to be unread must
-never be too little: whatever it knew stands until all was read anew.
+A cursor advances to the first unread message, so a receiver must know all unread ones: it keeps its
+entries until it has read the whole state again.
 
-One thread, or task, takes; any may acknowledge meanwhile.  What the receiver knows is changed and
-looked at behind one guard, which nobody holds while anything is read, committed or waited for; so
-whoever gives out looks again whether it still waits, and whether it is still asked for.
+One thread or task takes; any may acknowledge at the same time. The receiver's state is behind one
+lock, which is not held during a read, a commit or a wait. So delivery checks again that a message
+is still unread and still subscribed to.
 
-Nothing is held in memory but places and order; bodies are read when they are given out, in the
-common case with the changes that told of them: one request for what came.
+The receiver holds only keys and order in memory. Bodies are read on delivery, usually in the same
+request as the changes that announced them.
 """
 
 from __future__ import annotations
@@ -52,17 +51,17 @@ if TYPE_CHECKING:
 
 REDELIVER = 60.0
 PORTION = KEYS_AT_ONCE * 4 // 5
-"""Messages at once: what else is read with them fits into the same request."""
+"""Messages delivered at once: all that is read with them fits into one request."""
 FEW = KEYS_AT_ONCE // 3
-"""Changes for which one request brings all that is needed to give them out."""
+"""Changes that one request can fetch with everything needed to deliver them."""
 NEVER = float("inf")
 
 
 class InboxReceiver:
-    """What comes for one agent; whoever opened it closes it.
+    """The messages of one agent; the caller closes it.
 
-    ``can`` are the abilities whose questions it takes.  With ``only``, the type of some alerts, it
-    leaves all else to others.
+    ``can`` are the abilities whose questions it takes. With ``only``, a type of alerts, it receives
+    nothing else.
     """
 
     def __init__(
@@ -84,27 +83,27 @@ class InboxReceiver:
         self._watch: Watch | None = None
         self._topics: dict[str, TopicState] = {}
         self._upto: dict[str, int] = {}
-        """Up to which revision each topic was read."""
+        """The revision up to which each topic was read."""
         self._line = DeliveryQueue()
-        """What is to be given out."""
+        """Entries to deliver."""
         self._given: dict[str, Delivery] = {}
         self._unsure: set[str] = set()
-        """What was read with all that stood: it may have been settled while that was read."""
+        """Entries of the first read: they may have been acknowledged while it ran."""
         self._at_hand: dict[str, Item | None] = {}
-        """What was read with the last changes, to be given out at once or not at all."""
+        """Items that were read with the last changes, for the next delivery only."""
         self.earlier: Sequence[Callable[[Mapping[str, int]], Mapping[str, int]]] = ()
-        """Each says how often another receiver of our name, dead or alive, gave out what waits."""
+        """Each returns how often another receiver of this name delivered the unread entries."""
         self._before: dict[str, int] = {}
-        """How often others gave out what waited when we began."""
-        self._guard = threading.RLock()  # a handler of a signal may close us, too
+        """How often others delivered the entries that were unread when this one began."""
+        self._guard = threading.RLock()  # a signal handler may call close
 
     def take(self, timeout: float | None) -> Op[list[Received]]:
-        """What came, in order; waits for the first message, at most so long."""
+        """Messages in order; wait for the first, until the timeout."""
         clock = self._runner.clock
         ends = None if timeout is None else clock.monotonic() + timeout
         self._remind()
         listened = self._watch is None or bool(self._line)
-        if self._watch is not None and self._line:  # urgent ones, and changes of what we hear
+        if self._watch is not None and self._line:  # urgent ones may have come
             yield from self._listen(self._watch, 0.0)
         while True:
             watch = self._watch or (yield from self._begin())
@@ -121,7 +120,7 @@ class InboxReceiver:
             listened = True
 
     def ack(self, ids: Sequence[str]) -> Op[Acknowledged | UnknownMessages]:
-        """Acknowledge messages that were given out here, or any others of this agent."""
+        """Acknowledge messages that were delivered here, or any others of this agent."""
         with self._guard:
             others = [id_ for id_ in ids if id_ not in self._given]
         done: list[Acknowledged | UnknownMessages] = [(yield from self.settle(ids))]
@@ -133,9 +132,9 @@ class InboxReceiver:
     def settle(
         self, ids: Iterable[str], notes: tuple[Write, ...] = ()
     ) -> Op[Acknowledged | UnknownMessages]:
-        """Acknowledge those that were given out here and that nobody settled since.
+        """Acknowledge those that were delivered here and not acknowledged since.
 
-        The ``notes`` go with that, if there is anything to acknowledge.
+        The ``notes`` are written in the same commit, if there is anything to acknowledge.
         """
         with self._guard:
             known = {id_: self._given[id_].found for id_ in ids if id_ in self._given}
@@ -153,7 +152,7 @@ class InboxReceiver:
         return done
 
     def forget(self, ids: Iterable[str]) -> None:
-        """These were settled; they need not come again."""
+        """Do not redeliver these: they are acknowledged."""
         with self._guard:
             for id_ in ids:
                 self._given.pop(id_, None)
@@ -161,7 +160,7 @@ class InboxReceiver:
                 self._line.drop(id_)
 
     def begun(self, id_: str) -> None:
-        """Somebody begins with a message only now: its time until redelivery counts from here."""
+        """A handler starts with this message now: its redelivery time counts from here."""
         with self._guard:
             if (given := self._given.get(id_)) is not None and given.due < NEVER:
                 self._given[id_] = replace(given, due=self._due())
@@ -171,14 +170,14 @@ class InboxReceiver:
         self._who = actor
 
     def close(self) -> None:
-        """Stop listening; what was not acknowledged is delivered to whoever comes next."""
+        """Stop watching; unacknowledged messages are delivered to the next receiver."""
         self._at_hand = {}
         if self._watch is not None:
             self._watch.close()
             self._watch = None
 
     def _begin(self) -> Op[Watch]:
-        """Read all that stood at one revision, and listen from there on."""
+        """Read the state at one revision, and watch from there on."""
         agent = self._who.agent
         found, revision = yield from reading.unread_entries(agent)
         every = yield from reading.topics_of(agent, self._can)
@@ -198,7 +197,7 @@ class InboxReceiver:
     def _stand(
         self, topics: dict[str, TopicState], found: dict[str, InboxEntry], revision: int
     ) -> None:
-        """Know this, and nothing else: what came later will be told."""
+        """Replace the known state; later changes come from the watch."""
         self._given = {
             id_: given
             for id_, given in self._given.items()
@@ -218,12 +217,12 @@ class InboxReceiver:
         changes = yield NextChanges(watch, timeout)
         try:
             yield from self._hear(changes)
-        except BaseException:  # what came was told once: read anew
+        except BaseException:  # the watch reports a change once, so read the state again
             self.close()
             raise
 
     def _hear(self, changes: Sequence[Change | Resync]) -> Op[None]:
-        """Take in what changed; a change of subscriptions, or a gap, means to read anew."""
+        """Apply changes; a changed subscription or a gap requires a new read of the state."""
         came = [each for each in changes if isinstance(each, Change)]
         asked = any(each.key.startswith(keys.SUBSCRIPTIONS) for each in came)
         if asked or len(came) < len(changes):
@@ -245,7 +244,7 @@ class InboxReceiver:
         return change.key.startswith(keys.UNREAD) or self._topic(change) is not None
 
     def _topic(self, change: Change) -> TopicState | None:
-        """The topic of a change, if it is one that we hear."""
+        """The topic of a change, if this receiver reads it."""
         name = keys.topic_of(change.key)
         if name not in self._topics and name.startswith(ABLE):
             begins = inbox_rules.first_cursor(reading.ALL_MESSAGES, 0)
@@ -253,7 +252,7 @@ class InboxReceiver:
         return self._topics.get(name)
 
     def _join(self, change: Change, item: Item | None) -> None:
-        """Let it wait in line, if it is still there."""
+        """Queue an entry that still exists."""
         topic: TopicState | None = None
         if change.key.startswith(keys.UNREAD):
             found = [] if item is None else [reading.entry_of_mark(item)]
@@ -267,10 +266,10 @@ class InboxReceiver:
             self._upto[topic.name] = max(self._upto.get(topic.name, 0), change.revision)
 
     def _tears(self, change: Change) -> str:
-        """Let go of what is gone; the topic of a message that was forgotten before it was read.
+        """Drop a deleted entry; return the topic of one that was deleted before it was read.
 
-        A message to us alone, or a question, is gone because somebody settled it.  What was given
-        out of any other topic is acknowledged as if it still stood.
+        A direct message or a question was acknowledged or answered. A delivered message of a topic
+        can still be acknowledged after its deletion.
         """
         if not change.deleted:
             return ""
@@ -283,7 +282,7 @@ class InboxReceiver:
         return topic if waited else ""
 
     def _look_for_trims(self, names: Iterable[str]) -> Op[None]:
-        """Know what was forgotten of topics before it was given out."""
+        """Update the deletions of these topics."""
         items = yield from looked_up(map(keys.trimmed, names))
         with self._guard:
             for key, item in items.items():
@@ -292,7 +291,7 @@ class InboxReceiver:
                 self._topics[topic.name] = replace(topic, trimmed=trimmed)
 
     def _give_out(self) -> Op[list[Received] | None]:
-        """Some of what waits, the urgent first; None if all is to be read anew."""
+        """Deliver queued entries, urgent ones first; None if the state must be read again."""
         with self._guard:
             first = self._line.first(PORTION)
             wanted = [*[each.key for each in first], *self._beside(first)]
@@ -318,7 +317,7 @@ class InboxReceiver:
         items: Mapping[str, Item | None],
         lives: Mapping[str, Item | None],
     ) -> list[Received]:
-        """Those that still wait for it, given out; and what was missed."""
+        """The messages of entries that are still unread, and notices of missed ones."""
         told = [
             reading.missed_notice(each) for each in self._topics.values() if self._is_news(each)
         ]
@@ -332,19 +331,19 @@ class InboxReceiver:
         for found in first:
             self._line.drop(found.id)
             self._unsure.discard(found.id)
-            if items[found.key] is None:  # it does not come again, and keeps no cursor back
+            if items[found.key] is None:  # it must not hold back a cursor
                 self._given.pop(found.id, None)
-            elif found.id in past:  # later nobody may be left for whom it has to stay
+            elif found.id in past:  # check again later: its earlier session may have ended then
                 self._given[found.id] = Delivery(found, 0, self._due())
         return told
 
     def _beside(self, first: Iterable[InboxEntry]) -> Iterable[str]:
-        """What tells whether these still wait: others of our name may have settled them."""
+        """Keys that show whether another receiver has acknowledged these."""
         agent = self._who.agent
         for each in first:
             if each.topic:
                 yield from reading.topic_state_keys(agent, each.topic)
-            elif each.id in self._given or each.id in self._unsure:  # of others we would have heard
+            elif each.id in self._given or each.id in self._unsure:  # the watch reports others
                 yield keys.unread(agent, each.id)
 
     def _is_settled(
@@ -363,28 +362,28 @@ class InboxReceiver:
         return gone
 
     def _move(self, topic: TopicState, cursor: Cursor | None) -> None:
-        """Know how far our agent has read, with what we knew."""
+        """Merge a stored cursor into the known one."""
         if cursor is not None:
             self._topics[topic.name] = replace(
                 topic, cursor=inbox_rules.merged(topic.cursor, cursor)
             )
 
     def _hand(self, found: InboxEntry, message: Received) -> Received:
-        """Give it out, and remember that."""
+        """Deliver one message, and schedule its redelivery."""
         before = self._given.get(found.id)
         given = Delivery(found, 1 if before is None else before.times + 1, self._due())
         self._given[found.id] = given
         return replace(message, attempt=given.times + self._before.get(found.id, 0))
 
     def _due(self) -> float:
-        """When something comes again that is given out now, and not acknowledged."""
+        """When an unacknowledged message that is delivered now becomes due."""
         return self._runner.clock.monotonic() + self._redeliver
 
     def _is_news(self, topic: TopicState) -> bool:
         return topic.missed and reading.missed_notice(topic).id not in self._given
 
     def _remind(self) -> None:
-        """What was given out and not acknowledged in time comes again."""
+        """Queue unacknowledged deliveries that are due."""
         now = self._runner.clock.monotonic()
         with self._guard:
             for given in self._given.values():
@@ -399,7 +398,7 @@ class InboxReceiver:
         return None if nap == NEVER else nap
 
     def _seen(self, places: Iterable[InboxEntry]) -> tuple[TopicAcks, ...]:
-        """Of the messages of topics among these: what is still unread beside them."""
+        """The topics of these entries, with everything that is unread in them."""
         found: dict[str, dict[str, int]] = {}
         traces: dict[str, str] = {}
         for place in places:

@@ -1,8 +1,8 @@
-"""Answering: a question has one answer, and the commit that gives it ends the question for all.
+"""Answering: a question gets one answer, in the commit that ends it for all.
 
-The answerer was asked by name, or is able to do what was asked for; a person may answer what
-nobody else did (``query_rules.py`` has the states).  An answer to somebody who does not wait any
-more, because a person was asked, is also sent as a message.
+The answerer is the recipient, or an agent with the ability; a person may answer a question that no
+agent answered (``query_rules.py`` has the states). If the asker no longer waits, because the
+question went to a person, the answer is also sent as a message.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
-from interlock.nouns.messages import human_decision as matters
-from interlock.nouns.messages import send_rules
+from interlock.nouns.messages import human_decision, send_rules
 from interlock.nouns.messages.human_decision import HumanDecision
 from interlock.nouns.messages.message import ABLE, BODY_LIMIT, StoredMessage, Unread
 from interlock.nouns.messages.query_rules import (
@@ -34,12 +33,12 @@ from interlock.nouns.messages.query_rules import (
 
 
 class ReplyContext(Struct, frozen=True, kw_only=True):
-    """An answer: who gives it, and what is known when it is given.
+    """An answer, its author, and the stored state when it is given.
 
-    ``able`` is whether it can do what a question to an ability asks for, ``alive`` whether the
-    asker may still wait, ``unread`` whether the question waits in our inbox.  ``message`` is the id
-    under which it is sent to an asker that does not wait any more; ``closes`` is what a person was
-    asked about it, ``matter`` the id under which one is asked if it comes too late.
+    ``able`` is whether the author has the ability that was asked for, ``alive`` whether the
+    question can still be answered, ``unread`` whether it is in the author's inbox. ``message`` is
+    the id of the message to an asker that no longer waits; ``closes`` is the decision that this
+    answer resolves, ``decision_id`` the id of the decision if the answer is late.
     """
 
     agent: str
@@ -49,40 +48,40 @@ class ReplyContext(Struct, frozen=True, kw_only=True):
     alive: bool = True
     unread: bool = False
     message: str = ""
-    matter: str = ""
+    decision_id: str = ""
     closes: HumanDecision | None = None
 
 
-def reply(query: Query | None, id_: str, given: ReplyContext) -> Decision[ReplyOutcome]:
-    """Answer a question that was put to us, once."""
+def reply(query: Query | None, id_: str, context: ReplyContext) -> Decision[ReplyOutcome]:
+    """Answer a question once."""
     if query is None:
         return Decision(outcome=UnknownQuery(unknown=(id_,), query=id_))
-    agent, answer = given.agent, given.answer
-    able = query.to.startswith(ABLE) and given.able and agent != query.agent
+    agent, answer = context.agent, context.answer
+    able = query.to.startswith(ABLE) and context.able and agent != query.agent
     if agent != query.to and not able:
         return Decision(outcome=NotAsked(query=id_, agent=query.to))
     if query.state == "answered" and (query.by, bytes(query.answer)) == (agent, bytes(answer)):
         return Decision(outcome=Replied(query=id_, to=query.agent))
     if query.state not in TRANSITIONS["reply"][0]:
         return Decision(outcome=Late(query=id_, state=query.state, by=query.by))
-    if query.state == "open" and not given.alive:
-        late: Decision[Any] = expire(query, given.now, given.matter)
-        state: State = "handed" if query.person and given.matter else "expired"
+    if query.state == "open" and not context.alive:
+        late: Decision[Any] = expire(query, context.now, context.decision_id)
+        state: State = "handed" if query.person and context.decision_id else "expired"
         return replace(late, outcome=Late(query=id_, state=state))
-    return _answered(query, "reply", given)
+    return _answered(query, "reply", context)
 
 
-def resolve(query: Query, given: ReplyContext) -> Decision[ReplyOutcome]:
-    """A person answered what nobody else did."""
-    return _answered(query, "resolve", given)
+def resolve(query: Query, context: ReplyContext) -> Decision[ReplyOutcome]:
+    """Answer a question that went to a person."""
+    return _answered(query, "resolve", context)
 
 
-def _answered(query: Query, act: str, given: ReplyContext) -> Decision[ReplyOutcome]:
-    agent, now = given.agent, given.now
-    done = transition(query, act, answer=given.answer, by=agent, replied=now)
-    read, _ = send_rules.ack_writes(agent, (query.id,) if given.unread else (), now)
-    closed = _closed(given) if query.state == "handed" else ()
-    told = _told(done, given.message) if query.state == "handed" else ()
+def _answered(query: Query, act: str, context: ReplyContext) -> Decision[ReplyOutcome]:
+    agent, now = context.agent, context.now
+    done = transition(query, act, answer=context.answer, by=agent, replied=now)
+    read, _ = send_rules.ack_writes(agent, (query.id,) if context.unread else (), now)
+    closed = _closed(context) if query.state == "handed" else ()
+    as_message = _answer_message(done, context.message) if query.state == "handed" else ()
     return Decision(
         outcome=Replied(query=query.id, to=query.agent),
         verb=f"query.{act}",
@@ -91,7 +90,7 @@ def _answered(query: Query, act: str, given: ReplyContext) -> Decision[ReplyOutc
         puts=(
             *_kept(done),
             Write(keys.answer(query.to, bytes(query.question)), CachedAnswer(query.id)),
-            *told,
+            *as_message,
             *closed,
             *read,
         ),
@@ -104,21 +103,23 @@ def _answered(query: Query, act: str, given: ReplyContext) -> Decision[ReplyOutc
 
 
 def _kept(query: Query) -> tuple[Write, ...]:
-    """A question with its answer; one that does not fit beside it has an item of its own."""
+    """The question with its answer; an answer too large for one item gets its own."""
     if len(bytes(query.question)) + len(bytes(query.answer)) <= BODY_LIMIT:
         return (Write(keys.query(query.id), query),)
     alone = replace(query, answer=Raw(b"null"), apart=True)
     return Write(keys.query(query.id), alone), Write(keys.reply(query.id), query.answer)
 
 
-def _closed(given: ReplyContext) -> tuple[Write, ...]:
-    if given.closes is None:
+def _closed(context: ReplyContext) -> tuple[Write, ...]:
+    if context.closes is None:
         return ()
-    return matters.resolve(given.closes, given.closes.id, given.agent, given.answer, given.now).puts
+    return human_decision.resolve(
+        context.closes, context.closes.id, context.agent, context.answer, context.now
+    ).puts
 
 
-def _told(query: Query, message: str) -> tuple[Write, ...]:
-    """The answer as a message, and the end of what a person was asked."""
+def _answer_message(query: Query, message: str) -> tuple[Write, ...]:
+    """The answer as a message to the asker."""
     said = StoredMessage(
         id=message,
         kind="answer",

@@ -1,16 +1,12 @@
-"""Forgetting what is over: one bounded pass, which goes on where the last one ended.
+"""Retention: delete expired messages in bounded passes.
 
-The folders are walked one group at a time: the marks of one agent, the messages of one topic, all
-queries.  What is kept bounds what a group costs to walk, however much was sent; and nobody walks
-the inboxes, in which nothing is over.
+A pass walks the folders one group at a time: the marks of one agent, the messages of one topic, all
+queries. The retention limits bound the cost of a group, however much was sent; inboxes have nothing
+to delete and are not walked.
 
-``maintain`` makes a whole round.  Whoever sends a lot makes a small part of one after a thousand
-commits, where nobody waits for it; a command that ends at once leaves it to chance, and begins
-anywhere.
-
-What is read before something is forgotten, and what is known of it then.
-
-A round through what may be forgotten: its groups, and what came of each.
+``maintain`` makes a whole pass. A busy sender makes a small pass after a thousand commits, in the
+background, and continues where the last one ended; a short-lived command does so at random, and
+starts at a random group.
 """
 
 from __future__ import annotations
@@ -64,27 +60,28 @@ FOLDERS = (
     keys.ABLE,
 )
 BOUND = 10_000
-"""What a round forgets of each group, at most."""
+"""Items that a whole pass deletes of each group, at most."""
 RECEIVER_NOTE_AGE = 86400.0
-"""Seconds for which the note of a dead receiver tells the next one what it had in its hands."""
+"""Seconds for which the note of a dead receiver is kept for the next one."""
 SMALL_PASS_GROUPS = 20
 SMALL_PASS_READS = 1_000
-"""What a small part of a round looks at, besides what it may forget."""
+"""Items that a small pass reads, in addition to those that it may delete."""
 _BREATH = 0.01
-"""Seconds between two groups of a small part, in which others of this process go on."""
+"""Seconds between two groups of a small pass, for other work of this process."""
 _LOOKED_AT = 20_000
-"""Items of one group that are walked at once, if not so many more are kept; those behind them come
-when these are gone."""
+"""Items of one group that are read at once, unless more are kept; the rest follows when these are
+deleted.
+"""
 _OPERATIONS = 400
 _OWN_OPERATIONS = 8
 _AT_ONCE = 50
 _LEAST_PAGE, _FIRST_PAGE, _MOST_PAGE = 16, 128, 1000
 _BYTES = 1_000_000
-"""A page of more than this is followed by a smaller one."""
+"""A larger page is followed by a smaller one."""
 
 
 class MessageRetention:
-    """The pass, as a generator for a driver."""
+    """The passes; its methods are generators for a driver."""
 
     def __init__(self, runner: Runner, limits: MessageLimits) -> None:
         self._runner = runner
@@ -106,15 +103,15 @@ class MessageRetention:
         self._place: tuple[int, str] | None = None
         self._looked = 0
         self._whole = True
-        # At which moment a topic had how many messages.
+        # The number of messages in a topic, and when it was counted.
         self._counts: dict[str, tuple[Moment, int]] = {}
         self._todo: dict[str, TopicTrimPlan] = {}
         self._id = ""
         self._now = 0.0
-        """What time it is for this pass."""
+        """The time of this pass."""
 
     def run(self, actor: Actor, bound: int = BOUND) -> Op[RetentionResult]:
-        """Make a whole round, and forget ``bound`` items of each group at most."""
+        """Make a whole pass; delete at most ``bound`` items of each group."""
         done, self._id, self._whole = RetentionResult(), "", True
         self._now = yield from agreed(self._runner)
         first = [Range(folder, limit=1) for folder in FOLDERS]
@@ -127,7 +124,7 @@ class MessageRetention:
         return done
 
     def some(self, actor: Actor) -> Op[RetentionResult]:
-        """Make a small part of a round, which begins where the last part ended."""
+        """Make a small pass, which starts where the last one ended."""
         done, self._looked, self._whole = RetentionResult(), 0, False
         self._now = yield from agreed(self._runner)
         number, group = self._place or self._anywhere()
@@ -153,7 +150,7 @@ class MessageRetention:
         return number, "" if folder in SINGLE_GROUP_FOLDERS else f"{folder}{letter}/"
 
     def _one(self, actor: Actor, folder: str, group: str, bound: int) -> Op[RetentionResult]:
-        """One group; what cannot be read is left: doctor names it."""
+        """One group; unreadable items are left for doctor to report."""
         try:
             return (yield from self._acts[folder](actor, group, bound))
         except (StoreDamaged, TooLarge):
@@ -165,7 +162,7 @@ class MessageRetention:
     def _over(
         self, group: str, at: Callable[[Item], float | None], count: int
     ) -> Op[list[RetentionItem]]:
-        """What of a group is to go, oldest first."""
+        """The items of a group to delete, oldest first."""
         marks = yield from self._walk(
             group,
             lambda item: RetentionItem(item.key, item.created, readable(at, item)),
@@ -176,7 +173,7 @@ class MessageRetention:
     def _going(self, marks: Sequence[RetentionItem], count: int) -> list[RetentionItem]:
         return retention_rules.expired_items(marks, self._keep(count), self._now)
 
-    # ---- what was read, and what was sent -------------------------------------------------------
+    # ---- marks of read and sent messages ---------------------------------------------------------
 
     def _marks(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         going = yield from self._over(group, decode.read_at, self._limits.kept)
@@ -188,10 +185,10 @@ class MessageRetention:
         return RetentionResult(forgotten=done, left=max(len(going) - bound, 0))
 
     def _ids(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        """Ids that were chosen long ago.
+        """Delete ids that were chosen long ago.
 
-        They stand in no order of time, so all are looked at, page by page; a small part of a round
-        goes on where the last one ended.
+        They are not ordered by time, so all are read, page by page; a small pass continues where
+        the last one ended.
         """
         done = 0
         while True:
@@ -234,7 +231,7 @@ class MessageRetention:
 
     def _survey(self, group: str) -> Op[TopicTrimPlan]:
         key, most = keys.trimmed(keys.topic_of(group)), self._limits.alerts
-        before: Snapshot = yield Read(key)  # whoever forgets some of it meanwhile changes this
+        before: Snapshot = yield Read(key)  # changes with each deletion in the topic
         moment = yield from commits.moment(before.revision)
         marks = yield from self._walk(group, _letter, _enough(most))
         return TopicTrimPlan(
@@ -245,10 +242,10 @@ class MessageRetention:
         )
 
     def _is_settled(self, group: str) -> Op[bool]:
-        """Whether nothing of a topic is to go: its first page is not old, and few can have come.
+        """Whether a topic has nothing to delete: its first page is recent, and few can be new.
 
-        A commit brings one message at most, so not more than there were commits since the last
-        count.  A topic that is full is counted again when a quarter of it can have come.
+        A commit adds one message at most, so there are at most as many new ones as commits since
+        the last count. A full topic is counted again when a quarter of it can be new.
         """
         page = Range(group, "", _FIRST_PAGE)
         snapshot: Snapshot = yield Read(page)
@@ -263,7 +260,7 @@ class MessageRetention:
         return (yield from commits.since(counted, snapshot.revision, enough)) <= enough
 
     def _asked(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        """Questions to whoever is able that are over, or gone."""
+        """Delete questions to abilities that have ended."""
         marks = yield from self._walk(group, lambda item: item.key)
         found = yield from looked_up([keys.query(keys.last(each)) for each in marks])
         over = [
@@ -285,7 +282,7 @@ class MessageRetention:
         return RetentionResult(forgotten=done, left=len(going) - len(wanted))
 
     def _open(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        """Questions that nobody can answer any more, and of which nobody said so."""
+        """End expired questions whose asker has not."""
         ids = yield from self._walk(group, lambda item: keys.last(item.key))
         lives = yield from looked_up(map(keys.live, ids))
         lapsed = [id_ for id_ in ids if lives[keys.live(id_)] is None]
@@ -305,7 +302,7 @@ class MessageRetention:
         return query_rules.expire(found, self._runner.clock.wall(), matter)
 
     def _places(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        """Places of questions that are open no more: an older client ended them."""
+        """Free quota slots of ended questions: a client of an older version ended them."""
         found = yield from self._walk(group, lambda item: (item.key, readable(_asks, item)))
         taken = {key: id_ for key, id_ in found if id_}
         asked = yield from looked_up(map(keys.query, taken.values()))
@@ -321,10 +318,10 @@ class MessageRetention:
         yield from self._drop(actor, "query.forget", list(ended)[:bound], over, ended)
         return RetentionResult()
 
-    # ---- what else there is ---------------------------------------------------------------------
+    # ---- receivers, abilities, rate slots, decisions --------------------------------------------
 
     def _serving(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        """Callers that take messages no more."""
+        """Delete the notes of dead receivers."""
         found = yield from self._walk(group, lambda item: (item.key, readable(receiver_note, item)))
         lives = yield from looked_up([note.live for _, note in found if note])
         dead = {key: note for key, note in found if note and lives[note.live] is None}
@@ -333,7 +330,7 @@ class MessageRetention:
         }
         new = {key: note for key, note in dead.items() if key not in old and not note.over}
 
-        def over(item: Item) -> bool:  # who began again has another item, or another liveness key
+        def over(item: Item) -> bool:  # unless the receiver started again
             return readable(liveness_key, item) == old[item.key]
 
         done = yield from self._drop(actor, "agent.forget", list(old)[:bound], over, old)
@@ -342,7 +339,7 @@ class MessageRetention:
         return RetentionResult(reclaimed=done)
 
     def _able(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        """Those who were able to do something, and are gone."""
+        """Delete abilities of dead sessions and receivers."""
         found = yield from self._walk(group, lambda item: (item.key, readable(able_of, item)))
         lives = yield from looked_up([each.live for _, each in found if each])
         dead = {key: each.live for key, each in found if each and lives[each.live] is None}
@@ -354,7 +351,7 @@ class MessageRetention:
         return RetentionResult()
 
     def _rates(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        """Turns of somebody who has sent nothing for long: nobody counts them."""
+        """Delete old rate slots."""
         yield from self._old(actor, group, bound, "agent.forget", decode.moment)
         return RetentionResult()
 
@@ -365,7 +362,7 @@ class MessageRetention:
     def _old(
         self, actor: Actor, group: str, bound: int, verb: str, at: Callable[[Item], float | None]
     ) -> Op[int]:
-        """What has been over for long, and still is when it goes."""
+        """Delete items that ended long ago, checked again by the commit."""
         going = yield from self._over(group, at, _LOOKED_AT)
         gone = [each.key for each in going[:bound]]
         return (yield from self._drop(actor, verb, gone, partial(self._is_old, at)))
@@ -382,7 +379,7 @@ class MessageRetention:
         over: Callable[[Item], bool],
         lives: Mapping[str, str] | None = None,
     ) -> Op[int]:
-        """Delete these, if they are there, and over; ``lives`` must not live."""
+        """Delete items that still exist and have ended; the keys in ``lives`` must not exist."""
         done = 0
         for start in range(0, len(gone), self._room // 2):
             some = tuple(gone[start : start + self._room // 2])
@@ -390,7 +387,7 @@ class MessageRetention:
         return done
 
     def _walk(self, group: str, seen: Callable[[Item], T], most: int = _LOOKED_AT) -> Op[list[T]]:
-        """What is to be known of the first items of a group; bodies are read, and not kept."""
+        """Read the first items of a group, and keep what ``seen`` returns for each."""
         found: list[T] = []
         after, limit = "", _FIRST_PAGE
         while len(found) < most:
@@ -411,12 +408,11 @@ class MessageRetention:
 
 
 def _asks(item: Item) -> str:
-    """The question that has a place."""
     return decode.asking(item).query
 
 
 def _letter(item: Item) -> RetentionItem:
-    """A message to all: when it was sent, and by whom."""
+    """A message of a topic: when and by whom it was sent."""
     message = readable(decode.message, item)
     if message is None:
         return RetentionItem(item.key, item.created, None)
@@ -424,12 +420,12 @@ def _letter(item: Item) -> RetentionItem:
 
 
 def _enough(count: int) -> int:
-    """As much of a group as tells what is to go if so many stay."""
+    """How many items of a group to read if ``count`` are kept."""
     return max(_LOOKED_AT, count + BOUND)
 
 
 def mark_deletions(marks: Sequence[str]) -> Op[list[MarkDeletion]]:
-    """What goes with these marks.  A question has its own time; what cannot be read stays."""
+    """What to delete with these marks; questions and unreadable messages are kept."""
     wanted = {each: keys.message(keys.last(each)) for each in marks}
     items = yield from looked_up(key for key in wanted.values() if not key.startswith(keys.QUERIES))
     found: list[MarkDeletion] = []
@@ -442,7 +438,7 @@ def mark_deletions(marks: Sequence[str]) -> Op[list[MarkDeletion]]:
 
 
 def batches(aims: Sequence[MarkDeletion], room: int) -> Iterator[list[MarkDeletion]]:
-    """As many at once as a commit takes."""
+    """Group deletions so that each batch fits into a commit."""
     some: list[MarkDeletion] = []
     for each in aims:
         if some and sum(one.size for one in some) + each.size > room:
@@ -454,7 +450,7 @@ def batches(aims: Sequence[MarkDeletion], room: int) -> Iterator[list[MarkDeleti
 
 
 def decide_marks(aims: Sequence[MarkDeletion]) -> DecideOp[Forgotten]:
-    """Marks, and the messages of which they are the last; all that it relies on is checked."""
+    """Delete marks, and messages without another mark; the commit checks all marks."""
     wanted = dict.fromkeys(key for each in aims for key in (each.mark, *each.others))
     items = (yield tuple(wanted)).items
     return retention_rules.delete_marks(
@@ -463,7 +459,7 @@ def decide_marks(aims: Sequence[MarkDeletion]) -> DecideOp[Forgotten]:
 
 
 def decide_topic(topic: str, some: Sequence[RetentionItem], seen: int) -> DecideOp[Forgotten]:
-    """Messages of a topic, unless somebody forgot some of it since we saw it at a revision."""
+    """Delete messages of a topic, unless another process did since revision ``seen``."""
     item = (yield (keys.trimmed(topic),))[keys.trimmed(topic)]
     if revision_of(item) != seen:
         return Decision(outcome=Forgotten())
@@ -471,7 +467,7 @@ def decide_topic(topic: str, some: Sequence[RetentionItem], seen: int) -> Decide
 
 
 def decide_queries(some: Sequence[str]) -> DecideOp[Forgotten]:
-    """Questions, as far as they are over."""
+    """Delete ended questions."""
     items = (yield tuple(some)).items
     found = [query for key in some if (query := decode.query(items[key])) is not None]
     notes = (
@@ -487,7 +483,7 @@ def decide_items(
     over: Callable[[Item], bool],
     lives: Mapping[str, str] | None,
 ) -> DecideOp[Forgotten]:
-    """Whatever is there, and over; ``lives`` are keys that must not live."""
+    """Delete items that exist and have ended; the keys in ``lives`` must not exist."""
     items = (yield some).items
     old = [key for key, item in items.items() if item is not None and over(item)]
     if old and lives is not None:
@@ -497,7 +493,7 @@ def decide_items(
 
 
 def decide_dead_receiver(key: str, note: ReceiverNote) -> DecideOp[Forgotten]:
-    """A receiver died: what it had in its hands stays noted for the next one."""
+    """Mark a dead receiver's note, which stays for the next receiver."""
     item = (yield (key,))[key]
     stands = None if item is None else readable(receiver_note, item)
     live = (yield Unchecked((note.live,)))[note.live]
@@ -510,33 +506,34 @@ def decide_dead_receiver(key: str, note: ReceiverNote) -> DecideOp[Forgotten]:
 
 
 def query_ended_at(item: Item) -> float | None:
-    """When a question was over."""
+    """When a question ended."""
     found = decode.query(item)
     return None if found is None else retention_rules.ended_at(found)
 
 
 def resolved_at(item: Item) -> float | None:
-    """When a person decided something."""
+    """When a person made a decision."""
     found = decode.matter(item)
     return found.resolved if found is not None and found.state == "resolved" else None
 
 
 def revision_of(item: Item | None) -> int:
-    """The revision of an item; 0 if there is none."""
+    """The revision of an item; 0 if it does not exist."""
     return 0 if item is None else item.revision
 
 
 SINGLE_GROUP_FOLDERS = (keys.IDS, keys.QUERIES, keys.DECISIONS)
 """Folders that are one group."""
 SMALL_PASS = 150
-"""What a small part of a round forgets: it is over in a few hundredths of a second, so that leases
-are renewed in time, and an event loop goes on.  If it forgot so much, another part follows soon."""
+"""Items that a small pass deletes: it takes a few hundredths of a second, so leases are renewed in
+time.  If it deleted this many, another small pass follows soon.
+"""
 
 
 class RetentionResult(Struct, frozen=True, kw_only=True):
-    """What was forgotten; what was over though nobody had said so; what is left.
+    """What a pass deleted, what it ended on behalf of others, and what is left.
 
-    ``ids`` are those that may be chosen again.
+    ``ids`` are chosen ids that are free again.
     """
 
     forgotten: int = 0
@@ -546,14 +543,14 @@ class RetentionResult(Struct, frozen=True, kw_only=True):
 
     @property
     def more(self) -> bool:
-        """Whether a small part of a round did as much as it may: there may be more."""
+        """Whether a small pass reached its limit, so there may be more."""
         return self.forgotten + self.ids + self.reclaimed >= SMALL_PASS
 
 
 class TopicTrimPlan(Struct, frozen=True, kw_only=True):
-    """What is to go of a topic, if nobody changed what was ``seen`` of it.
+    """What to delete from a topic, unless ``seen`` has changed.
 
-    ``count`` is how many messages it had at a ``moment``, less those that went since.
+    ``count`` is the number of messages at ``moment``, without those deleted since.
     """
 
     seen: int
@@ -563,23 +560,23 @@ class TopicTrimPlan(Struct, frozen=True, kw_only=True):
 
 
 def next_group(folder: str, group: str) -> Op[str]:
-    """The group behind another one, or the first; empty if there is none."""
+    """The next group of a folder, or the first; empty if there is none."""
     if group and folder in SINGLE_GROUP_FOLDERS:
         return ""
-    after = f"{group[:-1]}0" if group else ""  # the character behind '/'
+    after = f"{group[:-1]}0" if group else ""  # the character after '/'
     page = Range(folder, after, 1)
     return group_of(folder, (yield Read(page)).ranges[page])
 
 
 def group_of(folder: str, first: Sequence[Item]) -> str:
-    """The group of the first item that was found."""
+    """The group of the first item; empty if there is none."""
     if not first:
         return ""
     return folder if folder in SINGLE_GROUP_FOLDERS else f"{folder}{first[0].key.split('/', 2)[1]}/"
 
 
 def sum_results(one: RetentionResult, other: RetentionResult) -> RetentionResult:
-    """The sum of two parts."""
+    """The sum of two passes."""
     return RetentionResult(
         forgotten=one.forgotten + other.forgotten,
         ids=one.ids + other.ids,

@@ -1,22 +1,22 @@
-"""What is forgotten of messages, and when: nothing that somebody has still to read.
+"""Retention: which messages are deleted, and when; unread direct messages never are.
 
-    read/, sent/   a mark goes when it is older than ``age``, or when its agent has ``count`` newer
-                   ones; with the last mark of a message, read or unread, the message goes
-    ids/           one that a sender chose goes when it is older than ``age``, and only then
-    topics/        a message goes likewise.  A topic cannot wait for those who never come back, so
-                   in the same commit ``trimmed/{topic}`` says how far it was forgotten, and whoever
-                   has not read so far is told
-    queries/       one that has ended goes likewise, with its answer and the note of that
-    ?ability       a question goes when it is over, which nobody need be told
-    rates/, serving/, decisions/   whatever is over, and has been for ``age``
+    read/, sent/   a mark is deleted when it is older than ``age``, or when its agent has ``count``
+                   newer ones; the last mark of a message takes the message with it
+    ids/           an id that a sender chose is deleted when it is older than ``age``
+    topics/        a message is deleted by age or count.  A topic cannot wait for subscribers that
+                   never return: the same commit writes ``trimmed/{topic}``, and a subscriber that
+                   has not read so far gets a notice
+    queries/       an ended query is deleted by age or count, with its answer and its cache entry
+    ?ability       a question is deleted when it has ended
+    rates/, serving/, decisions/   unused for ``age``
 
-A message has a mark for each reader, unread or read, and one for the sender of mail.  A mark is
-made with the message, or in place of another one, so what is gone never comes back.  But two who
-forget two marks of one message might each leave the message to the other: so all of its marks are
-checked by the commit that takes one away.
+A message has a mark for each recipient, unread or read, and one for the sender of mail. A mark is
+created with the message or in place of another mark, so a deleted mark never returns. Two processes
+that delete two marks of one message might each leave the message to the other, so the commit that
+deletes a mark checks all marks of the message.
 
-Moments are those of many clocks, and order is that of the commits: a message is not older than
-those before it say, unless they say that they are from the future.
+Times come from many clocks, and the order is that of the commits: a message counts as at least as
+new as those before it, unless their times lie in the future.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ THING = "record"
 
 
 class RetentionLimits(Struct, frozen=True, kw_only=True):
-    """How long something is kept after it was read, and how many of its kind."""
+    """How long something is kept after it ended, and how many of its kind."""
 
     age: float
     count: int
 
 
 class RetentionItem(Struct, frozen=True, gc=False):
-    """Something that may be forgotten: where, its place in the order, and when it was over.
+    """Something that may be deleted: its key, its revision, and when it ended.
 
-    ``at`` is None for what is not over, or cannot be read: it stays.  ``sender`` is known of
-    messages to all.
+    ``at`` is None for an item that has not ended or cannot be read; it is kept. ``sender`` is set
+    for messages of topics.
     """
 
     key: str
@@ -56,13 +56,13 @@ class RetentionItem(Struct, frozen=True, gc=False):
 
 
 class Forgotten(Success, frozen=True, kw_only=True, tag="forgotten"):
-    """So many are gone."""
+    """This number of items was deleted."""
 
     count: int = 0
 
 
 class MarkDeletion(Struct, frozen=True, kw_only=True):
-    """A mark to be forgotten, and the message that goes with the last of them."""
+    """A mark to delete, and the message that goes with its last mark."""
 
     mark: str
     message: str = ""
@@ -70,14 +70,14 @@ class MarkDeletion(Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """How many operations it may take."""
+        """How many operations it may need."""
         return 3 + len(self.others)
 
 
 def expired_items(
     marks: Sequence[RetentionItem], keep: RetentionLimits, now: float
 ) -> list[RetentionItem]:
-    """Those that go, oldest first."""
+    """The items to delete, oldest first."""
     known = sorted([each for each in marks if each.at is not None], key=lambda each: each.created)
     beyond = len(known) - keep.count
     moments = _moments(known, now)
@@ -95,7 +95,7 @@ def _moments(marks: Sequence[RetentionItem], now: float) -> Iterator[float]:
 
 
 def mark_deletion(mark: str, message: StoredMessage | None) -> MarkDeletion:
-    """What goes with a mark, if its message is one that has marks."""
+    """What to delete with a mark, if its message has marks."""
     if message is None:
         return MarkDeletion(mark=mark)
     marks = {
@@ -103,14 +103,14 @@ def mark_deletion(mark: str, message: StoredMessage | None) -> MarkDeletion:
         **{keys.read(each, message.id): None for each in message.to},
         **({keys.sent(message.sender, message.id): None} if message.kind == "mail" else {}),
     }
-    if mark.startswith(keys.READ):  # its reader has not both
+    if mark.startswith(keys.READ):  # a recipient has one or the other
         marks.pop(keys.unread(keys.owner_of(mark), message.id), None)
     marks.pop(mark, None)
     return MarkDeletion(mark=mark, message=keys.message(message.id), others=tuple(marks))
 
 
 def delete_marks(aims: Sequence[MarkDeletion], standing: AbstractSet[str]) -> Decision[Forgotten]:
-    """Take these marks away, and the messages of which no other mark stands."""
+    """Delete these marks, and the messages that have no other mark."""
     found = [each for each in aims if each.mark in standing]
     last = [each for each in found if each.message and standing.isdisjoint(each.others)]
     gone = (*[each.mark for each in found], *[each.message for each in last])
@@ -120,7 +120,7 @@ def delete_marks(aims: Sequence[MarkDeletion], standing: AbstractSet[str]) -> De
 def trim(
     topic: str, going: Sequence[RetentionItem], before: TopicTrim | None
 ) -> Decision[Forgotten]:
-    """Forget these messages of a topic, and say so to whoever has not read them."""
+    """Delete messages of a topic, and record that for subscribers that have not read them."""
     return Decision(
         outcome=Forgotten(count=len(going)),
         verb="alert.forget",
@@ -131,10 +131,10 @@ def trim(
 
 
 def _trimmed(going: Sequence[RetentionItem], before: TopicTrim | None) -> TopicTrim:
-    """How far a topic is forgotten with these, and how far but for whoever sent the last of them.
+    """How far a topic is deleted, in all and without the sender of the last deleted message.
 
-    So whoever is not told of its own messages can tell whether it missed any: two numbers are
-    enough, however many have sent some.
+    A reader does not receive its own messages; these two numbers say whether it missed any, for any
+    number of senders.
     """
     known = before or TopicTrim(upto=0, count=0)
     ends = [(known.others, ""), (known.upto, known.by)]
@@ -145,9 +145,9 @@ def _trimmed(going: Sequence[RetentionItem], before: TopicTrim | None) -> TopicT
 
 
 def ended_at(query: Query) -> float | None:
-    """When a question was over; at the latest, where nobody wrote that down.
+    """When a question ended; the latest possible time if that was not recorded.
 
-    No earlier than it was asked: the clock of whoever answered may be slow.
+    Not before it was asked, since the answerer's clock may be slow.
     """
     if query.state in ("open", "handed"):
         return None
@@ -157,7 +157,7 @@ def ended_at(query: Query) -> float | None:
 def delete_queries(
     queries: Sequence[Query], answers: Mapping[str, CachedAnswer | None]
 ) -> Decision[Forgotten]:
-    """Forget these questions, as far as they are over, and that they were answered."""
+    """Delete ended questions, with their answers and cache entries."""
     found = [each for each in queries if ended_at(each) is not None]
     notes = {
         key: None
@@ -170,12 +170,12 @@ def delete_queries(
 
 
 def answer_key(query: Query) -> str:
-    """Where it is written down which query answered this question last."""
+    """The key of the cache entry that names the last query with this question."""
     return keys.answer(query.to, bytes(query.question))
 
 
 def deletion(verb: str, gone: Sequence[str], count: int) -> Decision[Forgotten]:
-    """Forget what is over."""
+    """Delete items that have ended."""
     if not gone:
         return Decision(outcome=Forgotten())
     return Decision(outcome=Forgotten(count=count), verb=verb, thing=THING, deletes=tuple(gone))

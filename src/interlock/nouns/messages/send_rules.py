@@ -1,15 +1,15 @@
-"""Sending: whether somebody may, and the writes that make it true.
+"""Sending: whether an agent may send, and the writes that send a message.
 
-    to some    the message, a mark for each reader, and the turn that it took, in one commit
-    to all     the message and the turn
+    direct     the message, an unread mark for each recipient and a rate slot, in one commit
+    by topic   the message and a rate slot
 
-A sender that was never heard of gets a mailbox with its first message, so that it can be answered.
-Somebody unknown is no reader: most likely its name was misspelled.  Whoever knows better may have
-the message held for it.
+A new sender gets a mailbox with its first message, so that others can reply. An unknown recipient
+is refused, since its name is probably misspelled; with ``hold`` it gets a mailbox that keeps the
+message.
 
-What is sent may acknowledge what it comes from in the same commit: handed on or answered, and never
-both or neither.  If one of these messages does not wait for the sender any more, somebody was
-quicker, maybe we ourselves before a crash: then nothing is sent, so the effect happens once.
+A send may acknowledge received messages in the same commit, so that a message is handled exactly
+once: both happen, or neither. If one of these messages is no longer unread, another process handled
+it, maybe our own before a crash; then nothing is sent.
 """
 
 from __future__ import annotations
@@ -46,22 +46,23 @@ from interlock.nouns.messages.rate_limit import Rate
 T = TypeVar("T")
 
 MAILBOX: dict[str, object] = {}
-"""What stands in the item of a mailbox: that it is there says all.  So it can be put, and checked,
-without having been read."""
+"""The value of a mailbox: its existence is all that matters, so it can be put and checked without
+having been read.
+"""
 REFUSAL_WINDOW = 60.0
 GUARD = "limits.pause_after"
-"""Who paused a sender that kept sending too much: the setting that says so."""
+"""The name of the setting that pauses a sender, given as the one who paused it."""
 
 
 class SenderState(Struct, frozen=True, kw_only=True):
-    """What is known about a sender and those it sends to.
+    """The stored state of a sender and its recipients that decides whether it may send.
 
-    ``registered``  whether the sender has a mailbox, as far as we know
-    ``unknown``     those without one
-    ``full``        somebody for whom too much waits, and how much is allowed
-    ``slots``       when the sender used its turns; ``slot`` is the one that is free
-    ``marked``      whether a refusal was recorded not long ago
-    ``violations``  when the sender was refused for its rate, if it is paused after so many
+    ``registered``  the sender is known to have a mailbox
+    ``unknown``     recipients without a mailbox
+    ``full``        a recipient whose inbox is full, and the limit
+    ``slots``       when the sender used its rate slots; ``slot`` is a free one
+    ``marked``      a refusal was recorded within the last minute
+    ``violations``  when the sender exceeded its rate, if violations pause it
     """
 
     paused: SenderPause | None = None
@@ -78,9 +79,10 @@ class SenderState(Struct, frozen=True, kw_only=True):
 
 
 class SendOptions(Struct, frozen=True, kw_only=True):
-    """How a message goes: ``hold`` it for whoever is unknown; ``acks`` end with it.
+    """How a message is sent.
 
-    ``chosen`` is whether the sender chose its id, which is marked as taken then.
+    ``hold`` keeps it for unknown recipients; ``acks`` are acknowledged in the same commit;
+    ``chosen`` means that the sender chose the id, which is then marked as taken.
     """
 
     hold: bool = False
@@ -89,10 +91,10 @@ class SendOptions(Struct, frozen=True, kw_only=True):
 
 
 class AckPlan(Struct, frozen=True, kw_only=True):
-    """What was found of the messages to acknowledge.
+    """The state of the messages that a send acknowledges.
 
-    ``waiting`` are to the sender alone, ``heard`` are of topics, whose cursors ``moves`` move.
-    ``already`` were acknowledged before; of the ``unknown`` nobody knows.
+    ``waiting`` are direct messages, ``heard`` are messages of topics, and ``moves`` are the writes
+    of their cursors. ``already`` were acknowledged before; ``unknown`` are not in the inbox.
     """
 
     waiting: tuple[str, ...] = ()
@@ -106,41 +108,41 @@ NO_ACKS = AckPlan()
 
 
 class PauseState(Struct, frozen=True, kw_only=True):
-    """Whether somebody has a mailbox, and who paused it."""
+    """Whether an agent has a mailbox, and its pause."""
 
     known: bool
     paused: SenderPause | None
 
 
-def refusal(sender: str, facts: SenderState, now: float, *, hold: bool) -> Decision[Refused] | None:
-    """Why it cannot be sent; None if nothing is in the way."""
-    if (halt := facts.paused) is not None:
+def refusal(sender: str, state: SenderState, now: float, *, hold: bool) -> Decision[Refused] | None:
+    """Why the sender may not send; None if it may."""
+    if (halt := state.paused) is not None:
         return Decision(
             outcome=Halted(agent=sender, by=halt.by, since=halt.since, reason=halt.reason)
         )
-    if facts.unknown and not hold:
-        return Decision(outcome=UnknownAgent(unknown=facts.unknown))
-    if facts.rate.limit and facts.slot is None:
-        limit, window = facts.rate.limit, facts.rate.window
-        wait = rate.retry_in(facts.slots, facts.rate, now)
+    if state.unknown and not hold:
+        return Decision(outcome=UnknownAgent(unknown=state.unknown))
+    if state.rate.limit and state.slot is None:
+        limit, window = state.rate.limit, state.rate.window
+        wait = rate.retry_in(state.slots, state.rate, now)
         refused = Limited(agent=sender, limit=limit, window=window, retry_in=wait)
-        if facts.pause_after:
-            return _violated(refused, sender, facts, now)
-        return _noted(refused, sender, "limited", facts)
-    if facts.full is not None:
-        agent, depth = facts.full
-        return _noted(InboxFull(agent=agent, depth=depth), sender, "full", facts)
+        if state.pause_after:
+            return _violation(refused, sender, state, now)
+        return _recorded(refused, sender, "limited", state)
+    if state.full is not None:
+        agent, depth = state.full
+        return _recorded(InboxFull(agent=agent, depth=depth), sender, "full", state)
     return None
 
 
 def refusal_key(sender: str) -> str:
-    """The mark that a refusal of this sender was recorded not long ago."""
+    """The key of the mark that a refusal of this sender was recorded."""
     return keys.refused(f"post/{keys.part(sender)}")
 
 
-def _noted(outcome: Refused, sender: str, word: str, facts: SenderState) -> Decision[Refused]:
-    """A refusal, recorded once in a while and otherwise without a trace."""
-    if facts.marked:
+def _recorded(outcome: Refused, sender: str, word: str, state: SenderState) -> Decision[Refused]:
+    """A refusal, recorded at most once in the window."""
+    if state.marked:
         return Decision(outcome=outcome)
     return Decision(
         outcome=outcome,
@@ -151,15 +153,15 @@ def _noted(outcome: Refused, sender: str, word: str, facts: SenderState) -> Deci
     )
 
 
-def _violated(outcome: Limited, sender: str, facts: SenderState, now: float) -> Decision[Refused]:
-    """A refusal that counts: after so many within a minute the sender is paused."""
-    since = [at for at in facts.violations if abs(now - at) < REFUSAL_WINDOW]
+def _violation(outcome: Limited, sender: str, state: SenderState, now: float) -> Decision[Refused]:
+    """A refusal that counts: too many within a minute pause the sender."""
+    since = [at for at in state.violations if abs(now - at) < REFUSAL_WINDOW]
     times = [*since, now]
-    if len(times) < facts.pause_after:
+    if len(times) < state.pause_after:
         counted = {"for": "limited", "times": times}
         put = Write(refusal_key(sender), counted, REFUSAL_WINDOW)
-        noted = _noted(outcome, sender, "limited", facts)
-        return replace(noted, puts=(put,), quiet=not noted.verb)
+        recorded = _recorded(outcome, sender, "limited", state)
+        return replace(recorded, puts=(put,), quiet=not recorded.verb)
     reason = f"{len(times)} messages too many within a minute"
     paused = SenderPause(agent=sender, by=GUARD, since=now, reason=reason)
     return Decision(
@@ -174,28 +176,28 @@ def _violated(outcome: Limited, sender: str, facts: SenderState, now: float) -> 
 
 def send(
     message: StoredMessage,
-    facts: SenderState,
+    state: SenderState,
     now: float,
-    terms: SendOptions,
-    ends: AckPlan = NO_ACKS,
+    options: SendOptions,
+    acks: AckPlan = NO_ACKS,
 ) -> Decision[SendOutcome]:
-    """Send it: to those it names, or to all who subscribed to its topic."""
-    if facts.exists:
+    """Send a message to its recipients, or to the subscribers of its topic."""
+    if state.exists:
         return Decision(outcome=MessageExists(message=message.id))
-    if ends.already or ends.unknown:
-        return Decision(outcome=AlreadyAcknowledged(messages=ends.already, unknown=ends.unknown))
-    if (refused := refusal(message.sender, facts, now, hold=terms.hold)) is not None:
+    if acks.already or acks.unknown:
+        return Decision(outcome=AlreadyAcknowledged(messages=acks.already, unknown=acks.unknown))
+    if (refused := refusal(message.sender, state, now, hold=options.hold)) is not None:
         return refused
-    message = replace(message, at=now)  # as its turn says: a rate is kept by the times shown
-    puts, deletes = ack_writes(message.sender, ends.waiting, now)
-    id_ = (Write(keys.taken(message.id), ReadMark(message.at)),) if terms.chosen else ()
+    message = replace(message, at=now)  # the time of its slot, so that readers can check the rate
+    puts, deletes = ack_writes(message.sender, acks.waiting, now)
+    id_ = (Write(keys.taken(message.id), ReadMark(message.at)),) if options.chosen else ()
     written = (
         *_message(message),
         *id_,
-        *slot_writes(message.sender, facts, now),
-        *mailbox_writes(facts),
+        *slot_writes(message.sender, state, now),
+        *mailbox_writes(state),
         *puts,
-        *ends.moves,
+        *acks.moves,
     )
     return Decision(
         outcome=Sent(
@@ -211,7 +213,7 @@ def send(
         deletes=deletes,
         events=(
             Event("message:sent", message.sender, f"message/{message.id}"),
-            *_received(message.sender, (*ends.waiting, *ends.heard)),
+            *_received(message.sender, (*acks.waiting, *acks.heard)),
             *_stops(message),
         ),
     )
@@ -222,13 +224,13 @@ def _received(agent: str, ids: Iterable[str]) -> Iterable[Event]:
 
 
 def _stops(message: StoredMessage) -> Iterable[Event]:
-    """Who is asked to end: that is a part of its own story."""
+    """A stop is an event in the history of its recipients."""
     if message.kind == "stop":
         yield from (Event("agent:stop", each, f"agent/{each}") for each in message.to)
 
 
 def topic_of(message: StoredMessage) -> str:
-    """The topic of a message to all who subscribed; empty if it is to some."""
+    """The topic of a message; empty for a direct message."""
     if message.kind == "alert":
         return message.type
     return ALL if message.to == (ALL,) else ""
@@ -245,34 +247,34 @@ def _message(message: StoredMessage) -> Iterable[Write]:
     yield from (Write(keys.unread(each, message.id), refusal_key) for each in message.to)
 
 
-def slot_writes(sender: str, facts: SenderState, now: float) -> Iterable[Write]:
-    """The turn that sending takes, and the mailbox of somebody new."""
-    if facts.slot is not None:
-        yield Write(keys.rate(sender, facts.slot), now)
-    if not facts.registered:
+def slot_writes(sender: str, state: SenderState, now: float) -> Iterable[Write]:
+    """The writes of a rate slot and of a new sender's mailbox."""
+    if state.slot is not None:
+        yield Write(keys.rate(sender, state.slot), now)
+    if not state.registered:
         yield Write(keys.mailbox(sender), MAILBOX)
 
 
-def mailbox_writes(facts: SenderState) -> Iterable[Write]:
-    """Mailboxes for those who have not come yet."""
-    return (Write(keys.mailbox(agent), MAILBOX) for agent in facts.unknown)
+def mailbox_writes(state: SenderState) -> Iterable[Write]:
+    """The mailboxes of unknown recipients."""
+    return (Write(keys.mailbox(agent), MAILBOX) for agent in state.unknown)
 
 
 def ack_writes(
     agent: str, ids: Iterable[str], now: float
 ) -> tuple[tuple[Write, ...], tuple[str, ...]]:
-    """What acknowledging these messages writes, and what it takes away."""
+    """The puts and deletes that acknowledge direct messages."""
     known = tuple(ids)
     puts = tuple([Write(keys.read(agent, each), ReadMark(now)) for each in known])
     return puts, tuple([keys.unread(agent, each) for each in known])
 
 
 def pause(
-    standing: PauseState, agent: str, by: str, reason: str, now: float
+    current: PauseState, agent: str, by: str, reason: str, now: float
 ) -> Decision[PausedAgent | UnknownAgent]:
-    """Let an agent send nothing from now on."""
-    before = standing.paused
-    if not standing.known and before is None:
+    """Do not let an agent send."""
+    before = current.paused
+    if not current.known and before is None:
         return Decision(outcome=UnknownAgent(unknown=(agent,), hold=False))
     if before is not None and (before.by, before.reason) == (by, reason):
         return Decision(outcome=PausedAgent(agent=agent))
@@ -286,11 +288,11 @@ def pause(
     )
 
 
-def resume(standing: PauseState, agent: str) -> Decision[Resumed | UnknownAgent]:
+def resume(current: PauseState, agent: str) -> Decision[Resumed | UnknownAgent]:
     """Let an agent send again."""
-    if not standing.known and standing.paused is None:
+    if not current.known and current.paused is None:
         return Decision(outcome=UnknownAgent(unknown=(agent,), hold=False))
-    if standing.paused is None:
+    if current.paused is None:
         return Decision(outcome=Resumed(agent=agent))
     return Decision(
         outcome=Resumed(agent=agent),

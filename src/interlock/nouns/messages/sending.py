@@ -1,10 +1,10 @@
-"""Sending: one commit, and across a network one round trip.
+"""Sending a message: one commit, and one round trip over a network.
 
-The common case is believed and checked: the id is fresh, the reader has a mailbox, nobody paused
-us, and a turn of ours is free.  Whatever of that is wrong comes back with the conflict.
+The common case is assumed and checked by the commit: the id is new, the recipient has a mailbox,
+the sender is not paused and one of its rate slots is free. The conflict returns the true state.
 
-What is likely to be refused is looked at before anybody's turn to write is taken: so whoever sends
-too much, or to an inbox that is full, holds up nobody else.
+A probable refusal is decided before the write lock is taken, so a sender that exceeds its rate or
+writes to a full inbox does not delay others.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _MAILBOX = codec.encode(MAILBOX)
 
 
 class SendAttempt:
-    """The turn that one message is to take, over all attempts to send it.
+    """The rate slot of one message, over all attempts to commit it.
 
-    ``needed`` is whether it takes one at all: what was sent before does not.
-    ``entered`` are those in whose inboxes it has room, ``full`` is one who has none.
+    ``needed`` is false if the message was sent before. ``entered`` are the recipients whose inboxes
+    have admitted it, ``full`` is one whose inbox is full.
     """
 
     __slots__ = ("entered", "full", "needed", "slot")
@@ -57,9 +57,9 @@ class SendAttempt:
 
 
 class SendPlan(Struct, frozen=True, kw_only=True):
-    """What is to be looked at before something is sent.
+    """What a send reads and checks.
 
-    ``places`` are where something stands if it was sent before, ``room`` what it takes that must
+    ``places`` are keys that exist if it was sent before, ``room`` keys that it takes and that must
     be free.
     """
 
@@ -72,7 +72,7 @@ class SendPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def refs(self) -> tuple[str, ...]:
-        """The items that its commit relies on."""
+        """The keys that its commit depends on."""
         slot = self.turn.slot
         return (
             *self.places,
@@ -85,7 +85,7 @@ class SendPlan(Struct, frozen=True, kw_only=True):
 
 
 class TopicAckSet(Struct, frozen=True):
-    """Messages of topics that end with what is sent; ``begins`` are the cursors of those."""
+    """Messages of topics that a send acknowledges, and the first cursors of those topics."""
 
     seen: tuple[TopicAcks, ...] = ()
     begins: Mapping[str, Cursor] = {}
@@ -95,7 +95,7 @@ NO_TOPIC_ACKS = TopicAckSet()
 
 
 class MessageSender:
-    """Sends messages, as generators for a driver."""
+    """Sends messages; its methods are generators for a driver."""
 
     def __init__(self, runner: Runner, limits: MessageLimits) -> None:
         self._runner = runner
@@ -111,7 +111,7 @@ class MessageSender:
         terms: SendOptions,
         heard: TopicAckSet = NO_TOPIC_ACKS,
     ) -> Op[SendOutcome]:
-        """Send it; returns when it is durable, or with what is in the way."""
+        """Send a message; return when it is durable, or with the refusal."""
         topic = post.topic_of(message)
         place = keys.topic(topic, message.id) if topic else keys.message(message.id)
         places = (place, keys.taken(message.id)) if terms.chosen else (place,)
@@ -133,13 +133,13 @@ class MessageSender:
         return done.outcome
 
     def moment(self) -> float:
-        """What time it is, as a message and the turn that it takes both say it."""
+        """The time that both the message and its rate slot carry."""
         return round(self._runner.clock.wall(), 3)
 
     def carry_out(
         self, errand: SendPlan, deciding: Callable[[], DecideOp[T]], actor: Actor
     ) -> Op[Decided[T]]:
-        """Commit what sends something; a turn with which nothing was sent is given back."""
+        """Commit a send; return an unused rate slot."""
         done: Decided[T] | None = None
         try:
             done = yield from self._change(errand, deciding, actor)
@@ -156,7 +156,7 @@ class MessageSender:
     def _change(
         self, errand: SendPlan, deciding: Callable[[], DecideOp[T]], actor: Actor
     ) -> Op[Decided[T]]:
-        """Who sends too often is refused without a look into any inbox."""
+        """A sender that exceeds its rate is refused before any inbox is counted."""
         if not (limited := self._limited(errand)):
             yield from self._enter(errand)
         if limited or errand.turn.full:
@@ -172,7 +172,7 @@ class MessageSender:
         return bool(self.limits.rate.limit) and errand.turn.slot is None
 
     def _enter(self, errand: SendPlan) -> Op[None]:
-        """Take room in the inboxes of all readers, until the errand was carried out."""
+        """Take space in the inboxes of all recipients until the send has ended."""
         for agent in errand.to:
             if (yield from outside(self._depths.full(keys.unread(agent)))):
                 errand.turn.full = agent
@@ -188,7 +188,7 @@ class MessageSender:
         *,
         room: tuple[str, ...] = (),
     ) -> SendPlan:
-        """What to look at, with a turn that seems to be free."""
+        """The plan of a send, with a rate slot that seems free."""
         meter = self._meter(sender)
         slot = None if meter is None else meter.take(self.moment())
         return SendPlan(
@@ -196,7 +196,7 @@ class MessageSender:
         )
 
     def _guess(self, errand: SendPlan) -> dict[str, Item | None] | None:
-        """What we believe of it, if that is enough to send without a look."""
+        """The assumed state, if it is enough to send without a read."""
         if self._runner.capabilities.transacts or errand.acks or self._limited(errand):
             return None
         known: dict[str, Item | None] = dict.fromkeys(errand.refs)
@@ -208,7 +208,7 @@ class MessageSender:
         return known
 
     def facts(self, errand: SendPlan, snapshot: Snapshot) -> ReadOp[SenderState]:
-        """All that decides whether it can be sent."""
+        """The stored state that decides whether the message can be sent."""
         unknown = tuple([each for each in errand.to if snapshot[keys.mailbox(each)] is None])
         facts = SenderState(
             paused=decode.paused(snapshot[keys.paused(errand.sender)]),
@@ -235,7 +235,7 @@ class MessageSender:
     def _with_turn(
         self, errand: SendPlan, snapshot: Snapshot, facts: SenderState
     ) -> ReadOp[SenderState]:
-        """With a turn that is free, if there is one; what time it is counts after each look."""
+        """Add a free rate slot, if there is one; the clock is read after each store read."""
         meter, slot = self._meter(errand.sender), errand.turn.slot
         slots: dict[int, float | None] = {}
         while meter is not None:
@@ -243,7 +243,7 @@ class MessageSender:
                 used = decode.moment(snapshot[keys.rate(errand.sender, slot)])
                 if rate_limit.is_free(used, meter.rate, self.moment()):
                     return replace(facts, slots=slots, slot=slot)
-                meter.give_back(slot)  # another process was quicker
+                meter.give_back(slot)  # another process took it first
             slots = yield from used_slots(errand.sender)
             now = self.moment()
             meter.learn(slots, now)
@@ -265,7 +265,7 @@ class MessageSender:
 def _ends(
     agent: str, acks: tuple[str, ...], snapshot: Snapshot, heard: TopicAckSet
 ) -> ReadOp[AckPlan]:
-    """What is found of the messages that end with what is sent."""
+    """The state of the messages that this send acknowledges."""
     waiting = tuple([id_ for id_ in acks if snapshot[keys.unread(agent, id_)] is not None])
     items = (yield acknowledging.cursor_keys(agent, heard.seen)).items
     seen, stand = acknowledging.current_cursors(agent, heard.seen, heard.begins, items)

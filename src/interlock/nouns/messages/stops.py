@@ -1,10 +1,11 @@
-"""Stops: what asks a session to end, heard without a touch on anything else in the inbox.
+"""Stops: requests to end a session, received without touching the rest of the inbox.
 
-A stop is meant for the sessions of an agent that were there when it was sent.  Whoever came later
-is the next incarnation: it passes over the stop, and acknowledges it away once none of those is
-left, since a plain loop among them may still have to find it in the inbox.  All who were there and
-listen here obey: a stop is heard from the watch, so it does not matter who acknowledges it first.
-Whoever obeyed does so when it takes no more work; killed before that, it leaves that to the next.
+A stop is for the sessions of an agent that exist when it is sent. A later session is the next
+incarnation: it skips the stop, and acknowledges it once none of the earlier sessions lives, since a
+plain receive loop among them may still have to read it. Every session that existed obeys, because
+each reads the stop from its own watch, independent of acknowledgements. A session that obeys
+acknowledges the stop when it takes no more work; if it is killed before that, the next incarnation
+does.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import Change, Resync, Snapshot, Watch
 
 RETRY_AFTER = 0.5
-"""Seconds after which a store that is away is asked again."""
+"""Seconds between two attempts while the store is unreachable."""
 CHECK_EVERY = 1.0
-"""Seconds after which whoever listens in a thread looks whether it still is to."""
+"""Seconds between two checks of whether a listening thread is still needed."""
 RECHECK_AFTER = 5.0
-"""Seconds after which it is asked again whether anybody is left for whom an old stop was."""
+"""Seconds between two checks of whether a session lives for which an old stop was sent."""
 
 
 class StopNotice(Struct, frozen=True, kw_only=True):
-    """Somebody asked us to end."""
+    """A request to end the session."""
 
     id: str
     sender: str
@@ -46,7 +47,7 @@ class StopNotice(Struct, frozen=True, kw_only=True):
 
 
 class Stops:
-    """The stops for one session, each told once; whoever opened it closes it."""
+    """The stops for one session, each reported once; the caller closes it."""
 
     def __init__(self, runner: Runner, actor: Actor) -> None:
         self._runner = runner
@@ -55,25 +56,25 @@ class Stops:
         """The revision at which our session began."""
         self._watch: Watch | None = None
         self._unsure: dict[str, int] = {}
-        """What came and was not looked at yet, and when."""
+        """Inbox entries that were not examined yet, and their revisions."""
         self._told: dict[str, StopNotice] = {}
         self._past: dict[str, int] = {}
-        """Those for whoever was there before us, while one of these lives; and when they came."""
+        """Stops for earlier sessions, while one of these lives, and their revisions."""
         self._due = 0.0
 
     def apart(self) -> Stops:
-        """One to listen with in another thread: what one of them told, the other does not."""
+        """Another listener, for another thread: a stop is reported by one of the two."""
         other = Stops(self._runner, self._who)
         other._told = self._told
         return other
 
     @property
     def inbox(self) -> str:
-        """The folder in which a stop appears."""
+        """The prefix under which a stop appears."""
         return keys.unread(self._who.agent)
 
     def take(self, timeout: float | None) -> Op[list[StopNotice]]:
-        """Those that came; waits for the first, at most so long."""
+        """The stops that arrived; wait for the first, until the timeout."""
         ends = None if timeout is None else self._runner.clock.monotonic() + timeout
         while True:
             if self._watch is None:
@@ -89,7 +90,7 @@ class Stops:
     def listen(
         self, obey: Callable[[StopNotice], None], wanted: Callable[[], bool] | None = None
     ) -> Op[None]:
-        """Tell of each stop, through outages; in a thread, as long as it is wanted."""
+        """Report each stop, through outages; in a thread, while ``wanted`` is true."""
         nap = None if wanted is None else CHECK_EVERY
         try:
             while wanted is None or wanted():
@@ -106,12 +107,12 @@ class Stops:
             self.close()
 
     def among(self, changes: Iterable[Change]) -> Op[list[StopNotice]]:
-        """Those that some changes of the inbox brought, whoever heard of these."""
+        """The stops among changes that another watch of the inbox received."""
         self._note(changes)
         return (yield from self._look())
 
     def ack(self) -> Op[None]:
-        """We obeyed: it need not be told again, to us or to the next incarnation."""
+        """Acknowledge the reported stops: neither this session nor the next gets them again."""
         if self._told:
             yield from Acknowledger(self._runner).acknowledge(self._who, tuple(self._told))
 
@@ -122,7 +123,7 @@ class Stops:
             self._watch = None
 
     def _begin(self) -> Op[None]:
-        """Look at what waits already, and listen from there on."""
+        """Read the unread entries, and watch from there on."""
         if self._since is None:
             own = keys.present(self._who.agent, self._who.session)
             snapshot: Snapshot = yield Read(own)
@@ -134,7 +135,7 @@ class Stops:
 
     def _hear(self, changes: Sequence[Change | Resync]) -> None:
         if any(isinstance(each, Resync) for each in changes):
-            self.close()  # and look at all that waits
+            self.close()  # the next call reads all unread entries
         self._note(each for each in changes if isinstance(each, Change))
 
     def _note(self, changes: Iterable[Change]) -> None:
@@ -143,12 +144,12 @@ class Stops:
                 self._unsure.setdefault(keys.last(each.key), each.revision)
 
     def _left(self, ends: float | None) -> float | None:
-        """How long to sleep at most."""
+        """Seconds until the next deadline; None for no limit."""
         moments = [*([] if ends is None else [ends]), *([self._due] if self._past else [])]
         return max(0.0, min(moments) - self._runner.clock.monotonic()) if moments else None
 
     def _look(self) -> Op[list[StopNotice]]:
-        """Which of what came is a stop for us; one for those before us is passed over."""
+        """The stops for this session among new entries; those for earlier ones are skipped."""
         unsure = {id_: seq for id_, seq in self._unsure.items() if id_ not in self._told}
         stops = (yield from self._stops(unsure)) if unsure else []
         since = self._since or 0
@@ -160,7 +161,7 @@ class Stops:
         return [each for each in meant if self._told.setdefault(each.id, each) is each]
 
     def _clear(self) -> Op[None]:
-        """Acknowledge away what was passed over, as soon as nobody is left for whom it was."""
+        """Acknowledge skipped stops once no session lives that they were sent to."""
         now = self._runner.clock.monotonic()
         if self._past and now >= self._due:
             for id_ in (
@@ -172,7 +173,7 @@ class Stops:
             self._due = now + self._runner.capabilities.allow(RECHECK_AFTER)
 
     def _stops(self, unsure: Iterable[str]) -> Op[list[StopNotice]]:
-        """Bodies are read of what is urgent, or acknowledged so soon that nobody can tell."""
+        """Read the bodies of urgent entries, and of entries that are already acknowledged."""
         marks = yield from looked_up(keys.unread(self._who.agent, id_) for id_ in unsure)
         wanted = [
             keys.message(keys.last(key))

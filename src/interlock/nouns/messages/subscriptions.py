@@ -1,4 +1,4 @@
-"""Subscriptions: durable, with filters, and with the last messages if somebody asks for them."""
+"""Subscriptions to alerts: durable, with filters, and optionally with the last earlier alerts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from interlock.runtime.runner import Decided, DecideOp, Runner
 
 
 class Subscriptions:
-    """Who hears of what, as generators for a driver."""
+    """Subscribes and unsubscribes agents; its methods are generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -28,7 +28,7 @@ class Subscriptions:
     def subscribe(
         self, actor: Actor, type_: str, wanted: AlertSubscription, last: int
     ) -> Op[Subscribed]:
-        """Deliver alerts of this type from now on, and the last ones before."""
+        """Deliver alerts of this type from now on, after the ``last`` earlier ones."""
         if last:
             since = yield from self._before(type_, wanted, last)
             wanted = AlertSubscription(senders=wanted.senders, where=wanted.where, since=since)
@@ -42,7 +42,7 @@ class Subscriptions:
         return done.outcome
 
     def unsubscribe(self, actor: Actor, type_: str) -> Op[Unsubscribed | NotSubscribed]:
-        """Deliver no more of them."""
+        """Stop delivering alerts of this type."""
         key = keys.subscription(actor.agent, type_)
 
         def deciding() -> DecideOp[Unsubscribed | NotSubscribed]:
@@ -55,7 +55,7 @@ class Subscriptions:
         return done.outcome
 
     def list(self, agent: str) -> Op[tuple[SubscriptionView, ...]]:
-        """What an agent hears of, by type."""
+        """The subscriptions of an agent, by type."""
         items = yield from every(keys.subscription(agent))
         found = {keys.topic_of(item.key): reading.stored_subscription(item) for item in items}
         return tuple(
@@ -65,7 +65,7 @@ class Subscriptions:
         )
 
     def _before(self, type_: str, wanted: AlertSubscription, last: int) -> Op[int]:
-        """The revision after which the last messages that are wanted came."""
+        """The revision before the ``last`` earlier alerts."""
         everything = TopicState(name=type_, wanted=wanted, cursor=Cursor(after=0))
         found, upto = yield from reading.unread_in_topic(everything)
         places = sorted(each.seq for each in found)[-last:]
@@ -73,5 +73,5 @@ class Subscriptions:
 
 
 def subscribed_types() -> Op[set[str]]:
-    """The types of alerts to which anybody subscribes."""
+    """The types of alerts that have a subscriber."""
     return {keys.topic_of(item.key) for item in (yield from every(keys.SUBSCRIPTIONS))}

@@ -1,6 +1,6 @@
-"""Looking at an inbox without taking anything out of it: lists, searches, threads, and a wait.
+"""Views of an inbox: lists, searches, threads and a wait; none of them acknowledges anything.
 
-What is unread comes first (the urgent at the top), or all that is kept: unread, read and sent.
+A view shows unread messages, urgent ones first, or everything that is kept: unread, read and sent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PORTION, LEAST = 100, 8
 
 
 class InboxFilter(Struct, frozen=True, kw_only=True):
-    """Which messages somebody wants to see."""
+    """Which messages a view shows."""
 
     kind: Kind | None = None
     senders: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class InboxFilter(Struct, frozen=True, kw_only=True):
     limit: int = 100
 
     def fits(self, message: Received) -> bool:
-        """Whether this is one of them."""
+        """Whether a message passes the filter."""
         return (
             self.kind in (None, message.kind)
             and (not self.senders or message.sender in self.senders)
@@ -53,12 +53,12 @@ class InboxFilter(Struct, frozen=True, kw_only=True):
 
 
 class Inbox(outcomes.Listing[Received], frozen=True, kw_only=True):
-    """Some messages of an agent; ``more`` if there are others like these.
+    """Messages of an agent; ``more`` if further ones match.
 
-    ``stays`` is how many questions among them were not acknowledged with the others.
-    ``view`` says of which they are; if none is as it was wanted, ``others`` is how many are not.
-    ``new`` is whether nobody of this name was here before, nor was sent anything; a shell then
-    names some ``agents`` that were, first those that are called much like it.
+    ``stays`` is how many questions among them were not acknowledged with the others. ``view`` says
+    what is listed; if nothing matches, ``others`` is the number of messages that do not. ``new`` is
+    whether the agent was unknown before; a shell then names some known ``agents``, similar names
+    first.
     """
 
     listed = "messages"
@@ -74,7 +74,7 @@ class Inbox(outcomes.Listing[Received], frozen=True, kw_only=True):
 
 
 class Arrived(Success, outcomes.Listing[Received], frozen=True, kw_only=True, tag="arrived"):
-    """Something unread is there; it was not acknowledged."""
+    """Unread messages exist; they were not acknowledged."""
 
     listed = "messages"
 
@@ -82,11 +82,11 @@ class Arrived(Success, outcomes.Listing[Received], frozen=True, kw_only=True, ta
 
 
 class NothingUnread(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
-    """Nothing came in time."""
+    """No message arrived in time."""
 
 
 def unread(runner: Runner, actor: Actor, wanted: InboxFilter, can: Iterable[str] = ()) -> Op[Inbox]:
-    """What waits for an agent, the urgent first, then as it was sent."""
+    """The unread messages of an agent, urgent ones first, then in the order of sending."""
     agent = actor.agent
     found, _ = yield from reading.unread_entries(agent)
     missed: list[Received] = []
@@ -102,9 +102,9 @@ def unread(runner: Runner, actor: Actor, wanted: InboxFilter, can: Iterable[str]
 
 
 def kept(agent: str, wanted: InboxFilter, can: Iterable[str] = (), *, sent: bool) -> Op[Inbox]:
-    """All messages of an agent that are kept, in the order of sending: also read ones.
+    """All kept messages of an agent, in the order of sending, read or not.
 
-    With ``sent`` only the mail that it sent itself.  A thread has nothing but mail.
+    With ``sent`` only the mail that it sent itself. A thread has only mail.
     """
     marks = yield from every(*([] if sent else [keys.read(agent)]), keys.sent(agent))
     places = yield from _places({keys.last(item.key) for item in marks})
@@ -129,14 +129,14 @@ def kept(agent: str, wanted: InboxFilter, can: Iterable[str] = (), *, sent: bool
 
 
 def _dated(message: Received, when: Mapping[str, float], passed: bool) -> Received:
-    """A message, and whether it was read; of what is to all nobody notes when."""
+    """Set whether a message was read; for topics the time is not recorded."""
     return replace(message, read=passed or message.id in when, read_at=when.get(message.id))
 
 
 def _with_readers(mail: Sequence[Received]) -> Op[list[Received]]:
-    """Mail with who of its readers has acknowledged it, and when.
+    """Mail with the recipients that have acknowledged it, and when.
 
-    Of mail to all nobody notes when; its readers are all others who have a mailbox.
+    For mail to all, no time is recorded, and the recipients are all other agents with a mailbox.
     """
     some = [(each.id, agent) for each in mail for agent in each.to if agent != ALL]
     marks = yield from looked_up(
@@ -153,7 +153,7 @@ def _with_readers(mail: Sequence[Received]) -> Op[list[Received]]:
     def reader(id_: str, agent: str) -> MailReader:
         mark = marks[keys.read(agent, id_)]
         at = None if mark is None else readable(decode.read_at, mark)
-        gone = marks[keys.unread(agent, id_)] is None  # a mark that is old was let go
+        gone = marks[keys.unread(agent, id_)] is None  # an old read mark may be deleted
         return MailReader(agent=agent, read=gone, read_at=at if gone else None)
 
     def readers(each: Received) -> tuple[MailReader, ...]:
@@ -169,7 +169,7 @@ def _with_readers(mail: Sequence[Received]) -> Op[list[Received]]:
 
 
 def _passed(message: Received, cursors: Mapping[str, Cursor], reader: str) -> bool:
-    """Whether its reader acknowledged a message to all; mail of its own it need not."""
+    """Whether the reader has acknowledged a message of a topic that another agent sent."""
     to_all = message.to == (ALL,)
     cursor = cursors.get(ALL if to_all else message.type if message.kind == "alert" else "")
     own = to_all and message.sender == reader
@@ -177,18 +177,18 @@ def _passed(message: Received, cursors: Mapping[str, Cursor], reader: str) -> bo
 
 
 def _ended(messages: Iterable[Received]) -> Op[list[Received]]:
-    """The same messages, with what became of the questions that are over."""
+    """The messages, with the states of questions that have ended."""
     asked = {each.id for each in messages if each.kind == "query" and each.expires_in is None}
     found: dict[str, str] = {}
     for key, item in (yield from looked_up(map(keys.query, asked))).items():
         query = None if item is None else readable(decode.query, item)
-        if query is not None:  # one whose time is up is over, though nobody has ended it yet
+        if query is not None:  # an expired question may not be marked as such yet
             found[keys.last(key)] = "expired" if query.state == "open" else query.state
     return [replace(each, state=found.get(each.id, "")) for each in messages]
 
 
 def _when(mark: Item) -> tuple[str, float] | None:
-    """Which message was read, and when, if that is what a mark says."""
+    """The message of a mark, and when it was read."""
     with suppress(StoreDamaged):
         if mark.key.startswith(keys.READ):
             return keys.last(mark.key), decode.read(mark).at
@@ -196,10 +196,10 @@ def _when(mark: Item) -> tuple[str, float] | None:
 
 
 def _places(ids: Iterable[str]) -> Op[dict[str, InboxEntry]]:
-    """Where these messages stand, and their places in the order; without those that are gone."""
+    """The entries of these messages, without deleted ones."""
     found: dict[str, InboxEntry] = {}
     wanted = [key for id_ in ids for key in (keys.message(id_), keys.topic(ALL, id_))]
-    for start in range(0, len(wanted), PORTION):  # what they say may be much
+    for start in range(0, len(wanted), PORTION):  # bodies may be large
         for item in (yield from looked_up(wanted[start : start + PORTION])).values():
             if item is not None:
                 found[keys.last(item.key)] = _place(item)
@@ -214,7 +214,7 @@ def _place(item: Item) -> InboxEntry:
 def wait(
     receiver: InboxReceiver, duty: ReceiverPresence, timeout: float | None
 ) -> Op[Arrived | NothingUnread]:
-    """Wait until something unread is there, at most so long; nothing is acknowledged."""
+    """Wait until an unread message exists, or until the timeout; nothing is acknowledged."""
     try:
         found = yield from receiver.take(0.0)
         if not found and timeout != 0.0:
@@ -239,7 +239,7 @@ def _shown(
     *,
     last: bool = False,
 ) -> Op[Inbox]:
-    """Those of these messages that are wanted, as many as are asked for, read in portions."""
+    """The messages that match, up to the limit, read in portions."""
     found = [each for each in first if wanted.fits(each)]
     seen = len(first)
     order = places[::-1] if last else places
@@ -257,6 +257,5 @@ def _shown(
 
 
 def _text(message: Received) -> str:
-    """All that a search looks at."""
     body = message.data if isinstance(message.data, str) else codec.encode(message.data).decode()
     return f"{message.subject}\n{body}\n{message.type}\n{message.sender}".casefold()

@@ -1,4 +1,4 @@
-"""Why a question has no answer yet: who is asked, whether it is there, and how long it may take."""
+"""Explain why a question has no answer yet, and who has not read a message."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENDS = {
 
 
 class QueryWhy:
-    """Explanations, as generators for a driver."""
+    """Explanations; its methods are generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -60,7 +60,7 @@ class QueryWhy:
         )
 
     def _there(self, query: Query) -> Op[str]:
-        """Whether whoever is asked is there, and what it does."""
+        """Whether the recipient is present, and what it is doing."""
         if not (yield from can_answer(query.to, query.session)):
             if query.to.startswith(ABLE):
                 return "and nobody who is here said that it can"
@@ -106,7 +106,7 @@ def message(id_: str) -> Op[Why]:
 
 
 def _no_message(id_: str) -> Why:
-    """Of what is to all nobody notes who has read it."""
+    """For messages of topics, readers are not recorded."""
     return Why(
         thing=f"message/{id_}",
         blocked=False,
@@ -120,7 +120,7 @@ def _story(id_: str) -> str:
 
 
 def _doing(agent: str) -> Op[str | None]:
-    """What an agent does, in the words of its sessions that live; None if there is none."""
+    """What an agent reports that it is doing; None if it has no live session."""
     sessions = [keys.last(item.key) for item in (yield from every(keys.present(agent)))]
     live = yield from looked_up(map(keys.live, sessions))
     alive = [each for each in sessions if live[keys.live(each)] is not None]
