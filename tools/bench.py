@@ -19,7 +19,7 @@ def bench(*words: str) -> int:
 
 
 def main(words: list[str]) -> int:
-    """SQLite first; then whatever else there are binaries for, each as durable as it can be."""
+    """SQLite first; then each engine with a binary on this machine, as durable as it can be."""
     print("sqlite, durability: power loss", flush=True)  # noqa: T201 - as the others say it
     worst = bench(*words)
     for kind in (RedisServer, EtcdServer):

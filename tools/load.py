@@ -1,12 +1,12 @@
 """What ``make load`` runs: 50 agents in 8 processes that send 1,000 messages a second for a minute.
 
-Every agent sends alerts, shares and mail in turns, 20 a second, within the usual limits, and hears
-the alerts of two others.  It acknowledges what came four times a second.  In the end all that was
-sent is compared with all that was received: nothing may be lost, doubled or out of order.
+Every agent sends alerts, shares and mail in turns, 20 a second, within the usual limits, and
+receives the alerts of two others.  It acknowledges messages four times a second.  In the end the
+messages sent are compared with those received: none may be lost, doubled or out of order.
 
-The agents of a process share its connection to the store, unless they are to be ``--apart``.
-Meanwhile a bare client of the engine commits something similar now and then, to a place of its own:
-that is how quick the machine was at the time.
+The agents of a process share its connection to the store, unless they are ``--apart``.
+During the run a bare client of the engine makes similar commits in a namespace of its own, which
+shows how quick the machine was at the time.
 
     tools/load.py --seconds 10 --store redis://localhost
 """  # noqa: INP001 - a script
@@ -42,7 +42,7 @@ SETTLING = 5.0
 
 
 class Plan(Struct, frozen=True):
-    """What one process does: its agents among all of them, and from when on."""
+    """The work of one process: its agents among all agents, and how much they send."""
 
     url: str
     agents: int
@@ -52,10 +52,10 @@ class Plan(Struct, frozen=True):
     apart: bool
 
 
-class Told(Struct, frozen=True, array_like=True, gc=False):
-    """A message that was sent: by whom, as which of its messages, and who is to receive it.
+class SentMessage(Struct, frozen=True, array_like=True, gc=False):
+    """A message that was sent: its sender, its number among the sender's, and its receivers.
 
-    Ten thousands of these are noted in each process: what only notes must not be what takes time.
+    A process notes ten thousands of these, so noting one must be cheap.
     """
 
     sender: int
@@ -63,8 +63,8 @@ class Told(Struct, frozen=True, array_like=True, gc=False):
     readers: tuple[int, ...]
 
 
-class Heard(Struct, frozen=True, array_like=True, gc=False):
-    """A message that was received: by whom, of whom, which, and seconds after it was sent."""
+class ReceivedMessage(Struct, frozen=True, array_like=True, gc=False):
+    """A message that was received: its receiver, sender and number, and its latency."""
 
     reader: int
     sender: int
@@ -73,15 +73,15 @@ class Heard(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Share(Struct, frozen=True):
-    """What the agents of one process saw, in order."""
+    """The messages of the agents of one process, in order."""
 
-    told: list[Told]
-    heard: list[Heard]
+    sent: list[SentMessage]
+    received: list[ReceivedMessage]
     refused: list[str]
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What became of all messages."""
+    """The result of a run."""
 
     sent: int
     received: int
@@ -106,7 +106,7 @@ class Agent:
         self._to_ack: list[Message] = []
 
     async def prepare(self) -> None:
-        """Subscribe to the alerts of the two before us."""
+        """Subscribe to the alerts of the two agents before this one."""
         for back in (1, 2):
             await self._fleet.messages.subscribe(f"news.{(self._me - back) % self._plan.agents}")
 
@@ -119,12 +119,12 @@ class Agent:
             readers = self._readers(number)
             outcome = await self._one(number, readers)
             if isinstance(outcome, Sent):
-                self._share.told.append(Told(self._me, number, readers))
+                self._share.sent.append(SentMessage(self._me, number, readers))
             else:
                 self._share.refused.append(repr(outcome))
 
     def _readers(self, number: int) -> tuple[int, ...]:
-        """The two behind us hear alerts; one gets what is shared, two get mail."""
+        """The next two agents receive alerts; one agent receives a share, two receive mail."""
         many, jump = self._plan.agents, 3 + number % (self._plan.agents - 4)
         match SENDING[number % len(SENDING)]:
             case "alert":
@@ -147,16 +147,16 @@ class Agent:
                 return await messages.send(names, body, subject=f"the {number}th")
 
     async def receive(self) -> None:
-        """Everything that comes, until we are cancelled."""
+        """Receive all messages, until cancelled."""
         while True:
             for each in await self._receiver.take():
                 sender, number, sent = each.data
                 took = time.monotonic() - sent
-                self._share.heard.append(Heard(self._me, sender, number, took))
+                self._share.received.append(ReceivedMessage(self._me, sender, number, took))
                 self._to_ack.append(each)
 
     async def acknowledge(self) -> None:
-        """What came, some at a time, until we are cancelled."""
+        """Acknowledge the received messages in batches, until cancelled."""
         while True:
             await asyncio.sleep(ACKED_EVERY)
             came, self._to_ack = self._to_ack, []
@@ -165,7 +165,7 @@ class Agent:
 
 
 async def work(plan: Plan) -> Share:
-    """One process: its agents begin together with those of all others."""
+    """One process: its agents begin at the same moment as those of all others."""
     share = Share([], [], [])
     async with AsyncExitStack() as stack:
         agents: list[Agent] = []
@@ -196,7 +196,7 @@ async def work(plan: Plan) -> Share:
 
 
 def run(plans: Sequence[Plan]) -> Verdict:
-    """All processes, and what became of what they sent."""
+    """Run all processes, and compare the messages sent with those received."""
     workers = [
         subprocess.Popen(  # noqa: S603 - ourselves
             [sys.executable, __file__, "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -205,15 +205,15 @@ def run(plans: Sequence[Plan]) -> Verdict:
     ]
     try:
         for worker, plan in zip(workers, plans, strict=True):
-            _say(worker, msgspec.json.encode(plan))
+            _write(worker, msgspec.json.encode(plan))
         for worker in workers:
-            _hear(worker)
+            _read_line(worker)
         begin = time.monotonic() + 0.5
         for worker in workers:
-            _say(worker, str(begin).encode())
+            _write(worker, str(begin).encode())
         bare = _beside(plans[0], begin)
         for worker in workers:
-            _hear(worker)
+            _read_line(worker)
         took = time.monotonic() - begin
         time.sleep(SETTLING)
         outputs = [worker.communicate(b"end\n", timeout=60)[0] for worker in workers]
@@ -225,7 +225,7 @@ def run(plans: Sequence[Plan]) -> Verdict:
 
 
 def _beside(plan: Plan, begin: float) -> list[float]:
-    """What a bare commit takes while the others are at it, in milliseconds."""
+    """How long a bare commit takes under this load, in milliseconds."""
     engine = network(plan.url) if is_network(plan.url) else local(plan.url)
     spans: list[float] = []
     with closing(engine), closing(engine.floor()) as floor:
@@ -237,20 +237,20 @@ def _beside(plan: Plan, begin: float) -> list[float]:
 
 
 def judge(shares: Sequence[Share], bare: Sequence[float], seconds: float) -> Verdict:
-    """Compare what was sent with what was received."""
-    told = [each for share in shares for each in share.told]
-    heard = [each for share in shares for each in share.heard]
-    wanted = {(each.sender, each.number, reader) for each in told for reader in each.readers}
-    got = [(each.sender, each.number, each.reader) for each in heard]
+    """Compare the messages sent with those received."""
+    sent = [each for share in shares for each in share.sent]
+    received = [each for share in shares for each in share.received]
+    wanted = {(each.sender, each.number, reader) for each in sent for reader in each.readers}
+    got = [(each.sender, each.number, each.reader) for each in received]
     for refused in sorted({each for share in shares for each in share.refused})[:3]:
         print(f"refused: {refused}", file=sys.stderr)  # noqa: T201
-    spans = [each.took * 1000 for each in heard]
+    spans = [each.took * 1000 for each in received]
     return Verdict(
-        sent=len(told),
+        sent=len(sent),
         received=len(got),
         lost=len(wanted - set(got)),
         doubled=len(got) - len(set(got)),
-        reordered=sum(1 for _ in _out_of_order(heard)),
+        reordered=sum(1 for _ in _out_of_order(received)),
         refused=sum(len(share.refused) for share in shares),
         seconds=seconds,
         took=[*(percentile(spans, share) for share in SHARES), max(spans)],
@@ -258,23 +258,23 @@ def judge(shares: Sequence[Share], bare: Sequence[float], seconds: float) -> Ver
     )
 
 
-def _out_of_order(heard: Iterable[Heard]) -> Iterator[Heard]:
-    """Those that came after a later one of the same sender."""
+def _out_of_order(received: Iterable[ReceivedMessage]) -> Iterator[ReceivedMessage]:
+    """The messages that came after a later message of the same sender."""
     latest: dict[tuple[int, int], int] = {}
-    for each in heard:
+    for each in received:
         pair = (each.reader, each.sender)
         if each.number < latest.get(pair, -1):
             yield each
         latest[pair] = max(each.number, latest.get(pair, -1))
 
 
-def _say(worker: subprocess.Popen[bytes], line: bytes) -> None:
+def _write(worker: subprocess.Popen[bytes], line: bytes) -> None:
     assert worker.stdin is not None  # noqa: S101 - it is a pipe
     worker.stdin.write(line + b"\n")
     worker.stdin.flush()
 
 
-def _hear(worker: subprocess.Popen[bytes]) -> None:
+def _read_line(worker: subprocess.Popen[bytes]) -> None:
     assert worker.stdout is not None  # noqa: S101 - it is a pipe
     if not worker.stdout.readline():
         raise RuntimeError("a process ended too soon; see above")
@@ -288,7 +288,7 @@ def report(verdict: Verdict) -> str:
             *(f"{name:<10}{getattr(verdict, name):>8,}" for name in names),
             f"{verdict.sent / verdict.seconds:,.0f} messages sent each second",
             f"from the call to the receiver: {_times(verdict.took)}",
-            f"a bare commit meanwhile: {_times(verdict.bare)}",
+            f"a bare commit at the same time: {_times(verdict.bare)}",
         ]
     )
 

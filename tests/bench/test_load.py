@@ -1,19 +1,15 @@
-"""The load says of every message what became of it."""
+"""The load finds lost, doubled and reordered messages."""
 
 from __future__ import annotations
 
 from tools import load
 
 
-def share(told: list[load.Told], heard: list[load.Heard]) -> load.Share:
-    return load.Share(told, heard, [])
-
-
-def verdict(*heard: tuple[int, int]) -> tuple[int, int, int]:
-    """What is said when agent 0 sent three messages to 1 and 2, and these (reader, number) came."""
-    sent = [load.Told(0, number, (1, 2)) for number in range(3)]
-    came = [load.Heard(reader, 0, number, 0.001) for reader, number in heard]
-    found = load.judge([share(sent, []), share([], came)], [1.0], 1.0)
+def verdict(*received: tuple[int, int]) -> tuple[int, int, int]:
+    """The verdict if agent 0 sent three messages to 1 and 2, and these (reader, number) came."""
+    sent = [load.SentMessage(0, number, (1, 2)) for number in range(3)]
+    came = [load.ReceivedMessage(reader, 0, number, 0.001) for reader, number in received]
+    found = load.judge([load.Share(sent, [], []), load.Share([], came, [])], [1.0], 1.0)
     return found.lost, found.doubled, found.reordered
 
 

@@ -56,7 +56,7 @@ class Redis:
     def forget(self, store: Store, revision: int) -> None:
         """Give up the history up to a revision."""
         assert isinstance(store, RedisStore)
-        self.server.forget(store.namespace, revision)
+        self.server.trim_log(store.namespace, revision)
 
 
 class Etcd:

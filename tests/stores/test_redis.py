@@ -27,7 +27,7 @@ class RedisPlace(Place):
         self._server = server
 
     def trim(self, store: Store, revision: int) -> None:
-        self._server.forget(cast("RedisStore", store).namespace, revision)
+        self._server.trim_log(cast("RedisStore", store).namespace, revision)
 
 
 class TestRedisStore(Conformance):

@@ -1,8 +1,8 @@
-"""Replays the log against the items, to see that everything happened once, as it was recorded.
+"""Replay the log against the items, to check that each commit happened once, as recorded.
 
-Starting from nothing, each entry must have seen what its predecessors left, and after the last
-one the items must be what the entries say, with their stamps.  A lost, doubled, reordered or
-half-done commit shows up as a complaint.  The whole log must be there.
+The replay starts empty.  Each entry must have seen the items as its predecessors left them, and
+after the last entry the items and their stamps must be those of the entries.  A lost, doubled,
+reordered or half-done commit is a complaint.  The log must be complete.
 
 It keeps everything in memory and is simple on purpose: where it has no complaint, ``record verify``
 must have none either.
@@ -27,15 +27,15 @@ _PAGE = 1000
 def audit(store: Store, heads: int = 1) -> list[str]:
     """Everything that log and items disagree about.
 
-    ``heads`` is how many entries of one writer may be linked by no later one: as many as it had
-    under way at once, so one for a writer that does one thing after the other.
+    ``heads`` is how many entries of one writer no later entry may link: the number of commits that
+    it had under way at once, so one for a writer that commits one after the other.
     """
     entries = [(item, decode(item.value)) for item in _log(store) if item.value != VOID]
     return [*_replay(store, entries), *_links(entries, heads)] or list(_verified(store))
 
 
 def _verified(store: Store) -> Iterator[str]:
-    """What ``record verify`` finds; clients across a network may share a store in memory."""
+    """The findings of ``record verify``; clients across a network may share a store in memory."""
     capabilities = store.capabilities
     strict = capabilities.consecutive and capabilities.durability != "none"
     found = drive(verify(replace(capabilities, consecutive=strict)), store)
@@ -80,7 +80,7 @@ def _replay(store: Store, entries: list[tuple[Item, Entry]]) -> Iterator[str]:
 
 
 def _items(store: Store, written: Iterable[str]) -> Iterator[Item]:
-    """Everything that some entry wrote and that does not lapse, in whatever folder."""
+    """All items that entries wrote and that do not expire, in every folder."""
     known = {*keys.POOLS, keys.SESSIONS, keys.WAITS, keys.REFUSALS, _folder(keys.BASE)}
     for folder in sorted(known.union(map(_folder, written))):
         page = Range(folder, limit=_PAGE)

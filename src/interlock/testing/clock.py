@@ -1,10 +1,10 @@
-"""Time moved by hand, so that no test waits for it."""
+"""A clock that a test sets, so that no test sleeps."""
 
 from __future__ import annotations
 
 
 class FakeClock:
-    """A clock that stands still until it is told to go on."""
+    """A clock that stands still until ``advance``."""
 
     def __init__(self, monotonic: float = 1_000.0, wall: float = 1_700_000_000.0) -> None:
         self._monotonic = monotonic
@@ -19,7 +19,7 @@ class FakeClock:
         return self._wall
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, on both sides."""
+        """Move both clocks forward."""
         if seconds < 0:
             raise ValueError("time does not go back; jump_wall() turns the wall clock")
         self._monotonic += seconds

@@ -1,14 +1,14 @@
-"""A race: real processes claim the same tasks by name, and each task must have one winner.
+"""``interlock selftest``: processes claim the same tasks by name; each task must have one winner.
 
-Each racer is a process with a session of its own.  For each task all are told to go at once, and
-the next one comes when all have answered, so that nobody runs ahead of the others and wins what
-nobody contests.  A loser must name the winner.  Afterwards every winner completes what it won, and
-what was published and not raced for is completed, too, so that nothing is left to do.
+Each racer is a process with a session of its own.  For each task all racers claim at once, and the
+next task follows when all have answered, so that no racer runs ahead and wins without a contest.
+A loser must name the winner.  Afterwards each winner completes its tasks.  Tasks that were
+published and not raced for are completed, too, so that nothing is left to do.
 
     race("redis://localhost", processes=8, tasks=1000).ok
 
-The ids are ``selftest/{some letters}/{number}``: nobody else's tasks are touched, and no worker
-that asks for the next task is given one of these.
+The ids are ``selftest/{random}/{number}``, and the tasks require an ability that no worker has:
+no other task is touched, and no other worker gets one of these.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ TASKS = 1000
 REQUIRES = "interlock:selftest"
 _FAREWELL = 15.0
 _BLOCK = 100
-"""So many tasks are published at a time: a race that ends early leaves few to clear away."""
+"""Tasks that are published at a time: a race that ends early leaves few to clear away."""
 
 
 class Raced(Struct, frozen=True, kw_only=True, tag_field="outcome", tag="raced"):
-    """How a race went.
+    """The result of a race, in numbers of tasks and answers.
 
-    ``winners`` is the number of tasks that exactly one had, ``doubles`` of those that several had,
-    ``nobody`` of those that none had, ``misled`` that of answers that named somebody who had not
-    won, ``completed`` that of tasks that their winners completed.
+    ``winners`` counts tasks with one winner, ``doubles`` with several, and ``nobody`` with none;
+    ``misled`` counts answers that name another agent than the winner, and ``completed`` tasks that
+    their winners completed.
     """
 
     verdict: str
@@ -57,7 +57,7 @@ class Raced(Struct, frozen=True, kw_only=True, tag_field="outcome", tag="raced")
 
     @property
     def ok(self) -> bool:
-        """Whether each task had one winner, whom all others named, and who completed it."""
+        """Whether each task had one winner, which all others named, and which completed it."""
         return self.verdict == "ok"
 
     def __bool__(self) -> bool:
@@ -73,51 +73,51 @@ class Raced(Struct, frozen=True, kw_only=True, tag_field="outcome", tag="raced")
 def race(
     url: str, *, processes: int = PROCESSES, tasks: int = TASKS, seconds: float = float("inf")
 ) -> Raced:
-    """Let processes race for each of so many tasks, or for as many as the time is good for."""
+    """Let processes race for each of the tasks, or until the time is over."""
     where = f"selftest/{os.urandom(4).hex()}"
     counts: Counter[str] = Counter()
     with ExitStack() as stack:
         racers = [stack.enter_context(_racer(url, where, number)) for number in range(processes)]
         for racer in racers:
-            racer.hear()
+            racer.answer()
         began = time.monotonic()
         for answers in _rounds(racers, tasks, began + seconds):
             counts += _judged([racer.name for racer in racers], answers)
         took = time.monotonic() - began
-        counts["completed"] = sum(map(int, _ask(racers, ["complete 0"] * processes)))
+        counts["completed"] = sum(map(int, _request(racers, ["complete 0"] * processes)))
     return _result(counts, processes, round(took, 3), where)
 
 
 class _Racer:
-    """One process, spoken to by lines."""
+    """One process: a request is a line on its stdin, an answer a line on its stdout."""
 
     def __init__(self, name: str, to: IO[str], by: IO[str]) -> None:
         self.name = name
         self._to = to
         self._by = by
 
-    def tell(self, line: str) -> None:
-        """Say a line to it."""
-        with suppress(BrokenPipeError):  # then it has ended, and does not answer
+    def request(self, line: str) -> None:
+        """Send a request."""
+        with suppress(BrokenPipeError):  # it has ended; answer() raises
             self._to.write(line + "\n")
             self._to.flush()
 
-    def hear(self) -> str:
-        """Its answer."""
+    def answer(self) -> str:
+        """Its next answer."""
         line = self._by.readline()
         if not line:
             raise StoreTrouble(f"{self.name} did not get to the end; it says why above")
         return line.strip()
 
-    def hang_up(self) -> None:
-        """It takes back what it published, and ends."""
+    def end(self) -> None:
+        """Close its stdin: it completes the tasks that it published, and ends."""
         with suppress(OSError):
             self._to.close()
 
 
 @contextmanager
 def _racer(url: str, where: str, number: int) -> Iterator[_Racer]:
-    """A racer that is there until the end of the block, and not longer."""
+    """A racer that ends with the block."""
     import subprocess
 
     name = f"racer:{number}"
@@ -132,32 +132,32 @@ def _racer(url: str, where: str, number: int) -> Iterator[_Racer]:
         assert process.stdout is not None
         racer = _Racer(name, process.stdin, process.stdout)
         try:
-            racer.tell(url)  # not as an argument, which everybody on this machine can read
-            racer.tell(where)
+            racer.request(url)  # not as an argument, which every process of this machine can read
+            racer.request(where)
             yield racer
         except BaseException:
-            racer.hang_up()
+            racer.end()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_FAREWELL)
             process.kill()
             raise
 
 
-def _ask(racers: Sequence[_Racer], words: Sequence[str]) -> list[str]:
-    """Say something to each of them at once, and wait for all answers."""
-    for racer, each in zip(racers, words, strict=True):
-        racer.tell(each)
-    return [racer.hear() for racer in racers]
+def _request(racers: Sequence[_Racer], requests: Sequence[str]) -> list[str]:
+    """Send a request to each racer, then wait for all answers."""
+    for racer, request in zip(racers, requests, strict=True):
+        racer.request(request)
+    return [racer.answer() for racer in racers]
 
 
 def _share(verb: str, racers: Sequence[_Racer], numbers: range) -> None:
-    """Let each do its part."""
-    parts = (numbers[place :: len(racers)] for place in range(len(racers)))
-    _ask(racers, [f"{verb} {part.start} {part.stop} {part.step}" for part in parts])
+    """Divide the numbers among the racers."""
+    shares = (numbers[first :: len(racers)] for first in range(len(racers)))
+    _request(racers, [f"{verb} {each.start} {each.stop} {each.step}" for each in shares])
 
 
 def _rounds(racers: Sequence[_Racer], tasks: int, ends: float) -> Iterator[list[str]]:
-    """For each task what each of them was told."""
+    """For each task the answers of all racers."""
     for first in range(0, tasks, _BLOCK):
         block = range(first, min(first + _BLOCK, tasks))
         _share("publish", racers, block)
@@ -165,11 +165,11 @@ def _rounds(racers: Sequence[_Racer], tasks: int, ends: float) -> Iterator[list[
             if number and time.monotonic() > ends:  # one at least
                 _share("clear", racers, range(number, block.stop))
                 return
-            yield _ask(racers, [f"claim {number} {number + 1}"] * len(racers))
+            yield _request(racers, [f"claim {number} {number + 1}"] * len(racers))
 
 
 def _judged(names: Sequence[str], answers: Sequence[str]) -> Counter[str]:
-    """What is to be counted of one task; an answer is the name of who has it."""
+    """The counts of one task; an answer is the name of the agent that has it."""
     winners = [name for name, answer in zip(names, answers, strict=True) if answer == name]
     named = winners[0] if len(winners) == 1 else None
     misled = sum(answer != named for answer in answers) if named else 0
@@ -198,7 +198,7 @@ def _result(counts: Counter[str], processes: int, seconds: float, where: str) ->
 
 
 class _Contender:
-    """What a racer does when it is told to: each answer is one line."""
+    """The requests that a racer carries out."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._tasks = fleet.tasks
@@ -206,55 +206,55 @@ class _Contender:
         self._published: list[str] = []
 
     def publish(self, ids: Sequence[str]) -> object:
-        """Put these where everybody finds them, and nobody gets them who asks for the next."""
+        """Publish these, with a requirement that keeps other workers from claiming them."""
         self._published += ids
         return sum(bool(self._tasks.publish(task, requires=[REQUIRES])) for task in ids)
 
     def claim(self, ids: Sequence[str]) -> object:
-        """Who has it, as far as we are told."""
+        """Claim a task; the answer is the agent that has it."""
         outcome = self._tasks.claim(ids[0])
         if isinstance(outcome, Claimed):
             self._won[ids[0]] = outcome.token
         return outcome.holder if isinstance(outcome, Claimed | Taken) else "-"
 
     def complete(self, _: Sequence[str] = ()) -> object:
-        """Whatever we won; with that the race is over."""
+        """Complete the tasks that this racer won, which ends the race."""
         self._published.clear()
         done = [self._tasks.complete(task, token=token) for task, token in self._won.items()]
         self._won.clear()
         return sum(isinstance(outcome, Completed) for outcome in done)
 
     def clear(self, ids: Sequence[str]) -> object:
-        """Do what nobody raced for."""
+        """Complete tasks that were not raced for."""
         claims = [self._tasks.claim(task) for task in ids]
         for claim in claims:
             if isinstance(claim, Claimed):
                 self._tasks.complete(claim.task, token=claim.token)
         return len(claims)
 
-    def end(self) -> None:
-        """Leave nothing behind that is still to be done, also if the race was broken off."""
+    def finish(self) -> None:
+        """Leave no task to do, also if the race was aborted."""
         left = tuple(self._published)
         self.complete()
         self.clear(left)
 
 
 def _run(name: str) -> None:
-    """Do what one is told, until nobody tells anything."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us hangs up
+    """Carry out requests until stdin ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     url, where = sys.stdin.readline().strip(), sys.stdin.readline().strip()
     with connect(url, agent=name) as fleet:
         contender = _Contender(fleet)
-        _say("ready")
+        _answer("ready")
         for line in sys.stdin:
             verb, *numbers = line.split()
             ids = [f"{where}/{number:06d}" for number in range(*map(int, numbers))]
-            _say(getattr(contender, verb)(ids))
-        contender.end()
+            _answer(getattr(contender, verb)(ids))
+        contender.finish()
 
 
-def _say(word: object) -> None:
-    sys.stdout.write(f"{word}\n")
+def _answer(text: object) -> None:
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 

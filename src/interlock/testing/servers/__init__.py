@@ -11,7 +11,7 @@ etcd.py          EtcdServer and EtcdCluster
         redis.kill()        # kill -9
         redis.restart()     # the same port, the same data
 
-The binaries are those on PATH, or those that the clone's ``make test`` unpacked.  Nothing beyond
+The binaries are on PATH, or ``make test`` of a clone unpacked them.  Nothing beyond
 the standard library is needed, and no test framework.
 """
 

@@ -1,4 +1,4 @@
-"""An etcd of one's own, alone or as a cluster."""
+"""EtcdServer and EtcdCluster: etcd for one test."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EtcdServer(Server):
 
     ``election`` is how long a follower waits for its leader before it stands for election; alone
     it is only the time that a start takes, which with etcd's default is a second.
-    With ``auth``, a name and a password, it lets in nobody else.
+    With ``auth``, a name and a password, it accepts no other client.
     ``extra`` are further options of the command line, like ``("--max-txn-ops", "256")``.
     """
 
@@ -68,7 +68,7 @@ class EtcdServer(Server):
         return etcd_url([self], ns)
 
     def metrics(self) -> dict[str, float]:
-        """What it measures of itself, by name and labels as Prometheus reads them."""
+        """Its metrics, by name and labels as Prometheus reads them."""
         lines = self._http("GET", "/metrics").decode().splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
@@ -85,9 +85,9 @@ class EtcdServer(Server):
         return found
 
     def enable_auth(self, user: str, password: str) -> None:
-        """Let in nobody without a name and password; the user may do everything."""
+        """Accept only clients with this name and password; the user may do everything."""
         if self.auth is not None:
-            raise ServerTrouble(f"etcd knows its users already: {self.auth[0]}")
+            raise ServerTrouble(f"etcd has its users already: {self.auth[0]}")
         self.call("/v3/auth/role/add", {"name": "root"})
         for name in dict.fromkeys(("root", user)):  # etcd wants a root in any case.
             self.call("/v3/auth/user/add", {"name": name, "password": password})
@@ -96,13 +96,13 @@ class EtcdServer(Server):
         self.auth = (user, password)
 
     def wait(self) -> None:
-        """Wait until it answers, which takes a leader, and knows its users."""
+        """Wait until it answers, which takes a leader, and create its users."""
         super().wait()
         if self._wanted_auth is not None and self.auth is None:
             self.enable_auth(*self._wanted_auth)
 
     def join(self, peers: Sequence[EtcdServer], token: str) -> None:
-        """Before it is started: be one of several."""
+        """Make it a member of a cluster; called before it is started."""
         self._peers, self._token = peers, token
 
     @property
@@ -169,9 +169,9 @@ class EtcdServer(Server):
 
 
 class EtcdCluster:
-    """Some etcds that keep the same data, each of them in ``members``.
+    """A cluster of etcd servers, in ``members``.
 
-    ``election`` is longer than for one alone: a busy machine shall not depose a leader.
+    ``election`` is longer than for one server alone: a busy machine shall not depose a leader.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class EtcdCluster:
                 self.close()
                 if not left:
                     raise
-                # The others wrote down who they are and where.
+                # The members that started have stored their addresses.
                 for member in self.members:
                     member.folder += "-again"
             except BaseException:

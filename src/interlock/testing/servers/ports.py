@@ -1,12 +1,12 @@
-"""Ports on loopback that stay ours, also while nobody listens there.
+"""Ports on loopback that stay reserved, also while no server listens on them.
 
-A server that is killed and started again must find its port free.  So a port is reserved as long
-as its server may come back, by a UDP socket of the same number: TCP does not notice, everybody
-who reserves like this does, and it is gone when the process is, however it ends.
+A server that is killed and started again must find its port free.  So the test reserves a port as
+long as its server may return, with a UDP socket of the same number: TCP ignores that socket, every
+other test that reserves a port sees it, and it disappears with the process, however that ends.
 
-The ports lie below those that the system hands out.  One of those could be taken by any outgoing
-connection in the meantime; worse, a client that keeps trying to connect to one may be given that
-same port as its own, and be connected to itself.
+The ports are below the range that the system assigns to outgoing connections.  Such a connection
+could take a port of that range while its server is down; worse, a client that retries to connect
+to a port may be assigned that same port, and be connected to itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Port:
         raise OSError(f"no port is free on {HOST}")
 
     def close(self) -> None:
-        """Let others have it."""
+        """Give up the reservation."""
         self._held.close()
 
 
@@ -47,7 +47,7 @@ def listener(port: int) -> socket.socket:
     """A socket that is bound like a server binds its own, and does not listen yet."""
     bound = socket.socket()
     try:
-        # What old connections left behind is in nobody's way.
+        # Old connections in TIME_WAIT do not prevent the bind.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((HOST, port))
     except BaseException:
@@ -62,5 +62,5 @@ def _highest() -> int:
             lowest = int(file.read().split()[0])
     except OSError:
         lowest = _EPHEMERAL_BY_DEFAULT
-    # Some machines hand out everything, and leave nothing below.
+    # Some machines assign all ports, and leave none below.
     return lowest if lowest > _LOWEST + _TRIES else _EPHEMERAL_BY_DEFAULT

@@ -1,10 +1,10 @@
-"""One server process: started, killed, frozen, started again, and never left behind.
+"""One server process: started, killed, frozen, restarted, and ended with the test run.
 
-Between the test and the server stands a guard, a shell of one line that starts the server and
-then reads from a pipe which only the test process can write to.  The pipe ends when the test
-process closes it or dies, by whatever signal; then the guard kills the server.  (A signal at the
-parent's death would come when the *thread* that started the server ends, and only on Linux.)
-Both have a session of their own, so that Ctrl-C reaches the test and not its servers.
+A guard runs between the test and the server: a shell of one line that starts the server and then
+reads from a pipe, which only the test process can write to.  The pipe ends when the test process
+closes it or dies, by any signal; then the guard kills the server.  (A signal at the parent's death
+would come when the *thread* that started the server ends, and only on Linux.)
+Guard and server have a session of their own, so that Ctrl-C reaches the test and not its servers.
 
 How the servers of a test ask themselves over TLS.
 """
@@ -25,7 +25,7 @@ from typing import ClassVar, Self
 
 from interlock.testing.servers.ports import HOST, Port
 
-PROBE = 0.5  # A stranger on the port may take the question and never answer.
+PROBE = 0.5  # Another program on the port may accept the request and never answer.
 
 _GUARD = '"$@" >>"$0" 2>&1 </dev/null & echo $!; read -r _; kill -9 $! 2>/dev/null; wait'
 _START = 30.0
@@ -37,11 +37,11 @@ _TAIL = 4000
 
 
 class ServerTrouble(Exception):
-    """A server is missing, did not start, or did not do what was asked of it."""
+    """A server is missing, did not start, or did not obey."""
 
 
 class PortTaken(ServerTrouble):
-    """Somebody else listens where the server should."""
+    """Another program listens on the port of the server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Tls:
     clients: bool = False
 
     def options(self) -> dict[str, str]:
-        """What a URL says about them."""
+        """The options of a URL that name these files."""
         mine = {"cert": self.cert, "key": self.key} if self.clients else {}
         return {"ca": self.ca, **mine}
 
@@ -70,7 +70,7 @@ def unverified_tls(tls: Tls) -> ssl.SSLContext:
 
 
 def until(condition: Callable[[], object], what: str, timeout: float = _SIGNAL) -> None:
-    """Wait until the condition holds; TimeoutError says what did not come true."""
+    """Wait until the condition holds, or raise TimeoutError with the name of the condition."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
@@ -79,7 +79,7 @@ def until(condition: Callable[[], object], what: str, timeout: float = _SIGNAL) 
 
 
 class Server:
-    """What every server can do; the engines add how they are started and asked."""
+    """A server process; subclasses add how their engine is started and probed."""
 
     binary: ClassVar[str]
     package: ClassVar[str]
@@ -156,8 +156,8 @@ class Server:
         )
         _started.add(self)
         assert self._guard.stdout is not None
-        with self._guard.stdout as told:
-            self.pid = int(told.readline())
+        with self._guard.stdout as pid:
+            self.pid = int(pid.readline())
 
     def wait(self) -> None:
         """Wait until it answers."""
@@ -175,7 +175,7 @@ class Server:
             raise ServerTrouble(f"{error}\n{self.log()}") from None
 
     def kill(self) -> None:
-        """Kill -9; it is gone when this returns, and can be started again."""
+        """Kill -9; the process has ended when this returns, and can be started again."""
         guard, self._guard = self._guard, None
         if guard is not None:
             assert guard.stdin is not None
@@ -184,7 +184,7 @@ class Server:
             _started.discard(self)
 
     def stop(self) -> None:
-        """Let it end by itself; what takes longer than 5 s is killed."""
+        """Ask it to end, and kill it after 5 s."""
         if self.running:
             os.kill(self.pid, signal.SIGTERM)
             os.kill(self.pid, signal.SIGCONT)
@@ -198,12 +198,12 @@ class Server:
         return self.start()
 
     def freeze(self) -> None:
-        """Stop it in its tracks, as a machine does that hangs: connections stay, nobody answers."""
+        """Stop it, as a machine that hangs: connections stay, and no request is answered."""
         os.kill(self._alive(), signal.SIGSTOP)
         until(lambda: self.frozen, f"{self.binary} frozen")
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Continue a frozen process."""
         os.kill(self._alive(), signal.SIGCONT)
         until(lambda: not self.frozen, f"{self.binary} thawed")
 
@@ -214,7 +214,7 @@ class Server:
             self._ports.pop().close()
 
     def log(self) -> str:
-        """The end of what it logged since it was started last."""
+        """The end of its log since the last start."""
         with open(self._log, encoding="utf-8", errors="replace") as file:
             file.seek(self._logged)
             return file.read()[-_TAIL:]

@@ -1,19 +1,20 @@
-"""A TCP proxy that does to connections what networks do: cut, freeze, delay, lose a reply.
+"""A TCP proxy that fails as networks do: it cuts, freezes, delays, and loses replies.
 
     with RedisServer(folder) as redis, Proxy("127.0.0.1", redis.port) as proxy:
         fleet = interlock.connect(proxy.through(redis.url()), agent="ada")
-        proxy.drop_replies()     # the next request happens, and nobody hears of it
+        proxy.drop_replies()     # the next request happens, and its reply is lost
 
-It knows no protocol: a request is what one read from the client brings, a reply what one read
-from the server brings.  A small request that was sent at once is read at once on loopback.
+It knows no protocol: a request is the data of one read from the client, a reply the data of one
+read from the server.  On loopback, a small request that is sent at once is read at once.
 
-One thread touches the sockets.  A method returns when that thread has done what was asked, so
-that the next line of a test can rely on it.  A link is a client's connection and the one to the
+One thread uses the sockets.  A method returns when that thread has done its work, so that the next
+line of a test can rely on it.  A link is a client's connection and the one to the
 server that goes with it; each of its two flows is a queue of chunks with the moment at which
 each is due.
 
-What was held back reaches the server even when its client is gone.  Such a link lingers until
-the server has been silent for a while: gRPC drops a request whose connection is closed behind it.
+A request that was held back reaches the server even when its client has closed.  Such a link stays
+until the server has been silent for a while: gRPC drops a request whose connection is closed
+right behind it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Verdict: TypeAlias = Literal["drop reply", "cut", "hold"] | None
 Direction: TypeAlias = Literal["both", "requests", "replies"]
 
 _CHUNK = 65536
-_ROOM = 1 << 20
+_QUEUE_LIMIT = 1 << 20
 _BACKLOG = 128
 _QUIET = 0.5
 _PATIENCE = 10.0
@@ -44,7 +45,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True, kw_only=True)
 class ProxyCounts:
-    """What went through so far: connections made and still open, and bytes."""
+    """Connections and bytes so far."""
 
     connections: int
     open: int
@@ -69,7 +70,7 @@ class _Flow:
         self.size += len(data)
 
     def drain(self, sink: socket.socket, now: float) -> None:
-        """Send what is due, as far as the other side takes it."""
+        """Send the chunks that are due, as far as the other side accepts them."""
         while self.queue and self.queue[0][0] <= now:
             due, data = self.queue[0]
             sent = sink.send(data)
@@ -80,7 +81,7 @@ class _Flow:
                 self.queue.popleft()
 
     def wait(self, now: float) -> float | None:
-        """How long until something is due."""
+        """Seconds until the next chunk is due."""
         return max(0.0, self.queue[0][0] - now) if self.queue else None
 
 
@@ -111,13 +112,13 @@ class Proxy:
         self._bytes = {"requests": 0, "replies": 0}
         self._callback: Callable[[bytes], Verdict] | None = None
         self._orders: deque[Callable[[], None]] = deque()
-        self._bell, self._ear = socket.socketpair()
+        self._wake_writer, self._wake_reader = socket.socketpair()
         self._listener: socket.socket | None = None
         self._closed = False
         self._failed: BaseException | None = None
         self._drops_from: list[_Link] | None = None
-        self._set_well()
-        self._selector.register(self._ear, selectors.EVENT_READ)
+        self._reset_faults()
+        self._selector.register(self._wake_reader, selectors.EVENT_READ)
         self._listen()
         self._thread = threading.Thread(target=self._run, name=f"proxy-{self.port}", daemon=True)
         self._thread.start()
@@ -140,14 +141,14 @@ class Proxy:
 
     @property
     def counts(self) -> ProxyCounts:
-        """What went through so far."""
+        """Connections and bytes so far."""
         found: list[ProxyCounts] = []
         self._do(lambda: found.append(self._count()))
         return found[0]
 
     def cut(self) -> None:
         """Reset all connections, and refuse new ones until ``heal``."""
-        self._do(self._deafen)
+        self._do(self._stop_listening)
         self._do(self._cut_links)
 
     def cut_once(self) -> None:
@@ -155,19 +156,19 @@ class Proxy:
         self._do(self._cut_links)
 
     def half_open(self) -> None:
-        """Swallow everything until ``heal``: connections stay and are made, and lead nowhere."""
-        self._nowhere = True
-        self._meet()
+        """Drop all data until ``heal``: connections stay open, new ones succeed, none delivers."""
+        self._half_open = True
+        self._sync()
 
     def delay(self, seconds: float, direction: Direction = "both") -> None:
-        """Let everything from now on arrive so much later."""
+        """Delay all data from now on by these seconds."""
         for flow in self._delays:
             if direction in ("both", flow):
                 self._delays[flow] = seconds
-        self._meet()
+        self._sync()
 
     def drop_replies(self, count: int = 1, connections: Literal["any", "open"] = "any") -> None:
-        """Let the next requests through, swallow the reply to each, and reset its connection.
+        """Pass the next requests on, drop the reply to each, and reset its connection.
 
         ``open`` spares the connections that are made later.
         """
@@ -181,24 +182,24 @@ class Proxy:
     def hold_requests(self) -> None:
         """Keep what clients send until ``release_requests``, even if they close or are cut off."""
         self._holds_requests = True
-        self._meet()
+        self._sync()
 
     def release_requests(self) -> None:
-        """Deliver what was held, late."""
+        """Deliver the data that was held, late."""
         self._do(self._release_requests)
 
     def hold_replies(self) -> None:
         """Keep what the server sends until ``release_replies``."""
         self._holds_replies = True
-        self._meet()
+        self._sync()
 
     def release_replies(self) -> None:
-        """Deliver what was held, late."""
+        """Deliver the data that was held, late."""
         self._holds_replies = False
-        self._meet()
+        self._sync()
 
     def on_request(self, callback: Callable[[bytes], Verdict] | None) -> None:
-        """Ask the callback what shall happen to each request.
+        """Let a callback decide about each request.
 
         None lets it pass, "drop reply" as ``drop_replies``, "cut" resets the connection before
         the server sees the request, and "hold" keeps it and what follows on its connection until
@@ -206,16 +207,16 @@ class Proxy:
         the connection, and is raised again by ``close``.
         """
         self._callback = callback
-        self._meet()
+        self._sync()
 
     def heal(self) -> None:
-        """Let everything pass again, and deliver what was held.
+        """Pass all data again, and deliver the data that was held.
 
         Connections that lost bytes in the meantime are reset.
         """
 
         def order() -> None:
-            self._set_well()
+            self._reset_faults()
             self._release_requests()
             for link in list(self._links):
                 if link.swallowed:
@@ -239,29 +240,29 @@ class Proxy:
         try:
             while not self._closed:
                 for key, events in self._selector.select(self._prepare()):
-                    if key.fileobj is self._ear:
-                        self._obey()
+                    if key.fileobj is self._wake_reader:
+                        self._carry_out_orders()
                     elif key.fileobj is self._listener:
                         self._accept()
                     elif isinstance(key.data, _Link):
                         self._serve(key.data, key.fileobj, events)
         finally:
-            self._deafen()
+            self._stop_listening()
             for link in list(self._links):
                 self._reset(link)
             self._selector.close()
-            self._ear.close()
-            self._bell.close()
+            self._wake_reader.close()
+            self._wake_writer.close()
 
     def _end(self) -> None:
         self._closed = True
 
-    def _meet(self) -> None:
-        """Go on when the thread has seen what was set."""
+    def _sync(self) -> None:
+        """Return when the thread has seen the settings."""
         self._do(lambda: None)
 
     def _do(self, order: Callable[[], object]) -> None:
-        """Let the thread do it; return when it is done."""
+        """Let the thread carry out an order; return when it has."""
         if self._closed:
             raise ValueError("the proxy is closed")
         if threading.current_thread() is self._thread:  # A callback.
@@ -278,19 +279,19 @@ class Proxy:
             done.set()
 
         self._orders.append(carry_out)
-        self._bell.send(b"!")
+        self._wake_writer.send(b"!")
         if not done.wait(_PATIENCE):
             raise TimeoutError("the proxy does not answer; does a callback of it wait?")
         if failed:
             raise failed[0]
 
-    def _obey(self) -> None:
-        self._ear.recv(_CHUNK)
+    def _carry_out_orders(self) -> None:
+        self._wake_reader.recv(_CHUNK)
         while self._orders:
             self._orders.popleft()()
 
-    def _set_well(self) -> None:
-        self._nowhere = False
+    def _reset_faults(self) -> None:
+        self._half_open = False
         self._holds_requests = False
         self._holds_replies = False
         self._delays = {"requests": 0.0, "replies": 0.0}
@@ -320,7 +321,7 @@ class Proxy:
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
 
-    def _deafen(self) -> None:
+    def _stop_listening(self) -> None:
         if self._listener is not None:
             self._selector.unregister(self._listener)
             self._listener.close()
@@ -336,7 +337,7 @@ class Proxy:
         client.setblocking(False)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server = None
-        if not self._nowhere:
+        if not self._half_open:
             server = socket.socket()
             server.setblocking(False)
             server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -349,7 +350,7 @@ class Proxy:
         return self._holds_replies
 
     def _prepare(self) -> float | None:
-        """Ask for the events that matter; the time until something is due without any."""
+        """Register for the events that matter; the seconds until something is due."""
         waits: list[float] = []
         for link in list(self._links):
             now = time.monotonic()
@@ -359,8 +360,8 @@ class Proxy:
         return min(waits, default=None)
 
     def _settle(self, link: _Link, now: float) -> None:
-        """Pass on the ends of streams, and let go of links that are over."""
-        if self._nowhere or link.connecting:
+        """Pass on the ends of streams, and close links that have ended."""
+        if self._half_open or link.connecting:
             return
         if link.client is None:
             over = not link.requests.queue and now >= link.quiet_at
@@ -388,11 +389,11 @@ class Proxy:
             if own is None:
                 continue
             events = 0
-            if not source.ended and (source.size < _ROOM or self._holds(source, link)):
+            if not source.ended and (source.size < _QUEUE_LIMIT or self._holds(source, link)):
                 events |= selectors.EVENT_READ
             if own is link.server and link.connecting:
                 events = selectors.EVENT_WRITE
-            elif not self._nowhere and not self._holds(sink, link):
+            elif not self._half_open and not self._holds(sink, link):
                 wait = sink.wait(now)
                 if wait == 0.0:
                     events |= selectors.EVENT_WRITE
@@ -435,8 +436,8 @@ class Proxy:
             self._read_reply(link, link.server.recv(_CHUNK))
 
     def _write(self, link: _Link, own: object) -> None:
-        # Asked again: what was read just before may have changed it.
-        if self._nowhere:
+        # Checked again: a read just before may have changed it.
+        if self._half_open:
             return
         now = time.monotonic()
         if own is link.client and link.client is not None and not self._holds_replies:
@@ -447,10 +448,10 @@ class Proxy:
             link.quiet_at = now + _QUIET
 
     def _break(self, link: _Link, own: object) -> None:
-        """One side is gone; who is cut off from it does not hear of that."""
+        """One side is closed; in a half-open network the other side does not notice."""
         if own is link.client:
             self._lose_client(link)
-        elif self._nowhere and link.server is not None:
+        elif self._half_open and link.server is not None:
             self._discard(link.server)
             link.server = None
             link.swallowed = True
@@ -466,7 +467,7 @@ class Proxy:
 
     def _read_request(self, link: _Link, data: bytes) -> None:
         self._bytes["requests"] += len(data)
-        if self._nowhere or link.server is None:
+        if self._half_open or link.server is None:
             link.swallowed = True
             link.requests.ended = link.requests.ended or not data
             return
@@ -504,7 +505,7 @@ class Proxy:
     def _read_reply(self, link: _Link, data: bytes) -> None:
         self._bytes["replies"] += len(data)
         link.quiet_at = time.monotonic() + _QUIET
-        if self._nowhere:
+        if self._half_open:
             link.swallowed = True
             link.replies.ended = link.replies.ended or not data
         elif not data:
@@ -520,13 +521,13 @@ class Proxy:
             self._lose_client(link)
 
     def _lose_client(self, link: _Link) -> None:
-        """The client is gone; what is under way from it arrives all the same."""
+        """The client is closed; its requests under way still arrive."""
         if link.client is None:
             return
-        if self._nowhere or (link.requests.queue and link.server is not None):
+        if self._half_open or (link.requests.queue and link.server is not None):
             self._discard(link.client)
             link.client = None
-            link.swallowed = link.swallowed or self._nowhere
+            link.swallowed = link.swallowed or self._half_open
         else:
             self._reset(link)
 
@@ -543,7 +544,7 @@ class Proxy:
         own.close()
 
     def _drop(self, link: _Link) -> None:
-        """Close a link that is over, in peace."""
+        """Close a link that has ended, without a reset."""
         for own in (link.client, link.server):
             if own is not None:
                 self._ask(own, link, 0)

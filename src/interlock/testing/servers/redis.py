@@ -1,4 +1,4 @@
-"""A Redis of one's own."""
+"""RedisServer: Redis for one test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Reply: TypeAlias = "int | str | list[Reply] | None"
 _TIMEOUT = 5.0
 _SLOTS = 16384
 
-_FORGET = """
+_TRIM = """
 local before = tonumber(redis.call('HGET', KEYS[2], 'trimmed') or 0)
 if tonumber(ARGV[1]) > before then
   redis.call('XTRIM', KEYS[1], 'MINID', ARGV[2])
@@ -27,7 +27,7 @@ end
 
 
 class RedisError(Exception):
-    """What Redis answered, when that was an error."""
+    """An error reply of Redis."""
 
 
 class RedisServer(Server):
@@ -84,10 +84,10 @@ class RedisServer(Server):
             with unverified_tls(self.tls).wrap_socket(plain) as secure:
                 return self._talk(secure, words)
 
-    def forget(self, ns: str, revision: int) -> None:
+    def trim_log(self, ns: str, revision: int) -> None:
         """Trim the log of a namespace up to a revision, as its bound does in time."""
         log, meta = f"{{{ns}}}:log", f"{{{ns}}}:meta"
-        self.command("EVAL", _FORGET, 2, log, meta, revision, revision + 1)
+        self.command("EVAL", _TRIM, 2, log, meta, revision, revision + 1)
 
     def info(self, section: str = "default") -> dict[str, str]:
         """What INFO says, by name."""
@@ -138,7 +138,7 @@ class RedisServer(Server):
 
     def _answers(self) -> bool:
         try:
-            # A stranger on the same port would answer too.
+            # Another server on the same port would answer, too.
             return (
                 self.command("PING", timeout=PROBE) == "PONG"
                 and int(self.info("server")["process_id"]) == self.pid
