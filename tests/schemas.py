@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
+from interlock import registry
 from interlock.faces.cli.parse import split
 from interlock.faces.schema import Schema, schema
-from interlock.nouns import registry
 from interlock.runtime.operation import fields
 
 _NOTES = {"$schema", "$defs", "title", "description"}

@@ -152,7 +152,7 @@ def test_a_session_of_the_environment_lives_while_somebody_is_connected(
     with interlock.connect(tmp_path / "store.db", agent="ada", join=False) as shell:
         monkeypatch.setenv("INTERLOCK_SESSION", shell.agents.join(ttl=0.6).session)
         with interlock.connect() as fleet:
-            lease = fleet.calls.context.session_lease
+            lease = fleet.context.session_lease
             assert lease is not None
             until = lease.ends
             while lease.ends <= until:

@@ -18,7 +18,7 @@ from typing import get_args
 import msgspec
 
 import interlock
-from interlock import aio, client, client_messages, client_record, client_tasks, client_work, errors
+from interlock import aio, client, client_messages, client_work, errors, registry
 from interlock.core import outcomes as answers
 from interlock.core.decision import Outcome, Refusal, Success
 from interlock.core.events import Counters, Observed
@@ -28,7 +28,6 @@ from interlock.core.log import Line
 from interlock.core.story import Story
 from interlock.faces.cli.parse import COMMON
 from interlock.faces.schema import Schema, schema
-from interlock.nouns import registry
 from interlock.nouns.agents import logs, session
 from interlock.nouns.agents.reports import Pulse
 from interlock.nouns.grants import lock, semaphore, several
@@ -38,6 +37,7 @@ from interlock.nouns.messages import human_decision, message, query_rules, views
 from interlock.nouns.record.outcomes import Compared, RecordFinding, Verified
 from interlock.nouns.tasks import task
 from interlock.nouns.tasks.task import ListedTask, TaskList, TaskView
+from interlock.runtime.calls import Calls
 from interlock.runtime.maintain import Maintained
 from interlock.runtime.operation import Field, Operation, fields
 from interlock.runtime.text import lasting
@@ -183,8 +183,8 @@ def rest(kinds: Sequence[type]) -> Iterator[str]:
 def words() -> dict[str, list[type[Outcome]]]:
     """The outcomes that commands answer with, by their words."""
     found: dict[str, list[type[Outcome]]] = {}
-    for name in registry.names():
-        for outcome in registry.find(name).outcomes:
+    for operation in registry.operations():
+        for outcome in operation.outcomes:
             if issubclass(outcome, Outcome) and outcome not in found.setdefault(tag(outcome), []):
                 found[tag(outcome)].append(outcome)
     return found
@@ -252,17 +252,16 @@ def commands() -> Iterator[str]:
             if len(kinds) > 1
         ),
     )
-    for noun, verbs in registry.INDEX.items():
-        if noun:
-            yield f"## {noun}\n"
-            yield f"{registry.NOUNS[noun][0].upper()}{registry.NOUNS[noun][1:]}.\n"
-        else:
-            yield "## Without a noun\n"
-        for verb in verbs:
-            if not noun and verb == registry.MESSAGES[0]:
-                yield "## Messages\n"
-                yield "Delivered until they are acknowledged; they go without a noun, too.\n"
-            yield from command(registry.find(f"{noun} {verb}".strip()))
+    shown: set[str] = set()
+    for noun in registry.nouns():
+        heading = noun.group or noun.operations[0].name.rpartition(" ")[0] or "commands"
+        if heading not in shown:
+            shown.add(heading)
+            yield f"## {heading}\n"
+            if noun.help:
+                yield f"{noun.help[0].upper()}{noun.help[1:]}.\n"
+        for operation in noun.operations:
+            yield from command(operation)
 
 
 def command(operation: Operation) -> Iterator[str]:
@@ -271,7 +270,7 @@ def command(operation: Operation) -> Iterator[str]:
     usage = " ".join(_place(field) for field in own if field.positional)
     yield f"### interlock {operation.name}\n"
     yield f"{operation.help[0].upper()}{operation.help[1:]}.\n{_NEEDS[operation.needs]}".rstrip()
-    for alias in registry.aliases(operation.name):
+    for alias in operation.aliases:
         yield f"Also called `interlock {alias}`, as in Python."
     line = f"interlock {operation.name} [options] {usage}".rstrip()
     yield "\n" + "\n".join(("```text", line, *operation.examples, "```")) + "\n"
@@ -374,26 +373,21 @@ def python() -> Iterator[str]:
     yield whole(client.connect.__doc__) + "\n"
     for kind, made in (
         ("What `connect` returns; the nouns in it are below.", client.Fleet),
-        ("`fleet.locks`: locks, by name.", client.Locks),
-        ("`fleet.semaphores`: semaphores, by name.", client.Semaphores),
-        ("`fleet.several`: several locks and slots at once.", client.Several),
-        ("`fleet.tasks`: tasks, by id.", client_tasks.Tasks),
-        ("`fleet.messages`: messages between agents.", client_messages.Messages),
-        ("`fleet.agents`: agents, which are their sessions.", client.Agents),
+        *(
+            (f"`fleet.{name}`", registry.load(noun.blocking or noun.calls))
+            for name, noun in registry.attributes()
+        ),
         ("`fleet.pulse`: what we say of ourselves as we go on.", Pulse),
-        ("`fleet.record`: what happened.", client_record.Record),
-        ("`fleet.record.follow()`: the record as it goes on.", client_record.Follower),
-        ("`fleet.observe()`: every event as it happens.", client_record.Observer),
+        ("`fleet.record.follow()`, `fleet.observe()`, `fleet.tasks.subscribe()`", client.Stream),
         ("`with fleet.lock(...) as held`: what we have in our hands.", client.Held),
         ("`for claim in fleet.tasks.work()`: a task in our hands.", client_work.Claim),
         ("`fleet.tasks.work()`: one task after the other.", client_work.Worker),
-        ("`fleet.tasks.subscribe()`: what happens to tasks.", client_tasks.Subscription),
         ("`fleet.messages.recv()`: messages as they come.", client_messages.Receiver),
         ("`for message in fleet.messages.recv()`: one in our hands.", client_messages.Message),
         ("`message.file()`: a file that was shared.", client_messages.SharedFile),
     ):
         yield f"## {made.__name__}\n"
-        yield f"{kind}\n"
+        yield f"{kind}: {first(made.__doc__)}\n" if kind.endswith("`") else f"{kind}\n"
         yield from methods(made)
     yield "## interlock.aio.connect\n"
     yield whole(aio.__doc__).partition("\n\n")[0] + "\n"
@@ -482,7 +476,9 @@ def python() -> Iterator[str]:
 
 def methods(made: type) -> Iterator[str]:
     """The methods and properties of a class, its own before those that it inherits."""
+    shown: set[str] = set()
     for home in made.__mro__:
+        marked = issubclass(home, Calls) and not home.__module__.startswith("interlock.client")
         named: dict[int, list[str]] = {}
         for name, member in vars(home).items():
             named.setdefault(id(member), []).append(name)
@@ -491,8 +487,10 @@ def methods(made: type) -> Iterator[str]:
             if callable(member) and name != known:
                 continue
             inside = name in INSIDE and (made, name) not in OUTSIDE
+            inside |= name in shown or (marked and not hasattr(member, "mark"))
             if name.startswith("_") or inside or home.__module__ == "typing":
                 continue
+            shown.add(name)
             if isinstance(member, property):
                 yield f"### .{name}\n\n{whole(member.__doc__)}\n"
             elif callable(member):

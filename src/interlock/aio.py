@@ -11,116 +11,146 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
-from functools import cached_property, update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from interlock import registry
 from interlock.client_setup import agent_and_session, find_or_open_store_async, make_context
 from interlock.clock import Clock
 from interlock.core.decision import Outcome, Proof
 from interlock.core.validate import FOREVER
 from interlock.drivers import Op, drive_async
-from interlock.errors import InterlockError
-from interlock.nouns.agents.calls import AgentCalls
+from interlock.errors import InterlockError, StoreClosed, StoreTrouble
 from interlock.nouns.agents.session import TTL
-from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.nouns.grants.holding import InHand, take
 from interlock.nouns.grants.targets import Aim, LockAim, SeveralAim, SlotsAim, Terms
 from interlock.runtime import callers
-from interlock.runtime.context import Calls, Context, FleetCalls
+from interlock.runtime.calls import Awaiting, Calls, Source, driven
+from interlock.runtime.context import Context
+from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.given import Given
 from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.keeper import LOOK
 from interlock.store import Store
 
 if TYPE_CHECKING:
-    import logging
-
     from interlock.aio_messages import Messages
-    from interlock.aio_record import Observer, Record
     from interlock.aio_tasks import Tasks
     from interlock.nouns.agents.reports import Pulse
+    from interlock.runtime.noun import Noun
+    from interlock.runtime.operation import Request
 
-C_co = TypeVar("C_co", bound=Calls, covariant=True)
-P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 
-class Noun(Generic[C_co]):
-    """The calls of one noun, as methods."""
+def awaited(function: Callable[..., Op[Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """A call as a method to await."""
 
-    def __init__(self, calls: C_co) -> None:
-        self.calls = calls
+    def method(
+        self: Calls[Awaiting], /, *args: object, **kwargs: object
+    ) -> Coroutine[Any, Any, Any]:
+        return drive_async(function(self, *args, **kwargs), self.context.store)
 
-
-def awaited(
-    call: Callable[Concatenate[C_co, P], Op[T]],
-) -> Callable[Concatenate[Noun[C_co], P], Coroutine[Any, Any, T]]:
-    """A call of the services as a method to await."""
-
-    def method(self: Noun[C_co], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
-        return drive_async(call(self.calls, *args, **kwargs), self.calls.context.store)
-
-    return update_wrapper(method, call)
+    return update_wrapper(method, function)
 
 
-class Locks(Noun[LockCalls]):
-    """Locks, by name."""
+def streaming(function: Callable[..., Source[Any, Any]]) -> Callable[..., Stream[Any, Any]]:
+    """A call that returns a source, as a method that returns a stream."""
 
-    acquire = awaited(LockCalls.acquire)
-    release = awaited(LockCalls.release)
-    heartbeat = beat = awaited(LockCalls.heartbeat)
-    break_ = awaited(LockCalls.break_)
-    list = awaited(LockCalls.list)
-    show = awaited(LockCalls.show)
+    def method(self: Calls[Awaiting], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
+        return Stream(function(self, *args, **kwargs), self.context)
+
+    return update_wrapper(method, function)
 
 
-class Semaphores(Noun[SemaphoreCalls]):
-    """Semaphores, by name."""
+def opening(
+    function: Callable[..., Op[Source[Any, Any]]],
+) -> Callable[..., Coroutine[Any, Any, Stream[Any, Any]]]:
+    """A call that reads and then returns a source, as a method that returns a stream."""
 
-    acquire = awaited(SemaphoreCalls.acquire)
-    release = awaited(SemaphoreCalls.release)
-    heartbeat = beat = awaited(SemaphoreCalls.heartbeat)
-    break_ = awaited(SemaphoreCalls.break_)
-    resize = awaited(SemaphoreCalls.resize)
-    remove = awaited(SemaphoreCalls.remove)
-    list = awaited(SemaphoreCalls.list)
-    show = awaited(SemaphoreCalls.show)
+    async def method(self: Calls[Awaiting], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
+        source = await drive_async(function(self, *args, **kwargs), self.context.store)
+        return Stream(source, self.context)
 
-
-class Several(Noun[SeveralCalls]):
-    """Several locks and slots at once."""
-
-    acquire = awaited(SeveralCalls.acquire)
-    release = awaited(SeveralCalls.release)
+    return update_wrapper(method, function)
 
 
-class Agents(Noun[AgentCalls]):
-    """Agents, which are their sessions."""
+METHODS: dict[str, Callable[..., Any]] = {
+    "call": awaited,
+    "grants": awaited,
+    "stream": streaming,
+    "opened": opening,
+}
+_classes: dict[type, type[Calls[Awaiting]]] = {}
 
-    join = awaited(AgentCalls.join)
-    leave = awaited(AgentCalls.leave)
-    beat = heartbeat = awaited(AgentCalls.beat)
-    status = awaited(AgentCalls.status)
-    log = awaited(AgentCalls.log)
-    log_file = awaited(AgentCalls.log_file)
-    log_files = awaited(AgentCalls.log_files)
-    logged = awaited(AgentCalls.logged)
-    pause = awaited(AgentCalls.pause)
-    resume = awaited(AgentCalls.resume)
-    ack = awaited(AgentCalls.ack)
-    list = awaited(AgentCalls.list)
-    show = awaited(AgentCalls.show)
 
-    def handler(self, level: int | str = 0) -> logging.Handler:
-        """A handler for ``logging`` that uploads what is logged to the log of this agent.
+class Stream(Generic[T, R]):
+    """Values as they come; use it in an ``async with`` block, or close it."""
 
-        It gathers lines for a second and never waits, whatever the store does; what had to be
-        dropped meanwhile is counted, and said in the log.  What is left when the client is closed
-        is uploaded then.
+    def __init__(self, source: Source[T, R], context: Context) -> None:
+        self._source = source
+        self._store = context.store
+        self._outage = context.outage(source.about)
+        self._task: asyncio.Task[None] | None = None
+        callback = getattr(source, "callback", None)
+        if callback is not None:
+            self._task = asyncio.create_task(self._call(callback))
+
+    def take(self, timeout: float | None = None) -> Awaitable[R]:
+        """The values that came since the last call, as soon as there are any.
+
+        Returns none when the time is up.
         """
-        return self.calls.handler(level)
+        op: Op[Any] = self._outage.feed(self._source.take, timeout)
+        return drive_async(op, self._store)
+
+    async def close(self) -> None:
+        """Stop watching."""
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        self._source.close()
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        while True:
+            for value in self._source.each(await self.take()):
+                yield value
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _call(self, callback: Callable[[T], object]) -> None:
+        from interlock.runtime.outage import AGAIN, OutageLog
+
+        complaints = OutageLog(self._source.about)
+        while True:
+            try:
+                taken = await self.take()
+            except StoreClosed:
+                return
+            except StoreTrouble as trouble:  # it resumes at the same position
+                complaints.tell(trouble)
+                await asyncio.sleep(self._store.capabilities.allow(AGAIN))
+                continue
+            complaints.over()
+            for value in self._source.each(taken):
+                await self._one(callback, value)
+
+    async def _one(self, callback: Callable[[T], object], value: T) -> None:
+        try:
+            answer = callback(value)
+            if isinstance(answer, Awaitable):
+                await answer
+        except Exception:
+            import logging
+
+            logging.getLogger("interlock").exception("a callback failed with %s", value)
 
 
 class Held(InHand):
@@ -155,7 +185,7 @@ class Block:
         self._cancelled = False
 
     async def __aenter__(self) -> Held:
-        context = self._fleet.calls.context
+        context = self._fleet.context
         self._task = asyncio.current_task()
         holding = await drive_async(
             take(context, self._aim, self._cancel, self._terms), context.store
@@ -179,15 +209,22 @@ class Block:
             self._task.cancel()
 
 
-class Fleet(Noun[FleetCalls]):
+if TYPE_CHECKING:
+    _DrivenFleet = FleetCalls[Awaiting]
+else:
+    _DrivenFleet = driven(FleetCalls, METHODS)
+
+
+class Fleet(_DrivenFleet):
     """A client of one store: what ``connect`` returns."""
 
+    if TYPE_CHECKING:
+        messages: Messages
+        tasks: Tasks
+
     def __init__(self, context: Context) -> None:
-        super().__init__(FleetCalls(context))
-        self.locks = Locks(LockCalls(context))
-        self.semaphores = Semaphores(SemaphoreCalls(context))
-        self.several = Several(SeveralCalls(context))
-        self.agents = Agents(AgentCalls(context))
+        super().__init__(context)
+        context.client = self
         self._closed = False
         self._nudge = asyncio.Event()
         context.queues.on_owed = context.housekeeping.on_due = self._nudge.set
@@ -197,54 +234,22 @@ class Fleet(Noun[FleetCalls]):
         callers.debtors.add(context.queues)
         self._tasks: list[asyncio.Task[None]] = []
 
-    maintain = awaited(FleetCalls.maintain)
-    health = awaited(FleetCalls.health)
-    check = awaited(FleetCalls.check)
-    why = awaited(FleetCalls.why)
-    counters = awaited(FleetCalls.counters)
+    def _calls(self, noun: Noun) -> Calls[Awaiting]:
+        kind: type[Calls[Awaiting]] = registry.load(noun.awaiting or noun.calls)
+        if kind not in _classes:
+            _classes[kind] = driven(kind, METHODS)
+        return _classes[kind](self.context)
 
-    async def observe(
-        self, *, nouns: Iterable[str] | None = None, after: int | None = None
-    ) -> Observer:
-        """Every event of the record, from now on or ``after`` a revision: iterate, or ``take``.
-
-        ``nouns`` asks for those of some alone: ``message``, ``query``, ``task``.  An event called
-        ``missed`` says that history up to its revision is gone.
-        """
-        from interlock.aio_record import Observer
-
-        observing = self.calls.observing(nouns)
-        await drive_async(observing.open(after), self.store)
-        return Observer(observing, self.calls.context)
-
-    @cached_property
-    def record(self) -> Record:
-        """What happened; whoever never asks does not pay for it."""
-        from interlock.aio_record import Record
-        from interlock.nouns.record.calls import RecordCalls
-
-        return Record(RecordCalls(self.calls.context))
-
-    @cached_property
-    def tasks(self) -> Tasks:
-        """Tasks, likewise."""
-        from interlock.aio_tasks import Tasks
-        from interlock.nouns.tasks.calls import TaskCalls
-
-        return Tasks(TaskCalls(self.calls.context), self)
-
-    @cached_property
-    def messages(self) -> Messages:
-        """Messages between agents, likewise."""
-        from interlock.aio_messages import Messages
-        from interlock.nouns.messages.calls import MessageCalls
-
-        return Messages(MessageCalls(self.calls.context), self)
+    def act(self, request: Request) -> Coroutine[Any, Any, Any]:
+        """Carry out any declared operation, and return its outcome."""
+        operation = registry.operation_of(request)
+        op = operation.carry_out(FleetCalls(self.context), request)
+        return drive_async(op, self.context.store)
 
     @property
     def session(self) -> str:
         """The id of our session."""
-        return self.calls.context.identity.actor.session
+        return self.context.identity.actor.session
 
     @property
     def closed(self) -> bool:
@@ -254,22 +259,22 @@ class Fleet(Noun[FleetCalls]):
     @property
     def store(self) -> Store:
         """The store that we are connected to."""
-        return self.calls.context.store
+        return self.context.store
 
     @property
     def trace(self) -> str:
         """The trace id that the record keeps beside what we do here."""
-        return TRACE.get() or self.calls.context.trace
+        return TRACE.get() or self.context.trace
 
     @property
     def trouble(self) -> str:
         """Why the store does not answer at the moment, and since when; empty while it does."""
-        return self.calls.context.store.outage
+        return self.context.store.outage
 
     @property
     def pulse(self) -> Pulse:
         """What we say of ourselves as we go on: ``fleet.pulse.be("busy", doing="task/t1")``."""
-        return self.calls.context.pulse
+        return self.context.pulse
 
     def lock(
         self,
@@ -338,14 +343,14 @@ class Fleet(Noun[FleetCalls]):
                 await self._end()
         finally:  # a cancellation, too, lets go of the store
             self._cancel()
-            await self.calls.context.store.close_async()
+            await self.context.store.close_async()
 
     def _cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
 
     async def _end(self) -> None:
-        context = self.calls.context
+        context = self.context
         await drive_async(context.keeper.finish(), context.store)
         context.left = True
         if context.began:
@@ -382,7 +387,7 @@ class Fleet(Noun[FleetCalls]):
             self.keep()
 
     async def _beat(self) -> None:
-        keeper = self.calls.context.keeper
+        keeper = self.context.keeper
         pause = 0.0
         while not self._closed:
             with suppress(TimeoutError):  # not wait_for: that of 3.11 may swallow a cancellation
@@ -392,12 +397,12 @@ class Fleet(Noun[FleetCalls]):
             pause = 0.0
             if keeper.wait() <= 0 and not self._closed:
                 try:
-                    await drive_async(keeper.run_due(), self.calls.context.store)
+                    await drive_async(keeper.run_due(), self.context.store)
                 except Exception:  # noqa: BLE001 - whatever it was, the next beat must come
                     pause = 0.1
 
     async def _watch(self) -> None:
-        keeper = self.calls.context.keeper
+        keeper = self.context.keeper
         while True:
             await asyncio.sleep(min(keeper.time_left(), LOOK))
             keeper.expire()

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import TYPE_CHECKING, Self
 
-from interlock.aio import Fleet, Noun, awaited
 from interlock.drivers import drive_async
 from interlock.nouns.messages import files
 from interlock.nouns.messages.calls import MessageCalls
@@ -18,35 +17,15 @@ from interlock.nouns.messages.message import Acknowledged, File, Received, Unkno
 from interlock.nouns.messages.query_rules import ReplyOutcome
 from interlock.nouns.messages.receive_loop import ReceivedMessage, ids_of
 from interlock.nouns.messages.receiver import REDELIVER
+from interlock.runtime.calls import Awaiting
 from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.nouns.messages.receive_loop import ReceiveLoop
 
 
-class Messages(Noun[MessageCalls]):
+class Messages(MessageCalls[Awaiting]):
     """Messages: alert, query, share, stop, mail."""
-
-    def __init__(self, calls: MessageCalls, fleet: Fleet) -> None:
-        super().__init__(calls)
-        self._fleet = fleet
-
-    alert = awaited(MessageCalls.alert)
-    share = awaited(MessageCalls.share)
-    stop = awaited(MessageCalls.stop)
-    send = awaited(MessageCalls.send)
-    query = awaited(MessageCalls.query)
-    reply = awaited(MessageCalls.reply)
-    cancel = awaited(MessageCalls.cancel)
-    subscribe = awaited(MessageCalls.subscribe)
-    unsubscribe = awaited(MessageCalls.unsubscribe)
-    subscriptions = awaited(MessageCalls.subscriptions)
-    inbox = awaited(MessageCalls.inbox)
-    ack = awaited(MessageCalls.ack)
-    wait = awaited(MessageCalls.wait)
-    decisions = awaited(MessageCalls.decisions)
-    decision = awaited(MessageCalls.decision)
-    resolve = awaited(MessageCalls.resolve)
 
     def recv(
         self,
@@ -65,8 +44,8 @@ class Messages(Noun[MessageCalls]):
         so long; 0 takes what is there.  ``can`` are the abilities whose questions we answer:
         without it, those that our session says it has.  Trouble of the store does not end the loop.
         """
-        reception = self.calls.recv(can=can, timeout=timeout, ack=ack, redeliver=redeliver)
-        return Receiver(reception, self.calls.context.store)
+        reception = self.reception(can=can, timeout=timeout, ack=ack, redeliver=redeliver)
+        return Receiver(reception, self.context.store)
 
 
 class Receiver:

@@ -134,7 +134,7 @@ class Hold:
 
     async def __aenter__(self) -> Claim:
         task, ttl, wait = self._asked
-        context = self._fleet.calls.context
+        context = self._fleet.context
         working = await drive_async(
             claim_for_block(context, task, ttl=ttl, wait=wait), context.store
         )

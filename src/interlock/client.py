@@ -15,24 +15,25 @@ import os
 import threading
 import weakref
 from _queue import Empty, SimpleQueue  # of queue, which imports more than we need
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cached_property, update_wrapper
-from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Self, TypeVar
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from interlock import registry
 from interlock.client_setup import agent_and_session, find_or_open_store, make_context
 from interlock.clock import Clock
 from interlock.core.decision import Outcome, Proof
 from interlock.core.validate import FOREVER
 from interlock.drivers import Op, drive
-from interlock.errors import InterlockError, Lost
-from interlock.nouns.agents.calls import AgentCalls
+from interlock.errors import InterlockError, Lost, StoreClosed, StoreTrouble
 from interlock.nouns.agents.session import TTL
-from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.nouns.grants.holding import InHand, take
 from interlock.nouns.grants.targets import Aim, LockAim, SeveralAim, SlotsAim, Terms
 from interlock.runtime import callers
-from interlock.runtime.context import Calls, Context, FleetCalls
+from interlock.runtime.calls import Blocking, Calls, Source, driven
+from interlock.runtime.context import Context
+from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.given import Given
 from interlock.runtime.handover import TICKET, Exit, Ticket
 from interlock.runtime.identity import TRACE, Actor
@@ -41,113 +42,133 @@ from interlock.store import Store
 from interlock.threads import background
 
 if TYPE_CHECKING:
-    import logging
-
     from interlock.client_messages import Messages
-    from interlock.client_record import Observer, Record
     from interlock.client_tasks import Tasks
     from interlock.nouns.agents.reports import Pulse
+    from interlock.runtime.noun import Noun
+    from interlock.runtime.operation import Request
 
-C_co = TypeVar("C_co", bound=Calls, covariant=True)
-P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 
-class Noun(Generic[C_co]):
-    """The calls of one noun, as methods."""
+def blocking(function: Callable[..., Op[Any]]) -> Callable[..., Any]:
+    """A call as a method that returns its outcome."""
 
-    def __init__(self, calls: C_co) -> None:
-        self.calls = calls
+    def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> object:
+        return drive(function(self, *args, **kwargs), self.context.store)
 
-
-def blocking(
-    call: Callable[Concatenate[C_co, P], Op[T]],
-) -> Callable[Concatenate[Noun[C_co], P], T]:
-    """A call of the services as a method that returns its outcome."""
-
-    def method(self: Noun[C_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return drive(call(self.calls, *args, **kwargs), self.calls.context.store)
-
-    return update_wrapper(method, call)
+    return update_wrapper(method, function)
 
 
-def granting(
-    call: Callable[Concatenate[C_co, P], Op[T]],
-) -> Callable[Concatenate[Noun[C_co], P], T]:
-    """The same for a call that may be granted something: if it raises, nothing was."""
+def granting(function: Callable[..., Op[Any]]) -> Callable[..., Any]:
+    """A call that may be granted something, as a method: if it raises, nothing is granted."""
 
-    def method(self: Noun[C_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        context = self.calls.context
-        ticket = Ticket(context.queues)
-        drop = context.queues.dropped.append
+    def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> object:
+        queues = self.context.queues
+        ticket = Ticket(queues)
+        drop = queues.dropped.append
         try:
             TICKET.set(ticket)
-            return drive(call(self.calls, *args, **kwargs), context.store)
+            return drive(function(self, *args, **kwargs), self.context.store)
         except BaseException:
-            drop(ticket)  # first of all: it runs no Python that could be struck again
-            if context.queues.collect() and context.queues.owed:
-                context.queues.on_owed()
+            drop(ticket)  # first of all: it runs no Python that could be interrupted again
+            if queues.collect() and queues.owed:
+                queues.on_owed()
             raise
 
-    return update_wrapper(method, call)
+    return update_wrapper(method, function)
 
 
-class Locks(Noun[LockCalls]):
-    """Locks, by name."""
+def streaming(function: Callable[..., Source[Any, Any]]) -> Callable[..., Stream[Any, Any]]:
+    """A call that returns a source, as a method that returns a stream."""
 
-    acquire = granting(LockCalls.acquire)
-    release = blocking(LockCalls.release)
-    heartbeat = beat = blocking(LockCalls.heartbeat)
-    break_ = blocking(LockCalls.break_)
-    list = blocking(LockCalls.list)
-    show = blocking(LockCalls.show)
+    def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
+        return Stream(function(self, *args, **kwargs), self.context)
+
+    return update_wrapper(method, function)
 
 
-class Semaphores(Noun[SemaphoreCalls]):
-    """Semaphores, by name."""
+def opening(function: Callable[..., Op[Source[Any, Any]]]) -> Callable[..., Stream[Any, Any]]:
+    """A call that reads and then returns a source, as a method that returns a stream."""
 
-    acquire = granting(SemaphoreCalls.acquire)
-    release = blocking(SemaphoreCalls.release)
-    heartbeat = beat = blocking(SemaphoreCalls.heartbeat)
-    break_ = blocking(SemaphoreCalls.break_)
-    resize = blocking(SemaphoreCalls.resize)
-    remove = blocking(SemaphoreCalls.remove)
-    list = blocking(SemaphoreCalls.list)
-    show = blocking(SemaphoreCalls.show)
+    def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
+        source = drive(function(self, *args, **kwargs), self.context.store)
+        return Stream(source, self.context)
+
+    return update_wrapper(method, function)
 
 
-class Several(Noun[SeveralCalls]):
-    """Several locks and slots at once."""
+METHODS: dict[str, Callable[..., Any]] = {
+    "call": blocking,
+    "grants": granting,
+    "stream": streaming,
+    "opened": opening,
+}
+_classes: dict[type, type[Calls[Blocking]]] = {}
 
-    acquire = granting(SeveralCalls.acquire)
-    release = blocking(SeveralCalls.release)
 
+class Stream(Generic[T, R]):
+    """Values as they come; use it in a ``with`` block, or close it."""
 
-class Agents(Noun[AgentCalls]):
-    """Agents, which are their sessions."""
+    def __init__(self, source: Source[T, R], context: Context) -> None:
+        self._source = source
+        self._store = context.store
+        self._outage = context.outage(source.about)
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+        callback = getattr(source, "callback", None)
+        if callback is not None:
+            self._thread = background(lambda: self._call(callback), "interlock-events")
+            self._thread.start()
 
-    join = blocking(AgentCalls.join)
-    leave = blocking(AgentCalls.leave)
-    beat = heartbeat = blocking(AgentCalls.beat)
-    status = blocking(AgentCalls.status)
-    log = blocking(AgentCalls.log)
-    log_file = blocking(AgentCalls.log_file)
-    log_files = blocking(AgentCalls.log_files)
-    logged = blocking(AgentCalls.logged)
-    pause = blocking(AgentCalls.pause)
-    resume = blocking(AgentCalls.resume)
-    ack = blocking(AgentCalls.ack)
-    list = blocking(AgentCalls.list)
-    show = blocking(AgentCalls.show)
+    def take(self, timeout: float | None = None) -> R:
+        """The values that came since the last call, as soon as there are any.
 
-    def handler(self, level: int | str = 0) -> logging.Handler:
-        """A handler for ``logging`` that uploads what is logged to the log of this agent.
-
-        It gathers lines for a second and never waits, whatever the store does; what had to be
-        dropped meanwhile is counted, and said in the log.  What is left when the client is closed
-        is uploaded then.
+        Returns none when the time is up.
         """
-        return self.calls.handler(level)
+        taken: Any = drive(self._outage.feed(self._source.take, timeout), self._store)
+        return taken  # type: ignore[no-any-return]  # an empty tuple is of any such type
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._closed.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=1.0)
+        self._source.close()
+
+    def __iter__(self) -> Iterator[T]:
+        while True:
+            yield from self._source.each(self.take())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _call(self, callback: Callable[[T], object]) -> None:
+        from interlock.runtime.outage import AGAIN, OutageLog
+        from interlock.runtime.stoppable import SLICE
+
+        complaints = OutageLog(self._source.about)
+        while not self._closed.is_set():
+            try:
+                taken = self.take(SLICE)
+            except StoreClosed:
+                return
+            except StoreTrouble as trouble:  # it resumes at the same position
+                complaints.tell(trouble)
+                self._closed.wait(self._store.capabilities.allow(AGAIN))
+                continue
+            complaints.over()
+            for value in self._source.each(taken):
+                try:
+                    callback(value)
+                except Exception:
+                    import logging
+
+                    logging.getLogger("interlock").exception("a callback failed with %s", value)
 
 
 class Held(InHand):
@@ -190,11 +211,11 @@ class Block:
     def entering(self, end: Callable[..., None]) -> None:
         """Take a fresh ticket, unless the block has begun."""
         if self._ticket is None or not self._ticket.tied:
-            self._ticket = Ticket(self._fleet.calls.context.queues)
+            self._ticket = Ticket(self._fleet.context.queues)
             self._ticket.tie(end)
 
     def __enter__(self) -> Held:
-        context = self._fleet.calls.context
+        context = self._fleet.context
         ticket = self._ticket if self._ticket and self._ticket.tied else Ticket(context.queues)
         try:
             self._thread = threading.get_ident()
@@ -235,15 +256,22 @@ class Block:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
 
 
-class Fleet(Noun[FleetCalls]):
+if TYPE_CHECKING:
+    _DrivenFleet = FleetCalls[Blocking]
+else:
+    _DrivenFleet = driven(FleetCalls, METHODS)
+
+
+class Fleet(_DrivenFleet):
     """A client of one store: what ``connect`` returns."""
 
+    if TYPE_CHECKING:
+        messages: Messages
+        tasks: Tasks
+
     def __init__(self, context: Context) -> None:
-        super().__init__(FleetCalls(context))
-        self.locks = Locks(LockCalls(context))
-        self.semaphores = Semaphores(SemaphoreCalls(context))
-        self.several = Several(SeveralCalls(context))
-        self.agents = Agents(AgentCalls(context))
+        super().__init__(context)
+        context.client = self
         self._stopped = threading.Event()
         self._bell = SimpleQueue[None]()
         context.queues.ring = self._bell.put
@@ -255,52 +283,23 @@ class Fleet(Noun[FleetCalls]):
         callers.debtors.add(context.queues)
         _open.add(self)
 
-    maintain = blocking(FleetCalls.maintain)
-    health = blocking(FleetCalls.health)
-    check = blocking(FleetCalls.check)
-    why = blocking(FleetCalls.why)
-    counters = blocking(FleetCalls.counters)
+    def _calls(self, noun: Noun) -> Calls[Blocking]:
+        kind: type[Calls[Blocking]] = registry.load(noun.blocking or noun.calls)
+        if kind not in _classes:
+            _classes[kind] = driven(kind, METHODS)
+        return _classes[kind](self.context)
 
-    def observe(self, *, nouns: Iterable[str] | None = None, after: int | None = None) -> Observer:
-        """Every event of the record, from now on or ``after`` a revision: iterate, or ``take``.
-
-        ``nouns`` asks for those of some alone: ``message``, ``query``, ``task``.  An event called
-        ``missed`` says that history up to its revision is gone.
-        """
-        from interlock.client_record import Observer
-
-        observing = self.calls.observing(nouns)
-        drive(observing.open(after), self.store)
-        return Observer(observing, self.calls.context)
-
-    @cached_property
-    def record(self) -> Record:
-        """What happened; whoever never asks does not pay for it."""
-        from interlock.client_record import Record
-        from interlock.nouns.record.calls import RecordCalls
-
-        return Record(RecordCalls(self.calls.context))
-
-    @cached_property
-    def tasks(self) -> Tasks:
-        """Tasks, likewise."""
-        from interlock.client_tasks import Tasks
-        from interlock.nouns.tasks.calls import TaskCalls
-
-        return Tasks(TaskCalls(self.calls.context), self)
-
-    @cached_property
-    def messages(self) -> Messages:
-        """Messages between agents, likewise."""
-        from interlock.client_messages import Messages
-        from interlock.nouns.messages.calls import MessageCalls
-
-        return Messages(MessageCalls(self.calls.context), self)
+    def act(self, request: Request) -> Any:  # noqa: ANN401 - the outcome of any operation
+        """Carry out any declared operation, and return its outcome."""
+        operation = registry.operation_of(request)
+        return METHODS["grants" if operation.grants else "call"](operation.carry_out)(
+            FleetCalls(self.context), request
+        )
 
     @property
     def session(self) -> str:
         """The id of our session."""
-        return self.calls.context.identity.actor.session
+        return self.context.identity.actor.session
 
     @property
     def closed(self) -> bool:
@@ -310,22 +309,22 @@ class Fleet(Noun[FleetCalls]):
     @property
     def store(self) -> Store:
         """The store that we are connected to."""
-        return self.calls.context.store
+        return self.context.store
 
     @property
     def trace(self) -> str:
         """The trace id that the record keeps beside what we do here."""
-        return TRACE.get() or self.calls.context.trace
+        return TRACE.get() or self.context.trace
 
     @property
     def trouble(self) -> str:
         """Why the store does not answer at the moment, and since when; empty while it does."""
-        return self.calls.context.store.outage
+        return self.context.store.outage
 
     @property
     def pulse(self) -> Pulse:
         """What we say of ourselves as we go on: ``fleet.pulse.be("busy", doing="task/t1")``."""
-        return self.calls.context.pulse
+        return self.context.pulse
 
     def lock(
         self,
@@ -397,10 +396,10 @@ class Fleet(Noun[FleetCalls]):
                 if thread.ident is not None:
                     thread.join(timeout=self.store.capabilities.allow(1.0))
         finally:  # an interrupt, too, lets go of the store
-            self.calls.context.store.close()
+            self.context.store.close()
 
     def _end(self) -> None:
-        context = self.calls.context
+        context = self.context
         drive(context.keeper.finish(), context.store)
         context.left = True
         if context.began:
@@ -444,7 +443,7 @@ class Fleet(Noun[FleetCalls]):
                 self.keep()
 
     def _beat(self) -> None:
-        keeper = self.calls.context.keeper
+        keeper = self.context.keeper
         pause = 0.0
         while not self._stopped.is_set():
             with suppress(Empty):
@@ -454,13 +453,13 @@ class Fleet(Noun[FleetCalls]):
             pause = 0.0
             if not self._stopped.is_set() and keeper.wait() <= 0:
                 try:
-                    drive(keeper.run_due(), self.calls.context.store)
+                    drive(keeper.run_due(), self.context.store)
                 except Exception:  # noqa: BLE001 - whatever it was, the next beat must come
                     pause = 0.1
                 keeper.expire()
 
     def _watch(self) -> None:
-        keeper = self.calls.context.keeper
+        keeper = self.context.keeper
         while not self._stopped.wait(min(keeper.time_left(), LOOK)):
             keeper.expire()
 
@@ -553,12 +552,9 @@ def begun(
 
 
 __all__ = [
-    "Agents",
     "Block",
     "Fleet",
     "Held",
-    "Locks",
-    "Semaphores",
-    "Several",
+    "Stream",
     "connect",
 ]

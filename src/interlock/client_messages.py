@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
-from interlock.client import Fleet, Noun, blocking
 from interlock.drivers import drive
 from interlock.nouns.messages import files
 from interlock.nouns.messages.calls import MessageCalls
@@ -18,35 +17,15 @@ from interlock.nouns.messages.message import Acknowledged, File, Received, Unkno
 from interlock.nouns.messages.query_rules import ReplyOutcome
 from interlock.nouns.messages.receive_loop import ReceivedMessage, ids_of
 from interlock.nouns.messages.receiver import REDELIVER
+from interlock.runtime.calls import Blocking
 from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.nouns.messages.receive_loop import ReceiveLoop
 
 
-class Messages(Noun[MessageCalls]):
+class Messages(MessageCalls[Blocking]):
     """Messages: alert, query, share, stop, mail."""
-
-    def __init__(self, calls: MessageCalls, fleet: Fleet) -> None:
-        super().__init__(calls)
-        self._fleet = fleet
-
-    alert = blocking(MessageCalls.alert)
-    share = blocking(MessageCalls.share)
-    stop = blocking(MessageCalls.stop)
-    send = blocking(MessageCalls.send)
-    query = blocking(MessageCalls.query)
-    reply = blocking(MessageCalls.reply)
-    cancel = blocking(MessageCalls.cancel)
-    subscribe = blocking(MessageCalls.subscribe)
-    unsubscribe = blocking(MessageCalls.unsubscribe)
-    subscriptions = blocking(MessageCalls.subscriptions)
-    inbox = blocking(MessageCalls.inbox)
-    ack = blocking(MessageCalls.ack)
-    wait = blocking(MessageCalls.wait)
-    decisions = blocking(MessageCalls.decisions)
-    decision = blocking(MessageCalls.decision)
-    resolve = blocking(MessageCalls.resolve)
 
     def recv(
         self,
@@ -65,8 +44,8 @@ class Messages(Noun[MessageCalls]):
         so long; 0 takes what is there.  ``can`` are the abilities whose questions we answer:
         without it, those that our session says it has.  Trouble of the store does not end the loop.
         """
-        reception = self.calls.recv(can=can, timeout=timeout, ack=ack, redeliver=redeliver)
-        return Receiver(reception, self.calls.context.store)
+        reception = self.reception(can=can, timeout=timeout, ack=ack, redeliver=redeliver)
+        return Receiver(reception, self.context.store)
 
 
 class Receiver:

@@ -113,12 +113,12 @@ class Hold:
     def entering(self, end: Callable[..., None]) -> None:
         """Take a fresh ticket, unless the block has begun."""
         if self._ticket is None or not self._ticket.tied:
-            self._ticket = Ticket(self._fleet.calls.context.queues)
+            self._ticket = Ticket(self._fleet.context.queues)
             self._ticket.tie(end)
 
     def __enter__(self) -> Claim:
         task, ttl, wait = self._asked
-        context = self._fleet.calls.context
+        context = self._fleet.context
         ticket = self._ticket if self._ticket and self._ticket.tied else Ticket(context.queues)
         try:
             self._fleet.keep(nudge=False)  # an interrupt leaves it to that
@@ -174,10 +174,10 @@ class Worker:
 
     def __iter__(self) -> Iterator[Claim]:
         with SignalListener(self._heard, wanted=self._signals), self._messages():
-            ticket = Ticket(self._fleet.calls.context.queues)
+            ticket = Ticket(self._fleet.context.queues)
             try:
                 while True:
-                    ticket = Ticket(self._fleet.calls.context.queues)
+                    ticket = Ticket(self._fleet.context.queues)
                     TICKET.set(ticket)
                     claim = self._next()
                     TICKET.set(None)

@@ -10,9 +10,8 @@ from importlib import import_module
 import pytest
 from tests.docs.pages import ROOT
 
-from interlock import errors, settings
+from interlock import errors, registry, settings
 from interlock.core import validate
-from interlock.nouns import registry
 from interlock.nouns.agents import session
 from interlock.nouns.grants import pool, pool_change
 from interlock.nouns.messages import message, query_rules, rate_limit

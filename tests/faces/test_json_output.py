@@ -12,14 +12,14 @@ from msgspec import inspect as kinds
 from tests.faces.shell import Here
 from tests.schemas import check, errors
 
+from interlock import registry
 from interlock.core.outcomes import Listing
 from interlock.faces.json_output import DURATIONS, complete, encoded, iso, members
 from interlock.faces.schema import all_schemas, schema
-from interlock.nouns import registry
 from interlock.nouns.grants.lock import LockAcquired, LockBusy
 from interlock.runtime.operation import Operation
 
-TABLE = registry.table()
+TABLE = registry.operations()
 LOOKS = ("list", "show", "log", "verify", "explain", "info", "health", "doctor", "why", "observe",
          "schema", "bench", "watch")  # fmt: skip
 """Operations that change nothing."""

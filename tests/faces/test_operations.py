@@ -3,27 +3,33 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from interlock import aio
-from interlock.aio_tasks import Tasks as AioTasks
-from interlock.client import Agents, Locks, Semaphores
-from interlock.client_tasks import Tasks
+from interlock import registry
 from interlock.faces.cli.help import one
-from interlock.faces.cli.parse import split
-from interlock.nouns import registry
-from interlock.nouns.fleet import observe_operations
-from interlock.nouns.messages import decision_noun, inbox_noun
-from interlock.nouns.messages import noun as send_operations
+from interlock.runtime.calls import Calls
 from interlock.runtime.operation import Operation, fields
-from interlock.runtime.text import RENDERERS, renderer
+from interlock.runtime.text import renderer
 
-TABLE = registry.table()
+TABLE = registry.operations()
+ALIASES = {alias: operation.name for operation in TABLE for alias in operation.aliases}
 every = pytest.mark.parametrize("operation", TABLE, ids=lambda operation: operation.name)
 
 
-def test_the_index_names_each_operation_once() -> None:
-    assert [operation.name for operation in TABLE] == list(registry.names())
+def test_the_registry_names_each_operation_once() -> None:
     assert len(set(registry.names())) == len(TABLE)
-    assert set(registry.INDEX) == {"", *registry.NOUNS}
+    for operation in TABLE:
+        word, _, verb = operation.name.rpartition(" ")
+        assert registry.find(operation.name) is operation
+        assert word in registry.words() if word else verb in registry.commands()
+
+
+def test_every_reference_of_a_declaration_leads_somewhere() -> None:
+    for noun in registry.nouns():
+        for reference in (noun.calls, noun.blocking, noun.awaiting):
+            assert not reference or issubclass(registry.load(reference), Calls)
+        for module in noun.texts:
+            assert registry.load(f"{module}:TEXTS")
+        for operation in noun.operations:
+            assert not operation.in_shell or callable(registry.load(operation.in_shell))
 
 
 @every
@@ -43,7 +49,6 @@ def test_every_field_of_a_request_says_what_it_means(operation: Operation) -> No
 @every
 def test_every_outcome_has_a_text(operation: Operation) -> None:
     for outcome in operation.outcomes:
-        assert outcome.__name__ in RENDERERS
         assert callable(renderer(outcome))
 
 
@@ -66,7 +71,7 @@ def test_an_option_means_the_same_kind_of_thing_wherever_it_is_taken() -> None:
 
 
 def test_what_is_in_the_table_alone_can_be_carried_out() -> None:
-    alone = {operation.name for operation in TABLE if operation.act is None}
+    alone = {each.name for each in TABLE if each.act is None and not each.call}
     assert alone == {
         "init", "demo", "run", "doctor", "schema", "bench", "lock run", "sem run", "selftest",
         "task watch",
@@ -74,13 +79,11 @@ def test_what_is_in_the_table_alone_can_be_carried_out() -> None:
 
 
 def test_every_operation_on_messages_has_an_example() -> None:
-    of_messages = (
-        inbox_noun.OPERATIONS,
-        send_operations.OPERATIONS,
-        decision_noun.OPERATIONS,
-        observe_operations.OPERATIONS,
-    )
-    assert [each.name for some in of_messages for each in some if not each.examples] == []
+    of_messages = [
+        noun for noun in registry.nouns() if noun.name in ("message", "inbox", "decision")
+    ]
+    for noun in of_messages:
+        assert [each.name for each in noun.operations if not each.examples] == []
 
 
 def test_agent_always_means_who_speaks() -> None:
@@ -91,28 +94,30 @@ def test_agent_always_means_who_speaks() -> None:
         assert options.isdisjoint(ours), operation.name
 
 
-NOUNS = {"agent": "agents", "lock": "locks", "sem": "semaphores", "task": "tasks"}
+ATTRIBUTES = {noun.name: name for name, noun in registry.attributes()}
 """How Python calls the nouns of the command line."""
 
 
-@pytest.mark.parametrize("alias", registry.ALIASES)
+@pytest.mark.parametrize("alias", ALIASES)
 def test_both_names_of_an_operation_are_good_in_both_faces(alias: str) -> None:
-    first = registry.canonical(alias)
-    assert first in registry.names()
+    first = ALIASES[alias]
     assert alias not in registry.names()
-    assert split([*alias.split(), "x", "--json"]) == (first, ["x", "--json"])
+    assert registry.find(alias) is registry.find(first)
     assert one(registry.find(first)).count(f"Also called: interlock {alias}") == 1
     noun, verb = alias.split()
     _, short = first.split()
     python = verb.replace("-", "_"), "import_" if short == "import" else short
-    blocking = (Locks, Semaphores, Agents, Tasks)
-    for nouns in (blocking, (aio.Locks, aio.Semaphores, aio.Agents, AioTasks)):
-        home = next(each for each in nouns if each.__name__.lower() == NOUNS[noun])
-        one_of, other = (getattr(home, name) for name in python)
+    declared = registry.with_attribute(ATTRIBUTES[noun])
+    assert declared is not None
+    for reference in (declared.blocking or declared.calls, declared.awaiting or declared.calls):
+        one_of, other = (getattr(registry.load(reference), name) for name in python)
         assert one_of is other
 
 
 def test_every_word_of_the_command_line_about_tasks_is_one_of_python() -> None:
-    for verb in registry.INDEX["task"]:
-        assert hasattr(Tasks, "import_" if verb == "import" else verb)
-        assert hasattr(AioTasks, "import_" if verb == "import" else verb)
+    declared = registry.with_attribute("tasks")
+    assert declared is not None
+    for operation in registry.verbs("task"):
+        verb = operation.name.rpartition(" ")[2]
+        for reference in (declared.blocking, declared.awaiting):
+            assert hasattr(registry.load(reference), "import_" if verb == "import" else verb)

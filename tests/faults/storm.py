@@ -88,7 +88,7 @@ class Agent:
         got = client.acquire(lock, wait=wait)
         if isinstance(got, LockBusy):
             return "busy"
-        lease = client.fleet.calls.context.session_lease
+        lease = client.fleet.context.session_lease
         begin = time.monotonic()
         self._got(lock, got)
         time.sleep(rest)

@@ -47,7 +47,7 @@ def test_calls_into_the_void_end_in_time_and_work_at_once_when_it_is_over(scene:
         both = tuple(scene.client(f"{agent}-{way}", proxy, way, ttl=90) for way in WAYS)
         for each in both:
             each.fleet.store.patience = HASTE
-            each.fleet.calls.context.no_retry = True  # else waits would go on
+            each.fleet.context.no_retry = True  # else waits would go on
         return both
 
     readers, takers, givers, waiters, watchers = map(

@@ -192,7 +192,7 @@ def test_a_request_that_arrives_after_its_caller_gave_up_grants_nothing(
     ada, first, second = _lost_sight_of(scene, verb, way)
     store = scene.store()
     second.heal()
-    settle(lambda: not ada.fleet.calls.context.queues.owing, "the keeper")
+    settle(lambda: not ada.fleet.context.queues.owing, "the keeper")
     assert voids(store) == 1
     _release_late(scene, first, after=scene.engine.handled())
     assert not _held(store, verb)
@@ -210,7 +210,7 @@ def test_a_request_that_commits_after_its_caller_gave_up_is_taken_back(
     settle(lambda: _held(store, verb), "the late request")
     second.heal()
     settle(lambda: not _held(store, verb), "the keeper")
-    assert not ada.fleet.calls.context.runner.unsettled
+    assert not ada.fleet.context.runner.unsettled
     judge.sound(scene.url)
 
 

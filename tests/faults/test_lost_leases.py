@@ -18,10 +18,10 @@ def lost(scene: Scene, way: Way) -> Client:
     """A client that gave its session up though the store still has it."""
     proxy = scene.proxy()
     ada = scene.client("ada", proxy, way, ttl=scene.engine.least)
-    lease = ada.fleet.calls.context.session_lease
+    lease = ada.fleet.context.session_lease
     proxy.hold_requests()
     settle(lambda: not lease.alive(), "the lease given up")
-    ada.fleet.calls.context.keeper.expire()  # as whoever watches over a block does
+    ada.fleet.context.keeper.expire()  # as whoever watches over a block does
     proxy.release_requests()
     return ada
 
@@ -52,7 +52,7 @@ def test_a_block_whose_session_is_lost_does_not_begin(scene: Scene, way: Way) ->
 
 def test_a_grant_that_was_lost_on_the_way_is_given_back(scene: Scene) -> None:
     ada = scene.client("ada")
-    context = ada.fleet.calls.context
+    context = ada.fleet.context
     terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
 
     def lapsing() -> None:

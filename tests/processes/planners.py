@@ -13,6 +13,7 @@ from typing import Any
 import interlock
 from interlock.drivers import Op, drive
 from interlock.nouns.tasks import plan_service, task_reader
+from interlock.nouns.tasks.calls import TaskCalls
 from interlock.runtime.steps import Commit, Transact
 
 TASKS = 40
@@ -49,7 +50,7 @@ def publishes(url: str, commits: str) -> None:
     """Publish a plan, and be killed before a commit."""
     narrow()
     fleet = interlock.connect(url, agent="ada")
-    perform(fleet.tasks.calls.publish_all(specs()), fleet.store, int(commits))
+    perform(TaskCalls(fleet.context).publish_all(specs()), fleet.store, int(commits))
     fleet.close()
 
 
@@ -57,8 +58,8 @@ def completes(url: str, commits: str) -> None:
     """Complete what all need, and be killed before a commit."""
     narrow()
     fleet = interlock.connect(url, agent="ada")
-    drive(fleet.tasks.calls.claim("root"), fleet.store)
-    perform(fleet.tasks.calls.complete("root"), fleet.store, int(commits))
+    drive(TaskCalls(fleet.context).claim("root"), fleet.store)
+    perform(TaskCalls(fleet.context).complete("root"), fleet.store, int(commits))
     fleet.close()
 
 

@@ -167,7 +167,7 @@ def test_the_trouble_ends_even_if_the_session_lapsed_meanwhile(server: Engine) -
     url = server.url("lapsed")
     ttl = terms(url).ttl
     with interlock.connect(agent="ada", store=opened(url, patience=1), ttl=ttl) as fleet:
-        lease = fleet.calls.context.session_lease
+        lease = fleet.context.session_lease
         assert lease is not None
         server.kill()
         until(lambda: fleet.trouble)

@@ -158,7 +158,7 @@ def test_a_loop_goes_on_where_it_was_after_an_outage_longer_than_its_session(
         taken = boss.locks.acquire("taken", ttl=600)
         assert isinstance(taken, Acquired)
     with running(url, name) as (fleet, heard):
-        session, lease = fleet.session, fleet.calls.context.session_lease
+        session, lease = fleet.session, fleet.context.session_lease
         assert lease is not None
         if name in ("subscribe", "observe"):
             assert heard.get(timeout=PATIENCE) == READY
@@ -265,7 +265,7 @@ def test_an_async_loop_goes_on_likewise(server: Engine, name: str) -> None:
         taken = boss.locks.acquire("taken", ttl=600)
         assert isinstance(taken, Acquired)
     with running_async(url, name) as (fleet, heard):
-        lease = fleet.calls.context.session_lease
+        lease = fleet.context.session_lease
         assert lease is not None
         if name == "subscribe":
             assert heard.get(timeout=PATIENCE) == READY

@@ -11,9 +11,10 @@ from tests.processes.actors import say
 
 import interlock
 from interlock import aio
-from interlock.aio_tasks import Subscription
+from interlock.aio import Stream
 from interlock.aio_work import Claim, Worker
 from interlock.errors import Lapsed
+from interlock.nouns.tasks.task import TaskEvent
 
 WHEN_STOPPED = "when stopped"
 """A task that is told so is done as soon as its worker knows that it is to stop."""
@@ -75,7 +76,7 @@ async def listen(url: str, subscribers: str, tasks: str) -> None:
             say(*names)
 
 
-async def _heard(events: Subscription, many: int) -> list[str]:
+async def _heard(events: Stream[TaskEvent, tuple[TaskEvent, ...]], many: int) -> list[str]:
     found: list[str] = []
     async with events:
         while len(found) < many:

@@ -55,7 +55,7 @@ def test_who_is_interrupted_at_its_end_lets_go_of_the_store_all_the_same(
 ) -> None:
     monkeypatch.setattr(Housekeeping, "run", interrupted)
     fleet = interlock.connect(agent="ada", join=False, store=MemoryStore())
-    fleet.calls.context.housekeeping.due = True
+    fleet.context.housekeeping.due = True
     with pytest.raises(KeyboardInterrupt):
         fleet.close()
     with pytest.raises(StoreClosed):

@@ -110,7 +110,7 @@ def until(true: Callable[[], bool]) -> None:
 
 def at_rest(fleet: Fleet) -> bool:
     """Whether nothing is held, waited for, renewed or owed."""
-    context = fleet.calls.context
+    context = fleet.context
     keeper = context.keeper
     leases = [lease for lease in keeper._leases if lease is not context.session_lease]
     queues = context.queues

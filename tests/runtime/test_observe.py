@@ -30,8 +30,7 @@ def pair(stage: Testbed) -> tuple[Client, Client]:
 
 def seen(client: Client, *nouns: str) -> list[Observed]:
     """All that happened so far."""
-    observing = client.fleet.observing(nouns or None)
-    client.run(observing.open(0))
+    observing = client.run(client.fleet.observe(nouns=nouns or None, after=0))
     found = client.run(observing.take(0))
     observing.close()
     return list(found)
@@ -98,11 +97,11 @@ def test_who_comes_too_late_is_told(stage: Testbed) -> None:
 def test_wrong_words_are_refused(stage: Testbed) -> None:
     ada, _ = pair(stage)
     with pytest.raises(BadInput, match="no event is of 'mail'; there are: agent"):
-        ada.fleet.observing(["mail"])
+        ada.run(ada.fleet.observe(nouns=["mail"]))
     with pytest.raises(BadInput, match="put brackets around"):
-        ada.fleet.observing("message")
+        ada.run(ada.fleet.observe(nouns="message"))
     with pytest.raises(BadInput, match="out of bounds"):
-        ada.run(ada.fleet.observing().open(-1))
+        ada.run(ada.fleet.observe(after=-1))
 
 
 def test_counters_say_how_things_stand_and_what_was_done(

@@ -100,7 +100,7 @@ def test_what_a_session_is_told_it_has_is_nothing_that_is_given_back(noun: str) 
         interlock.connect(store=store, agent="bob") as bob,
     ):
         had = getattr(bob, noun).acquire("x", **terms)
-        shell = interlock.connect(store=store, session=ada.calls.context.identity.actor.session)
+        shell = interlock.connect(store=store, session=ada.context.identity.actor.session)
         found: list[Any] = []
         waits = threading.Thread(
             target=lambda: found.append(getattr(shell, noun).acquire("x", wait=60)), name="waits"
@@ -109,12 +109,12 @@ def test_what_a_session_is_told_it_has_is_nothing_that_is_given_back(noun: str) 
         until(lambda: getattr(bob, noun).show("x").waiters)
         store.away = ("waits", "interlock-")
         getattr(bob, noun).release("x", token=had.token)
-        until(lambda: shell.calls.context.queues.owed)
+        until(lambda: shell.context.queues.owed)
         store.away = ("interlock-",)  # the keeper is later than the wait
         waits.join()
         store.away = ()
         assert isinstance(found[0], interlock.Granted)
-        until(lambda: not shell.calls.context.queues.owed)
+        until(lambda: not shell.context.queues.owed)
         shown = getattr(bob, noun).show("x")
         holders = [shown.token] if noun == "locks" else [each.token for each in shown.holders]
         assert holders == [found[0].token]

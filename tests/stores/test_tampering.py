@@ -147,7 +147,7 @@ def test_what_redis_trimmed_is_unproven_and_the_rest_is_judged(
     writer._ask("HSET", fleet.store.keys["meta"], "trimmed", log[2].revision)  # type: ignore[attr-defined]
     found = agree(fleet, tmp_path)
     assert found.completeness == "bad", "Redis itself forgets nothing that is so young"
-    runner = fleet.calls.context.runner
+    runner = fleet.context.runner
     runner.capabilities = msgspec.structs.replace(runner.capabilities, trims_after=0)
     found = agree(fleet, tmp_path)
     assert (words(found), found.since) == (("ok", "unproven", "unproven"), log[3].revision)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import aclosing, closing
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -168,12 +169,12 @@ alert = one_by_one(
     expected=Sent,
     target="alert",
     kind=ALERT,
-    prepare=lambda fleet, _, __: limit_rate(fleet.messages.calls, HIGH_LIMIT),
+    prepare=lambda fleet, _, __: limit_rate(fleet.messages, HIGH_LIMIT),
 )
 
 
 async def _no_rate_limit(fleet: aio.Fleet, _: AsyncFloor, __: list[list[str]]) -> None:
-    limit_rate(fleet.messages.calls, NO_LIMIT)
+    limit_rate(fleet.messages, NO_LIMIT)
 
 
 alerts_in_flight = in_flight(
@@ -205,7 +206,7 @@ def messages_in_flight(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
 def subscribers(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
     """An alert to many subscribers, in turns with an alert to one."""
     with interlock.connect(engine.fresh(), agent="bench") as fleet:
-        calls = fleet.messages.calls
+        calls = fleet.messages
         limit_rate(calls, HIGH_LIMIT)
         for number in range(size.subscribers):
             for type_ in ("to.many", "to.one")[: 1 if number else 2]:
@@ -255,7 +256,7 @@ def alert_latency(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
     yield timed("alert to a subscriber, same process", ours, bare, engine.targets["heard-here"])
 
 
-def limit_rate(calls: MessageCalls, rate: Rate) -> None:
+def limit_rate(calls: MessageCalls[Any], rate: Rate) -> None:
     """Set how often a client may send, regardless of the settings of this machine."""
     calls.posting.limits = replace(calls.limits, rate=rate)
 

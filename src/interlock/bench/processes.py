@@ -197,7 +197,7 @@ def flooded(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
     url = engine.fresh()
     spans: dict[bool, list[float]] = {True: [], False: []}
     with interlock.connect(url, agent="bench") as fleet, Partner(url) as partner:
-        limit_rate(fleet.messages.calls, HIGH_LIMIT)
+        limit_rate(fleet.messages, HIGH_LIMIT)
         for flood in (False, True) * 2:
             if flood:
                 partner.begin(f"flood {size.flood_seconds}")

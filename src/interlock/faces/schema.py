@@ -13,9 +13,8 @@ from typing import Any, TypeAlias, get_type_hints
 from msgspec import Struct
 from msgspec import inspect as kinds
 
-from interlock import errors
+from interlock import errors, registry
 from interlock.faces.json_output import ISO, members, tag
-from interlock.nouns import registry
 
 Schema: TypeAlias = dict[str, Any]
 

@@ -1,46 +1,35 @@
-"""What a client can ask for, once: checked words in, an operation out.
-
-client.py and aio.py give these calls their two shapes; a face never talks to a service directly.
-"""
+"""One client at one store: its identity, its session, and the services that it uses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
 from interlock.core import keys, validate
 from interlock.core.decision import Proof, Write
-from interlock.core.outcomes import GivenFenced
 from interlock.drivers import Op, Pause
 from interlock.errors import BadInput, Lapsed
 from interlock.nouns.agents import session as sessions
 from interlock.nouns.agents.service import Sessions
 from interlock.nouns.grants.lock_service import Locks
 from interlock.nouns.grants.service import Queues
-from interlock.runtime.given import Given, fenced, proofs
 from interlock.runtime.housekeeping import Housekeeping
 from interlock.runtime.identity import TRACE, Actor, Identity
 from interlock.runtime.keeper import Keeper, Lease
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import StoreCall
 from interlock.settings import Settings
 from interlock.store import Store
 
 if TYPE_CHECKING:
-    from interlock.core.events import Counters
-    from interlock.core.health import Health
     from interlock.nouns.agents.reports import Pulse
-    from interlock.nouns.fleet.doctor import Diagnosis
     from interlock.nouns.grants.semaphore_service import Semaphores
     from interlock.nouns.grants.several_service import Several
     from interlock.nouns.tasks.service import TaskService
-    from interlock.runtime.maintain import Maintained
-    from interlock.runtime.observe import Observing
-    from interlock.runtime.why import Why
+    from interlock.runtime.outage import Outage
 
 Moment: TypeAlias = str | float | datetime
 T = TypeVar("T")
@@ -85,6 +74,8 @@ class Context:
         self.housekeeping = self.keeper.housekeeping = Housekeeping(
             self.runner, self.store, self.settings
         )
+        self.client: Any = None
+        """The client that we belong to, if there is one."""
         self.on_due: Callable[[], None] | None = None
         """Wakes whoever drives the keeper, and starts it if need be."""
         self.session_lease: Lease | None = None
@@ -135,6 +126,12 @@ class Context:
         pulse = Pulse(reports, actor, paces(self.settings), clock, self.wake)
         self.keeper.add_job(pulse)
         return pulse
+
+    def outage(self, about: str) -> Outage:
+        """What takes a wait through an outage of the store."""
+        from interlock.runtime.outage import Outage
+
+        return Outage(self, about)
 
     def wake(self) -> None:
         """The keeper has something to do."""
@@ -292,12 +289,6 @@ class Context:
         return Identity(actor=Actor(self._agent or "", session, self.trace), caller=self._caller)
 
 
-def _explained(id_: str, explain: Callable[[str], Op[Why]], folder: str) -> Op[Why]:
-    from interlock.runtime.id_prefix import whole_id
-
-    return (yield from explain((yield from whole_id(id_, folder))))
-
-
 def lapsed(session: str) -> Lapsed:
     """A session that is over, and what to do."""
     return Lapsed(
@@ -314,135 +305,3 @@ def _contradiction(session: str, owner: str, named: str) -> BadInput:
         f' eval "$(interlock agent join --agent {name})"; to act as {owner}, leave the other name'
         " out (--agent, INTERLOCK_AGENT)"
     )
-
-
-class Calls:
-    """The calls of one noun, on behalf of one client."""
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
-
-    def _identity(self, given: Given) -> Identity:
-        """Who we are, and what the call relies on."""
-        identity = self.context.me()
-        if not given and not self.context.given:
-            return identity
-        relied = (*self.context.given, *proofs(given))
-        return replace(identity, actor=replace(identity.actor, given=relied))
-
-    def _fenced(self, identity: Identity, op: Op[T]) -> Op[T | GivenFenced]:
-        return fenced(op, self.context.runner, identity.actor) if identity.actor.given else op
-
-
-class FleetCalls(Calls):
-    """What concerns the whole store."""
-
-    def maintain(self) -> Op[Maintained]:
-        """One bounded pass that reclaims what nobody came for."""
-        from interlock.nouns.agents.log_service import Logs
-        from interlock.runtime.maintain import Maintenance
-
-        done = yield from Maintenance(self.context.runner, self.context.settings).run(
-            self.context.identity.actor
-        )
-        yield from Logs(self.context.runner, self.context.settings).forget(
-            self.context.identity.actor
-        )
-        yield StoreCall("sweep")
-        return done
-
-    def health(
-        self,
-        *,
-        dead_after: float | str = 300.0,
-        waiting: float | str = 3600.0,
-        held: float | str = 3600.0,
-        stuck: float | str = 3600.0,
-    ) -> Op[Health]:
-        """What somebody should look at; reads only, and never changes anything.
-
-        Sessions that lapsed more than ``dead_after`` ago and were not cleared away, those that were
-        cleared away within a day and not acknowledged, agents of which nobody heard for three times
-        the pace that they promised, grants that are stale, or that somebody has ``held`` for
-        longer, who is ``waiting`` for longer, waits that can never end, and a record that cannot be
-        sealed. Of tasks: those that run for longer than ``stuck`` or past their deadline, whose
-        worker is lost, that wait for a worker for longer than ``waiting`` or that nobody here can
-        do, that are ready while no session works, that died or failed, that are blocked by one that
-        did, and what was left half done. Of messages: those that have waited for longer than
-        ``waiting`` for somebody who is not here, inboxes that are nearly full, agents that may not
-        send, and what a person is asked.
-        """
-        from interlock.core.health import Patience
-        from interlock.runtime.health import Checkup  # for monitors alone
-
-        patience = Patience(
-            dead_after=validate.duration(dead_after, "dead-after"),
-            waiting=validate.duration(waiting, "waiting"),
-            held=validate.duration(held, "held"),
-            stuck=validate.duration(stuck, "stuck"),
-        )
-        return Checkup(self.context.runner, self.context.settings, patience).run()
-
-    def check(self) -> Op[Diagnosis]:
-        """What ``interlock doctor`` says of this store: each check is ok, a warning, or bad.
-
-        It reads everything and tries one write that nobody notices, so it may take a while.
-        The result is true if nothing is bad; trouble with the store is a finding, too.
-        """
-        from interlock.nouns.fleet.doctor import Examination  # seldom
-
-        return Examination(self.context).run()
-
-    def observing(self, nouns: Iterable[str] | None = None) -> Observing:
-        """The events of some nouns, or of all, as they come; whoever opens it closes it."""
-        from interlock.runtime import observe
-
-        return observe.Observing(observe.nouns(nouns), self.context.runner.clock)
-
-    def counters(self, *, since: Moment = "1m") -> Op[Counters]:
-        """How many agents are here, how many questions are open, and what was done since a moment.
-
-        How many messages were sent and received, questions answered or not in time, and senders
-        held up; ``since`` is a duration back from now, or a time.  It is counted from the record.
-        """
-        from interlock.runtime import observe
-
-        now = self.context.runner.clock.wall()
-        return observe.counters(validate.moment(since, now, "'since'"))
-
-    def why(self, thing: str) -> Op[Why]:
-        """What blocks a thing, who can clear it, since when.
-
-        ``task/ID``, ``lock/NAME``, ``sem/NAME``, ``query/ID`` or ``message/ID``; a plain
-        name is that of a task, if there is one, else of a lock.
-        """
-        from interlock.runtime.why import with_ended
-
-        found = yield from self._why(thing)
-        return (yield from with_ended(found, self.context.runner.clock.wall()))
-
-    def _why(self, thing: str) -> Op[Why]:
-        from interlock.runtime.why import Explain
-
-        context = self.context
-        explain = Explain(context.runner, context.sessions)
-        kind, _, name = validate.text(thing, "thing", validate.METADATA_LIMIT).partition("/")
-        if name and kind == "sem":
-            return explain.semaphore(validate.name(name, "semaphore name"))
-        if name and kind == "lock":
-            return explain.lock(validate.name(name, "lock name"))
-        if (name and kind == "query") or kind.startswith("qry_"):
-            from interlock.nouns.messages.why import QueryWhy
-
-            query = validate.name(name or kind, "query id")
-            return _explained(query, QueryWhy(context.runner).query, keys.QUERIES)
-        if (name and kind == "message") or kind.startswith("msg_"):
-            from interlock.nouns.messages.why import message
-
-            return _explained(validate.name(name or kind, "message id"), message, keys.MESSAGES)
-        from interlock.nouns.tasks.why import TaskExplanations
-
-        reasons = TaskExplanations(context.runner, context.sessions)
-        if name and kind == "task":
-            return reasons.task(validate.task(name))
-        return reasons.either(validate.name(thing, "thing"), explain)

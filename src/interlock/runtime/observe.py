@@ -44,6 +44,8 @@ _SAID = msgspec.json.Decoder(_Said)
 class Observing:
     """The events after a revision, as they come; whoever opened it closes it."""
 
+    about = "observing"
+
     def __init__(self, nouns: frozenset[str], clock: Clock) -> None:
         self._nouns = nouns
         self._marks = tuple(f'"{noun}:'.encode() for noun in sorted(nouns))
@@ -68,6 +70,10 @@ class Observing:
                     found += self._told(change)
             if found or (ends is not None and self._clock.monotonic() >= ends):
                 return tuple(found)
+
+    def each(self, taken: tuple[Observed, ...]) -> tuple[Observed, ...]:
+        """The values one by one."""
+        return taken
 
     def close(self) -> None:
         """Stop listening."""

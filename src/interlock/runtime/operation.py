@@ -18,13 +18,17 @@ A list of names may stand before other words (``send WHO... BODY``): the last wo
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
 from msgspec import NODEFAULT, UNSET, Meta, Struct
 from msgspec.structs import fields as struct_fields
 
+from interlock.core import validate
+
 if TYPE_CHECKING:
-    from interlock.client import Fleet
+    from interlock.drivers import Op
+    from interlock.runtime.fleet_calls import FleetCalls
 
 Kind: TypeAlias = Literal[
     "name", "names", "text", "int", "duration", "json", "flag", "count", "things", "command",
@@ -76,20 +80,54 @@ class Field(Struct, frozen=True):
 class Operation(Struct, frozen=True, kw_only=True):
     """One thing that can be asked for, in every face under the same words.
 
-    ``act`` carries it out; without one it belongs to the command line alone, since it is about
-    this very process or folder.  ``joins`` says whether a request needs a session that lives while
-    it runs, as a place in a queue does.  ``lines`` are what a stream has on each line, as JSON.
+    needs      what must be there: nothing, a store, an agent's name, a session
+    call       the call that carries it out (``locks.acquire``): positional fields are its first
+               arguments, those of ``spread`` one by one, and all others go by their names
+    act        carries it out where the request is not just that call; without either it belongs to
+               the command line alone, since it concerns this process or folder
+    grants     whether it may be granted something that is given back if the caller is interrupted
+    joins      whether a request needs a session that lives while it runs, as a queued wait does
+    lines      what a stream has on each line, as JSON
+    reads      whether it changes nothing
+    pages      whether it returns a page, and says how to get the next
+    for_models whether it is in the small set of tools for models
+    in_shell   what a shell does instead of printing the outcome: run a program, follow a stream
     """
 
     name: str
     help: str
     request: type[Request]
     outcomes: tuple[type, ...]
-    lines: tuple[type, ...] = ()
     needs: Need
-    act: Callable[[Fleet, Any], Any] | None = None
+    call: str = ""
+    spread: str = ""
+    act: Callable[[FleetCalls, Any], Op[Any]] | None = None
+    grants: bool = False
     joins: Callable[[Any], bool] | None = None
+    lines: tuple[type, ...] = ()
+    reads: bool = False
+    pages: bool = False
+    for_models: bool = False
+    in_shell: str = ""
+    aliases: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
+
+    def carry_out(self, fleet: FleetCalls, request: Request) -> Op[Any]:
+        """The operation that a request asks for, for either driver."""
+        if self.act is not None:
+            return self.act(fleet, request)
+        noun, _, method = self.call.rpartition(".")
+        named = {each.attribute: getattr(request, each.attribute) for each in fields(self.request)}
+        first = [named.pop(each.attribute) for each in fields(self.request) if each.positional]
+        if self.spread:
+            first = list(first[0])
+        op: Op[Any] = getattr(getattr(fleet, noun) if noun else fleet, method)(*first, **named)
+        return op
+
+
+def waits(request: Any) -> bool:  # noqa: ANN401 - any request with a wait
+    """Whether a request may have to wait, and so needs a session that lives meanwhile."""
+    return validate.patience(request.wait) > 0
 
 
 def option(
@@ -115,6 +153,7 @@ Given: TypeAlias = Annotated[
 ]
 
 
+@cache
 def fields(request: type[Struct]) -> tuple[Field, ...]:
     """The fields of a request, in their order."""
     found = []

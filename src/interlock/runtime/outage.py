@@ -22,7 +22,8 @@ from interlock.drivers import Op, Pause
 from interlock.errors import Lapsed, OutcomeUnknown, StoreAway, StoreBusy, StoreTrouble
 
 if TYPE_CHECKING:
-    from interlock.runtime.context import Calls, Context
+    from interlock.runtime.calls import Calls
+    from interlock.runtime.context import Context
 
 
 P = ParamSpec("P")

@@ -29,7 +29,8 @@ from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.record.calls import RecordCalls
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.runtime.callers import Someone
-from interlock.runtime.context import Context, FleetCalls
+from interlock.runtime.context import Context
+from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.runner import Runner
 from interlock.runtime.steps import NextChanges
 from interlock.store import Store

@@ -12,7 +12,7 @@ from tests.faces.shell import COMMAND, Here, Shell, until
 
 from interlock.faces.cli.connect import staying
 from interlock.faces.cli.parse import parse
-from interlock.nouns.registry import find
+from interlock.registry import find
 
 
 def line(process: subprocess.Popen[str]) -> Any:

@@ -225,7 +225,7 @@ def test_a_follower_that_missed_many_entries_shows_them_all() -> None:
     fleet = interlock.connect(agent="ada", store=store, join=False)
     for number in range(150):
         fleet.locks.acquire(f"lock-{number}")
-    sealing = Sealing(fleet.calls.context.runner)
+    sealing = Sealing(fleet.context.runner)
     sealing.limits = SMALL
     assert drive(sealing.tidy(Actor()), store).sealed > 100, "the feed forgot them"
     lines, gap = next(record._later(fleet, 1, EVERYTHING))

@@ -9,8 +9,8 @@ import subprocess
 import pytest
 from tests.faces.shell import COMMAND, Here, Result, Shell
 
+from interlock import registry
 from interlock.faces.cli.parse import COMMON
-from interlock.nouns import registry
 from interlock.runtime.operation import fields
 
 

@@ -343,7 +343,7 @@ def test_the_same_in_an_event_loop(tmp_path: Path, logger: logging.Logger) -> No
             await fleet.agents.log(["by hand"])
             logger.addHandler(fleet.agents.handler())
             await asyncio.to_thread(logger.info, "from a thread")
-            trail = fleet.agents.calls.trail("ada", 1)
+            trail = fleet.agents.trail("ada", 1)
             logger.info("from the loop")
             while not await drive_async(trail.take(None), fleet.store):
                 pass

@@ -86,7 +86,7 @@ def test_a_wait_that_could_not_be_withdrawn_never_gets_the_lock(path: Path) -> N
         interlock.connect(str(path), agent="bob") as bob,
     ):
         bob.locks.acquire("merge")
-        waiting = ada.calls.context.locks.acquire(ada.calls.context.identity, "merge", wait=2)
+        waiting = ada.context.locks.acquire(ada.context.identity, "merge", wait=2)
         step = next(waiting)
         while not bob.locks.show("merge").waiters:
             step = waiting.send(step.perform(ada.store))
@@ -146,9 +146,7 @@ def test_what_is_owed_in_a_session_that_goes_on_is_paid_before_we_go(path: Path)
         shell.locks.acquire("merge")
         grant = shell.locks.acquire("merge")
         assert isinstance(grant, interlock.Extended)
-        shell.calls.context.queues.owe(
-            shell.calls.context.identity, LockAim("merge").ask(grant.grant)
-        )
+        shell.context.queues.owe(shell.context.identity, LockAim("merge").ask(grant.grant))
         shell.close()
         assert ada.locks.show("merge").state == "free"
 

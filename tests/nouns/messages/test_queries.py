@@ -216,7 +216,7 @@ def test_only_who_is_able_answers_what_the_able_are_asked(stage: Testbed, says: 
         bob.run(bob.agents.status("idle", can=["review"]))
         done = bob.run(bob.messages.reply("qry_1", "ok"))
     elif says == "recv":
-        reception = bob.messages.recv(can=["review"])
+        reception = bob.messages.reception(can=["review"])
         (question,) = bob.run(reception.take())
         done = bob.run(bob.messages.reply(question.id, "ok"))
     else:

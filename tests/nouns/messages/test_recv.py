@@ -392,7 +392,7 @@ def test_async_a_cancelled_loop_keeps_what_it_has_not_handled(
 
 
 def reception(client: Client, **terms: object) -> ReceiveLoop:
-    return client.messages.recv(**terms)  # type: ignore[arg-type]
+    return client.messages.reception(**terms)  # type: ignore[arg-type]
 
 
 def next_(client: Client, loop: ReceiveLoop) -> Received | None:

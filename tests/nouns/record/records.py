@@ -48,7 +48,7 @@ def record(fleet: interlock.Fleet, verb: str, *puts: Write, deletes: tuple[str, 
         yield tuple(put.key for put in puts)
         return Decision(outcome="done", verb=verb, thing="record", puts=puts, deletes=deletes)
 
-    drive(fleet.calls.context.runner.change(deciding, Actor()), fleet.store)
+    drive(fleet.context.runner.change(deciding, Actor()), fleet.store)
 
 
 def seal(fleet: interlock.Fleet, count: int, begins: Mark | None = None) -> Mark:

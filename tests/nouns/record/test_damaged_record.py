@@ -111,7 +111,7 @@ def test_a_session_outlives_a_record_that_cannot_be_tended(
         spoil(fleet, value)
     else:
         monkeypatch.setattr(Sealing, "tidy", _broken)
-    context = fleet.calls.context
+    context = fleet.context
     context.housekeeping._many()  # a thousand commits are many
     assert context.session_lease is not None
     for _ in range(2):  # the first one comes before it tends
@@ -128,9 +128,9 @@ def test_a_task_goes_on_beating_whatever_a_beat_meets(
 
     async def work() -> None:
         async with await aio.connect(str(tmp_path / "store.db"), agent="ada", ttl=10.0) as fleet:
-            lease = fleet.calls.context.session_lease
+            lease = fleet.context.session_lease
             assert lease is not None
-            fleet.calls.context.housekeeping._many()
+            fleet.context.housekeeping._many()
             for _ in range(2):  # the first one comes before it tends
                 until = lease.ends
                 while lease.ends <= until:

@@ -650,9 +650,9 @@ def test_a_long_life_without_a_session_tends_before_its_end(
     tmp_path: Path, tended: threading.Event
 ) -> None:
     with interlock.connect(str(tmp_path / "store.db"), "ada", join=False) as fleet:
-        fleet.calls.context.housekeeping._many()
+        fleet.context.housekeeping._many()
         assert not fleet._threads, "a short life would pay at its end"
-        fleet.calls.context.housekeeping._many()
+        fleet.context.housekeeping._many()
         assert tended.wait(30)
 
 
@@ -662,8 +662,8 @@ def test_a_long_life_without_a_session_tends_in_its_loop(
     async def work() -> None:
         url = str(tmp_path / "store.db")
         async with await aio.connect(url, "ada", join=False) as fleet:
-            fleet.calls.context.housekeeping._many()
-            fleet.calls.context.housekeeping._many()
+            fleet.context.housekeeping._many()
+            fleet.context.housekeeping._many()
             assert await asyncio.to_thread(tended.wait, 30)
 
     asyncio.run(work())
@@ -673,7 +673,7 @@ def test_a_short_life_in_a_loop_pays_at_its_end(tmp_path: Path, tended: threadin
     async def work() -> None:
         url = str(tmp_path / "store.db")
         async with await aio.connect(url, "ada", join=False) as fleet:
-            fleet.calls.context.housekeeping._many()
+            fleet.context.housekeeping._many()
 
     asyncio.run(work())
     assert tended.is_set()

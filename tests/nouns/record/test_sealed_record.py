@@ -31,7 +31,7 @@ def busy(fleet: interlock.Fleet, rounds: int) -> None:
 
 
 def seal(fleet: interlock.Fleet, limits: Limits = SMALL) -> None:
-    sealing = Sealing(fleet.calls.context.runner)
+    sealing = Sealing(fleet.context.runner)
     sealing.limits = limits
     tidied = drive(sealing.tidy(Actor()), fleet.store)
     assert not tidied.finding

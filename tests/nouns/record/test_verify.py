@@ -200,7 +200,7 @@ def test_an_entry_of_another_shape_cannot_be_read(fleet: interlock.Fleet, tmp_pa
 
 def forgetful(fleet: interlock.Fleet) -> None:
     """Let its engine be one that forgets unsealed entries by itself, as Redis does."""
-    runner = fleet.calls.context.runner
+    runner = fleet.context.runner
     runner.capabilities = replace(runner.capabilities, consecutive=False, max_log=1)
 
 

@@ -24,8 +24,9 @@ def opened(
     can: tuple[str, ...] | None = None,
     after: int | None = None,
 ) -> TaskEventFeed:
-    feed = client.tasks.feed(events or ("published",), prefix, can)
-    client.run(feed.open(after))
+    wanted = events or ("published",)
+    feed = client.run(client.tasks.subscribe(events=wanted, prefix=prefix, can=can, after=after))
+    assert isinstance(feed, TaskEventFeed)
     return feed
 
 
@@ -165,10 +166,10 @@ def test_batches_of_an_import_are_nobodys_business(stage: Testbed) -> None:
 def test_wrong_words_are_refused_with_the_right_ones(stage: Testbed) -> None:
     ada = stage.client("ada")
     with pytest.raises(BadInput, match="'finished'; there are: published, ready"):
-        ada.tasks.feed(["finished"], "", None)
+        ada.run(ada.tasks.subscribe(events=["finished"]))
     with pytest.raises(BadInput, match="put brackets around 'published'"):
-        ada.tasks.feed("published", "", None)
+        ada.run(ada.tasks.subscribe(events="published"))
     with pytest.raises(BadInput, match="no event is named"):
-        ada.tasks.feed([], "", None)
+        ada.run(ada.tasks.subscribe(events=[]))
     with pytest.raises(BadInput, match="is out of bounds"):
-        ada.run(ada.tasks.feed(["ready"], "", None).open(-1))
+        ada.run(ada.tasks.subscribe(events=["ready"], after=-1))

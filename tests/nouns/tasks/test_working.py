@@ -86,7 +86,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 async def beat(fleet: aio.Fleet) -> None:
     """Let the keeper look now, in a task of its own as it does."""
-    await asyncio.create_task(drive_async(fleet.calls.context.keeper.beat(), fleet.store))
+    await asyncio.create_task(drive_async(fleet.context.keeper.beat(), fleet.store))
 
 
 def test_a_loop_completes_nothing_that_it_neither_entered_nor_settled(
@@ -197,7 +197,7 @@ def test_a_worker_ends_when_its_client_is_closed(store: MemoryStore) -> None:
     worker = fleet.tasks.work()
     thread = threading.Thread(target=list, args=(worker,))
     thread.start()
-    until(lambda: fleet.calls.context.tasks.housekeeping.soon() is None)
+    until(lambda: fleet.context.tasks.housekeeping.soon() is None)
     fleet._stopped.set()
     fleet.agents.leave()
     fleet.tasks.publish("t0")
@@ -208,7 +208,7 @@ def test_a_worker_ends_when_its_client_is_closed(store: MemoryStore) -> None:
 
 def test_a_worker_whose_session_is_over_says_so(fleet: interlock.Fleet) -> None:
     fleet.agents.leave()
-    drive(fleet.calls.context.keeper.beat(), fleet.store)
+    drive(fleet.context.keeper.beat(), fleet.store)
     with pytest.raises(Lapsed):
         list(fleet.tasks.work())
 
@@ -242,7 +242,7 @@ def test_a_session_that_lapses_ends_a_thread_that_waits(
     thread = threading.Thread(target=work)
     thread.start()
     fleet.agents.leave()
-    drive(fleet.calls.context.keeper.beat(), store)
+    drive(fleet.context.keeper.beat(), store)
     thread.join(30)
     assert failed
 
@@ -573,7 +573,7 @@ def test_a_worker_hears_that_it_is_to_stop_while_the_store_is_away(
         raise StoreAway("cut off")
 
     if not leased:
-        monkeypatch.setattr(fleet.calls.context, "session_lease", None)
+        monkeypatch.setattr(fleet.context, "session_lease", None)
     worker = fleet.tasks.work()
     thread = threading.Thread(target=list, args=(worker,), daemon=True)
     with monkeypatch.context() as outage:

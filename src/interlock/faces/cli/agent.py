@@ -51,7 +51,7 @@ def join(parsed: Parsed) -> int:
         except OSError:  # no caller learned which session it is
             from interlock.runtime.identity import Actor
 
-            context, actor = fleet.calls.context, Actor(joined.agent, joined.session)
+            context, actor = fleet.context, Actor(joined.agent, joined.session)
             drive(context.sessions.leave(actor), context.store)
             raise
 
@@ -70,7 +70,6 @@ def leave(parsed: Parsed) -> int:
 def log(parsed: Parsed) -> int:
     """Show the log of an agent, go on with it, or add to it."""
     request: AgentLogRequest = parsed.request
-    assert parsed.operation.act is not None  # noqa: S101 - the table says how to read
     if request.file is not None or request.read is not None or request.files:
         _alone(request)
     if request.file is not None:
@@ -78,7 +77,7 @@ def log(parsed: Parsed) -> int:
     if request.upload is not None:
         return _upload(parsed, request, request.upload)
     with connected(parsed) as fleet:
-        outcome = parsed.operation.act(fleet, request)
+        outcome = fleet.act(request)
         if not request.follow:
             return answer(parsed, outcome)
         stoppable()
@@ -103,8 +102,8 @@ def _follow(parsed: Parsed, fleet: Fleet, lines: tuple[LogLine, ...]) -> None:
     _show(parsed, name, lines)
     from interlock.runtime.outage import Outage
 
-    outage = Outage(fleet.calls.context, "the log")
-    with closing(fleet.agents.calls.trail(name, last)) as trail:
+    outage = Outage(fleet.context, "the log")
+    with closing(fleet.agents.trail(name, last)) as trail:
         while True:
             _show(parsed, name, tuple(drive(outage.feed(trail.take, None), fleet.store)))
 
@@ -124,7 +123,7 @@ def _upload(parsed: Parsed, request: AgentLogRequest, path: str) -> int:
     with _opened(path) as file, connected(parsed) as fleet:
         stoppable()
         speak_up()
-        uploader = fleet.agents.calls.uploader(request.name)
+        uploader = fleet.agents.uploader(request.name)
         try:
             count = _read(file, uploader)
         finally:

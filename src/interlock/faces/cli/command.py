@@ -9,42 +9,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from interlock import registry
 from interlock.core.plain import one_line, plain, quoted
 from interlock.errors import BadInput, InterlockError
 from interlock.faces.cli.parse import Parsed, parse, split
-from interlock.nouns import registry
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from interlock.client import Fleet
 
-# Of the command line alone, or with more to it than a request and an outcome.
-_SPECIAL = {
-    "agent join": "agent:join",
-    "agent leave": "agent:leave",
-    "agent log": "agent:log",
-    "bench": "shows:bench",
-    "demo": "shows:demo",
-    "doctor": "doctor:doctor",
-    "inbox": "message:inbox",
-    "init": "init:init",
-    "lock run": "run:lock_run",
-    "observe": "observe:observe",
-    "query": "message:query",
-    "record explain": "record:explain",
-    "record export": "record:export",
-    "record log": "record:log",
-    "run": "run:run",
-    "schema": "shows:schema",
-    "selftest": "shows:selftest",
-    "sem run": "run:sem_run",
-    "subscribe": "message:subscribe",
-    "task watch": "task:watch",
-    "wait": "message:wait",
-}
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 _SHORT = 300
@@ -248,9 +224,11 @@ def _run(argv: Sequence[str]) -> int:
     global _quiet  # noqa: PLW0603 - of the one command that this process carries out
     _quiet = False
     name, words = split(argv)
-    if name in ("", "help") or name not in registry.names():
+    try:
+        operation = registry.find(name)
+    except KeyError:
         return _no_operation(name, words)
-    parsed = parse(registry.find(name), words)
+    parsed = parse(operation, words)
     if parsed.common.help:
         from interlock.faces.cli.help import one
 
@@ -259,21 +237,21 @@ def _run(argv: Sequence[str]) -> int:
     _quiet = parsed.common.quiet
     if parsed.common.verbose:
         _log(parsed.common.verbose)
-    if name in _SPECIAL:
-        return _special(_SPECIAL[name])(parsed)
+    if operation.in_shell:
+        carry_out: Callable[[Parsed], int] = registry.load(operation.in_shell)
+        return carry_out(parsed)
     return _table(parsed)
 
 
 def _table(parsed: Parsed) -> int:
-    """An operation that is all in the table."""
+    """An operation that is a request and an outcome."""
     from interlock.faces.cli.connect import connected
 
-    assert parsed.operation.act is not None  # noqa: S101 - all others are special
     if parsed.operation.joins is not None and parsed.operation.joins(parsed.request):
         stoppable()
     with connected(parsed) as fleet:
-        outcome = parsed.operation.act(fleet, parsed.request)
-        you = fleet.calls.context.identity.actor.agent
+        outcome = fleet.act(parsed.request)
+        you = fleet.context.identity.actor.agent
         try:
             # before what may take long at the end, or be cut off
             return answer_to(you, parsed, outcome)
@@ -310,14 +288,6 @@ def _given_back(fleet: Fleet, outcome: object, error: OSError) -> Exception:
     return _Internal(f"{unheard}, so {what} {was} given back; {again}")
 
 
-def _special(place: str) -> Callable[[Parsed], int]:
-    from importlib import import_module
-
-    module, _, function = place.partition(":")
-    found: Any = getattr(import_module(f"interlock.faces.cli.{module}"), function)
-    return found  # type: ignore[no-any-return]  # a test calls every one of them
-
-
 def _no_operation(name: str, words: Sequence[str]) -> int:
     """Help, the version, or a question about what was meant."""
     from interlock.faces.cli import help as texts
@@ -338,9 +308,9 @@ def _no_operation(name: str, words: Sequence[str]) -> int:
         raise BadInput(
             f"which command? {quoted(words[0])} is only an option; see 'interlock --help'"
         )
-    if name in registry.NOUNS:
+    if name in registry.words():
         if not asked:
-            verbs = ", ".join(registry.INDEX[name])
+            verbs = ", ".join(each.name.rpartition(" ")[2] for each in registry.verbs(name))
             raise BadInput(f"{name} what? one of: {verbs}; see 'interlock {name} --help'")
         write((texts.noun(name) + "\n").encode())
         return 0

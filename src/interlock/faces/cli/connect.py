@@ -64,7 +64,7 @@ def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
     if given := getattr(parsed.request, "given", ()):
         from interlock.runtime.given import proofs
 
-        fleet.calls.context.given = proofs(given)
+        fleet.context.given = proofs(given)
     tell(parsed, fleet)
     if joins:
         speak_up()
@@ -89,7 +89,7 @@ def opened(url: str | None, *, create: bool = True, **options: Any) -> Fleet:  #
     if is_network(place):
         hush()
     fleet = begun(open_store(place, create=create and url is not None), **options)
-    fleet.calls.context.runner.via = "cli"
+    fleet.context.runner.via = "cli"
     return fleet
 
 
@@ -141,7 +141,7 @@ def tell(parsed: Parsed, fleet: Fleet) -> None:
     if parsed.common.verbose:
         import logging
 
-        actor = fleet.calls.context.identity.actor
+        actor = fleet.context.identity.actor
         place = shown(url_of(fleet.store, parsed.common.store))
         log = logging.getLogger("interlock")
         log.info("store %s, agent %s", plain(place), plain(actor.agent or "-"))
@@ -189,7 +189,7 @@ def _kept(fleet: Fleet) -> Fleet:
     from interlock.core import keys
     from interlock.core.decision import Write
 
-    context = fleet.calls.context
+    context = fleet.context
     actor = context.me().actor
     write = Write(keys.live(actor.session), {"agent": actor.agent}, context.identity.session_ttl)
     context.keeper.keep(write, context.runner.clock.monotonic())

@@ -29,6 +29,6 @@ def _checks(parsed: Parsed) -> Iterator[Finding]:
         found = store_location.StoreLocation(given, "--store") if given else store_location.locate()
         yield ok("store", f"{shown(found.url)} (from {found.how})")
         with opened(given, create=False) as fleet:  # a look makes nothing
-            yield from drive(Examination(fleet.calls.context).inside(), fleet.store)
+            yield from drive(Examination(fleet.context).inside(), fleet.store)
     except InterlockError as error:
         yield trouble("store", error)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from interlock import registry
 from interlock.core.decision import Outcome
 from interlock.faces.cli.parse import COMMON
-from interlock.nouns import registry
 from interlock.runtime.operation import Field, Operation, fields
 
 _METAVARS = {
@@ -90,13 +90,13 @@ def overview() -> str:
         "",
         "usage: interlock COMMAND [options]",
         "",
-        *_listed([each for each in registry.INDEX[""] if each not in registry.MESSAGES], ""),
-        "",
-        "messages: delivered until they are acknowledged",
-        *_listed(registry.MESSAGES, ""),
     ]
-    for noun, about in registry.NOUNS.items():
-        lines += ["", f"{noun}: {about}", *_listed(registry.INDEX[noun], noun)]
+    groups: dict[str, list[str]] = {}
+    for each in registry.nouns():
+        heading = each.group or each.operations[0].name.rpartition(" ")[0]
+        group = groups.setdefault(heading, [f"{heading}: {each.help}"] if heading else [])
+        group += map(_listed, each.operations)
+    lines += "\n\n".join("\n".join(group) for group in groups.values()).split("\n")
     lines += [
         "",
         "Start with 'interlock init'; each command explains itself with --help.",
@@ -107,9 +107,9 @@ def overview() -> str:
 
 def noun(name: str) -> str:
     """What a bare noun says: its verbs."""
-    lines = [f"usage: interlock {name} VERB [options]", "", registry.NOUNS[name], ""]
-    lines += _listed(registry.INDEX[name], name)
-    return "\n".join(lines)
+    found = registry.noun(name)
+    lines = [f"usage: interlock {name} VERB [options]", "", found.help if found else "", ""]
+    return "\n".join([*lines, *map(_listed, registry.verbs(name))])
 
 
 def one(operation: Operation) -> str:
@@ -122,7 +122,7 @@ def one(operation: Operation) -> str:
         f"usage: interlock {' '.join(usage)}",
         "",
         operation.help[0].upper() + operation.help[1:] + ".",
-        *(f"Also called: interlock {alias}" for alias in registry.aliases(operation.name)),
+        *(f"Also called: interlock {alias}" for alias in operation.aliases),
         "",
         *(_line(_shown(field), field.help) for field in places),
         *(_line(_option(field), _with_default(field)) for field in own if not field.positional),
@@ -145,11 +145,11 @@ def meant(name: str) -> str:
     names = registry.names()
     if word in _HABITS:
         return _question([_HABITS[word]])
-    if word in registry.NOUNS and verb:
+    if word in registry.words() and verb:
         return _question(_verbs(word, verb)) or f"see 'interlock {word} --help'"
     if word in _PLANNED:
         return "it is planned, and not there yet; see 'interlock --help' for what is"
-    first = (*registry.INDEX[""], *registry.NOUNS)
+    first = (*registry.commands(), *registry.words())
     if close := get_close_matches(word, [each for each in first if _alike(word, each)], 1, _CLOSE):
         return _question(_verbs(close[0], verb) or close)
     known_verbs = {known.rpartition(" ")[2] for known in names}
@@ -169,7 +169,7 @@ def _verbs(noun: str, verb: str) -> list[str]:
     """The operation of this noun that a verb probably meant, if any."""
     from difflib import get_close_matches
 
-    known = registry.INDEX.get(noun, ())
+    known = [each.name.rpartition(" ")[2] for each in registry.verbs(noun)] if noun else []
     meant = _SYNONYMS.get(verb, verb)
     # Whole names would be close by their noun alone.
     return [f"{noun} {found}" for found in get_close_matches(meant, known, 1, _CLOSE)]
@@ -180,9 +180,8 @@ def _question(names: Sequence[str]) -> str:
     return f"did you mean {choice}?" if choice else ""
 
 
-def _listed(verbs: Iterable[str], noun: str) -> list[str]:
-    names = [f"{noun} {verb}".strip() for verb in verbs]
-    return [f"  {name:<{_NAMES}}{registry.find(name).help}" for name in names]
+def _listed(operation: Operation) -> str:
+    return f"  {operation.name:<{_NAMES}}{operation.help}"
 
 
 def _common(own: Sequence[Field]) -> list[str]:

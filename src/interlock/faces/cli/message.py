@@ -17,6 +17,7 @@ from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.parse import Parsed
 from interlock.nouns.messages import log_lines
 from interlock.nouns.messages.inbox_noun import AlertSubscribe, introduced, look, settle, wanted
+from interlock.runtime.fleet_calls import FleetCalls
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -30,13 +31,11 @@ _LOOK = 0.5
 
 def wait(parsed: Parsed) -> int:
     """Wait for a message; under a name that is new that may be for ever, so it is said."""
-    assert parsed.operation.act is not None  # noqa: S101 - the table says how
-    act = parsed.operation.act
 
     def waiting(fleet: Fleet, request: MessageWait) -> object:
         if not parsed.common.json:
             _introduce(fleet)
-        return act(fleet, request)
+        return fleet.act(request)
 
     return _lasting(parsed, waiting)
 
@@ -46,20 +45,20 @@ def _introduce(fleet: Fleet) -> None:
     from interlock.nouns.messages.text import newcomer
     from interlock.nouns.messages.views import Inbox
 
-    you = fleet.calls.context.me().actor.agent
+    you = fleet.context.me().actor.agent
     if drive(is_new(you), fleet.store):
-        note(newcomer(introduced(fleet, Inbox(agent=you, messages=(), new=True))))
+        inbox = drive(introduced(Inbox(agent=you, messages=(), new=True)), fleet.store)
+        note(newcomer(inbox))
 
 
 def query(parsed: Parsed) -> int:
     """Ask; whoever is interrupted hears what becomes of the question."""
-    assert parsed.operation.act is not None  # noqa: S101 - the table says how
-    ask, begun = parsed.operation.act, time.monotonic()
+    begun = time.monotonic()
     log_lines.at_a_shell()
 
     def asking(fleet: Fleet, request: QueryAsk) -> object:
         try:
-            return ask(fleet, request)
+            return fleet.act(request)
         except (KeyboardInterrupt, Stopped):
             note(_left(fleet, request, time.monotonic() - begun))
             raise
@@ -81,7 +80,7 @@ def _left(fleet: Fleet, request: QueryAsk, waited: float) -> str:
     from interlock.core.validate import duration
     from interlock.nouns.messages.query_rules import TIMEOUT
 
-    usual = fleet.calls.context.settings.query(request.who, request.type) or TIMEOUT
+    usual = fleet.context.settings.query(request.who, request.type) or TIMEOUT
     timeout = usual if request.timeout is None else duration(request.timeout, "timeout")
     stays = f"{request.id} stays open for up to {max(timeout - waited, 0.0):.0f} s"
     return f"interrupted; {stays}: 'interlock cancel {request.id}', or ask again with this --id"
@@ -90,11 +89,12 @@ def _left(fleet: Fleet, request: QueryAsk, waited: float) -> str:
 def inbox(parsed: Parsed) -> int:
     """What waits; acknowledged, if that was asked for, after it was written."""
     with connected(parsed) as fleet:
-        found = look(fleet, parsed.request)
+        steps = FleetCalls(fleet.context)
+        found = drive(look(steps, parsed.request), fleet.store)
         status = answer(parsed, found)
         if not (parsed.common.json or parsed.common.quiet or parsed.request.ack):
             _hint(found)
-        settle(fleet, parsed.request, found)
+        drive(settle(steps, parsed.request, found), fleet.store)
     return status
 
 
@@ -109,14 +109,13 @@ def _hint(found: Inbox) -> None:
 def subscribe(parsed: Parsed) -> int:
     """Subscribe, and show what comes if that was asked for."""
     request: AlertSubscribe = parsed.request
-    assert parsed.operation.act is not None  # noqa: S101 - the table says how
     type_ = wanted(request)
     if not request.follow:
         with connected(parsed) as fleet:
-            return answer(parsed, parsed.operation.act(fleet, request))
+            return answer(parsed, fleet.act(request))
     stoppable()
     with staying(parsed) as fleet:
-        parsed.operation.act(fleet, request)
+        fleet.act(request)
         _follow(parsed, fleet, type_)
     raise BrokenPipeError
 
@@ -126,8 +125,8 @@ def _follow(parsed: Parsed, fleet: Fleet, type_: str) -> None:
     from interlock.core.validate import FOREVER
     from interlock.runtime.outage import Outage
 
-    with closing(fleet.messages.calls.receiver(only=type_)) as receiver:
-        outage = Outage(fleet.calls.context, "the subscription")
+    with closing(fleet.messages.receiver(only=type_)) as receiver:
+        outage = Outage(fleet.context, "the subscription")
         while is_read():
             for each in drive(outage.feed(receiver.take, _LOOK), fleet.store):
                 answer(parsed, each)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from interlock.faces.cli.command import answer, is_read, stoppable
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
-from interlock.nouns.fleet.observe_operations import fitting
+from interlock.nouns.fleet.noun import fitting
 
 _LOOK = 0.5
 """How often to see whether anybody still reads, while there is nothing to write."""
@@ -14,10 +14,9 @@ _LOOK = 0.5
 def observe(parsed: Parsed) -> int:
     """Every event, one line each, at once; or the counters."""
     request = fitting(parsed.request)
-    assert parsed.operation.act is not None  # noqa: S101 - the table says how to count
     with connected(parsed) as fleet:
         if request.counters:
-            return answer(parsed, parsed.operation.act(fleet, request))
+            return answer(parsed, fleet.act(request))
         stoppable()
         speak_up()
         with fleet.observe(nouns=request.noun or None, after=request.after) as events:

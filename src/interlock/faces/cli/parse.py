@@ -20,11 +20,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from interlock import registry
 from interlock.core import validate as checked
 from interlock.core.plain import quoted
 from interlock.errors import BadDuration, BadInput, TooLarge
 from interlock.faces.cli.common import Common
-from interlock.nouns import registry
 from interlock.runtime.operation import GREATEST, Field, Operation, fields
 
 _SHORT = {"-h": "help", "-q": "quiet", "-v": "verbose"}
@@ -49,8 +49,7 @@ COMMON = fields(Common)
 def split(argv: Sequence[str]) -> tuple[str, list[str]]:
     """The name of the operation, as far as there is one, and all other words.
 
-    The name may be a bare noun, unknown or empty: whoever asked says what that means.  Of an
-    operation with two names it is the first.
+    The name may be a bare noun, unknown or empty: whoever asked says what that means.
     """
     name: list[str] = []
     rest: list[str] = []
@@ -58,22 +57,23 @@ def split(argv: Sequence[str]) -> tuple[str, list[str]]:
     while words:
         word = words.pop(0)
         if word == "--":
-            return registry.canonical(" ".join(name)), [*rest, word, *words]
+            return " ".join(name), [*rest, word, *words]
         if word.startswith("-") and word != "-":
             rest.append(word)
             if words and _wants_value(word, words[0]):
                 rest.append(words.pop(0))
             continue
         name.append(word)
-        if len(name) > 1 or (word not in registry.NOUNS and not _misspelt(word, words)):
+        if len(name) > 1 or (word not in registry.words() and not _misspelt(word, words)):
             break
-    return registry.canonical(" ".join(name)), [*rest, *words]
+    return " ".join(name), [*rest, *words]
 
 
 def _misspelt(word: str, words: Sequence[str]) -> bool:
     """Whether this is no operation but may stand for a noun, since a verb follows it."""
-    verbs = (verb for noun in registry.NOUNS for verb in registry.INDEX[noun])
-    return word not in (*registry.INDEX[""], "help") and bool(words) and words[0] in verbs
+    if word in (*registry.commands(), "help") or not words:
+        return False
+    return any(name.endswith(f" {words[0]}") for name in registry.names())
 
 
 def parse(operation: Operation, words: Sequence[str]) -> Parsed:
@@ -354,7 +354,7 @@ def _wants_value(word: str, following: str) -> bool:
     for field in COMMON:
         if field.option == word:
             return field.takes_value
-    every = [field for operation in registry.table() for field in fields(operation.request)]
+    every = [field for operation in registry.operations() for field in fields(operation.request)]
     kinds = {field.takes_value for field in every if field.option == word}
-    begins = following in registry.INDEX[""] or following in registry.NOUNS
+    begins = following in registry.commands() or following in registry.words()
     return True in kinds and (False not in kinds or not begins)

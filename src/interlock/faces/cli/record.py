@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from interlock.core.filter import Filter
 from interlock.core.log import Line
 from interlock.core.story import Story
+from interlock.drivers import drive
 from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
 from interlock.nouns.record.noun import Entries, Gap, RecordExport, RecordLog, filters, gap
+from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.history import EVERYTHING
 from interlock.runtime.text import render
 from interlock.store import Resync
@@ -29,14 +31,13 @@ _MISSED = 100_000
 def log(parsed: Parsed) -> int:
     """What happened; with ``--follow`` also what happens from now on."""
     request: RecordLog = parsed.request
-    assert parsed.operation.act is not None  # noqa: S101 - the table says how to read
     if request.follow and request.until is not None:
         raise BadInput("--follow goes on with what comes; leave --until out")
     with connected(parsed) as fleet:
-        wanted = fleet.record.calls.wanted(**filters(request))
+        wanted = fleet.record.wanted(**filters(request))
         # Where nothing matches yet, what comes is looked at from here on, not all history again.
         begin = _newest(fleet) if request.follow and wanted != EVERYTHING else 0
-        first: Entries = parsed.operation.act(fleet, request)
+        first: Entries = fleet.act(request)
         if not request.follow:
             _warn(first.gap)
             return answer(parsed, first)
@@ -54,9 +55,8 @@ def log(parsed: Parsed) -> int:
 
 def explain(parsed: Parsed) -> int:
     """The story of one thing; the trace of each happening with ``-v`` or in JSON."""
-    assert parsed.operation.act is not None  # noqa: S101 - the table says how to read
     with connected(parsed) as fleet:
-        outcome = parsed.operation.act(fleet, parsed.request)
+        outcome = fleet.act(parsed.request)
     if isinstance(outcome, Story) and not parsed.common.json and not parsed.common.verbose:
         untraced = tuple(replace(each, trace="") for each in outcome.happenings)
         outcome = replace(outcome, happenings=untraced)
@@ -66,7 +66,6 @@ def explain(parsed: Parsed) -> int:
 def export(parsed: Parsed) -> int:
     """The record on stdout or in a file; or the script that checks one."""
     request: RecordExport = parsed.request
-    assert parsed.operation.act is not None  # noqa: S101 - the table says how to write a file
     if request.checker:
         from interlock import check_record
 
@@ -75,7 +74,7 @@ def export(parsed: Parsed) -> int:
         return 0
     with connected(parsed) as fleet:
         if request.out:
-            return answer(parsed, parsed.operation.act(fleet, request))
+            return answer(parsed, fleet.act(request))
         fleet.record.export(write, after=request.after or 0)
     return 0
 
@@ -94,7 +93,7 @@ def _later(
             found = follower.take()
             missing = None
             if isinstance(found, Resync):
-                missing = gap(fleet, at)
+                missing = drive(gap(FleetCalls(fleet.context), at), fleet.store)
                 lines = fleet.record.log(after=at, last=False, limit=_MISSED)
                 at = found.revision
             else:

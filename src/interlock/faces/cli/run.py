@@ -52,7 +52,7 @@ def run(parsed: Parsed) -> int:
         return _holding(parsed, aim, {"INTERLOCK_HELD": " ".join(aim.named)})
     if validate.patience(request.wait) or request.max_hold or request.metadata is not None:
         raise BadInput("--wait, --max-hold and --metadata are about what is held; name it: --hold")
-    return _Guard(parsed).run(lambda fleet: (fleet.calls.context.session_lease,), {})
+    return _Guard(parsed).run(lambda fleet: (fleet.context.session_lease,), {})
 
 
 def lock_run(parsed: Parsed) -> int:
@@ -93,11 +93,11 @@ def _holding(parsed: Parsed, aim: Aim, environment: dict[str, str]) -> int:
     holding = guard.holding
 
     def hold(fleet: Fleet) -> Sequence[Lease | None]:
-        held = drive(take(fleet.calls.context, aim, guard.wake, terms), fleet.store)
+        held = drive(take(fleet.context, aim, guard.wake, terms), fleet.store)
         fleet.keep()
         holding.append(held)
         environment["INTERLOCK_TOKEN"] = str(held.grant.token)
-        return (fleet.calls.context.session_lease, *held.leases)
+        return (fleet.context.session_lease, *held.leases)
 
     def give_back() -> None:
         for held in holding:
@@ -208,7 +208,7 @@ class _Guard:
         from interlock.nouns.messages.stops import Stops
         from interlock.threads import background
 
-        over, context = threading.Event(), fleet.calls.context
+        over, context = threading.Event(), fleet.context
         stops = Stops(context.runner, context.me().actor)
         op = stops.apart().listen(self._obey, lambda: not over.is_set())
         background(lambda: drive(op, fleet.store), "interlock-stops").start()
@@ -256,7 +256,7 @@ class _Guard:
         identity = self._identity
         if identity.session and not identity.agent:
             outer = opened(identity.store, session=identity.session)
-            identity.agent = outer.calls.context.me().actor.agent
+            identity.agent = outer.context.me().actor.agent
             outer.close()
         if not identity.agent:
             raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
@@ -272,7 +272,7 @@ class _Guard:
         return fleet
 
     def _environment(self, fleet: Fleet) -> dict[str, str]:
-        actor, identity = fleet.calls.context.me().actor, fleet.calls.context.identity
+        actor, identity = fleet.context.me().actor, fleet.context.identity
         return {
             "INTERLOCK_AGENT": actor.agent,
             "INTERLOCK_CALLER": caller(actor.agent, actor.session, identity.caller),

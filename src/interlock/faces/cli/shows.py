@@ -62,19 +62,21 @@ def _writing() -> Iterator[None]:
 
 def schema(parsed: Parsed) -> int:
     """The schema of what a command prints; without a command, which there are, or all as JSON."""
+    from interlock import registry
     from interlock.faces import schema as schemas
-    from interlock.nouns import registry
 
-    name = registry.canonical(" ".join(parsed.request.words))
-    if name and name not in registry.names():
+    name = " ".join(parsed.request.words)
+    try:
+        operation = registry.find(name) if name else None
+    except KeyError:
         from interlock.faces.cli.help import meant
 
         question = meant(name) or "see 'interlock schema'"
-        raise BadInput(f"there is no command {quoted(name)}; {question}")
-    if name and parsed.common.json:
-        write_json(schemas.schema(name))
-    elif name:
-        write(formatted(encoded(schemas.schema(name))) + b"\n")
+        raise BadInput(f"there is no command {quoted(name)}; {question}") from None
+    if operation is not None and parsed.common.json:
+        write_json(schemas.schema(operation.name))
+    elif operation is not None:
+        write(formatted(encoded(schemas.schema(operation.name))) + b"\n")
     elif parsed.common.json:
         found = schemas.all_schemas()
         write_json({"schemas": found, "count": len(found)})

@@ -13,7 +13,7 @@ from interlock.core.decision import Write
 from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.agents import session as sessions
-from interlock.runtime.context import Calls
+from interlock.runtime.calls import Calls, D, call, plain
 from interlock.runtime.identity import Actor
 
 if TYPE_CHECKING:
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
 
 
-class AgentCalls(Calls):
+class AgentCalls(Calls[D]):
     """Agents, which are their sessions."""
 
+    @call
     def join(
         self,
         *,
@@ -77,6 +78,7 @@ class AgentCalls(Calls):
         now, known = self.context.runner.clock.wall(), validate.abilities(can)
         return writes(Report(agent=agent, session=session, state="idle", at=now, can=known))
 
+    @call
     def status(
         self,
         state: State | None = None,
@@ -112,6 +114,7 @@ class AgentCalls(Calls):
             self.context.pulse.go_on(outcome)
         return outcome
 
+    @call
     def leave(self) -> Op[sessions.Left | sessions.SessionLapsed]:
         """End this session; what it held goes to whoever waits, with the same commit.
 
@@ -127,10 +130,14 @@ class AgentCalls(Calls):
             return replace(left, released=(*released, *left.released))
         return left
 
+    @call
     def beat(self) -> Op[sessions.Renewed | sessions.SessionLapsed]:
         """Renew this session."""
         return self.context.sessions.beat(self.context.me().actor.session)
 
+    heartbeat = beat
+
+    @call
     def log(self, lines: Iterable[str], *, name: str | None = None) -> Op[Uploaded]:
         """Put lines into the log of this agent, or of another one, now.
 
@@ -140,6 +147,7 @@ class AgentCalls(Calls):
         agent = self._named(name)
         return self._logs().upload(agent, lines, self.context.actor_for(agent))
 
+    @call
     def log_file(self, path: str | os.PathLike[str], *, name: str | None = None) -> Op[Uploaded]:
         """Upload a whole file for this agent, or for another one, under its base name.
 
@@ -156,10 +164,12 @@ class AgentCalls(Calls):
             agent, file, file_lines(path), self.context.actor_for(agent)
         )
 
+    @call
     def log_files(self, name: str | None = None) -> Op[tuple[LogFile, ...]]:
         """The files that this agent uploaded, or another one."""
         return tuple((yield from self._logs().files(self._named(name))))
 
+    @call
     def logged(
         self,
         name: str | None = None,
@@ -179,6 +189,7 @@ class AgentCalls(Calls):
         found = yield from self._logs().read_file(agent, file, limit=most, after=begin)
         return tuple(found or ())
 
+    @plain
     def handler(self, level: int | str = 0) -> logging.Handler:
         """A handler for ``logging`` that uploads what is logged to the log of this agent.
 
@@ -214,6 +225,7 @@ class AgentCalls(Calls):
 
         return Logs(self.context.runner, self.context.settings)
 
+    @call
     def pause(self, name: str, reason: str = "") -> Op[PausedAgent | UnknownAgent]:
         """Let an agent send nothing until it is resumed; it can still read, answer and work.
 
@@ -228,6 +240,7 @@ class AgentCalls(Calls):
         )
         return pause(self.context.runner, self.context.me().actor, agent, said)
 
+    @call
     def resume(self, name: str) -> Op[Resumed | UnknownAgent]:
         """Let an agent send again."""
         from interlock.nouns.messages.limits import resume
@@ -236,6 +249,7 @@ class AgentCalls(Calls):
             self.context.runner, self.context.me().actor, validate.name(name, "agent name")
         )
 
+    @call
     def ack(self, name: str) -> Op[sessions.DeathsAcknowledged | sessions.NoDeath]:
         """Acknowledge that sessions under a name ended without leaving, or one by its id.
 
@@ -253,10 +267,12 @@ class AgentCalls(Calls):
             name = yield from whole_id(name, keys.DEATHS)
         return (yield from self.context.sessions.acknowledge(name, actor))
 
+    @call
     def list(self) -> Op[tuple[sessions.Agent, ...]]:
         """All sessions with what they hold."""
         return self.context.sessions.list()
 
+    @call
     def show(self, name: str) -> Op[tuple[sessions.Agent, ...]]:
         """The sessions under one name."""
         name = validate.name(name, "agent name")

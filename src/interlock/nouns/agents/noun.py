@@ -8,10 +8,12 @@ from interlock.nouns.agents.logs import LogFile, LogLine, Uploaded
 from interlock.nouns.agents.report import Reported, State, Unreported
 from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
 from interlock.runtime.context import lapsed
+from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Duration, Operation, Request, option
 
 if TYPE_CHECKING:
-    from interlock.client import Fleet
+    from interlock.drivers import Op
+    from interlock.runtime.fleet_calls import FleetCalls
 
 T = TypeVar("T")
 
@@ -135,7 +137,7 @@ class UnknownAgentName(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing
     agent: str
 
 
-def _join(fleet: "Fleet", request: AgentJoin) -> core.Joined:
+def _join(fleet: "FleetCalls", request: AgentJoin) -> "Op[core.Joined]":
     return fleet.agents.join(ttl=request.ttl, metadata=request.metadata, can=request.can)
 
 
@@ -146,16 +148,16 @@ def living(outcome: T | core.SessionLapsed) -> T:
     return outcome
 
 
-def _leave(fleet: "Fleet", _request: AgentLeave) -> core.Left:
-    return living(fleet.agents.leave())
+def _leave(fleet: "FleetCalls", _request: AgentLeave) -> "Op[core.Left]":
+    return living((yield from fleet.agents.leave()))
 
 
-def _beat(fleet: "Fleet", _request: AgentBeat) -> core.Renewed:
-    return living(fleet.agents.beat())
+def _beat(fleet: "FleetCalls", _request: AgentBeat) -> "Op[core.Renewed]":
+    return living((yield from fleet.agents.beat()))
 
 
-def _status(fleet: "Fleet", request: AgentStatus) -> Reported | Unreported:
-    outcome = fleet.agents.status(
+def _status(fleet: "FleetCalls", request: AgentStatus) -> "Op[Reported | Unreported]":
+    outcome = yield from fleet.agents.status(
         request.state, can=request.can, doing=request.doing, note=request.note
     )
     if isinstance(outcome, core.SessionLapsed):
@@ -163,143 +165,150 @@ def _status(fleet: "Fleet", request: AgentStatus) -> Reported | Unreported:
     return outcome
 
 
-def _log(fleet: "Fleet", request: AgentLogRequest) -> AgentLog | LogFiles | NoLog:
+def _log(fleet: "FleetCalls", request: AgentLogRequest) -> "Op[AgentLog | LogFiles | NoLog]":
     agent, file = request.name, request.read
     if request.files:
-        return LogFiles(agent=agent, files=fleet.agents.log_files(agent))
-    found = fleet.agents.logged(agent, limit=request.limit, file=file)
+        return LogFiles(agent=agent, files=(yield from fleet.agents.log_files(agent)))
+    found = yield from fleet.agents.logged(agent, limit=request.limit, file=file)
     return AgentLog(agent=agent, lines=found) if found else NoLog(agent=agent, file=file or "")
 
 
-def _list(fleet: "Fleet", _request: AgentsList) -> AgentList:
-    from interlock.drivers import drive
+def _list(fleet: "FleetCalls", _request: AgentsList) -> "Op[AgentList]":
     from interlock.nouns.messages.presence import mailboxes
 
-    found = fleet.agents.list()
+    found = yield from fleet.agents.list()
     here = {each.agent for each in found}
-    known = [name for name in drive(mailboxes(), fleet.store) if name not in here]
+    known = [name for name in (yield from mailboxes()) if name not in here]
     return AgentList(agents=found, known=tuple(sorted(known)))
 
 
-def _show(fleet: "Fleet", request: AgentShow) -> AgentList | UnknownAgentName:
-    found = fleet.agents.show(request.name)
+def _show(fleet: "FleetCalls", request: AgentShow) -> "Op[AgentList | UnknownAgentName]":
+    found = yield from fleet.agents.show(request.name)
     return AgentList(agents=found) if found else UnknownAgentName(agent=request.name)
 
 
-def _pause(fleet: "Fleet", request: AgentPause) -> PausedAgent | UnknownAgent:
+def _pause(fleet: "FleetCalls", request: AgentPause) -> "Op[PausedAgent | UnknownAgent]":
     from interlock.nouns.messages.noun import hinted
 
-    return hinted(fleet, fleet.agents.pause(request.name, request.reason))
+    return (yield from hinted(fleet.agents.pause(request.name, request.reason)))
 
 
-def _resume(fleet: "Fleet", request: AgentResume) -> Resumed | UnknownAgent:
+def _resume(fleet: "FleetCalls", request: AgentResume) -> "Op[Resumed | UnknownAgent]":
     from interlock.nouns.messages.noun import hinted
 
-    return hinted(fleet, fleet.agents.resume(request.name))
+    return (yield from hinted(fleet.agents.resume(request.name)))
 
 
-def _ack(fleet: "Fleet", request: AgentAck) -> core.DeathsAcknowledged | core.NoDeath:
-    return fleet.agents.ack(request.name)
-
-
-OPERATIONS = (
-    Operation(
-        name="agent join",
-        help="begin a session for a shell; prints the line that sets it",
-        request=AgentJoin,
-        outcomes=(core.Joined,),
-        needs="agent",
-        act=_join,
-        examples=(
-            'eval "$(interlock agent join --agent ada)"',
-            'eval "$(interlock agent join --agent ada --can rust,gpu)"',
-            'eval "$(interlock agent join)"',
+NOUN = Noun(
+    name="agent",
+    help="sessions of agents: who is here, and what they do",
+    calls="interlock.nouns.agents.calls:AgentCalls",
+    texts=("interlock.nouns.agents.text",),
+    operations=(
+        Operation(
+            name="agent join",
+            help="begin a session for a shell; prints the line that sets it",
+            request=AgentJoin,
+            outcomes=(core.Joined,),
+            needs="agent",
+            in_shell="interlock.faces.cli.agent:join",
+            act=_join,
+            examples=(
+                'eval "$(interlock agent join --agent ada)"',
+                'eval "$(interlock agent join --agent ada --can rust,gpu)"',
+                'eval "$(interlock agent join)"',
+            ),
         ),
-    ),
-    Operation(
-        name="agent leave",
-        help="end this session; what it holds goes to whoever waits",
-        request=AgentLeave,
-        outcomes=(core.Left,),
-        needs="session",
-        act=_leave,
-    ),
-    Operation(
-        name="agent beat",
-        help="renew this session; every command that carries it does so too",
-        request=AgentBeat,
-        outcomes=(core.Renewed,),
-        needs="session",
-        act=_beat,
-    ),
-    Operation(
-        name="agent status",
-        help="say what this session does and can do, or show what it said",
-        request=AgentStatus,
-        outcomes=(Reported, Unreported),
-        needs="session",
-        act=_status,
-        examples=(
-            "interlock agent status busy --doing task/t1",
-            "interlock agent status idle --can rust,gpu",
+        Operation(
+            name="agent leave",
+            help="end this session; what it holds goes to whoever waits",
+            request=AgentLeave,
+            outcomes=(core.Left,),
+            needs="session",
+            in_shell="interlock.faces.cli.agent:leave",
+            act=_leave,
         ),
-    ),
-    Operation(
-        name="agent log",
-        help="show the log of an agent or a file of it, or upload lines or a file",
-        request=AgentLogRequest,
-        outcomes=(AgentLog, LogFiles, NoLog, Uploaded),
-        lines=(LogLine,),
-        needs="store",
-        act=_log,
-        examples=(
-            "interlock agent log ada --follow",
-            "python worker.py 2>&1 | interlock agent log ada --upload -",
-            "interlock agent log ada --file build.log",
-            "interlock agent log ada --read build.log",
+        Operation(
+            name="agent beat",
+            help="renew this session; every command that carries it does so too",
+            request=AgentBeat,
+            outcomes=(core.Renewed,),
+            needs="session",
+            aliases=("agent heartbeat",),
+            act=_beat,
         ),
-    ),
-    Operation(
-        name="agent list",
-        help="all sessions, what they do and hold; and who else can be written to",
-        request=AgentsList,
-        outcomes=(AgentList,),
-        needs="store",
-        act=_list,
-    ),
-    Operation(
-        name="agent show",
-        help="the sessions under one name",
-        request=AgentShow,
-        outcomes=(AgentList, UnknownAgentName),
-        needs="store",
-        act=_show,
-    ),
-    Operation(
-        name="agent pause",
-        help="let an agent send nothing until it is resumed",
-        request=AgentPause,
-        outcomes=(PausedAgent, UnknownAgent),
-        needs="agent",
-        act=_pause,
-        examples=("interlock agent pause bob --reason 'it repeats itself' --agent ada",),
-    ),
-    Operation(
-        name="agent resume",
-        help="let an agent send again",
-        request=AgentResume,
-        outcomes=(Resumed, UnknownAgent),
-        needs="agent",
-        act=_resume,
-        examples=("interlock agent resume ada --agent maria",),
-    ),
-    Operation(
-        name="agent ack",
-        help="acknowledge that sessions died: health no longer shows them",
-        request=AgentAck,
-        outcomes=(core.DeathsAcknowledged, core.NoDeath),
-        needs="agent",
-        act=_ack,
-        examples=("interlock agent ack bob --agent maria",),
+        Operation(
+            name="agent status",
+            help="say what this session does and can do, or show what it said",
+            request=AgentStatus,
+            outcomes=(Reported, Unreported),
+            needs="session",
+            act=_status,
+            examples=(
+                "interlock agent status busy --doing task/t1",
+                "interlock agent status idle --can rust,gpu",
+            ),
+        ),
+        Operation(
+            name="agent log",
+            help="show the log of an agent or a file of it, or upload lines or a file",
+            request=AgentLogRequest,
+            outcomes=(AgentLog, LogFiles, NoLog, Uploaded),
+            lines=(LogLine,),
+            needs="store",
+            in_shell="interlock.faces.cli.agent:log",
+            act=_log,
+            examples=(
+                "interlock agent log ada --follow",
+                "python worker.py 2>&1 | interlock agent log ada --upload -",
+                "interlock agent log ada --file build.log",
+                "interlock agent log ada --read build.log",
+            ),
+        ),
+        Operation(
+            name="agent list",
+            help="all sessions, what they do and hold; and who else can be written to",
+            request=AgentsList,
+            outcomes=(AgentList,),
+            needs="store",
+            reads=True,
+            act=_list,
+        ),
+        Operation(
+            name="agent show",
+            help="the sessions under one name",
+            request=AgentShow,
+            outcomes=(AgentList, UnknownAgentName),
+            needs="store",
+            reads=True,
+            act=_show,
+        ),
+        Operation(
+            name="agent pause",
+            help="let an agent send nothing until it is resumed",
+            request=AgentPause,
+            outcomes=(PausedAgent, UnknownAgent),
+            needs="agent",
+            act=_pause,
+            examples=("interlock agent pause bob --reason 'it repeats itself' --agent ada",),
+        ),
+        Operation(
+            name="agent resume",
+            help="let an agent send again",
+            request=AgentResume,
+            outcomes=(Resumed, UnknownAgent),
+            needs="agent",
+            act=_resume,
+            examples=("interlock agent resume ada --agent maria",),
+        ),
+        Operation(
+            name="agent ack",
+            help="acknowledge that sessions died: health no longer shows them",
+            request=AgentAck,
+            outcomes=(core.DeathsAcknowledged, core.NoDeath),
+            needs="agent",
+            call="agents.ack",
+            examples=("interlock agent ack bob --agent maria",),
+        ),
     ),
 )

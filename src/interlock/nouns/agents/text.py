@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from interlock.nouns.agents.logs import Uploaded
     from interlock.nouns.agents.noun import AgentList, AgentLog, LogFiles, NoLog, UnknownAgentName
     from interlock.nouns.agents.report import Reported, Unreported
-    from interlock.runtime.text import Paint
+    from interlock.runtime.text import Paint, Text
 
 _NAMED = 8
 """So many names of those without a session are shown."""
@@ -144,3 +144,21 @@ def _says(says: core.Agent | Reported) -> str:
     """What it does, in its own words: ``busy with task/t1 (a note)``."""
     doing = f" with {says.doing}" if says.doing else ""
     return f"{says.status}{doing}" + (f" ({says.note})" if says.note else "")
+
+
+TEXTS: dict[str, Text] = {
+    "DeathsAcknowledged": deaths_acknowledged,
+    "Joined": joined,
+    "Left": left,
+    "NoDeath": no_death,
+    "Renewed": renewed,
+    "Uploaded": uploaded,
+    "Reported": reported,
+    "Unreported": unreported,
+    "AgentList": agent_list,
+    "AgentLog": agent_log,
+    "LogFiles": log_files,
+    "NoLog": no_log,
+    "UnknownAgentName": nobody,
+}
+"""The text of each outcome, by the name of its class."""

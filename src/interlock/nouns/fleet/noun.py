@@ -1,21 +1,24 @@
-"""Operations without a noun: they concern the whole store, or this very process."""
+"""Operations on the whole store, or on this process and folder."""
 
 from typing import TYPE_CHECKING, Annotated
 
 from interlock.core import outcomes
 from interlock.core import validate as words
 from interlock.core.decision import Success
+from interlock.core.events import Counters, Observed
 from interlock.core.health import Health
 from interlock.errors import BadInput
 from interlock.nouns.fleet.doctor import Diagnosis
 from interlock.nouns.grants import several
-from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Token, Wait
+from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Wait
 from interlock.runtime.maintain import Maintained
+from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Duration, Operation, Request, option
 from interlock.runtime.why import Why
 
 if TYPE_CHECKING:
-    from interlock.client import Fleet
+    from interlock.drivers import Op
+    from interlock.runtime.fleet_calls import FleetCalls
 
 
 class InitRequest(Request, frozen=True, kw_only=True):
@@ -54,33 +57,6 @@ class RunRequest(Request, frozen=True, kw_only=True):
     ] = ()
 
 
-class SeveralAcquire(Request, frozen=True, kw_only=True):
-    """Take several locks and slots at once."""
-
-    things: Annotated[
-        tuple[str, ...],
-        option("things", "what you want: lock/merge, sem/builds, sem/builds=2", positional=True),
-    ]
-    ttl: Annotated[
-        Duration | None,
-        option(
-            "duration", "how long the grant lives unless renewed; 15m, or as long as the session"
-        ),
-    ] = None
-    wait: Wait = 0.0
-    max_hold: MaxHold = None
-    metadata: Metadata = None
-
-
-class SeveralRelease(Request, frozen=True, kw_only=True):
-    """Give several locks and slots back at once."""
-
-    things: Annotated[
-        tuple[str, ...], option("things", "what you have: lock/merge, sem/builds", positional=True)
-    ]
-    token: Token = None
-
-
 class WhyRequest(Request, frozen=True, kw_only=True):
     """Explain what blocks a thing."""
 
@@ -90,6 +66,39 @@ class WhyRequest(Request, frozen=True, kw_only=True):
             "name", "task/t1, lock/merge (or just t1, merge), sem/builds, qry_...", positional=True
         ),
     ]
+
+
+_MINUTE = "1m"
+
+
+class ObserveRequest(Request, frozen=True, kw_only=True):
+    """All that happens, as it happens."""
+
+    noun: Annotated[
+        tuple[str, ...], option("names", "only these: message, query, task, lock, agent ...")
+    ] = ()
+    after: Annotated[
+        int | None, option("int", "begin with what happened after this revision, not now")
+    ] = None
+    counters: Annotated[bool, option("flag", "not what happens, but what it comes to")] = False
+    since: Annotated[
+        str | None,
+        option("text", "count since then: 5m (1m unless set), or a time: 2026-11-15T10:00"),
+    ] = None
+
+
+def fitting(request: ObserveRequest) -> ObserveRequest:
+    """What goes together: events after a revision, or counters since a time."""
+    if request.counters and (request.noun or request.after is not None):
+        raise BadInput("--counters is of all that happened; leave --noun and --after out")
+    if request.since is not None and not request.counters:
+        raise BadInput("--since is for --counters; events begin --after a revision, or now")
+    return request
+
+
+def _counters(fleet: "FleetCalls", request: ObserveRequest) -> "Op[Counters]":
+    since = fitting(request).since
+    return fleet.counters(since=_MINUTE if since is None else since)
 
 
 class HealthRequest(Request, frozen=True, kw_only=True):
@@ -154,26 +163,7 @@ class StoreExists(outcomes.Exists, Success, frozen=True, kw_only=True, tag="exis
     store: str
 
 
-def waits(request: SeveralAcquire) -> bool:
-    """Whether a request may have to queue, and so must show that it lives."""
-    return words.patience(request.wait) > 0
-
-
-def _acquire(fleet: "Fleet", request: SeveralAcquire) -> several.AcquireOutcome:
-    return fleet.several.acquire(
-        *request.things,
-        ttl=request.ttl,
-        wait=request.wait,
-        max_hold=request.max_hold,
-        metadata=request.metadata,
-    )
-
-
-def _release(fleet: "Fleet", request: SeveralRelease) -> several.ReleaseOutcome:
-    return fleet.several.release(*request.things, token=request.token)
-
-
-def _why(fleet: "Fleet", request: WhyRequest) -> Why:
+def _why(fleet: "FleetCalls", request: WhyRequest) -> "Op[Why]":
     kind, _, name = request.thing.partition("/")
     if (kind in ("agent", "session") and name) or kind.startswith("ses_"):
         raise BadInput(
@@ -184,131 +174,125 @@ def _why(fleet: "Fleet", request: WhyRequest) -> Why:
     return fleet.why(request.thing)
 
 
-def _health(fleet: "Fleet", request: HealthRequest) -> Health:
-    return fleet.health(
-        dead_after=request.dead_after,
-        waiting=request.waiting,
-        held=request.held,
-        stuck=request.stuck,
-    )
-
-
-def _maintain(fleet: "Fleet", _request: MaintainRequest) -> Maintained:
-    return fleet.maintain()
-
-
-OPERATIONS = (
-    Operation(
-        name="init",
-        help="create a store here, shared by all worktrees of the repository",
-        request=InitRequest,
-        outcomes=(Created, StoreExists),
-        needs="nothing",
-        examples=(
-            "interlock init",
-            "interlock init --store /var/lib/interlock/store.db",
-            "interlock init --store redis://localhost",
+NOUN = Noun(
+    name="fleet",
+    texts=("interlock.nouns.fleet.text", "interlock.nouns.fleet.observe_text"),
+    operations=(
+        Operation(
+            name="init",
+            help="create a store here, shared by all worktrees of the repository",
+            request=InitRequest,
+            outcomes=(Created, StoreExists),
+            needs="nothing",
+            in_shell="interlock.faces.cli.init:init",
+            examples=(
+                "interlock init",
+                "interlock init --store /var/lib/interlock/store.db",
+                "interlock init --store redis://localhost",
+            ),
         ),
-    ),
-    Operation(
-        name="demo",
-        help="see it work: agents, a crash, and who takes over",
-        request=DemoRequest,
-        outcomes=(),
-        needs="nothing",
-    ),
-    Operation(
-        name="run",
-        help="run a program inside a session that is kept alive for it",
-        request=RunRequest,
-        outcomes=(several.SeveralBusy, several.SeveralDeadlock),
-        needs="agent",
-        examples=(
-            "interlock run --agent ada -- python worker.py",
-            "interlock run --agent ada --hold lock/merge --hold sem/builds=2 -- make",
+        Operation(
+            name="demo",
+            help="see it work: agents, a crash, and who takes over",
+            request=DemoRequest,
+            outcomes=(),
+            needs="nothing",
+            in_shell="interlock.faces.cli.shows:demo",
         ),
-    ),
-    Operation(
-        name="acquire",
-        help="take several locks and slots at once: all of them, or none",
-        request=SeveralAcquire,
-        outcomes=(
-            several.SeveralAcquired,
-            several.SeveralBusy,
-            several.SeveralDeadlock,
-            several.SeveralFenced,
+        Operation(
+            name="run",
+            help="run a program inside a session that is kept alive for it",
+            request=RunRequest,
+            outcomes=(several.SeveralBusy, several.SeveralDeadlock),
+            needs="agent",
+            in_shell="interlock.faces.cli.run:run",
+            examples=(
+                "interlock run --agent ada -- python worker.py",
+                "interlock run --agent ada --hold lock/merge --hold sem/builds=2 -- make",
+            ),
         ),
-        needs="agent",
-        act=_acquire,
-        joins=waits,
-        examples=("interlock acquire lock/merge sem/builds=2 --agent ada --wait 1m",),
-    ),
-    Operation(
-        name="release",
-        help="give several locks and slots back at once",
-        request=SeveralRelease,
-        outcomes=(several.SeveralReleased, several.SeveralNotOwner, several.SeveralFenced),
-        needs="agent",
-        act=_release,
-        examples=("interlock release lock/merge sem/builds --agent ada --token 12",),
-    ),
-    Operation(
-        name="why",
-        help="what blocks a thing, who can clear it, since when",
-        request=WhyRequest,
-        outcomes=(Why,),
-        needs="store",
-        act=_why,
-        examples=("interlock why lock/merge", "interlock why task/t1"),
-    ),
-    Operation(
-        name="health",
-        help="what somebody should look at, one line each; for monitors",
-        request=HealthRequest,
-        outcomes=(Health,),
-        needs="store",
-        act=_health,
-        examples=("interlock health", "interlock health --held 2h --stuck 30m --json"),
-    ),
-    Operation(
-        name="doctor",
-        help="check this place and say what to mend",
-        request=DoctorRequest,
-        outcomes=(Diagnosis,),
-        needs="nothing",
-    ),
-    Operation(
-        name="maintain",
-        help="reclaim what nobody came for",
-        request=MaintainRequest,
-        outcomes=(Maintained,),
-        needs="store",
-        act=_maintain,
-    ),
-    Operation(
-        name="bench",
-        help="measure each operation against the floor of its engine",
-        request=BenchRequest,
-        outcomes=(),
-        needs="nothing",
-    ),
-    Operation(
-        name="schema",
-        help="what a command prints with --json, as a JSON schema",
-        request=SchemaRequest,
-        outcomes=(dict,),
-        needs="nothing",
-        examples=("interlock schema lock acquire", "interlock schema --json"),
-    ),
-    Operation(
-        name="selftest",
-        help="put its promises to the test on your store, with real processes",
-        request=SelftestRequest,
-        outcomes=(),
-        needs="nothing",
-        examples=(
-            "interlock selftest --race",
-            "interlock selftest --race --store redis://localhost --seconds 10s",
+        Operation(
+            name="why",
+            help="what blocks a thing, who can clear it, since when",
+            request=WhyRequest,
+            outcomes=(Why,),
+            needs="store",
+            reads=True,
+            act=_why,
+            examples=("interlock why lock/merge", "interlock why task/t1"),
+        ),
+        Operation(
+            name="observe",
+            help="everything that happens, as it happens; or what it comes to",
+            request=ObserveRequest,
+            outcomes=(Counters,),
+            lines=(Observed,),
+            needs="store",
+            reads=True,
+            in_shell="interlock.faces.cli.observe:observe",
+            act=_counters,
+            examples=(
+                "interlock observe --json",
+                "interlock observe --noun message,query",
+                "interlock observe --counters --since 5m",
+            ),
+        ),
+        Operation(
+            name="health",
+            help="what somebody should look at, one line each; for monitors",
+            request=HealthRequest,
+            outcomes=(Health,),
+            needs="store",
+            reads=True,
+            call="health",
+            examples=("interlock health", "interlock health --held 2h --stuck 30m --json"),
+        ),
+        Operation(
+            name="doctor",
+            help="check this place and say what to mend",
+            request=DoctorRequest,
+            outcomes=(Diagnosis,),
+            needs="nothing",
+            reads=True,
+            in_shell="interlock.faces.cli.doctor:doctor",
+        ),
+        Operation(
+            name="maintain",
+            help="reclaim what nobody came for",
+            request=MaintainRequest,
+            outcomes=(Maintained,),
+            needs="store",
+            call="maintain",
+        ),
+        Operation(
+            name="bench",
+            help="measure each operation against the floor of its engine",
+            request=BenchRequest,
+            outcomes=(),
+            needs="nothing",
+            in_shell="interlock.faces.cli.shows:bench",
+        ),
+        Operation(
+            name="schema",
+            help="what a command prints with --json, as a JSON schema",
+            request=SchemaRequest,
+            outcomes=(dict,),
+            needs="nothing",
+            reads=True,
+            in_shell="interlock.faces.cli.shows:schema",
+            examples=("interlock schema lock acquire", "interlock schema --json"),
+        ),
+        Operation(
+            name="selftest",
+            help="put its promises to the test on your store, with real processes",
+            request=SelftestRequest,
+            outcomes=(),
+            needs="nothing",
+            in_shell="interlock.faces.cli.shows:selftest",
+            examples=(
+                "interlock selftest --race",
+                "interlock selftest --race --store redis://localhost --seconds 10s",
+            ),
         ),
     ),
 )

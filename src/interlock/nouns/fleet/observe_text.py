@@ -10,7 +10,7 @@ from interlock.runtime.text import ago, listed
 
 if TYPE_CHECKING:
     from interlock.core.events import Counters, Observed
-    from interlock.runtime.text import Paint
+    from interlock.runtime.text import Paint, Text
 
 
 def observed(outcome: Observed, paint: Paint) -> str:
@@ -48,3 +48,10 @@ def counters(outcome: Counters, _paint: Paint) -> str:
             ("  refusals", str(outcome.refusals)),
         ]
     )
+
+
+TEXTS: dict[str, Text] = {
+    "Observed": observed,
+    "Counters": counters,
+}
+"""The text of each outcome, by the name of its class."""

@@ -2,32 +2,39 @@
 
 from typing import TYPE_CHECKING
 
+from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Operation, Request
 
 if TYPE_CHECKING:
-    from interlock.client import Fleet
+    from interlock.drivers import Op
+    from interlock.runtime.fleet_calls import FleetCalls
 
 
 class StoreInfo(Request, frozen=True, kw_only=True):
     """Facts about the store."""
 
 
-def _info(fleet: "Fleet", _request: StoreInfo) -> dict[str, object]:
-    from interlock.drivers import drive
+def _info(fleet: "FleetCalls", _request: StoreInfo) -> "Op[dict[str, object]]":
     from interlock.nouns.record.sealing import Sealing
 
-    context = fleet.calls.context
-    record = drive(Sealing(context.runner, context.settings).facts(), fleet.store)
-    return {**fleet.store.info(), **record}
+    context = fleet.context
+    record = yield from Sealing(context.runner, context.settings).facts()
+    return {**context.store.info(), **record}
 
 
-OPERATIONS = (
-    Operation(
-        name="store info",
-        help="facts about the store: where, how large, how durable",
-        request=StoreInfo,
-        outcomes=(dict,),
-        needs="store",
-        act=_info,
+NOUN = Noun(
+    name="store",
+    help="where it is kept",
+    texts=("interlock.nouns.fleet.store_text",),
+    operations=(
+        Operation(
+            name="store info",
+            help="facts about the store: where, how large, how durable",
+            request=StoreInfo,
+            outcomes=(dict,),
+            needs="store",
+            reads=True,
+            act=_info,
+        ),
     ),
 )

@@ -8,7 +8,7 @@ from interlock.core.plain import plain
 from interlock.runtime.text import listed
 
 if TYPE_CHECKING:
-    from interlock.runtime.text import Paint
+    from interlock.runtime.text import Paint, Text
 
 
 def facts(outcome: dict[str, object], paint: Paint) -> str:
@@ -43,3 +43,9 @@ def _size(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GB"
+
+
+TEXTS: dict[str, Text] = {
+    "dict": facts,
+}
+"""The text of each outcome, by the name of its class."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from interlock.nouns.fleet.noun import Created, StoreExists
     from interlock.nouns.grants.semaphore_service import Queued
     from interlock.runtime.maintain import Maintained
-    from interlock.runtime.text import Paint
+    from interlock.runtime.text import Paint, Text
     from interlock.runtime.why import Need, Why
     from interlock.testing.selftest import Raced
 
@@ -110,3 +110,15 @@ def raced(outcome: Raced, paint: Paint) -> str:
         ("verdict", verdict),
     ]
     return listed(facts)
+
+
+TEXTS: dict[str, Text] = {
+    "Why": why,
+    "Health": health,
+    "Maintained": maintained,
+    "Created": created,
+    "StoreExists": exists,
+    "Diagnosis": diagnosis,
+    "Raced": raced,
+}
+"""The text of each outcome, by the name of its class."""

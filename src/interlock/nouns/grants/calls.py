@@ -9,7 +9,7 @@ from interlock.core import keys, validate
 from interlock.drivers import Op
 from interlock.errors import BadInput, BadName
 from interlock.nouns.grants.pool import CAPACITY
-from interlock.runtime.context import Calls
+from interlock.runtime.calls import Calls, D, call, grants
 from interlock.runtime.given import Given, proofs
 from interlock.runtime.outage import patient
 
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from interlock.nouns.grants.semaphore_service import SemaphoreView
 
 
-class LockCalls(Calls):
+class LockCalls(Calls[D]):
     """Locks, by name."""
 
+    @grants
     @patient("a wait for a lock")
     def acquire(
         self,
@@ -59,11 +60,13 @@ class LockCalls(Calls):
             given=proofs(given),
         )
 
+    @call
     def release(self, name: str, *, token: int | None = None) -> Op[locks.ReleaseOutcome]:
         """Give a lock back; whoever waits first has it with the same commit."""
         actor = self.context.me().actor
         return self.context.locks.release(actor, named(name, "lock"), token=validate.token(token))
 
+    @call
     def heartbeat(self, name: str, *, token: int | None = None) -> Op[locks.BeatOutcome]:
         """Renew a grant; one that lapsed is not revived."""
         identity = self.context.me()
@@ -74,6 +77,9 @@ class LockCalls(Calls):
             session_ttl=identity.session_ttl,
         )
 
+    beat = heartbeat
+
+    @call
     def break_(self, name: str, reason: str, *, token: int | None = None) -> Op[locks.BreakOutcome]:
         """End the grant of whoever holds a lock, alive or not: for operators.
 
@@ -86,18 +92,21 @@ class LockCalls(Calls):
             actor, lock, validate.reason(reason), token=validate.token(token)
         )
 
+    @call
     def list(self) -> Op[tuple[LockView, ...]]:
         """All locks that are held or waited for."""
         return self.context.locks.list()
 
+    @call
     def show(self, name: str) -> Op[LockView]:
         """One lock: its holder, its token, its queue."""
         return self.context.locks.show(named(name, "lock"))
 
 
-class SemaphoreCalls(Calls):
+class SemaphoreCalls(Calls[D]):
     """Semaphores, by name."""
 
+    @grants
     @patient("a wait for slots")
     def acquire(
         self,
@@ -137,12 +146,14 @@ class SemaphoreCalls(Calls):
             given=proofs(given),
         )
 
+    @call
     def release(self, name: str, *, token: int | None = None) -> Op[semaphores.ReleaseOutcome]:
         """Give slots back; whoever waits first and fits has them with the same commit."""
         actor = self.context.me().actor
         name = named(name, "semaphore")
         return self.context.semaphores.release(actor, name, token=validate.token(token))
 
+    @call
     def heartbeat(self, name: str, *, token: int | None = None) -> Op[semaphores.BeatOutcome]:
         """Renew a grant; one that lapsed is not revived."""
         identity = self.context.me()
@@ -153,12 +164,16 @@ class SemaphoreCalls(Calls):
             session_ttl=identity.session_ttl,
         )
 
+    beat = heartbeat
+
+    @call
     def resize(self, name: str, capacity: int) -> Op[semaphores.Resized]:
         """Set the capacity, for everybody; who holds keeps what it has."""
         actor = self.context.me().actor
         name = named(name, "semaphore")
         return self.context.semaphores.resize(actor, name, _capacity(capacity))
 
+    @call
     def remove(
         self, name: str
     ) -> Op[semaphores.Removed | semaphores.SlotsFull | semaphores.NoSemaphore]:
@@ -166,6 +181,7 @@ class SemaphoreCalls(Calls):
         actor = self.context.me().actor
         return self.context.semaphores.remove(actor, named(name, "semaphore"))
 
+    @call
     def break_(
         self, name: str, reason: str, *, holder: str = "", token: int | None = None
     ) -> Op[semaphores.BreakOutcome]:
@@ -178,18 +194,21 @@ class SemaphoreCalls(Calls):
         end = self.context.semaphores.end
         return end(actor, sem, validate.reason(reason), holder=held_by, token=validate.token(token))
 
+    @call
     def list(self) -> Op[tuple[SemaphoreView, ...]]:
         """All semaphores."""
         return self.context.semaphores.list()
 
+    @call
     def show(self, name: str) -> Op[SemaphoreView | semaphores.NoSemaphore]:
         """One semaphore: its holders, their tokens, its queue."""
         return self.context.semaphores.show(named(name, "semaphore"))
 
 
-class SeveralCalls(Calls):
+class SeveralCalls(Calls[D]):
     """Several locks and slots at once."""
 
+    @grants
     @patient("a wait for several things")
     def acquire(
         self,
@@ -219,6 +238,7 @@ class SeveralCalls(Calls):
             given=proofs(given),
         )
 
+    @call
     def release(self, *things: str, token: int | None = None) -> Op[several.ReleaseOutcome]:
         """Give all of these back with one commit."""
         actor = self.context.me().actor

@@ -2,14 +2,15 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from interlock.core import validate
 from interlock.core.outcomes import Listing
 from interlock.nouns.grants import lock as core
 from interlock.nouns.grants.lock_service import LockView
-from interlock.runtime.operation import Duration, Operation, Request, option
+from interlock.runtime.noun import Noun
+from interlock.runtime.operation import Duration, Operation, Request, option, waits
 
 if TYPE_CHECKING:
-    from interlock.client import Fleet
+    from interlock.drivers import Op
+    from interlock.runtime.fleet_calls import FleetCalls
 
 Lock = Annotated[str, option("name", "the lock, such as merge or deploy/eu", positional=True)]
 Why = Annotated[str, option("text", "why, for the holder and for the record")]
@@ -104,109 +105,90 @@ class LockList(Listing[LockView], frozen=True, kw_only=True):
     locks: tuple[LockView, ...]
 
 
-def waits(request: LockAcquire) -> bool:
-    """Whether a request may have to queue, and so must show that it lives."""
-    return validate.patience(request.wait) > 0
+def _list(fleet: "FleetCalls", _request: LocksList) -> "Op[LockList]":
+    return LockList(locks=(yield from fleet.locks.list()))
 
 
-def _acquire(fleet: "Fleet", request: LockAcquire) -> core.AcquireOutcome:
-    return fleet.locks.acquire(
-        request.lock,
-        ttl=request.ttl,
-        wait=request.wait,
-        max_hold=request.max_hold,
-        metadata=request.metadata,
-        token=request.token,
-    )
-
-
-def _release(fleet: "Fleet", request: LockRelease) -> core.ReleaseOutcome:
-    return fleet.locks.release(request.lock, token=request.token)
-
-
-def _beat(fleet: "Fleet", request: LockBeat) -> core.BeatOutcome:
-    return fleet.locks.heartbeat(request.lock, token=request.token)
-
-
-def _break(fleet: "Fleet", request: LockBreak) -> core.BreakOutcome:
-    return fleet.locks.break_(request.lock, request.reason, token=request.token)
-
-
-def _list(fleet: "Fleet", _request: LocksList) -> LockList:
-    return LockList(locks=fleet.locks.list())
-
-
-def _show(fleet: "Fleet", request: LockShow) -> LockView:
-    return fleet.locks.show(request.lock)
-
-
-OPERATIONS = (
-    Operation(
-        name="lock acquire",
-        help="take a lock, or say who has it",
-        request=LockAcquire,
-        outcomes=(
-            core.LockAcquired,
-            core.LockExtended,
-            core.Reclaimed,
-            core.LockBusy,
-            core.LockDeadlock,
-            core.LockFenced,
+NOUN = Noun(
+    name="lock",
+    help="one holder at a time, and a token that fences the past",
+    calls="interlock.nouns.grants.calls:LockCalls",
+    texts=("interlock.nouns.grants.lock_text",),
+    operations=(
+        Operation(
+            name="lock acquire",
+            help="take a lock, or say who has it",
+            request=LockAcquire,
+            outcomes=(
+                core.LockAcquired,
+                core.LockExtended,
+                core.Reclaimed,
+                core.LockBusy,
+                core.LockDeadlock,
+                core.LockFenced,
+            ),
+            needs="agent",
+            grants=True,
+            for_models=True,
+            call="locks.acquire",
+            joins=waits,
+            examples=("interlock lock acquire merge --agent ada --ttl 30s --wait 5s",),
         ),
-        needs="agent",
-        act=_acquire,
-        joins=waits,
-        examples=("interlock lock acquire merge --agent ada --ttl 30s --wait 5s",),
-    ),
-    Operation(
-        name="lock release",
-        help="give a lock back; the first who waits has it at once",
-        request=LockRelease,
-        outcomes=(core.LockReleased, core.AlreadyFree, core.LockNotOwner, core.LockFenced),
-        needs="agent",
-        act=_release,
-        examples=("interlock lock release merge --agent ada --token 12",),
-    ),
-    Operation(
-        name="lock beat",
-        help="renew a grant before it lapses",
-        request=LockBeat,
-        outcomes=(core.LockExtended, core.LockNotOwner, core.LockFenced),
-        needs="agent",
-        act=_beat,
-        examples=("interlock lock beat merge --agent ada --token 12",),
-    ),
-    Operation(
-        name="lock run",
-        help="run a program while holding a lock, and end it if the lock is lost",
-        request=LockRun,
-        outcomes=(core.LockBusy, core.LockDeadlock),
-        needs="agent",
-        examples=("interlock lock run merge --agent ada --wait 1m -- make merge",),
-    ),
-    Operation(
-        name="lock break",
-        help="end the grant of another agent, with a reason",
-        request=LockBreak,
-        outcomes=(core.LockBroken, core.AlreadyFree, core.LockFenced),
-        needs="agent",
-        act=_break,
-        examples=("interlock lock break merge --reason 'ada hangs' --agent maria",),
-    ),
-    Operation(
-        name="lock list",
-        help="the locks that are held, by whom and for how long",
-        request=LocksList,
-        outcomes=(LockList,),
-        needs="store",
-        act=_list,
-    ),
-    Operation(
-        name="lock show",
-        help="one lock: its holder, its token, its queue",
-        request=LockShow,
-        outcomes=(LockView,),
-        needs="store",
-        act=_show,
+        Operation(
+            name="lock release",
+            help="give a lock back; the first who waits has it at once",
+            request=LockRelease,
+            outcomes=(core.LockReleased, core.AlreadyFree, core.LockNotOwner, core.LockFenced),
+            needs="agent",
+            for_models=True,
+            call="locks.release",
+            examples=("interlock lock release merge --agent ada --token 12",),
+        ),
+        Operation(
+            name="lock beat",
+            help="renew a grant before it lapses",
+            request=LockBeat,
+            outcomes=(core.LockExtended, core.LockNotOwner, core.LockFenced),
+            needs="agent",
+            aliases=("lock heartbeat",),
+            call="locks.heartbeat",
+            examples=("interlock lock beat merge --agent ada --token 12",),
+        ),
+        Operation(
+            name="lock run",
+            help="run a program while holding a lock, and end it if the lock is lost",
+            request=LockRun,
+            outcomes=(core.LockBusy, core.LockDeadlock),
+            needs="agent",
+            in_shell="interlock.faces.cli.run:lock_run",
+            examples=("interlock lock run merge --agent ada --wait 1m -- make merge",),
+        ),
+        Operation(
+            name="lock break",
+            help="end the grant of another agent, with a reason",
+            request=LockBreak,
+            outcomes=(core.LockBroken, core.AlreadyFree, core.LockFenced),
+            needs="agent",
+            call="locks.break_",
+            examples=("interlock lock break merge --reason 'ada hangs' --agent maria",),
+        ),
+        Operation(
+            name="lock list",
+            help="the locks that are held, by whom and for how long",
+            request=LocksList,
+            outcomes=(LockList,),
+            needs="store",
+            reads=True,
+            act=_list,
+        ),
+        Operation(
+            name="lock show",
+            help="one lock: its holder, its token, its queue",
+            request=LockShow,
+            outcomes=(LockView,),
+            needs="store",
+            reads=True,
+            call="locks.show",
+        ),
     ),
 )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from interlock.nouns.grants import lock as core
     from interlock.nouns.grants.lock_noun import LockList
     from interlock.nouns.grants.lock_service import LockView
-    from interlock.runtime.text import Paint
+    from interlock.runtime.text import Paint, Text
 
 
 def granted(outcome: core.LockGranted, paint: Paint) -> str:
@@ -115,3 +115,20 @@ def _row(lock: LockView, paint: Paint) -> tuple[str, ...]:
 
 def _token(lock: LockView) -> str:
     return "" if lock.token is None else str(lock.token)
+
+
+TEXTS: dict[str, Text] = {
+    "LockAcquired": granted,
+    "LockExtended": granted,
+    "Reclaimed": reclaimed,
+    "LockBusy": busy,
+    "LockDeadlock": deadlock,
+    "LockFenced": fenced,
+    "LockBroken": broken,
+    "LockReleased": released,
+    "AlreadyFree": already_free,
+    "LockNotOwner": not_owner,
+    "LockView": shown,
+    "LockList": lock_list,
+}
+"""The text of each outcome, by the name of its class."""

@@ -2,16 +2,17 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from interlock.core import validate
 from interlock.core.outcomes import Listing
 from interlock.nouns.grants import semaphore as core
 from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Token, Wait, Why
 from interlock.nouns.grants.pool import CAPACITY
 from interlock.nouns.grants.semaphore_service import SemaphoreView
-from interlock.runtime.operation import Duration, Operation, Request, option
+from interlock.runtime.noun import Noun
+from interlock.runtime.operation import Duration, Operation, Request, option, waits
 
 if TYPE_CHECKING:
-    from interlock.client import Fleet
+    from interlock.drivers import Op
+    from interlock.runtime.fleet_calls import FleetCalls
 
 Semaphore = Annotated[str, option("name", "the semaphore, such as builds", positional=True)]
 Weight = Annotated[int, option("int", "so many slots", least=1, most=CAPACITY)]
@@ -130,141 +131,108 @@ class SemaphoreList(Listing[SemaphoreView], frozen=True, kw_only=True):
     semaphores: tuple[SemaphoreView, ...]
 
 
-def waits(request: SemaphoreAcquire) -> bool:
-    """Whether a request may have to queue, and so must show that it lives."""
-    return validate.patience(request.wait) > 0
+def _list(fleet: "FleetCalls", _request: SemaphoresList) -> "Op[SemaphoreList]":
+    return SemaphoreList(semaphores=(yield from fleet.semaphores.list()))
 
 
-def _acquire(fleet: "Fleet", request: SemaphoreAcquire) -> core.AcquireOutcome:
-    return fleet.semaphores.acquire(
-        request.semaphore,
-        weight=request.weight,
-        capacity=request.capacity,
-        ttl=request.ttl,
-        wait=request.wait,
-        max_hold=request.max_hold,
-        metadata=request.metadata,
-        token=request.token,
-    )
-
-
-def _release(fleet: "Fleet", request: SemaphoreRelease) -> core.ReleaseOutcome:
-    return fleet.semaphores.release(request.semaphore, token=request.token)
-
-
-def _beat(fleet: "Fleet", request: SemaphoreBeat) -> core.BeatOutcome:
-    return fleet.semaphores.heartbeat(request.semaphore, token=request.token)
-
-
-def _break(fleet: "Fleet", request: SemaphoreBreak) -> core.BreakOutcome:
-    return fleet.semaphores.break_(
-        request.semaphore, request.reason, holder=request.holder, token=request.token
-    )
-
-
-def _resize(fleet: "Fleet", request: SemaphoreResize) -> core.Resized:
-    return fleet.semaphores.resize(request.semaphore, request.capacity)
-
-
-def _remove(
-    fleet: "Fleet", request: SemaphoreRemove
-) -> core.Removed | core.SlotsFull | core.NoSemaphore:
-    return fleet.semaphores.remove(request.semaphore)
-
-
-def _list(fleet: "Fleet", _request: SemaphoresList) -> SemaphoreList:
-    return SemaphoreList(semaphores=fleet.semaphores.list())
-
-
-def _show(fleet: "Fleet", request: SemaphoreShow) -> SemaphoreView | core.NoSemaphore:
-    return fleet.semaphores.show(request.semaphore)
-
-
-OPERATIONS = (
-    Operation(
-        name="sem acquire",
-        help="take slots of a semaphore, or say how many there are",
-        request=SemaphoreAcquire,
-        outcomes=(
-            core.SlotsAcquired,
-            core.AlreadyHeld,
-            core.Increased,
-            core.SlotsFull,
-            core.SlotsDeadlock,
-            core.SlotsFenced,
+NOUN = Noun(
+    name="sem",
+    help="so many slots, taken by weight, first come first served",
+    calls="interlock.nouns.grants.calls:SemaphoreCalls",
+    texts=("interlock.nouns.grants.semaphore_text",),
+    operations=(
+        Operation(
+            name="sem acquire",
+            help="take slots of a semaphore, or say how many there are",
+            request=SemaphoreAcquire,
+            outcomes=(
+                core.SlotsAcquired,
+                core.AlreadyHeld,
+                core.Increased,
+                core.SlotsFull,
+                core.SlotsDeadlock,
+                core.SlotsFenced,
+            ),
+            needs="agent",
+            grants=True,
+            call="semaphores.acquire",
+            joins=waits,
+            examples=("interlock sem acquire builds --capacity 3 --agent ada --wait 1m",),
         ),
-        needs="agent",
-        act=_acquire,
-        joins=waits,
-        examples=("interlock sem acquire builds --capacity 3 --agent ada --wait 1m",),
-    ),
-    Operation(
-        name="sem release",
-        help="give slots back; whoever waits first and fits has them at once",
-        request=SemaphoreRelease,
-        outcomes=(core.SlotsReleased, core.NotHolder, core.SlotsFenced),
-        needs="agent",
-        act=_release,
-        examples=("interlock sem release builds --agent ada --token 12",),
-    ),
-    Operation(
-        name="sem beat",
-        help="renew a grant before it lapses",
-        request=SemaphoreBeat,
-        outcomes=(core.AlreadyHeld, core.NotHolder, core.SlotsFenced),
-        needs="agent",
-        act=_beat,
-        examples=("interlock sem beat builds --agent ada --token 12",),
-    ),
-    Operation(
-        name="sem run",
-        help="run a program while holding slots, and end it if they are lost",
-        request=SemaphoreRun,
-        outcomes=(core.SlotsFull, core.SlotsDeadlock),
-        needs="agent",
-        examples=("interlock sem run builds --capacity 3 --agent ada --wait 5m -- make",),
-    ),
-    Operation(
-        name="sem break",
-        help="take slots from another agent, with a reason",
-        request=SemaphoreBreak,
-        outcomes=(core.SlotsBroken, core.NoHolder),
-        needs="agent",
-        act=_break,
-        examples=("interlock sem break builds --holder ada --reason 'ada hangs' --agent maria",),
-    ),
-    Operation(
-        name="sem resize",
-        help="change how many slots there are; nobody loses what it holds",
-        request=SemaphoreResize,
-        outcomes=(core.Resized,),
-        needs="agent",
-        act=_resize,
-        examples=("interlock sem resize builds 5 --agent ada",),
-    ),
-    Operation(
-        name="sem remove",
-        help="take a semaphore away, unless somebody holds or waits for some of it",
-        request=SemaphoreRemove,
-        outcomes=(core.Removed, core.SlotsFull, core.NoSemaphore),
-        needs="agent",
-        act=_remove,
-        examples=("interlock sem remove builds --agent ada",),
-    ),
-    Operation(
-        name="sem list",
-        help="all semaphores: how many slots are free, who holds, who waits",
-        request=SemaphoresList,
-        outcomes=(SemaphoreList,),
-        needs="store",
-        act=_list,
-    ),
-    Operation(
-        name="sem show",
-        help="one semaphore: its holders, their tokens, its queue",
-        request=SemaphoreShow,
-        outcomes=(SemaphoreView, core.NoSemaphore),
-        needs="store",
-        act=_show,
+        Operation(
+            name="sem release",
+            help="give slots back; whoever waits first and fits has them at once",
+            request=SemaphoreRelease,
+            outcomes=(core.SlotsReleased, core.NotHolder, core.SlotsFenced),
+            needs="agent",
+            call="semaphores.release",
+            examples=("interlock sem release builds --agent ada --token 12",),
+        ),
+        Operation(
+            name="sem beat",
+            help="renew a grant before it lapses",
+            request=SemaphoreBeat,
+            outcomes=(core.AlreadyHeld, core.NotHolder, core.SlotsFenced),
+            needs="agent",
+            aliases=("sem heartbeat",),
+            call="semaphores.heartbeat",
+            examples=("interlock sem beat builds --agent ada --token 12",),
+        ),
+        Operation(
+            name="sem run",
+            help="run a program while holding slots, and end it if they are lost",
+            request=SemaphoreRun,
+            outcomes=(core.SlotsFull, core.SlotsDeadlock),
+            needs="agent",
+            in_shell="interlock.faces.cli.run:sem_run",
+            examples=("interlock sem run builds --capacity 3 --agent ada --wait 5m -- make",),
+        ),
+        Operation(
+            name="sem break",
+            help="take slots from another agent, with a reason",
+            request=SemaphoreBreak,
+            outcomes=(core.SlotsBroken, core.NoHolder),
+            needs="agent",
+            call="semaphores.break_",
+            examples=(
+                "interlock sem break builds --holder ada --reason 'ada hangs' --agent maria",
+            ),
+        ),
+        Operation(
+            name="sem resize",
+            help="change how many slots there are; nobody loses what it holds",
+            request=SemaphoreResize,
+            outcomes=(core.Resized,),
+            needs="agent",
+            call="semaphores.resize",
+            examples=("interlock sem resize builds 5 --agent ada",),
+        ),
+        Operation(
+            name="sem remove",
+            help="take a semaphore away, unless somebody holds or waits for some of it",
+            request=SemaphoreRemove,
+            outcomes=(core.Removed, core.SlotsFull, core.NoSemaphore),
+            needs="agent",
+            call="semaphores.remove",
+            examples=("interlock sem remove builds --agent ada",),
+        ),
+        Operation(
+            name="sem list",
+            help="all semaphores: how many slots are free, who holds, who waits",
+            request=SemaphoresList,
+            outcomes=(SemaphoreList,),
+            needs="store",
+            reads=True,
+            act=_list,
+        ),
+        Operation(
+            name="sem show",
+            help="one semaphore: its holders, their tokens, its queue",
+            request=SemaphoreShow,
+            outcomes=(SemaphoreView, core.NoSemaphore),
+            needs="store",
+            reads=True,
+            call="semaphores.show",
+        ),
     ),
 )

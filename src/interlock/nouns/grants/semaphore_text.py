@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from interlock.nouns.grants import semaphore as core
     from interlock.nouns.grants.semaphore_noun import SemaphoreList
     from interlock.nouns.grants.semaphore_service import Queued, SemaphoreView, Slots
-    from interlock.runtime.text import Paint
+    from interlock.runtime.text import Paint, Text
 
 _NAMED = 5
 
@@ -144,3 +144,23 @@ def _some(names: Iterable[str]) -> str:
     every = list(names)
     more = f" and {len(every) - _NAMED} more" if len(every) > _NAMED else ""
     return ", ".join(every[:_NAMED]) + more
+
+
+TEXTS: dict[str, Text] = {
+    "SlotsAcquired": granted,
+    "AlreadyHeld": granted,
+    "Increased": granted,
+    "SlotsFull": full,
+    "SlotsDeadlock": deadlock,
+    "SlotsFenced": fenced,
+    "SlotsBroken": broken,
+    "NoHolder": no_holder,
+    "SlotsReleased": released,
+    "NotHolder": not_holder,
+    "Resized": resized,
+    "Removed": removed,
+    "NoSemaphore": no_semaphore,
+    "SemaphoreView": shown,
+    "SemaphoreList": semaphore_list,
+}
+"""The text of each outcome, by the name of its class."""

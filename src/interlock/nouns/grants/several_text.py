@@ -9,7 +9,7 @@ from interlock.runtime.text import circle, ended, heirs, lives, renderer
 if TYPE_CHECKING:
     from interlock.core import outcomes
     from interlock.nouns.grants import several as core
-    from interlock.runtime.text import Paint
+    from interlock.runtime.text import Paint, Text
 
 
 def acquired(outcome: core.SeveralAcquired, paint: Paint) -> str:
@@ -55,3 +55,15 @@ def given_fenced(outcome: outcomes.GivenFenced, paint: Paint) -> str:
     """A late holder did nothing."""
     word, thing = paint("red", "fenced"), outcome.given
     return f"{word} {thing}: that grant is over, so nothing was done; acquire {thing} again"
+
+
+TEXTS: dict[str, Text] = {
+    "SeveralAcquired": acquired,
+    "SeveralBusy": busy,
+    "SeveralDeadlock": deadlock,
+    "SeveralFenced": fenced,
+    "SeveralReleased": released,
+    "SeveralNotOwner": not_owner,
+    "GivenFenced": given_fenced,
+}
+"""The text of each outcome, by the name of its class."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
@@ -17,6 +17,7 @@ from interlock.nouns.messages.common import several
 from interlock.nouns.messages.query_calls import QueryCalls
 from interlock.nouns.messages.receiver import REDELIVER, InboxReceiver
 from interlock.nouns.messages.send_calls import SendCalls
+from interlock.runtime.calls import D, call
 from interlock.runtime.given import Given
 from interlock.runtime.id_prefix import is_part, whole_id
 from interlock.runtime.identity import Actor
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
     from interlock.nouns.messages.receive_loop import ReceiveLoop
 
 
-class MessageCalls(SendCalls, QueryCalls):
+class MessageCalls(SendCalls[D], QueryCalls[D]):
     """Messages, in the name of one client."""
 
+    @call
     def subscribe(
         self,
         type: str,  # noqa: A002
@@ -52,6 +54,7 @@ class MessageCalls(SendCalls, QueryCalls):
         identity = self._identity(given)
         return self._fenced(identity, self.topics.subscribe(identity.actor, type_, wanted, number))
 
+    @call
     def unsubscribe(
         self,
         type: str,  # noqa: A002
@@ -62,10 +65,12 @@ class MessageCalls(SendCalls, QueryCalls):
         identity, type_ = self._identity(given), validate.unmarked(type, "type of an alert")
         return self._fenced(identity, self.topics.unsubscribe(identity.actor, type_))
 
+    @call
     def subscriptions(self) -> Op[tuple[core.SubscriptionView, ...]]:
         """What we subscribed to, by type: from whom, and with which values in the data."""
         return self.topics.list(self.context.me().actor.agent)
 
+    @call
     def ack(
         self, *ids: str, can: Iterable[str] | None = None, given: Given = ()
     ) -> Op[core.Acknowledged | core.UnknownMessages | GivenFenced]:
@@ -115,7 +120,7 @@ class MessageCalls(SendCalls, QueryCalls):
             only=only,
         )
 
-    def recv(
+    def reception(
         self,
         *,
         can: Iterable[str] | None = None,
@@ -133,8 +138,9 @@ class MessageCalls(SendCalls, QueryCalls):
             ack=validate.flag(ack, "ack"),
             redeliver=validate.duration(redeliver, "time until redelivery"),
         )
-        return ReceiveLoop(self, terms)
+        return ReceiveLoop(cast("MessageCalls", self.steps), terms)
 
+    @call
     def inbox(
         self,
         *,
@@ -186,6 +192,7 @@ class MessageCalls(SendCalls, QueryCalls):
         found = yield from views.unread(runner, actor, wanted, able)
         return replace(found, new=new)
 
+    @call
     def wait(
         self, timeout: float | str = validate.FOREVER, *, can: Iterable[str] | None = None
     ) -> Op[views.Arrived | views.NothingUnread]:

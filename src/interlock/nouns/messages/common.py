@@ -18,14 +18,15 @@ from interlock.nouns.messages.message import ALL
 from interlock.nouns.messages.querying import QueryService
 from interlock.nouns.messages.sending import MessageSender
 from interlock.nouns.messages.subscriptions import Subscriptions
-from interlock.runtime.context import Calls, Context
+from interlock.runtime.calls import Calls, D
+from interlock.runtime.context import Context
 from interlock.runtime.identity import Actor
 
 if TYPE_CHECKING:
     from interlock.nouns.messages.retention import MessageRetention
 
 
-class MessageServices(Calls):
+class MessageServices(Calls[D]):
     """The services that the calls of one client share."""
 
     def __init__(self, context: Context) -> None:

@@ -8,10 +8,12 @@ from interlock.core import keys
 from interlock.core.outcomes import GivenFenced, Listing
 from interlock.nouns.messages import human_decision as core
 from interlock.nouns.messages.noun import Data, Text, said
+from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Given, Operation, Request, option
 
 if TYPE_CHECKING:
-    from interlock.client import Fleet
+    from interlock.drivers import Op
+    from interlock.runtime.fleet_calls import FleetCalls
 
 Id = Annotated[str, option("name", "the id of the decision: dec_...", positional=True)]
 
@@ -46,51 +48,53 @@ class DecisionList(Listing[core.DecisionView], frozen=True, kw_only=True):
     unreadable: int = 0
 
 
-def _list(fleet: "Fleet", request: DecisionsList) -> DecisionList:
-    from interlock.drivers import drive
+def _list(fleet: "FleetCalls", request: DecisionsList) -> "Op[DecisionList]":
     from interlock.runtime.integrity import broken
 
-    found = fleet.messages.decisions()
+    found = yield from fleet.messages.decisions()
     return DecisionList(
         decisions=tuple(each for each in found if request.all or each.state == "open"),
-        unreadable=len(drive(broken(keys.DECISIONS), fleet.store)),
+        unreadable=len((yield from broken(keys.DECISIONS))),
     )
 
 
-def _show(fleet: "Fleet", request: DecisionShow) -> core.DecisionView | core.UnknownDecision:
-    return fleet.messages.decision(request.id)
-
-
-def _resolve(fleet: "Fleet", request: DecisionResolve) -> core.ResolveOutcome:
+def _resolve(fleet: "FleetCalls", request: DecisionResolve) -> "Op[core.ResolveOutcome]":
     return fleet.messages.resolve(request.id, said(request.text, request.data))
 
 
-OPERATIONS = (
-    Operation(
-        name="decision list",
-        help="what agents ask a person, the oldest first",
-        request=DecisionsList,
-        outcomes=(DecisionList,),
-        needs="store",
-        act=_list,
-        examples=("interlock decision list --all",),
-    ),
-    Operation(
-        name="decision show",
-        help="one decision: who asks, what about, and what was decided",
-        request=DecisionShow,
-        outcomes=(core.DecisionView, core.UnknownDecision),
-        needs="store",
-        act=_show,
-        examples=("interlock decision show dec_12",),
-    ),
-    Operation(
-        name="decision resolve",
-        help="decide; whoever asked gets it as a message",
-        request=DecisionResolve,
-        outcomes=(core.Resolved, core.AlreadyResolved, core.UnknownDecision, GivenFenced),
-        needs="agent",
-        act=_resolve,
-        examples=("interlock decision resolve dec_12 'yes, go ahead' --agent maria",),
+NOUN = Noun(
+    name="decision",
+    help="what no agent could say, and a person is asked",
+    texts=("interlock.nouns.messages.query_text",),
+    operations=(
+        Operation(
+            name="decision list",
+            help="what agents ask a person, the oldest first",
+            request=DecisionsList,
+            outcomes=(DecisionList,),
+            needs="store",
+            reads=True,
+            act=_list,
+            examples=("interlock decision list --all",),
+        ),
+        Operation(
+            name="decision show",
+            help="one decision: who asks, what about, and what was decided",
+            request=DecisionShow,
+            outcomes=(core.DecisionView, core.UnknownDecision),
+            needs="store",
+            reads=True,
+            call="messages.decision",
+            examples=("interlock decision show dec_12",),
+        ),
+        Operation(
+            name="decision resolve",
+            help="decide; whoever asked gets it as a message",
+            request=DecisionResolve,
+            outcomes=(core.Resolved, core.AlreadyResolved, core.UnknownDecision, GivenFenced),
+            needs="agent",
+            act=_resolve,
+            examples=("interlock decision resolve dec_12 'yes, go ahead' --agent maria",),
+        ),
     ),
 )

@@ -10,10 +10,12 @@ from interlock.core.outcomes import GivenFenced, Listing
 from interlock.errors import BadInput
 from interlock.nouns.messages import message as core
 from interlock.nouns.messages import views
+from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Duration, Given, Operation, Request, option
 
 if TYPE_CHECKING:
-    from interlock.client import Fleet
+    from interlock.drivers import Op
+    from interlock.runtime.fleet_calls import FleetCalls
 
 Type = Annotated[
     str, option("name", "the type of the alert, such as build/failed", positional=True)
@@ -115,28 +117,30 @@ def wanted(request: AlertSubscribe) -> str:
 
 
 def _subscribe(
-    fleet: "Fleet", request: AlertSubscribe
-) -> core.Subscribed | SubscriptionList | GivenFenced:
+    fleet: "FleetCalls", request: AlertSubscribe
+) -> "Op[core.Subscribed | SubscriptionList | GivenFenced]":
     type_ = wanted(request)
     if request.list:
-        you = fleet.calls.context.me().actor.agent
-        return SubscriptionList(agent=you, subscriptions=fleet.messages.subscriptions())
-    return fleet.messages.subscribe(
+        you = fleet.context.me().actor.agent
+        found = yield from fleet.messages.subscriptions()
+        return SubscriptionList(agent=you, subscriptions=found)
+    op = fleet.messages.subscribe(
         type_, senders=request.senders, where=request.where, last=request.last
     )
+    return (yield from op)
 
 
 def _unsubscribe(
-    fleet: "Fleet", request: AlertUnsubscribe
-) -> core.Unsubscribed | core.NotSubscribed | GivenFenced:
+    fleet: "FleetCalls", request: AlertUnsubscribe
+) -> "Op[core.Unsubscribed | core.NotSubscribed | GivenFenced]":
     return fleet.messages.unsubscribe(request.type)
 
 
-def look(fleet: "Fleet", request: InboxShow) -> views.Inbox:
+def look(fleet: "FleetCalls", request: InboxShow) -> "Op[views.Inbox]":
     """What is there, all of it unacknowledged as before."""
     if request.ack and (request.all or request.sent):
         raise BadInput("--ack is for what waits; leave --all and --sent out")
-    found = fleet.messages.inbox(
+    found = yield from fleet.messages.inbox(
         all=request.all,
         sent=request.sent,
         kind=request.kind,
@@ -150,100 +154,111 @@ def look(fleet: "Fleet", request: InboxShow) -> views.Inbox:
     if request.ack:
         stays = len(found.messages) - len(_settled(found))
         found = InboxAcknowledged(**asdict(replace(found, stays=stays)))
-    return introduced(fleet, found)
+    return (yield from introduced(found))
 
 
-def introduced(fleet: "Fleet", found: views.Inbox) -> views.Inbox:
+def introduced(found: views.Inbox) -> "Op[views.Inbox]":
     """An inbox that says, of a name that is new, who else is here: that may have been meant."""
     if not found.new:
         return found
-    from interlock.drivers import drive
     from interlock.nouns.messages.presence import mailboxes
 
-    others = [name for name in drive(mailboxes(), fleet.store) if name != found.agent]
+    others = [name for name in (yield from mailboxes()) if name != found.agent]
     some = dict.fromkeys([*validate.alike(found.agent, others), *others])
     return replace(found, agents=tuple(some)[:_NAMED])
 
 
-def settle(fleet: "Fleet", request: InboxShow, found: views.Inbox) -> None:
+def settle(fleet: "FleetCalls", request: InboxShow, found: views.Inbox) -> "Op[None]":
     """Acknowledge what was shown, if that was asked for; a question waits for its answer."""
     if request.ack and (ids := _settled(found)):
-        fleet.messages.ack(*ids, can=request.can or None)
+        yield from fleet.messages.ack(*ids, can=request.can or None)
 
 
 def _settled(found: views.Inbox) -> list[str]:
     return [each.id for each in found.messages if each.kind != "query"]
 
 
-def _inbox(fleet: "Fleet", request: InboxShow) -> views.Inbox:
-    found = look(fleet, request)
-    settle(fleet, request, found)
+def _inbox(fleet: "FleetCalls", request: InboxShow) -> "Op[views.Inbox]":
+    found = yield from look(fleet, request)
+    yield from settle(fleet, request, found)
     return found
 
 
 def _ack(
-    fleet: "Fleet", request: MessageAck
-) -> core.Acknowledged | core.UnknownMessages | GivenFenced:
+    fleet: "FleetCalls", request: MessageAck
+) -> "Op[core.Acknowledged | core.UnknownMessages | GivenFenced]":
     return fleet.messages.ack(*request.id, can=request.can or None)
 
 
-def _wait(fleet: "Fleet", request: MessageWait) -> views.Arrived | views.NothingUnread:
+def _wait(fleet: "FleetCalls", request: MessageWait) -> "Op[views.Arrived | views.NothingUnread]":
     patience = validate.FOREVER if request.timeout is None else request.timeout
     return fleet.messages.wait(patience, can=request.can or None)
 
 
-OPERATIONS = (
-    Operation(
-        name="subscribe",
-        help="have alerts of a type delivered, over restarts too",
-        request=AlertSubscribe,
-        outcomes=(core.Subscribed, SubscriptionList, GivenFenced),
-        lines=(core.Received,),
-        needs="agent",
-        act=_subscribe,
-        examples=(
-            "interlock subscribe build/failed --where 'branch=\"main\"' --last 3 --agent bob",
-            "interlock subscribe build/failed --follow --json --agent bob",
-            "interlock subscribe --list --agent bob",
+NOUN = Noun(
+    name="inbox",
+    group="messages",
+    texts=("interlock.nouns.messages.text",),
+    operations=(
+        Operation(
+            name="subscribe",
+            help="have alerts of a type delivered, over restarts too",
+            request=AlertSubscribe,
+            outcomes=(core.Subscribed, SubscriptionList, GivenFenced),
+            lines=(core.Received,),
+            needs="agent",
+            in_shell="interlock.faces.cli.message:subscribe",
+            act=_subscribe,
+            examples=(
+                "interlock subscribe build/failed --where 'branch=\"main\"' --last 3 --agent bob",
+                "interlock subscribe build/failed --follow --json --agent bob",
+                "interlock subscribe --list --agent bob",
+            ),
         ),
-    ),
-    Operation(
-        name="unsubscribe",
-        help="have no more alerts of a type delivered",
-        request=AlertUnsubscribe,
-        outcomes=(core.Unsubscribed, core.NotSubscribed, GivenFenced),
-        needs="agent",
-        act=_unsubscribe,
-        examples=("interlock unsubscribe build/failed --agent bob",),
-    ),
-    Operation(
-        name="inbox",
-        help="what waits for you, urgent first; nothing is acknowledged unless --ack",
-        request=InboxShow,
-        outcomes=(views.Inbox, InboxAcknowledged),
-        needs="agent",
-        act=_inbox,
-        examples=(
-            "interlock inbox --ack --agent bob",
-            "interlock inbox --all --from ada --search schema --agent bob",
+        Operation(
+            name="unsubscribe",
+            help="have no more alerts of a type delivered",
+            request=AlertUnsubscribe,
+            outcomes=(core.Unsubscribed, core.NotSubscribed, GivenFenced),
+            needs="agent",
+            act=_unsubscribe,
+            examples=("interlock unsubscribe build/failed --agent bob",),
         ),
-    ),
-    Operation(
-        name="ack",
-        help="acknowledge messages: they do not come again",
-        request=MessageAck,
-        outcomes=(core.Acknowledged, core.UnknownMessages, GivenFenced),
-        needs="agent",
-        act=_ack,
-        examples=("interlock ack msg_12 msg_13 --agent bob",),
-    ),
-    Operation(
-        name="wait",
-        help="wait until something unread is there; nothing is acknowledged",
-        request=MessageWait,
-        outcomes=(views.Arrived, views.NothingUnread),
-        needs="agent",
-        act=_wait,
-        examples=("interlock wait --timeout 5m --agent bob",),
+        Operation(
+            name="inbox",
+            help="what waits for you, urgent first; nothing is acknowledged unless --ack",
+            request=InboxShow,
+            outcomes=(views.Inbox, InboxAcknowledged),
+            needs="agent",
+            reads=True,
+            pages=True,
+            for_models=True,
+            in_shell="interlock.faces.cli.message:inbox",
+            act=_inbox,
+            examples=(
+                "interlock inbox --ack --agent bob",
+                "interlock inbox --all --from ada --search schema --agent bob",
+            ),
+        ),
+        Operation(
+            name="ack",
+            help="acknowledge messages: they do not come again",
+            request=MessageAck,
+            outcomes=(core.Acknowledged, core.UnknownMessages, GivenFenced),
+            needs="agent",
+            act=_ack,
+            examples=("interlock ack msg_12 msg_13 --agent bob",),
+        ),
+        Operation(
+            name="wait",
+            help="wait until something unread is there; nothing is acknowledged",
+            request=MessageWait,
+            outcomes=(views.Arrived, views.NothingUnread),
+            needs="agent",
+            reads=True,
+            in_shell="interlock.faces.cli.message:wait",
+            act=_wait,
+            examples=("interlock wait --timeout 5m --agent bob",),
+        ),
     ),
 )

@@ -10,10 +10,12 @@ from interlock.core.validate import EVERYBODY
 from interlock.errors import BadInput, StoreTrouble
 from interlock.nouns.messages import message as core
 from interlock.nouns.messages import query_rules as queries
+from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Duration, Given, Operation, Request, option
 
 if TYPE_CHECKING:
-    from interlock.client import Fleet
+    from interlock.drivers import Op
+    from interlock.runtime.fleet_calls import FleetCalls
 
 T = TypeVar("T")
 
@@ -154,40 +156,46 @@ def said(text: str | None, data: object) -> object:
     return data if text is None else text
 
 
-def hinted(fleet: "Fleet", outcome: T) -> T:
-    """An answer that says, of somebody unknown, who was probably meant."""
+def hinted(op: "Op[T]") -> "Op[T]":
+    """An answer that names, for an unknown agent, the known names that are like it."""
+    outcome = yield from op
+    return (yield from close_names(outcome))
+
+
+def close_names(outcome: T) -> "Op[T]":
+    """The same answer with the known names that are like those that are unknown."""
     if not isinstance(outcome, core.UnknownAgent):
         return outcome
-    from interlock.drivers import drive
     from interlock.nouns.messages.presence import similar_names
 
-    return replace(outcome, close=drive(similar_names(outcome.unknown), fleet.store))
+    return replace(outcome, close=(yield from similar_names(outcome.unknown)))
 
 
-def _alert(fleet: "Fleet", request: AlertSend) -> core.SendOutcome:
-    outcome = fleet.messages.alert(request.type, request.data, urgent=request.urgent, id=request.id)
+def _alert(fleet: "FleetCalls", request: AlertSend) -> "Op[core.SendOutcome]":
+    outcome = yield from fleet.messages.alert(
+        request.type, request.data, urgent=request.urgent, id=request.id
+    )
     if not isinstance(outcome, core.Sent):
         return outcome
     try:
-        return _overheard(fleet, outcome)
+        return (yield from _with_subscribers(outcome))
     except StoreTrouble:  # it is sent all the same
         return outcome
 
 
-def _overheard(fleet: "Fleet", sent: core.Sent) -> core.Sent:
-    """An alert that was sent, and whether anybody hears of it: its type may be misspelled."""
+def _with_subscribers(sent: core.Sent) -> "Op[core.Sent]":
+    """A sent alert, or one that says that no agent subscribes to its type: it may be misspelled."""
     from interlock.core.validate import alike
-    from interlock.drivers import drive
     from interlock.nouns.messages.subscriptions import subscribed_types
 
-    types = drive(subscribed_types(), fleet.store)
+    types = yield from subscribed_types()
     if sent.type in types:
         return sent
     return SentUnsubscribed(**asdict(sent), close=tuple(alike(sent.type, sorted(types))))
 
 
-def _query(fleet: "Fleet", request: QueryAsk) -> queries.AskOutcome:
-    outcome = fleet.messages.query(
+def _query(fleet: "FleetCalls", request: QueryAsk) -> "Op[queries.AskOutcome]":
+    op = fleet.messages.query(
         request.who,
         said(request.text, request.data),
         timeout=request.timeout,
@@ -198,22 +206,22 @@ def _query(fleet: "Fleet", request: QueryAsk) -> queries.AskOutcome:
         urgent=request.urgent,
         id=request.id,
     )
-    return hinted(fleet, outcome)
+    return (yield from hinted(op))
 
 
-def _reply(fleet: "Fleet", request: QueryReply) -> queries.ReplyOutcome:
+def _reply(fleet: "FleetCalls", request: QueryReply) -> "Op[queries.ReplyOutcome]":
     return fleet.messages.reply(request.id, said(request.text, request.data), can=request.can)
 
 
-def _cancel(fleet: "Fleet", request: QueryCancel) -> queries.CancelOutcome:
-    outcome = fleet.messages.cancel(request.id)
+def _cancel(fleet: "FleetCalls", request: QueryCancel) -> "Op[queries.CancelOutcome]":
+    outcome = yield from fleet.messages.cancel(request.id)
     if isinstance(outcome, queries.Late | queries.UnknownQuery):
         return replace(outcome, mine=True)
     return outcome
 
 
-def _share(fleet: "Fleet", request: MessageShare) -> core.SendOutcome:
-    outcome = fleet.messages.share(
+def _share(fleet: "FleetCalls", request: MessageShare) -> "Op[core.SendOutcome]":
+    op = fleet.messages.share(
         request.who,
         request.type,
         request.data,
@@ -222,18 +230,18 @@ def _share(fleet: "Fleet", request: MessageShare) -> core.SendOutcome:
         hold=request.hold,
         id=request.id,
     )
-    return hinted(fleet, outcome)
+    return (yield from hinted(op))
 
 
-def _stop(fleet: "Fleet", request: MessageStop) -> core.StopOutcome:
-    outcome = fleet.messages.stop(request.who, request.reason, id=request.id)
+def _stop(fleet: "FleetCalls", request: MessageStop) -> "Op[core.StopOutcome]":
+    outcome = yield from hinted(fleet.messages.stop(request.who, request.reason, id=request.id))
     if isinstance(outcome, core.UnknownAgent):
-        outcome = replace(outcome, hold=False)
-    return hinted(fleet, outcome)
+        return replace(outcome, hold=False)
+    return outcome
 
 
-def _send(fleet: "Fleet", request: MessageSend) -> core.SendOutcome:
-    outcome = fleet.messages.send(
+def _send(fleet: "FleetCalls", request: MessageSend) -> "Op[core.SendOutcome]":
+    outcome = yield from fleet.messages.send(
         request.who,
         request.body,
         subject=request.subject,
@@ -251,7 +259,7 @@ def _send(fleet: "Fleet", request: MessageSend) -> core.SendOutcome:
         each.casefold() for each in outcome.unknown
     ):
         return replace(outcome, close=(EVERYBODY,))
-    return hinted(fleet, outcome)
+    return (yield from close_names(outcome))
 
 
 _LIMITS = (core.Limited, core.Halted)
@@ -262,89 +270,102 @@ _ANSWERS = (
     core.InboxFull, *_LIMITS,
 )  # fmt: skip
 
-OPERATIONS = (
-    Operation(
-        name="alert",
-        help="tell everybody who subscribed to this type; written once for all",
-        request=AlertSend,
-        outcomes=(core.Sent, SentUnsubscribed, core.MessageExists, *_LIMITS, GivenFenced),
-        needs="agent",
-        act=_alert,
-        examples=('interlock alert build/failed \'{"branch": "main"}\' --agent ada',),
-    ),
-    Operation(
-        name="query",
-        help="ask an agent, or whoever is able, and wait for the answer",
-        request=QueryAsk,
-        outcomes=(*_ANSWERS, GivenFenced),
-        needs="agent",
-        act=_query,
-        examples=(
-            'interlock query bob "API base URL?" --agent ada --timeout 30s',
-            "interlock query '?rust' 'which edition?' --cached 1h --person --agent ada",
+NOUN = Noun(
+    name="message",
+    help="delivered until they are acknowledged",
+    group="messages",
+    calls="interlock.nouns.messages.calls:MessageCalls",
+    blocking="interlock.client_messages:Messages",
+    awaiting="interlock.aio_messages:Messages",
+    texts=("interlock.nouns.messages.text", "interlock.nouns.messages.query_text"),
+    operations=(
+        Operation(
+            name="alert",
+            help="tell everybody who subscribed to this type; written once for all",
+            request=AlertSend,
+            outcomes=(core.Sent, SentUnsubscribed, core.MessageExists, *_LIMITS, GivenFenced),
+            needs="agent",
+            act=_alert,
+            examples=('interlock alert build/failed \'{"branch": "main"}\' --agent ada',),
         ),
-    ),
-    Operation(
-        name="reply",
-        help="answer a question; it is acknowledged with that",
-        request=QueryReply,
-        outcomes=(
-            queries.Replied,
-            queries.Late,
-            queries.NotAsked,
-            queries.UnknownQuery,
-            GivenFenced,
+        Operation(
+            name="query",
+            help="ask an agent, or whoever is able, and wait for the answer",
+            request=QueryAsk,
+            outcomes=(*_ANSWERS, GivenFenced),
+            needs="agent",
+            for_models=True,
+            in_shell="interlock.faces.cli.message:query",
+            act=_query,
+            examples=(
+                'interlock query bob "API base URL?" --agent ada --timeout 30s',
+                "interlock query '?rust' 'which edition?' --cached 1h --person --agent ada",
+            ),
         ),
-        needs="agent",
-        act=_reply,
-        examples=('interlock reply qry_12 "https://example.org/v2" --agent bob',),
-    ),
-    Operation(
-        name="cancel",
-        help="take a question of yours back",
-        request=QueryCancel,
-        outcomes=(
-            queries.QueryCancelled,
-            queries.Late,
-            queries.NotAsked,
-            queries.UnknownQuery,
-            GivenFenced,
+        Operation(
+            name="reply",
+            help="answer a question; it is acknowledged with that",
+            request=QueryReply,
+            outcomes=(
+                queries.Replied,
+                queries.Late,
+                queries.NotAsked,
+                queries.UnknownQuery,
+                GivenFenced,
+            ),
+            needs="agent",
+            for_models=True,
+            act=_reply,
+            examples=('interlock reply qry_12 "https://example.org/v2" --agent bob',),
         ),
-        needs="agent",
-        act=_cancel,
-        examples=("interlock cancel qry_12 --agent ada",),
-    ),
-    Operation(
-        name="share",
-        help="give data of some type to an agent",
-        request=MessageShare,
-        outcomes=(*_TO_SOMEBODY, GivenFenced),
-        needs="agent",
-        act=_share,
-        examples=(
-            "interlock share bob schema @schema.json --agent ada",
-            "interlock share bob report --file build/report.html --agent ada",
+        Operation(
+            name="cancel",
+            help="take a question of yours back",
+            request=QueryCancel,
+            outcomes=(
+                queries.QueryCancelled,
+                queries.Late,
+                queries.NotAsked,
+                queries.UnknownQuery,
+                GivenFenced,
+            ),
+            needs="agent",
+            act=_cancel,
+            examples=("interlock cancel qry_12 --agent ada",),
         ),
-    ),
-    Operation(
-        name="stop",
-        help="ask an agent to end: it finishes its step and goes",
-        request=MessageStop,
-        outcomes=(*_TO_SOMEBODY, core.NobodyToStop, GivenFenced),
-        needs="agent",
-        act=_stop,
-        examples=("interlock stop bob 'the plan has changed' --agent ada",),
-    ),
-    Operation(
-        name="send",
-        help="mail to one agent, to several or to all; the last word is the body",
-        request=MessageSend,
-        outcomes=(*_TO_SOMEBODY, GivenFenced),
-        needs="agent",
-        act=_send,
-        examples=(
-            "interlock send bob cy --subject 'Review, please' 'It is on branch fix.' --agent ada",
-            "git diff | interlock send all --subject 'What I changed' - --agent ada",
+        Operation(
+            name="share",
+            help="give data of some type to an agent",
+            request=MessageShare,
+            outcomes=(*_TO_SOMEBODY, GivenFenced),
+            needs="agent",
+            act=_share,
+            examples=(
+                "interlock share bob schema @schema.json --agent ada",
+                "interlock share bob report --file build/report.html --agent ada",
+            ),
+        ),
+        Operation(
+            name="stop",
+            help="ask an agent to end: it finishes its step and goes",
+            request=MessageStop,
+            outcomes=(*_TO_SOMEBODY, core.NobodyToStop, GivenFenced),
+            needs="agent",
+            act=_stop,
+            examples=("interlock stop bob 'the plan has changed' --agent ada",),
+        ),
+        Operation(
+            name="send",
+            help="mail to one agent, to several or to all; the last word is the body",
+            request=MessageSend,
+            outcomes=(*_TO_SOMEBODY, GivenFenced),
+            needs="agent",
+            for_models=True,
+            act=_send,
+            examples=(
+                "interlock send bob cy --subject 'Review, please' 'On branch fix.' --agent ada",
+                "git diff | interlock send all --subject 'What I changed' - --agent ada",
+            ),
         ),
     ),
 )

@@ -15,13 +15,15 @@ from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.query_rules import AskOutcome, CancelOutcome, ReplyOutcome
 from interlock.nouns.messages.querying import AskOptions as AskTerms
 from interlock.runtime import callers
+from interlock.runtime.calls import D, call
 from interlock.runtime.given import Given
 from interlock.runtime.id_prefix import by_prefix
 
 
-class QueryCalls(MessageServices):
+class QueryCalls(MessageServices[D]):
     """Questions and answers."""
 
+    @call
     def query(
         self,
         to: str,
@@ -72,6 +74,7 @@ class QueryCalls(MessageServices):
         waits = callers.terms(identity.caller, self.context.queues.speaks())
         return self._fenced(identity, self.asking.query(identity, asked, terms, waits))
 
+    @call
     def reply(
         self, query: str, answer: object, *, can: Iterable[str] = (), given: Given = ()
     ) -> Op[ReplyOutcome]:
@@ -100,6 +103,7 @@ class QueryCalls(MessageServices):
         how = f"interlock send {validate.shell(to)} --reply-to {id_} TEXT"
         raise BadInput(f"that is no question; answer with: {how}")
 
+    @call
     def cancel(self, query: str, *, given: Given = ()) -> Op[CancelOutcome]:
         """Take a question of ours back."""
         identity, id_ = self._identity(given), validate.name(query, "query id")
@@ -109,6 +113,7 @@ class QueryCalls(MessageServices):
             keys.QUERIES,
         )
 
+    @call
     def resolve(self, decision: str, answer: object, *, given: Given = ()) -> Op[ResolveOutcome]:
         """Decide what no agent could; whoever asked gets it as a message."""
         id_ = validate.name(decision, "decision id")
@@ -119,10 +124,12 @@ class QueryCalls(MessageServices):
             keys.DECISIONS,
         )
 
+    @call
     def decisions(self) -> Op[tuple[DecisionView, ...]]:
         """What persons are asked, and what they decided lately."""
         return self.asking.matters()
 
+    @call
     def decision(self, decision: str) -> Op[DecisionView | UnknownDecision]:
         """One of them."""
         return by_prefix(validate.name(decision, "decision id"), self.asking.matter, keys.DECISIONS)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from interlock.nouns.messages import human_decision
     from interlock.nouns.messages import query_rules as core
     from interlock.nouns.messages.decision_noun import DecisionList
-    from interlock.runtime.text import Paint
+    from interlock.runtime.text import Paint, Text
 
 _SHORT = 60
 
@@ -188,3 +188,27 @@ def no_decision(outcome: human_decision.UnknownDecision, paint: Paint) -> str:
     """The decision is unknown."""
     hint = "there is nothing of this id to decide; see 'interlock decision list'"
     return f"{paint('yellow', 'unknown')} {outcome.decision}: {hint}"
+
+
+TEXTS: dict[str, Text] = {
+    "TakenBack": taken_back,
+    "Asked": asked,
+    "Answered": answered,
+    "TimedOut": timed_out,
+    "QueryCancelled": cancelled,
+    "NobodyToAsk": away,
+    "QueryDeadlock": deadlock,
+    "Handed": handed,
+    "TooMany": too_many,
+    "QueryExists": taken,
+    "Replied": replied,
+    "Late": late,
+    "NotAsked": not_asked,
+    "UnknownQuery": no_query,
+    "DecisionView": decision,
+    "Resolved": resolved,
+    "AlreadyResolved": already,
+    "UnknownDecision": no_decision,
+    "DecisionList": decision_list,
+}
+"""The text of each outcome, by the name of its class."""

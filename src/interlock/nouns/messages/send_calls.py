@@ -22,14 +22,16 @@ from interlock.nouns.messages.message import (
 from interlock.nouns.messages.presence import is_running
 from interlock.nouns.messages.send_rules import SendOptions
 from interlock.nouns.messages.sending import TopicAckSet
+from interlock.runtime.calls import D, call
 from interlock.runtime.given import Given
 from interlock.runtime.id_prefix import is_part, whole_id
 from interlock.runtime.identity import Actor
 
 
-class SendCalls(MessageServices):
+class SendCalls(MessageServices[D]):
     """Messages that we send."""
 
+    @call
     def alert(
         self,
         type: str,  # noqa: A002 - the word that people use
@@ -51,6 +53,7 @@ class SendCalls(MessageServices):
             "alert", (), data, type=type_, urgent=urgent, id=id, acks=acks, given=given
         )
 
+    @call
     def share(
         self,
         to: str,
@@ -88,6 +91,7 @@ class SendCalls(MessageServices):
             )
         )
 
+    @call
     def stop(
         self,
         to: str,
@@ -112,6 +116,7 @@ class SendCalls(MessageServices):
             )
         )
 
+    @call
     def send(
         self,
         to: str | Iterable[str],

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from interlock.nouns.messages.inbox_noun import SubscriptionList
     from interlock.nouns.messages.message import MailReader, Received
     from interlock.nouns.messages.noun import SentUnsubscribed
-    from interlock.runtime.text import Paint
+    from interlock.runtime.text import Paint, Text
 
 _LONG = 1000
 _LINES = 20
@@ -305,3 +305,29 @@ def paused(outcome: core.PausedAgent, paint: Paint) -> str:
 def resumed(outcome: core.Resumed, paint: Paint) -> str:
     """The agent can send."""
     return f"{paint('green', 'resumed')} {outcome.agent}: it can send"
+
+
+TEXTS: dict[str, Text] = {
+    "Sent": sent,
+    "SentUnsubscribed": unheard,
+    "MessageExists": exists,
+    "UnknownAgent": unknown,
+    "NobodyToStop": gone,
+    "InboxFull": full,
+    "Limited": limited,
+    "Halted": halted,
+    "Acknowledged": acknowledged,
+    "UnknownMessages": not_yours,
+    "Subscribed": subscribed,
+    "SubscriptionList": subscriptions,
+    "Unsubscribed": unsubscribed,
+    "NotSubscribed": not_subscribed,
+    "Received": received,
+    "PausedAgent": paused,
+    "Resumed": resumed,
+    "Inbox": inbox,
+    "InboxAcknowledged": inbox,
+    "Arrived": arrived,
+    "NothingUnread": nothing,
+}
+"""The text of each outcome, by the name of its class."""

@@ -11,7 +11,8 @@ from interlock.core.log import Line
 from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.record.service import Following, Record
-from interlock.runtime.context import Calls, Moment
+from interlock.runtime.calls import Calls, D, call, stream
+from interlock.runtime.context import Moment
 
 if TYPE_CHECKING:
     from interlock.core.story import Story
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from interlock.nouns.record.proofs import Proofs
 
 
-class RecordCalls(Calls):
+class RecordCalls(Calls[D]):
     """What happened."""
 
+    @call
     def log(
         self,
         *,
@@ -69,6 +71,7 @@ class RecordCalls(Calls):
             trace="" if trace is None else validate.name(trace, "trace"),
         )
 
+    @call
     def explain(self, thing: str, *, limit: int = 100) -> Op[Story]:
         """What happened to a lock, a semaphore, a task, an agent or a session, told in order.
 
@@ -88,6 +91,7 @@ class RecordCalls(Calls):
             thing = yield from whole_thing(thing)
         return (yield from Stories(self.context.runner).tell(thing, limit))
 
+    @stream
     def follow(self, after: int = 0) -> Following:
         """The entries after a revision, and all that come; close it when you have enough.
 
@@ -96,6 +100,7 @@ class RecordCalls(Calls):
         """
         return Following(validate.after(after))
 
+    @call
     def verify(self, *, anchors: Sequence[str] = (), against: str | None = None) -> Op[Verified]:
         """Read the whole record, and say whether anything was changed, is missing, or was cut.
 
@@ -106,6 +111,7 @@ class RecordCalls(Calls):
             raise BadInput("'anchors' takes a list of places; put brackets around it")
         return self._proofs().verify(anchors, against or "")
 
+    @call
     def export(self, to: str | Callable[[bytes], object], *, after: int = 0) -> Op[Exported]:
         """Write the record down for those who check it without Interlock (JSON Lines).
 
@@ -113,6 +119,7 @@ class RecordCalls(Calls):
         """
         return self._proofs().export(to, validate.after(after))
 
+    @call
     def anchor(self, place: str) -> Op[Anchored]:
         """Keep a mark of the record as it is now, in a file or a git ref (``git:REF``).
 

@@ -10,10 +10,12 @@ from interlock.core.log import Line
 from interlock.core.story import Story
 from interlock.errors import BadInput
 from interlock.nouns.record.outcomes import Anchored, Exported, Verified
+from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Operation, Request, option
 
 if TYPE_CHECKING:
-    from interlock.client import Fleet
+    from interlock.drivers import Op
+    from interlock.runtime.fleet_calls import FleetCalls
 
 
 class RecordLog(Request, frozen=True, kw_only=True):
@@ -110,103 +112,115 @@ def filters(request: RecordLog) -> dict[str, str | None]:
     return {name: getattr(request, name) for name in Filter.__struct_fields__}
 
 
-def _log(fleet: "Fleet", request: RecordLog) -> Entries:
+def _log(fleet: "FleetCalls", request: RecordLog) -> "Op[Entries]":
     last = request.after is None
-    found = fleet.record.log(
+    found = yield from fleet.record.log(
         after=request.after or 0, limit=request.limit, last=last, **filters(request)
     )
-    return Entries(entries=found, gap=gap(fleet, request.after) if request.after else None)
+    return Entries(
+        entries=found, gap=(yield from gap(fleet, request.after)) if request.after else None
+    )
 
 
-def gap(fleet: "Fleet", after: int) -> Gap | None:
+def gap(fleet: "FleetCalls", after: int) -> "Op[Gap | None]":
     """What is missing after a revision, as far as the record tells: its oldest entries go first."""
-    oldest = fleet.record.log(limit=1, last=False)
+    oldest = yield from fleet.record.log(limit=1, last=False)
     begins = oldest[0].revision if oldest else 0
     return None if 0 < begins <= after else Gap(after=after, begins=begins)
 
 
-def _explain(fleet: "Fleet", request: RecordExplain) -> Story | NoHistory:
-    story = fleet.record.explain(request.thing, limit=request.limit)
+def _explain(fleet: "FleetCalls", request: RecordExplain) -> "Op[Story | NoHistory]":
+    story = yield from fleet.record.explain(request.thing, limit=request.limit)
     return story if story.happenings else NoHistory(thing=story.thing)
 
 
-def _verify(fleet: "Fleet", request: RecordVerify) -> Verified:
+def _verify(fleet: "FleetCalls", request: RecordVerify) -> "Op[Verified]":
     places = () if request.anchor is None else (request.anchor,)
     return fleet.record.verify(anchors=places, against=request.against)
 
 
-def _export(fleet: "Fleet", request: RecordExport) -> Exported:
+def _export(fleet: "FleetCalls", request: RecordExport) -> "Op[Exported]":
     if not request.out:
         raise BadInput("where to? give --out FILE")
     return fleet.record.export(request.out, after=request.after or 0)
 
 
-def _anchor(fleet: "Fleet", request: RecordAnchor) -> Anchored:
-    return fleet.record.anchor(request.place)
-
-
-OPERATIONS = (
-    Operation(
-        name="record log",
-        help="what happened: the last entries, or those after a revision",
-        request=RecordLog,
-        outcomes=(Entries,),
-        lines=(Line, Gap),
-        needs="store",
-        act=_log,
-        examples=(
-            "interlock record log --limit 20",
-            "interlock record log --thing merge --since 2h",
-            "interlock record log --follow --json",
+NOUN = Noun(
+    name="record",
+    help="what happened, and the proof of it",
+    calls="interlock.nouns.record.calls:RecordCalls",
+    texts=("interlock.nouns.record.text", "interlock.nouns.record.verdict_text"),
+    operations=(
+        Operation(
+            name="record log",
+            help="what happened: the last entries, or those after a revision",
+            request=RecordLog,
+            outcomes=(Entries,),
+            lines=(Line, Gap),
+            needs="store",
+            reads=True,
+            pages=True,
+            in_shell="interlock.faces.cli.record:log",
+            act=_log,
+            examples=(
+                "interlock record log --limit 20",
+                "interlock record log --thing merge --since 2h",
+                "interlock record log --follow --json",
+            ),
         ),
-    ),
-    Operation(
-        name="record explain",
-        help="the story of a lock, a task, a message or an agent: who, when, how",
-        request=RecordExplain,
-        outcomes=(Story, NoHistory),
-        needs="store",
-        act=_explain,
-        examples=(
-            "interlock record explain merge",
-            "interlock record explain task/t1",
-            "interlock record explain agent/ada",
+        Operation(
+            name="record explain",
+            help="the story of a lock, a task, a message or an agent: who, when, how",
+            request=RecordExplain,
+            outcomes=(Story, NoHistory),
+            needs="store",
+            reads=True,
+            in_shell="interlock.faces.cli.record:explain",
+            act=_explain,
+            examples=(
+                "interlock record explain merge",
+                "interlock record explain task/t1",
+                "interlock record explain agent/ada",
+            ),
         ),
-    ),
-    Operation(
-        name="record verify",
-        help="whether the record was changed, lacks something, or was cut",
-        request=RecordVerify,
-        outcomes=(Verified,),
-        needs="store",
-        act=_verify,
-        examples=(
-            "interlock record verify --anchor ~/anchors.jsonl",
-            "interlock record verify --against old.jsonl --json",
+        Operation(
+            name="record verify",
+            help="whether the record was changed, lacks something, or was cut",
+            request=RecordVerify,
+            outcomes=(Verified,),
+            needs="store",
+            reads=True,
+            act=_verify,
+            examples=(
+                "interlock record verify --anchor ~/anchors.jsonl",
+                "interlock record verify --against old.jsonl --json",
+            ),
         ),
-    ),
-    Operation(
-        name="record export",
-        help="write the record as JSON Lines that others can check",
-        request=RecordExport,
-        outcomes=(Exported,),
-        needs="store",
-        act=_export,
-        examples=(
-            "interlock record export --out record.jsonl",
-            "interlock record export --checker > check_record.py",
+        Operation(
+            name="record export",
+            help="write the record as JSON Lines that others can check",
+            request=RecordExport,
+            outcomes=(Exported,),
+            needs="store",
+            reads=True,
+            in_shell="interlock.faces.cli.record:export",
+            act=_export,
+            examples=(
+                "interlock record export --out record.jsonl",
+                "interlock record export --checker > check_record.py",
+            ),
         ),
-    ),
-    Operation(
-        name="record anchor",
-        help="keep a mark of the record outside of the store",
-        request=RecordAnchor,
-        outcomes=(Anchored,),
-        needs="store",
-        act=_anchor,
-        examples=(
-            "interlock record anchor ~/anchors.jsonl",
-            "interlock record anchor git:anchors",
+        Operation(
+            name="record anchor",
+            help="keep a mark of the record outside of the store",
+            request=RecordAnchor,
+            outcomes=(Anchored,),
+            needs="store",
+            call="record.anchor",
+            examples=(
+                "interlock record anchor ~/anchors.jsonl",
+                "interlock record anchor git:anchors",
+            ),
         ),
     ),
 )

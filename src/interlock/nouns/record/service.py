@@ -37,6 +37,8 @@ def opened(after: int | None) -> Op[Watch]:
 class Following:
     """The entries after a revision as they come; whoever began it closes it."""
 
+    about = "following the record"
+
     def __init__(self, after: int) -> None:
         self._after = after
         self._watch: Watch | None = None
@@ -55,6 +57,10 @@ class Following:
             item = Item(change.key, change.value, change.revision, change.revision)
             found.append(line(item))
         return tuple(found)
+
+    def each(self, taken: tuple[Line, ...] | Resync) -> tuple[Line | Resync, ...]:
+        """The values one by one."""
+        return (taken,) if isinstance(taken, Resync) else taken
 
     def close(self) -> None:
         """Stop listening."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from interlock.core.log import Line
     from interlock.core.story import Story
     from interlock.nouns.record.noun import Entries, NoHistory
-    from interlock.runtime.text import Paint
+    from interlock.runtime.text import Paint, Text
 
 NAMED = 5
 """So many tasks are named that became something by one entry."""
@@ -74,3 +74,11 @@ def _became(word: str, names: Sequence[str]) -> str:
         return word
     more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
     return f"{word}: {', '.join(named[:NAMED])}{more}"
+
+
+TEXTS: dict[str, Text] = {
+    "Entries": entries,
+    "NoHistory": nothing,
+    "Story": story,
+}
+"""The text of each outcome, by the name of its class."""

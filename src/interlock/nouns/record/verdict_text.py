@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         RecordFinding,
         Verified,
     )
-    from interlock.runtime.text import Paint
+    from interlock.runtime.text import Paint, Text
 
 
 def verified(outcome: Verified, paint: Paint) -> str:
@@ -93,3 +93,11 @@ def anchored(outcome: Anchored, paint: Paint) -> str:
     """How far the mark goes."""
     where = f"at revision {outcome.revision}, {_count(outcome.entries)}"
     return f"{paint('green', 'anchored')} {outcome.place}: {where}"
+
+
+TEXTS: dict[str, Text] = {
+    "Verified": verified,
+    "Exported": exported,
+    "Anchored": anchored,
+}
+"""The text of each outcome, by the name of its class."""

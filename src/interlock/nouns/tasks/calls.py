@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,8 @@ from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.service import TaskService
-from interlock.runtime.context import Calls, Moment
+from interlock.runtime.calls import Calls, D, call, grants, opened
+from interlock.runtime.context import Moment
 from interlock.runtime.given import Given
 from interlock.runtime.outage import patient
 
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
     from interlock.nouns.tasks.views import TaskViews
 
 
-class TaskCalls(Calls):
+class TaskCalls(Calls[D]):
     """Tasks, by name."""
 
     @property
     def _tasks(self) -> TaskService:
         return self.context.tasks
 
+    @call
     def publish(
         self,
         task: str | None = None,
@@ -79,6 +81,9 @@ class TaskCalls(Calls):
         identity = self._identity(given)
         return self._fenced(identity, self._tasks.publish(identity.actor, id_, spec))
 
+    add = publish
+
+    @call
     def publish_all(
         self,
         specs: Iterable[Mapping[str, object] | Draft],
@@ -105,6 +110,8 @@ class TaskCalls(Calls):
         plan = replace(plan, trace=self.context.purpose)
         identity = self._identity(given)
         return (yield from self._fenced(identity, self._tasks.plans.publish(identity.actor, plan)))
+
+    import_ = publish_all
 
     def spec(
         self,
@@ -143,6 +150,7 @@ class TaskCalls(Calls):
             trace=self.context.purpose,
         )
 
+    @grants
     @patient("a wait for a task")
     def claim(
         self,
@@ -164,6 +172,7 @@ class TaskCalls(Calls):
         claiming = self._tasks.claim(identity, named(task), ttl=lives, wait=patience)
         return self._fenced(identity, claiming)
 
+    @grants
     @patient("a wait for work")
     def next(
         self,
@@ -201,6 +210,7 @@ class TaskCalls(Calls):
             if "pulse" in self.context.__dict__:  # else it did not sleep
                 self.context.pulse.waited(wait)
 
+    @call
     def complete(
         self, task: str, *, token: int | None = None, result: object = None, given: Given = ()
     ) -> Op[core.CompleteOutcome]:
@@ -215,6 +225,9 @@ class TaskCalls(Calls):
         done = self._tasks.complete(identity.actor, self._worker(task, token), kept)
         return self._fenced(identity, done)
 
+    done = complete
+
+    @call
     def fail(
         self,
         task: str,
@@ -237,6 +250,7 @@ class TaskCalls(Calls):
         done = self._tasks.fail(identity.actor, worker, _reason(reason), kept, retry=again)
         return self._fenced(identity, done)
 
+    @call
     def release(
         self, task: str, *, token: int | None = None, given: Given = ()
     ) -> Op[core.ReleaseOutcome]:
@@ -246,6 +260,7 @@ class TaskCalls(Calls):
             identity, self._tasks.release(identity.actor, self._worker(task, token))
         )
 
+    @call
     def heartbeat(
         self, task: str, *, token: int | None = None, given: Given = ()
     ) -> Op[core.BeatOutcome]:
@@ -255,6 +270,9 @@ class TaskCalls(Calls):
             identity, self._tasks.heartbeat(identity.actor, worker, identity.session_ttl)
         )
 
+    beat = heartbeat
+
+    @call
     def cancel(self, task: str, reason: str = "", *, given: Given = ()) -> Op[core.CancelOutcome]:
         """Nobody is to do this; whoever works on it learns that its claim is over."""
         identity = self._identity(given)
@@ -262,6 +280,7 @@ class TaskCalls(Calls):
             identity, self._tasks.cancel(identity.actor, named(task), _reason(reason))
         )
 
+    @call
     def requeue(
         self, task: str, reason: str, *, token: int | None = None
     ) -> Op[core.RequeueOutcome]:
@@ -273,15 +292,18 @@ class TaskCalls(Calls):
         actor, why = self.context.me().actor, validate.reason(reason)
         return self._tasks.requeue(actor, named(task), why, validate.token(token))
 
+    @call
     def retry(self, task: str, *, given: Given = ()) -> Op[core.RetryOutcome]:
         """Send back a task that failed or is a dead letter, with all its attempts."""
         identity = self._identity(given)
         return self._fenced(identity, self._tasks.retry(identity.actor, named(task)))
 
+    @call
     def show(self, task: str) -> Op[TaskView | core.NoTask]:
         """One task: how it stands, who works on it, its data, and what came of it."""
         return self._seen().show(named(task))
 
+    @call
     def list(
         self,
         *,
@@ -320,12 +342,31 @@ class TaskCalls(Calls):
 
         return TaskViews(self.context.runner)
 
-    def feed(self, events: Iterable[str], prefix: str, can: Iterable[str] | None) -> TaskEventFeed:
-        """The events of tasks that somebody asks for; to be opened, and closed."""
+    @opened
+    def subscribe(
+        self,
+        *,
+        events: Iterable[str] = ("published",),
+        prefix: str = "",
+        can: Iterable[str] | None = None,
+        after: int | None = None,
+        callback: Callable[[core.TaskEvent], object] | None = None,
+    ) -> Op[TaskEventFeed]:
+        """Events of tasks as they happen, from now on or ``after`` a revision.
+
+        Iterate over it, or ``take`` with a time limit; with a ``callback`` (in an event loop it may
+        be a coroutine function) each event is passed to that until the stream is closed.  ``can``
+        leaves out tasks that require anything else, and ``prefix`` selects ids by their beginning.
+        """
         from interlock.nouns.tasks.events import TaskEventFeed, event_filter
 
         asked = event_filter(events, prefix, None if can is None else able(can))
-        return TaskEventFeed(asked, self.context.runner.clock)
+        feed = TaskEventFeed(asked, self.context.runner.clock)
+        yield from feed.open(after)
+        feed.callback = callback
+        return feed
+
+    watch = subscribe
 
     def _worker(self, task: str, token: int | None) -> core.Claimant:
         actor = self.context.me().actor

@@ -11,7 +11,7 @@ something was ``missed``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -61,6 +61,9 @@ class EventFilter(Struct, frozen=True, kw_only=True):
 class TaskEventFeed:
     """The events of tasks after a revision, as they come; whoever opened it closes it."""
 
+    about = "a subscription to tasks"
+    callback: Callable[[TaskEvent], object] | None = None
+
     def __init__(self, asked: EventFilter, clock: Clock) -> None:
         self._wanted = asked
         self._clock = clock
@@ -85,6 +88,10 @@ class TaskEventFeed:
             over = ends is not None and self._clock.monotonic() >= ends
             if found or (over and self._ready is None):
                 return tuple(found)
+
+    def each(self, taken: tuple[TaskEvent, ...]) -> tuple[TaskEvent, ...]:
+        """The values one by one."""
+        return taken
 
     def close(self) -> None:
         """Stop listening."""

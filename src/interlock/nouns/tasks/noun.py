@@ -2,14 +2,16 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from interlock.core import keys, validate
+from interlock.core import keys
 from interlock.core.outcomes import GivenFenced
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.task import MOST, TaskList, TaskView
-from interlock.runtime.operation import Duration, Given, Operation, Request, option
+from interlock.runtime.noun import Noun
+from interlock.runtime.operation import Duration, Given, Operation, Request, option, waits
 
 if TYPE_CHECKING:
-    from interlock.client import Fleet
+    from interlock.drivers import Op
+    from interlock.runtime.fleet_calls import FleetCalls
 
 Task = Annotated[str, option("name", "the id of the task", positional=True)]
 Reason = Annotated[str, option("text", "why, for others to read", positional=True)]
@@ -171,11 +173,6 @@ class TaskShow(Request, frozen=True, kw_only=True):
     task: Task
 
 
-def waits(request: TaskClaim | TaskNext) -> bool:
-    """Whether a request may have to stand by, and so must show that it lives."""
-    return validate.patience(request.wait) > 0
-
-
 class TaskWatch(Request, frozen=True, kw_only=True):
     """What happens to tasks."""
 
@@ -192,7 +189,7 @@ class TaskWatch(Request, frozen=True, kw_only=True):
     ] = None
 
 
-def _add(fleet: "Fleet", request: TaskAdd) -> core.PublishOutcome:
+def _add(fleet: "FleetCalls", request: TaskAdd) -> "Op[core.PublishOutcome]":
     return fleet.tasks.publish(
         request.task,
         request.data,
@@ -208,23 +205,7 @@ def _add(fleet: "Fleet", request: TaskAdd) -> core.PublishOutcome:
     )
 
 
-def _claim(fleet: "Fleet", request: TaskClaim) -> core.ClaimOutcome:
-    return fleet.tasks.claim(request.task, ttl=request.ttl, wait=request.wait)
-
-
-def _next(fleet: "Fleet", request: TaskNext) -> core.ClaimOutcome:
-    return fleet.tasks.next(can=request.can, ttl=request.ttl, wait=request.wait)
-
-
-def _beat(fleet: "Fleet", request: TaskBeat) -> core.BeatOutcome:
-    return fleet.tasks.heartbeat(request.task, token=request.token)
-
-
-def _done(fleet: "Fleet", request: TaskDone) -> core.CompleteOutcome:
-    return fleet.tasks.complete(request.task, token=request.token, result=request.result)
-
-
-def _fail(fleet: "Fleet", request: TaskFail) -> core.FailOutcome:
+def _fail(fleet: "FleetCalls", request: TaskFail) -> "Op[core.FailOutcome]":
     return fleet.tasks.fail(
         request.task,
         request.reason,
@@ -234,172 +215,170 @@ def _fail(fleet: "Fleet", request: TaskFail) -> core.FailOutcome:
     )
 
 
-def _release(fleet: "Fleet", request: TaskRelease) -> core.ReleaseOutcome:
-    return fleet.tasks.release(request.task, token=request.token)
-
-
-def _cancel(fleet: "Fleet", request: TaskCancel) -> core.CancelOutcome:
+def _cancel(fleet: "FleetCalls", request: TaskCancel) -> "Op[core.CancelOutcome]":
     return fleet.tasks.cancel(request.task, request.reason)
 
 
-def _requeue(fleet: "Fleet", request: TaskRequeue) -> core.RequeueOutcome:
+def _requeue(fleet: "FleetCalls", request: TaskRequeue) -> "Op[core.RequeueOutcome]":
     return fleet.tasks.requeue(request.task, request.reason, token=request.token)
 
 
-def _retry(fleet: "Fleet", request: TaskRetry) -> core.RetryOutcome:
-    return fleet.tasks.retry(request.task)
-
-
-def _list(fleet: "Fleet", request: TasksList) -> TaskList:
-    return fleet.tasks.list(
-        state=request.state,
-        all=request.all,
-        label=request.label,
-        requires=request.requires,
-        holder=request.holder,
-        prefix=request.prefix,
-        after=request.after,
-        limit=request.limit,
-    )
-
-
-def _show(fleet: "Fleet", request: TaskShow) -> TaskView | core.NoTask:
-    return fleet.tasks.show(request.task)
-
-
-OPERATIONS = (
-    Operation(
-        name="task add",
-        help="publish a task; an id that is taken is refused, never overwritten",
-        request=TaskAdd,
-        outcomes=(core.Published, core.TaskExists, GivenFenced),
-        needs="agent",
-        act=_add,
-        examples=(
-            "interlock task add t1 --data '{\"x\": 1}' --priority 2 --requires rust --agent ada",
-            "interlock task add t2 --needs t1 --data @spec.json --agent ada",
+NOUN = Noun(
+    name="task",
+    help="published once, worked on by one at a time, done once",
+    calls="interlock.nouns.tasks.calls:TaskCalls",
+    blocking="interlock.client_tasks:Tasks",
+    awaiting="interlock.aio_tasks:Tasks",
+    texts=("interlock.nouns.tasks.text",),
+    operations=(
+        Operation(
+            name="task add",
+            help="publish a task; an id that is taken is refused, never overwritten",
+            request=TaskAdd,
+            outcomes=(core.Published, core.TaskExists, GivenFenced),
+            needs="agent",
+            for_models=True,
+            aliases=("task publish",),
+            act=_add,
+            examples=(
+                "interlock task add t1 --data '{\"x\": 1}' --priority 2 --requires rust",
+                "interlock task add t2 --needs t1 --data @spec.json --agent ada",
+            ),
         ),
-    ),
-    Operation(
-        name="task claim",
-        help="claim one task, or say who works on it",
-        request=TaskClaim,
-        outcomes=(
-            core.Claimed,
-            core.Taken,
-            core.Blocked,
-            core.TaskDeadlock,
-            core.NoTask,
-            GivenFenced,
+        Operation(
+            name="task claim",
+            help="claim one task, or say who works on it",
+            request=TaskClaim,
+            outcomes=(
+                core.Claimed,
+                core.Taken,
+                core.Blocked,
+                core.TaskDeadlock,
+                core.NoTask,
+                GivenFenced,
+            ),
+            needs="agent",
+            grants=True,
+            call="tasks.claim",
+            joins=waits,
+            examples=("interlock task claim t1 --agent ada --ttl 30m",),
         ),
-        needs="agent",
-        act=_claim,
-        joins=waits,
-        examples=("interlock task claim t1 --agent ada --ttl 30m",),
-    ),
-    Operation(
-        name="task next",
-        help="claim the best task that is ready and that you can do",
-        request=TaskNext,
-        outcomes=(core.Claimed, core.NoTask, GivenFenced),
-        needs="agent",
-        act=_next,
-        joins=waits,
-        examples=("interlock task next --can rust,gpu --agent ada --wait 5m",),
-    ),
-    Operation(
-        name="task beat",
-        help="renew a claim before it lapses",
-        request=TaskBeat,
-        outcomes=(core.TaskExtended, core.TaskFenced, core.TaskNotOwner, GivenFenced),
-        needs="agent",
-        act=_beat,
-        examples=("interlock task beat t1 --agent ada --token 9",),
-    ),
-    Operation(
-        name="task done",
-        help="complete a task; what needed it may begin at once",
-        request=TaskDone,
-        outcomes=(core.Completed, core.TaskFenced, core.TaskNotOwner, GivenFenced),
-        needs="agent",
-        act=_done,
-        examples=("interlock task done t1 --agent ada --token 9 --result '{\"pull\": 7}'",),
-    ),
-    Operation(
-        name="task fail",
-        help="say that an attempt failed; it is tried again after a rest",
-        request=TaskFail,
-        outcomes=(core.Failed, core.TaskFenced, core.TaskNotOwner, GivenFenced),
-        needs="agent",
-        act=_fail,
-        examples=("interlock task fail t1 'the tests do not pass' --agent ada --token 9",),
-    ),
-    Operation(
-        name="task release",
-        help="give a task back to the queue; no attempt is counted",
-        request=TaskRelease,
-        outcomes=(core.TaskReleased, core.TaskFenced, core.TaskNotOwner, GivenFenced),
-        needs="agent",
-        act=_release,
-        examples=("interlock task release t1 --agent ada --token 9",),
-    ),
-    Operation(
-        name="task cancel",
-        help="call a task off; whoever works on it finds its claim over",
-        request=TaskCancel,
-        outcomes=(core.TaskCancelled, core.Unchanged, GivenFenced),
-        needs="agent",
-        act=_cancel,
-        examples=("interlock task cancel t1 'not needed any more' --agent ada",),
-    ),
-    Operation(
-        name="task requeue",
-        help="take a task from its worker, with a reason",
-        request=TaskRequeue,
-        outcomes=(core.TaskRequeued, core.TaskFenced, core.Unchanged),
-        needs="agent",
-        act=_requeue,
-        examples=("interlock task requeue t1 --reason 'bob hangs' --agent maria",),
-    ),
-    Operation(
-        name="task retry",
-        help="send back a task that failed or is a dead letter",
-        request=TaskRetry,
-        outcomes=(core.Retried, core.Unchanged, GivenFenced),
-        needs="agent",
-        act=_retry,
-        examples=("interlock task retry t1 --agent ada",),
-    ),
-    Operation(
-        name="task list",
-        help="tasks by id, all but those that are complete",
-        request=TasksList,
-        outcomes=(TaskList,),
-        needs="store",
-        act=_list,
-        examples=(
-            "interlock task list --state running,blocked --label release",
-            "interlock task list --all --prefix build/ --limit 20",
+        Operation(
+            name="task next",
+            help="claim the best task that is ready and that you can do",
+            request=TaskNext,
+            outcomes=(core.Claimed, core.NoTask, GivenFenced),
+            needs="agent",
+            grants=True,
+            for_models=True,
+            call="tasks.next",
+            joins=waits,
+            examples=("interlock task next --can rust,gpu --agent ada --wait 5m",),
         ),
-    ),
-    Operation(
-        name="task show",
-        help="one task: how it stands, its data, and what came of it",
-        request=TaskShow,
-        outcomes=(TaskView, core.NoTask),
-        needs="store",
-        act=_show,
-    ),
-    Operation(
-        name="task watch",
-        help="what happens to tasks, as it happens, until stopped",
-        request=TaskWatch,
-        outcomes=(),
-        lines=(core.TaskEvent,),
-        needs="store",
-        examples=(
-            "interlock task watch --event published,ready --can rust --json",
-            "interlock task watch --prefix build/ --after 0",
+        Operation(
+            name="task beat",
+            help="renew a claim before it lapses",
+            request=TaskBeat,
+            outcomes=(core.TaskExtended, core.TaskFenced, core.TaskNotOwner, GivenFenced),
+            needs="agent",
+            aliases=("task heartbeat",),
+            call="tasks.heartbeat",
+            examples=("interlock task beat t1 --agent ada --token 9",),
+        ),
+        Operation(
+            name="task done",
+            help="complete a task; what needed it may begin at once",
+            request=TaskDone,
+            outcomes=(core.Completed, core.TaskFenced, core.TaskNotOwner, GivenFenced),
+            needs="agent",
+            for_models=True,
+            aliases=("task complete",),
+            call="tasks.complete",
+            examples=("interlock task done t1 --agent ada --token 9 --result '{\"pull\": 7}'",),
+        ),
+        Operation(
+            name="task fail",
+            help="say that an attempt failed; it is tried again after a rest",
+            request=TaskFail,
+            outcomes=(core.Failed, core.TaskFenced, core.TaskNotOwner, GivenFenced),
+            needs="agent",
+            for_models=True,
+            act=_fail,
+            examples=("interlock task fail t1 'the tests do not pass' --agent ada --token 9",),
+        ),
+        Operation(
+            name="task release",
+            help="give a task back to the queue; no attempt is counted",
+            request=TaskRelease,
+            outcomes=(core.TaskReleased, core.TaskFenced, core.TaskNotOwner, GivenFenced),
+            needs="agent",
+            call="tasks.release",
+            examples=("interlock task release t1 --agent ada --token 9",),
+        ),
+        Operation(
+            name="task cancel",
+            help="call a task off; whoever works on it finds its claim over",
+            request=TaskCancel,
+            outcomes=(core.TaskCancelled, core.Unchanged, GivenFenced),
+            needs="agent",
+            act=_cancel,
+            examples=("interlock task cancel t1 'not needed any more' --agent ada",),
+        ),
+        Operation(
+            name="task requeue",
+            help="take a task from its worker, with a reason",
+            request=TaskRequeue,
+            outcomes=(core.TaskRequeued, core.TaskFenced, core.Unchanged),
+            needs="agent",
+            act=_requeue,
+            examples=("interlock task requeue t1 --reason 'bob hangs' --agent maria",),
+        ),
+        Operation(
+            name="task retry",
+            help="send back a task that failed or is a dead letter",
+            request=TaskRetry,
+            outcomes=(core.Retried, core.Unchanged, GivenFenced),
+            needs="agent",
+            call="tasks.retry",
+            examples=("interlock task retry t1 --agent ada",),
+        ),
+        Operation(
+            name="task list",
+            help="tasks by id, all but those that are complete",
+            request=TasksList,
+            outcomes=(TaskList,),
+            needs="store",
+            reads=True,
+            pages=True,
+            call="tasks.list",
+            examples=(
+                "interlock task list --state running,blocked --label release",
+                "interlock task list --all --prefix build/ --limit 20",
+            ),
+        ),
+        Operation(
+            name="task show",
+            help="one task: how it stands, its data, and what came of it",
+            request=TaskShow,
+            outcomes=(TaskView, core.NoTask),
+            needs="store",
+            reads=True,
+            call="tasks.show",
+        ),
+        Operation(
+            name="task watch",
+            help="what happens to tasks, as it happens, until stopped",
+            request=TaskWatch,
+            outcomes=(),
+            lines=(core.TaskEvent,),
+            needs="store",
+            reads=True,
+            in_shell="interlock.faces.cli.task:watch",
+            aliases=("task subscribe",),
+            examples=(
+                "interlock task watch --event published,ready --can rust --json",
+                "interlock task watch --prefix build/ --after 0",
+            ),
         ),
     ),
 )

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 from interlock.core.outcomes import GivenFenced
 from interlock.errors import BadInput, TooLarge
 from interlock.nouns.tasks.plan_rules import Checked, Imported, PlanExists
+from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Given, Operation, Request, option
 
 if TYPE_CHECKING:
-    from interlock.client import Fleet
+    from interlock.drivers import Op
+    from interlock.runtime.fleet_calls import FleetCalls
 
 LARGEST = 256 * 1024 * 1024
 
@@ -27,7 +29,9 @@ class TaskImport(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-def _import(fleet: "Fleet", request: TaskImport) -> Imported | Checked | PlanExists | GivenFenced:
+def _import(
+    fleet: "FleetCalls", request: TaskImport
+) -> "Op[Imported | Checked | PlanExists | GivenFenced]":
     from interlock.nouns.tasks.plan import read
 
     specs = read(_text(request.file))
@@ -53,18 +57,23 @@ def _text(file: str) -> bytes:
     return text
 
 
-OPERATIONS = (
-    Operation(
-        name="task import",
-        help="publish a whole plan: all of its tasks, or none",
-        request=TaskImport,
-        outcomes=(Imported, Checked, PlanExists, GivenFenced),
-        needs="agent",
-        act=_import,
-        examples=(
-            "interlock task import plan.json --agent ada",
-            "interlock task import plan.jsonl --agent ada --dry-run",
-            "make-plan | interlock task import - --agent ada --id release-7 --json",
+NOUN = Noun(
+    name="plan",
+    texts=("interlock.nouns.tasks.text",),
+    operations=(
+        Operation(
+            name="task import",
+            help="publish a whole plan: all of its tasks, or none",
+            request=TaskImport,
+            outcomes=(Imported, Checked, PlanExists, GivenFenced),
+            needs="agent",
+            aliases=("task publish-all",),
+            act=_import,
+            examples=(
+                "interlock task import plan.json --agent ada",
+                "interlock task import plan.jsonl --agent ada --dry-run",
+                "make-plan | interlock task import - --agent ada --id release-7 --json",
+            ),
         ),
     ),
 )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from interlock.nouns.tasks import plan_rules
     from interlock.nouns.tasks import task as core
     from interlock.nouns.tasks.task import ListedTask, TaskList, TaskView
-    from interlock.runtime.text import Paint
+    from interlock.runtime.text import Paint, Text
 
 
 _COLOURS = {
@@ -270,3 +270,31 @@ def _counted(outcome: plan_rules.Imported | plan_rules.Checked) -> str:
     tasks = "1 task" if outcome.tasks == 1 else f"{outcome.tasks} tasks"
     later = f", {outcome.later} not before their time" if outcome.later else ""
     return f"{tasks}: {outcome.ready} ready, {outcome.blocked} blocked{later}"
+
+
+TEXTS: dict[str, Text] = {
+    "Published": published,
+    "TaskExists": exists,
+    "Claimed": claimed,
+    "Taken": taken,
+    "Blocked": blocked,
+    "TaskDeadlock": deadlock,
+    "NoTask": nothing,
+    "TaskExtended": extended,
+    "Completed": completed,
+    "Failed": failed,
+    "TaskReleased": released,
+    "TaskFenced": fenced,
+    "TaskRequeued": requeued,
+    "TaskNotOwner": not_owner,
+    "TaskCancelled": cancelled,
+    "Retried": retried,
+    "Unchanged": unchanged,
+    "TaskEvent": event,
+    "TaskView": task_view,
+    "TaskList": task_list,
+    "Imported": plan_imported,
+    "Checked": plan_checked,
+    "PlanExists": plan_exists,
+}
+"""The text of each outcome, by the name of its class."""

@@ -1,0 +1,155 @@
+"""The registry: one line for each noun, and how the rest of the product finds what it declares.
+
+A line says where the declaration is, the word that commands begin with (``lock acquire``), the
+attribute of a client (``fleet.locks``), or the commands that have no such word (``alert``).  It
+imports nothing, so that a command pays for the one noun that it needs; ``nouns`` imports all
+declarations, for the few that ask every noun: health, maintain, help, the reference.
+
+``add`` registers the noun of another package under the same rules.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from interlock.runtime.noun import Noun
+    from interlock.runtime.operation import Operation, Request
+
+
+class Entry(NamedTuple):
+    """Where a noun is declared, and by which words it is found."""
+
+    module: str
+    word: str = ""
+    attribute: str = ""
+    commands: tuple[str, ...] = ()
+
+
+_ENTRIES = [
+    Entry(
+        "interlock.nouns.fleet.noun",
+        commands=(
+            "init", "demo", "run", "why", "observe", "health", "doctor", "maintain", "schema",
+            "bench", "selftest",
+        ),
+    ),
+    Entry("interlock.nouns.grants.several_noun", "", "several", ("acquire", "release")),
+    Entry(
+        "interlock.nouns.messages.noun", "", "messages",
+        ("alert", "query", "reply", "cancel", "share", "stop", "send"),
+    ),
+    Entry(
+        "interlock.nouns.messages.inbox_noun",
+        commands=("subscribe", "unsubscribe", "inbox", "ack", "wait"),
+    ),
+    Entry("interlock.nouns.agents.noun", "agent", "agents"),
+    Entry("interlock.nouns.tasks.noun", "task", "tasks"),
+    Entry("interlock.nouns.tasks.plan_noun", "task"),
+    Entry("interlock.nouns.grants.lock_noun", "lock", "locks"),
+    Entry("interlock.nouns.grants.semaphore_noun", "sem", "semaphores"),
+    Entry("interlock.nouns.messages.decision_noun", "decision"),
+    Entry("interlock.nouns.record.noun", "record", "record"),
+    Entry("interlock.nouns.fleet.store_noun", "store"),
+]  # fmt: skip
+
+
+def add(entry: Entry) -> None:
+    """Register a noun."""
+    _ENTRIES.append(entry)
+
+
+def remove(entry: Entry) -> None:
+    """Take a registered noun back."""
+    _ENTRIES.remove(entry)
+
+
+def nouns() -> Iterator[Noun]:
+    """All nouns, in the order in which they are shown."""
+    return map(_noun, _ENTRIES)
+
+
+def noun(word: str) -> Noun | None:
+    """The noun whose commands begin with this word."""
+    return next((_noun(each) for each in _ENTRIES if word and each.word == word), None)
+
+
+def with_attribute(name: str) -> Noun | None:
+    """The noun that is this attribute of a client."""
+    return next((_noun(each) for each in _ENTRIES if name and each.attribute == name), None)
+
+
+def words() -> tuple[str, ...]:
+    """The words that commands may begin with, before a verb."""
+    return tuple(dict.fromkeys(each.word for each in _ENTRIES if each.word))
+
+
+def commands() -> tuple[str, ...]:
+    """The commands without such a word."""
+    return tuple(command for each in _ENTRIES for command in each.commands)
+
+
+def attributes() -> Iterator[tuple[str, Noun]]:
+    """The nouns that are attributes of a client, each with its name there."""
+    return ((each.attribute, _noun(each)) for each in _ENTRIES if each.attribute)
+
+
+def find(name: str) -> Operation:
+    """The operation of this name or second name; KeyError if there is none."""
+    word, _, verb = name.rpartition(" ")
+    for entry in _ENTRIES:
+        if entry.word == word and (word or verb in entry.commands):
+            for operation in _noun(entry).operations:
+                if name == operation.name or name in operation.aliases:
+                    return operation
+    raise KeyError(name)
+
+
+def verbs(word: str) -> tuple[Operation, ...]:
+    """The operations whose names begin with this word; without one, those that have none."""
+    entries = [each for each in _ENTRIES if each.word == word]
+    return tuple(operation for each in entries for operation in _noun(each).operations)
+
+
+def operations() -> tuple[Operation, ...]:
+    """Every operation of every noun."""
+    return tuple(operation for each in nouns() for operation in each.operations)
+
+
+def names() -> tuple[str, ...]:
+    """The names of all operations."""
+    return tuple(operation.name for operation in operations())
+
+
+def operation_of(request: Request) -> Operation:
+    """The operation that takes this request: its noun is declared where the request is."""
+    declared: Noun = import_module(type(request).__module__).NOUN
+    return next(each for each in declared.operations if each.request is type(request))
+
+
+def texts(folder: str) -> Iterator[str]:
+    """The modules with the texts of nouns: those declared in this package first.
+
+    Of these, a noun that is imported already is probably the one that the outcome is of.
+    """
+
+    def distance(entry: Entry) -> tuple[bool, bool]:
+        return entry.module.rpartition(".")[0] != folder, entry.module not in sys.modules
+
+    for entry in sorted(_ENTRIES, key=distance):
+        yield from _noun(entry).texts
+
+
+def load(reference: str) -> Any:  # noqa: ANN401 - a declaration names anything
+    """What a declaration names: ``package.module:name``, imported now."""
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _noun(entry: Entry) -> Noun:
+    declared: Noun = import_module(entry.module).NOUN
+    return declared

@@ -1,0 +1,182 @@
+"""What a client can ask of the whole store, and its nouns as attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from interlock import registry
+from interlock.core import keys, validate
+from interlock.drivers import Op
+from interlock.runtime.calls import Calls, D, call, opened
+from interlock.runtime.steps import StoreCall
+
+if TYPE_CHECKING:
+    from interlock.core.events import Counters
+    from interlock.core.health import Health
+    from interlock.nouns.agents.calls import AgentCalls
+    from interlock.nouns.fleet.doctor import Diagnosis
+    from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
+    from interlock.nouns.messages.calls import MessageCalls
+    from interlock.nouns.record.calls import RecordCalls
+    from interlock.nouns.tasks.calls import TaskCalls
+    from interlock.runtime.context import Moment
+    from interlock.runtime.maintain import Maintained
+    from interlock.runtime.noun import Noun
+    from interlock.runtime.observe import Observing
+    from interlock.runtime.why import Why
+
+
+class FleetCalls(Calls[D]):
+    """The whole store, and its nouns: ``fleet.locks`` is imported when it is first used."""
+
+    if TYPE_CHECKING:
+        agents: AgentCalls[D]
+        locks: LockCalls[D]
+        messages: MessageCalls[D]
+        record: RecordCalls[D]
+        semaphores: SemaphoreCalls[D]
+        several: SeveralCalls[D]
+        tasks: TaskCalls[D]
+
+    else:
+
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the calls of any noun
+            if name.startswith("_") or (noun := registry.with_attribute(name)) is None:
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+            calls = self.__dict__[name] = self._calls(noun)
+            return calls
+
+    def _calls(self, noun: Noun) -> Any:  # noqa: ANN401
+        """The calls of a noun, for this client."""
+        return registry.load(noun.calls)(self.context)
+
+    @call
+    def maintain(self) -> Op[Maintained]:
+        """One bounded pass that reclaims what nobody came for."""
+        from interlock.nouns.agents.log_service import Logs
+        from interlock.runtime.maintain import Maintenance
+
+        done = yield from Maintenance(self.context.runner, self.context.settings).run(
+            self.context.identity.actor
+        )
+        yield from Logs(self.context.runner, self.context.settings).forget(
+            self.context.identity.actor
+        )
+        yield StoreCall("sweep")
+        return done
+
+    @call
+    def health(
+        self,
+        *,
+        dead_after: float | str = 300.0,
+        waiting: float | str = 3600.0,
+        held: float | str = 3600.0,
+        stuck: float | str = 3600.0,
+    ) -> Op[Health]:
+        """What somebody should look at; reads only, and never changes anything.
+
+        Sessions that lapsed more than ``dead_after`` ago and were not cleared away, those that were
+        cleared away within a day and not acknowledged, agents of which nobody heard for three times
+        the pace that they promised, grants that are stale, or that somebody has ``held`` for
+        longer, who is ``waiting`` for longer, waits that can never end, and a record that cannot be
+        sealed. Of tasks: those that run for longer than ``stuck`` or past their deadline, whose
+        worker is lost, that wait for a worker for longer than ``waiting`` or that nobody here can
+        do, that are ready while no session works, that died or failed, that are blocked by one that
+        did, and what was left half done. Of messages: those that have waited for longer than
+        ``waiting`` for somebody who is not here, inboxes that are nearly full, agents that may not
+        send, and what a person is asked.
+        """
+        from interlock.core.health import Patience
+        from interlock.runtime.health import Checkup  # for monitors alone
+
+        patience = Patience(
+            dead_after=validate.duration(dead_after, "dead-after"),
+            waiting=validate.duration(waiting, "waiting"),
+            held=validate.duration(held, "held"),
+            stuck=validate.duration(stuck, "stuck"),
+        )
+        return Checkup(self.context.runner, self.context.settings, patience).run()
+
+    @call
+    def check(self) -> Op[Diagnosis]:
+        """What ``interlock doctor`` says of this store: each check is ok, a warning, or bad.
+
+        It reads everything and tries one write that nobody notices, so it may take a while.
+        The result is true if nothing is bad; trouble with the store is a finding, too.
+        """
+        from interlock.nouns.fleet.doctor import Examination  # seldom
+
+        return Examination(self.context).run()
+
+    @opened
+    def observe(
+        self, *, nouns: Iterable[str] | None = None, after: int | None = None
+    ) -> Op[Observing]:
+        """Every event of the record, from now on or ``after`` a revision: iterate, or ``take``.
+
+        ``nouns`` selects events of some nouns alone: ``message``, ``query``, ``task``.  An event
+        called ``missed`` says that history up to its revision is gone.
+        """
+        from interlock.runtime import observe
+
+        observing = observe.Observing(observe.nouns(nouns), self.context.runner.clock)
+        yield from observing.open(after)
+        return observing
+
+    @call
+    def counters(self, *, since: Moment = "1m") -> Op[Counters]:
+        """How many agents are here, how many questions are open, and what was done since a moment.
+
+        How many messages were sent and received, questions answered or not in time, and senders
+        held up; ``since`` is a duration back from now, or a time.  It is counted from the record.
+        """
+        from interlock.runtime import observe
+
+        now = self.context.runner.clock.wall()
+        return observe.counters(validate.moment(since, now, "'since'"))
+
+    @call
+    def why(self, thing: str) -> Op[Why]:
+        """What blocks a thing, who can clear it, since when.
+
+        ``task/ID``, ``lock/NAME``, ``sem/NAME``, ``query/ID`` or ``message/ID``; a plain
+        name is that of a task, if there is one, else of a lock.
+        """
+        from interlock.runtime.why import with_ended
+
+        found = yield from self._why(thing)
+        return (yield from with_ended(found, self.context.runner.clock.wall()))
+
+    def _why(self, thing: str) -> Op[Why]:
+        from interlock.runtime.why import Explain
+
+        context = self.context
+        explain = Explain(context.runner, context.sessions)
+        kind, _, name = validate.text(thing, "thing", validate.METADATA_LIMIT).partition("/")
+        if name and kind == "sem":
+            return explain.semaphore(validate.name(name, "semaphore name"))
+        if name and kind == "lock":
+            return explain.lock(validate.name(name, "lock name"))
+        if (name and kind == "query") or kind.startswith("qry_"):
+            from interlock.nouns.messages.why import QueryWhy
+
+            query = validate.name(name or kind, "query id")
+            return _explained(query, QueryWhy(context.runner).query, keys.QUERIES)
+        if (name and kind == "message") or kind.startswith("msg_"):
+            from interlock.nouns.messages.why import message
+
+            return _explained(validate.name(name or kind, "message id"), message, keys.MESSAGES)
+        from interlock.nouns.tasks.why import TaskExplanations
+
+        reasons = TaskExplanations(context.runner, context.sessions)
+        if name and kind == "task":
+            return reasons.task(validate.task(name))
+        return reasons.either(validate.name(thing, "thing"), explain)
+
+
+def _explained(id_: str, explain: Callable[[str], Op[Why]], folder: str) -> Op[Why]:
+    from interlock.runtime.id_prefix import whole_id
+
+    return (yield from explain((yield from whole_id(id_, folder))))

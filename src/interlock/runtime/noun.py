@@ -1,0 +1,64 @@
+"""The declaration of a noun: all that the rest of the product has to know of it.
+
+A declaration is light: it names what it offers (``"interlock.nouns.tasks.why:explain"``), and only
+what is asked for is imported.  Faces and clients derive from the operations and the calls; the
+runtime loops over the other fields of all nouns (``interlock.registry``) and imports none of them.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from interlock.runtime.operation import Operation
+
+
+class KeyKind(Struct, frozen=True, kw_only=True):
+    """A key prefix, and what stands there.
+
+    ``read`` names a function that decodes an item, and raises StoreDamaged if it cannot: the
+    integrity check and ``doctor`` call it.  ``repair`` names one for items that only repeat what
+    others say: it takes the damaged item and the time, reads what it needs, and returns what to
+    write in its place, or None to delete it.  ``bulk`` items are many and rarely read again:
+    ``doctor`` reads them all, ``health`` does not.
+    """
+
+    prefix: str
+    read: str
+    repair: str = ""
+    bulk: bool = False
+
+
+class Noun(Struct, frozen=True, kw_only=True):
+    """One noun.
+
+    name         its name in things (``lock/merge``) and in the record (``lock.acquire``)
+    help         what it is, for ``--help``
+    group        the heading in ``--help`` for commands that do not begin with the noun's name
+    operations   what can be asked of it
+    calls        the class with its calls; ``blocking`` and ``awaiting`` name the classes of the two
+                 clients where these have more than the calls
+    texts        modules whose TEXTS put its outcomes into words, by the name of their class
+    keys         the key prefixes that it owns
+    why          explains one thing: ``(context, name) -> Op[Why]``; ``prefix`` is how its ids begin
+    health       finds problems: ``(checkup) -> Op[list[Problem]]``
+    history      turns entries about it into history events; ``verbs`` is how their verbs begin
+    waits        reads what a wait for one of its keys waits for, for the wait graph
+    housekeeping does its part of ``maintain``
+    """
+
+    name: str
+    help: str = ""
+    group: str = ""
+    operations: tuple[Operation, ...] = ()
+    calls: str = ""
+    blocking: str = ""
+    awaiting: str = ""
+    texts: tuple[str, ...] = ()
+    keys: tuple[KeyKind, ...] = ()
+    why: str = ""
+    prefix: str = ""
+    health: str = ""
+    history: str = ""
+    verbs: tuple[str, ...] = ()
+    waits: str = ""
+    housekeeping: str = ""
