@@ -16,10 +16,10 @@ from tests.faces.shell import COMMAND, Shell
 from tests.nouns.record.sealed import SMALL
 
 import interlock
+from interlock import registry
 from interlock.drivers import drive
 from interlock.faces.cli import record
 from interlock.faces.cli.parse import parse
-from interlock.nouns import registry
 from interlock.nouns.record.noun import Entries
 from interlock.nouns.record.sealing import Sealing
 from interlock.runtime.history import EVERYTHING
