@@ -11,12 +11,14 @@ import interlock
 ROOT = Path(interlock.__file__).parent
 
 FOUNDATION = {"errors", "version", "clock", "drivers", "threads"}
+"""What anything may import."""
 BELOW_CLIENTS = FOUNDATION | {
-    "check_record", "core", "nouns", "store_location", "runtime", "settings", "store", "stores",
+    "check_record", "core", "nouns", "registry", "store_location", "runtime", "settings", "store",
+    "stores",
 }  # fmt: skip
 CLIENTS = {
-    "client_setup", "client", "client_messages", "client_record", "client_tasks", "client_work",
-    "aio", "aio_messages", "aio_record", "aio_tasks", "aio_work",
+    "client_setup", "client", "client_messages", "client_tasks", "client_work",
+    "aio", "aio_messages", "aio_tasks", "aio_work",
 }  # fmt: skip
 CLIENTS |= {"interlock"}
 
@@ -27,6 +29,7 @@ MAY_IMPORT = {
     "check_record": set[str](),
     "drivers": set[str](),
     "threads": set[str](),
+    "registry": {"runtime"},
     "core": {"core", "nouns", "errors"},
     "store": {"errors"},
     "stores": {"stores", "store"} | FOUNDATION,
@@ -47,6 +50,8 @@ MAY_IMPORT = {
     },
     "runtime": {
         "nouns",
+        "registry",
+        "aio",
         "runtime",
         "core",
         "store",
@@ -59,14 +64,12 @@ MAY_IMPORT = {
     "settings": {"core", "errors", "nouns"},
     "store_location": {"core", "errors", "settings"},
     "client_setup": BELOW_CLIENTS,
-    "client": BELOW_CLIENTS | {"client_setup", "client_messages", "client_record", "client_tasks"},
+    "client": BELOW_CLIENTS | {"client_setup", "client_messages", "client_tasks"},
     "client_messages": BELOW_CLIENTS | {"client"},
-    "client_record": BELOW_CLIENTS | {"client"},
     "client_tasks": BELOW_CLIENTS | {"client", "client_work"},
     "client_work": BELOW_CLIENTS | {"client"},
-    "aio": BELOW_CLIENTS | {"client_setup", "aio_messages", "aio_record", "aio_tasks"},
+    "aio": BELOW_CLIENTS | {"client_setup", "aio_messages", "aio_tasks"},
     "aio_messages": BELOW_CLIENTS | {"aio"},
-    "aio_record": BELOW_CLIENTS | {"aio"},
     "aio_tasks": BELOW_CLIENTS | {"aio", "aio_work"},
     "aio_work": BELOW_CLIENTS | {"aio"},
     "interlock": BELOW_CLIENTS | CLIENTS,
