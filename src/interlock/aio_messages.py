@@ -44,15 +44,15 @@ class Messages(MessageCalls[Awaiting]):
         so long; 0 takes what is there.  ``can`` are the abilities whose questions we answer:
         without it, those that our session says it has.  Trouble of the store does not end the loop.
         """
-        reception = self.reception(can=can, timeout=timeout, ack=ack, redeliver=redeliver)
-        return Receiver(reception, self.context.store)
+        loop = self.reception(can=can, timeout=timeout, ack=ack, redeliver=redeliver)
+        return Receiver(loop, self.context.store)
 
 
 class Receiver:
     """Messages as they come; iterate, in an ``async with`` block if the loop may be left."""
 
-    def __init__(self, reception: ReceiveLoop, store: Store) -> None:
-        self._reception = reception
+    def __init__(self, loop: ReceiveLoop, store: Store) -> None:
+        self._loop = loop
         self._store = store
         self._in_block = False
         self._guard = asyncio.Lock()
@@ -63,18 +63,18 @@ class Receiver:
         What was taken before is acknowledged with that, unless ``ack=False`` was said.
         """
         async with self._guard:
-            found = await drive_async(self._reception.take(), self._store)
+            found = await drive_async(self._loop.take(), self._store)
         return tuple([self._message(each) for each in found])
 
     def ack(self, *messages: Message | str) -> Awaitable[Acknowledged | UnknownMessages]:
         """Acknowledge messages now, or their ids, with one commit."""
-        return drive_async(self._reception.ack(ids_of(messages)), self._store)
+        return drive_async(self._loop.ack(ids_of(messages)), self._store)
 
     async def close(self) -> None:
         """Take no more messages; any task may say so, and the loop ends soon."""
-        self._reception.closed = True
+        self._loop.closed = True
         async with self._guard:
-            await drive_async(self._reception.end(), self._store)
+            await drive_async(self._loop.end(), self._store)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         try:
@@ -82,7 +82,7 @@ class Receiver:
                 yield message
         finally:
             if self._in_block:
-                await drive_async(self._reception.leave(), self._store)
+                await drive_async(self._loop.leave(), self._store)
             else:
                 await self.close()
 
@@ -95,27 +95,27 @@ class Receiver:
 
     async def _next(self) -> Message | None:
         async with self._guard:
-            found = await drive_async(self._reception.next(), self._store)
+            found = await drive_async(self._loop.next(), self._store)
         return None if found is None else self._message(found)
 
     def _message(self, received: Received) -> Message:
-        return Message(received, self._reception, self._store)
+        return Message(received, self._loop, self._store)
 
 
 class Message(ReceivedMessage):
     """A message in our hands."""
 
-    def __init__(self, received: Received, reception: ReceiveLoop, store: Store) -> None:
-        super().__init__(received, reception)
+    def __init__(self, received: Received, loop: ReceiveLoop, store: Store) -> None:
+        super().__init__(received, loop)
         self._store = store
 
     def ack(self) -> Awaitable[Acknowledged | UnknownMessages]:
         """Acknowledge it now: it will not come again."""
-        return drive_async(self._reception.ack((self.id,)), self._store)
+        return drive_async(self._loop.ack((self.id,)), self._store)
 
     def reply(self, answer: object) -> Awaitable[ReplyOutcome]:
         """Answer a question, which acknowledges it."""
-        return drive_async(self._reception.reply(self.id, answer), self._store)
+        return drive_async(self._loop.reply(self.id, answer), self._store)
 
     def file(self) -> SharedFile:
         """The file that came with it."""

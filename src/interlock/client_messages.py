@@ -44,15 +44,15 @@ class Messages(MessageCalls[Blocking]):
         so long; 0 takes what is there.  ``can`` are the abilities whose questions we answer:
         without it, those that our session says it has.  Trouble of the store does not end the loop.
         """
-        reception = self.reception(can=can, timeout=timeout, ack=ack, redeliver=redeliver)
-        return Receiver(reception, self.context.store)
+        loop = self.reception(can=can, timeout=timeout, ack=ack, redeliver=redeliver)
+        return Receiver(loop, self.context.store)
 
 
 class Receiver:
     """Messages as they come; iterate over it, in a ``with`` block if the loop may be left."""
 
-    def __init__(self, reception: ReceiveLoop, store: Store) -> None:
-        self._reception = reception
+    def __init__(self, loop: ReceiveLoop, store: Store) -> None:
+        self._loop = loop
         self._store = store
         self._in_block = False
         self._guard = threading.RLock()  # a handler of a signal may close us, too
@@ -63,18 +63,18 @@ class Receiver:
         What was taken before is acknowledged with that, unless ``ack=False`` was said.
         """
         with self._guard:
-            found = drive(self._reception.take(), self._store)
+            found = drive(self._loop.take(), self._store)
         return tuple([self._message(each) for each in found])
 
     def ack(self, *messages: Message | str) -> Acknowledged | UnknownMessages:
         """Acknowledge messages now, or their ids, with one commit; any thread may."""
-        return drive(self._reception.ack(ids_of(messages)), self._store)
+        return drive(self._loop.ack(ids_of(messages)), self._store)
 
     def close(self) -> None:
         """Take no more messages; any thread may say so, and the loop ends soon."""
-        self._reception.closed = True
+        self._loop.closed = True
         with self._guard:
-            drive(self._reception.end(), self._store)
+            drive(self._loop.end(), self._store)
 
     def __iter__(self) -> Iterator[Message]:
         try:
@@ -83,7 +83,7 @@ class Receiver:
         finally:
             if self._in_block:
                 with self._guard:
-                    drive(self._reception.leave(), self._store)
+                    drive(self._loop.leave(), self._store)
             else:
                 self.close()
 
@@ -96,27 +96,27 @@ class Receiver:
 
     def _next(self) -> Message | None:
         with self._guard:
-            found = drive(self._reception.next(), self._store)
+            found = drive(self._loop.next(), self._store)
         return None if found is None else self._message(found)
 
     def _message(self, received: Received) -> Message:
-        return Message(received, self._reception, self._store)
+        return Message(received, self._loop, self._store)
 
 
 class Message(ReceivedMessage):
     """A message in our hands."""
 
-    def __init__(self, received: Received, reception: ReceiveLoop, store: Store) -> None:
-        super().__init__(received, reception)
+    def __init__(self, received: Received, loop: ReceiveLoop, store: Store) -> None:
+        super().__init__(received, loop)
         self._store = store
 
     def ack(self) -> Acknowledged | UnknownMessages:
         """Acknowledge it now: it will not come again."""
-        return drive(self._reception.ack((self.id,)), self._store)
+        return drive(self._loop.ack((self.id,)), self._store)
 
     def reply(self, answer: object) -> ReplyOutcome:
         """Answer a question, which acknowledges it."""
-        return drive(self._reception.reply(self.id, answer), self._store)
+        return drive(self._loop.reply(self.id, answer), self._store)
 
     def file(self) -> SharedFile:
         """The file that came with it."""

@@ -243,7 +243,7 @@ class Worker:
             yield
             return
         over = threading.Event()
-        op = stops.apart().listen(self._obey, lambda: not over.is_set())
+        op = stops.for_other_thread().listen(self._obey, lambda: not over.is_set())
         background(lambda: drive(op, store), "interlock-stops").start()
         self._listening = True
         try:

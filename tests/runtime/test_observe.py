@@ -261,7 +261,7 @@ def test_a_violation_counts_while_the_sender_is_watched_for_a_pause(
 ) -> None:
     ada = stage.client("ada")
     watched = replace(ada.messages.limits, rate=Rate(1, 3600.0), pause_after=10)
-    monkeypatch.setattr(ada.messages.posting, "limits", watched)
+    monkeypatch.setattr(ada.messages.message_sender, "limits", watched)
     sent = [ada.run(ada.messages.alert("build")) for _ in range(6)]
     assert sum(isinstance(each, interlock.Limited) for each in sent) == 5
     found = ada.run(ada.fleet.counters(since="5m"))

@@ -258,7 +258,7 @@ def alert_latency(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
 
 def limit_rate(calls: MessageCalls[Any], rate: Rate) -> None:
     """Set how often a client may send, regardless of the settings of this machine."""
-    calls.posting.limits = replace(calls.limits, rate=rate)
+    calls.message_sender.limits = replace(calls.limits, rate=rate)
 
 
 def record_share(engine: BenchEngine, size: Sizes) -> Iterator[Row]:

@@ -63,7 +63,7 @@ def test_large_messages_are_read_few_at_a_time() -> None:
 def test_a_cursor_stays_short_however_many_are_acknowledged_by_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(acknowledging, "_ALSO", 5)
+    monkeypatch.setattr(acknowledging, "_LONG_CURSOR", 5)
     monkeypatch.setattr(acknowledging, "_BYTES", 100)
     ada, bob = pair("build")
     ids = [sent(ada, ada.messages.alert("build", number)) for number in range(20)]

@@ -144,7 +144,7 @@ def test_a_topic_of_which_more_is_kept_than_is_walked_at_once_is_trimmed_by_coun
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "6")
-    monkeypatch.setattr(retention, "_LOOKED_AT", 4)
+    monkeypatch.setattr(retention, "_READ_AT_ONCE", 4)
     monkeypatch.setattr(retention, "_FIRST_PAGE", 2)
     ada, _ = pair(stage)
     ids = alerts(ada, 9)
@@ -154,7 +154,7 @@ def test_a_topic_of_which_more_is_kept_than_is_walked_at_once_is_trimmed_by_coun
 
 def looked_at(client: Client, passes: retention.MessageRetention) -> int:
     """How many alerts a small part of a round reads."""
-    passes._place = (retention.FOLDERS.index(keys.TOPICS), "")
+    passes._position = (retention.FOLDERS.index(keys.TOPICS), "")
     hand = Stepper(passes.some(Actor("ada")), client.store, client.clock).run()
     pages = [ref for step in hand.steps if isinstance(step, Read) for ref in step.refs]
     return sum(isinstance(each, Range) and each.prefix == keys.topic("built") for each in pages)
@@ -328,7 +328,7 @@ def test_two_who_forget_at_once_leave_nothing_over(stage: Testbed) -> None:
     stage.clock.advance(DAY + 1)
     remotes = [stage.remote("one", ttl=None), stage.remote("two", ttl=None)]
     hands = [
-        Stepper(each.messages.tidying.run(Actor()), each.store, stage.clock) for each in remotes
+        Stepper(each.messages.retention.run(Actor()), each.store, stage.clock) for each in remotes
     ]
     while not all(hand.done for hand in hands):
         for hand in hands:
@@ -413,7 +413,7 @@ def test_a_small_part_goes_on_where_the_last_one_ended(
         id_ = ada.run(ada.messages.share(each.context.me().actor.agent, "fact")).message  # type: ignore[union-attr]
         each.run(each.messages.ack(id_))
     stage.clock.advance(DAY + 1)
-    parts = [ada.run(ada.messages.tidying.some(Actor())).forgotten for _ in range(16)]
+    parts = [ada.run(ada.messages.retention.some(Actor())).forgotten for _ in range(16)]
     assert max(parts) <= 3 * 100, "a group of turns is the largest here"
     assert folder(stage, keys.READ) == folder(stage, keys.MESSAGES) == []
 

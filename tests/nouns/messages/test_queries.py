@@ -381,7 +381,7 @@ def test_questions_that_an_older_client_answered_take_no_room(stage: Testbed, by
     if by == "maintenance":
         ada.run(ada.fleet.maintain())
         left = stage.store.read(page).ranges[page]
-        assert {decode.asking(item).query for item in left} == {"qry_open"}
+        assert {decode.quota_slot(item).query for item in left} == {"qry_open"}
     for number in range(5, 9):  # without a pause in between
         assert not asking(ada, id_=f"qry_{number}").done
         older_reply(bob, f"qry_{number}")

@@ -16,7 +16,7 @@ from interlock.nouns.messages.query_rules import (
     Replied,
     TimedOut,
 )
-from interlock.nouns.messages.query_wait import ASKER
+from interlock.nouns.messages.query_wait import ASKER_TTL
 from interlock.runtime.steps import NextChanges
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -106,7 +106,7 @@ def test_an_asker_at_a_shell_that_overslept_is_not_revived_and_gets_its_answer(
 ) -> None:
     stage, ada, bob = two
     hand = asks(shell(ada), "bob", id="qry_1")
-    stage.clock.advance(ASKER + 1)
+    stage.clock.advance(ASKER_TTL + 1)
     assert not hand.run().done
     live = keys.asker("qry_1")
     assert stage.store.read(live)[live] is None

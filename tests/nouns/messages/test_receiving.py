@@ -265,7 +265,7 @@ def test_what_a_wider_filter_lets_in_is_not_passed_by_who_has_not_heard_of_it(
     watch = receiver._watch
     assert watch is not None
     told = [each for each in watch.take(0) if isinstance(each, Change)]
-    bob.run(receiver._hear([each for each in told if each.key.startswith(keys.TOPICS)]))
+    bob.run(receiver._apply([each for each in told if each.key.startswith(keys.TOPICS)]))
     bob.run(receiver.ack([first.id, second.id]))
     assert waiting(bob) == [{"ok": True}]
     assert said(bob, bob.messages.receiver()) == [{"ok": True}]
@@ -280,11 +280,11 @@ def test_a_subscription_that_changes_while_all_is_acknowledged_does_not_deafen_i
     receiver = bob.messages.receiver()
     first = sent(ada, ada.messages.alert("build", 1))
     takes = Stepper(receiver.take(None), bob.store, bob.clock)
-    while first not in receiver._line:
+    while first not in receiver._queue:
         takes.go()
     bob.run(bob.messages.subscribe("build", senders=["ada"]))
     bob.run(bob.messages.ack(first))
-    receiver.forget([first])
+    receiver.discard([first])
     assert takes.run().asleep
     took = [each for each in takes.steps if isinstance(each, NextChanges)]
     assert not took, "it does not listen to what it closed"
@@ -578,7 +578,7 @@ def test_a_line_has_the_urgent_first_then_the_oldest(
     for urgent, seq, act in acts:
         found = InboxEntry(id=str(seq), seq=seq, key="", urgent=urgent)
         if act == "join":
-            line.join(found)
+            line.add(found)
             model.setdefault(found.id, found)
         else:
             assert line.drop(found.id) == (model.pop(found.id, None) is not None)

@@ -157,14 +157,14 @@ def test_acknowledging_while_another_comes_in_moves_no_cursor_past_that(
     with bob.messages.recv(ack=False, timeout=0) as messages:
         (one,) = messages.take()
         ada.messages.alert("build", 2)
-        real = DeliveryQueue.join
+        real = DeliveryQueue.add
 
-        def join(line: DeliveryQueue, found: InboxEntry) -> None:
-            monkeypatch.setattr(DeliveryQueue, "join", real)
+        def add(line: DeliveryQueue, found: InboxEntry) -> None:
+            monkeypatch.setattr(DeliveryQueue, "add", real)
             one.ack()
-            line.join(found)
+            line.add(found)
 
-        monkeypatch.setattr(DeliveryQueue, "join", join)
+        monkeypatch.setattr(DeliveryQueue, "add", add)
         assert [each.data for each in messages.take()] == [2]
     assert unread(bob) == [2]
 

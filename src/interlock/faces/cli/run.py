@@ -210,7 +210,7 @@ class _Guard:
 
         over, context = threading.Event(), fleet.context
         stops = Stops(context.runner, context.me().actor)
-        op = stops.apart().listen(self._obey, lambda: not over.is_set())
+        op = stops.for_other_thread().listen(self._obey, lambda: not over.is_set())
         background(lambda: drive(op, fleet.store), "interlock-stops").start()
         try:
             yield

@@ -32,12 +32,12 @@ from interlock.runtime.runner import Decided, DecideOp, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item
 
-_FOR_ONE = 5
+_OPERATIONS_EACH = 5
 """Operations that one message may need: two checks, a delete, a put, and one to spare."""
 _FEW, _LOOKUPS = 10, 1000
 """Up to this number of ids and lookups, messages are looked up by key; beyond, topics are read."""
 _BYTES = 500_000
-_ALSO = 100
+_LONG_CURSOR = 100
 """A larger topic is read to the end only for a cursor with more entries than this."""
 
 
@@ -46,17 +46,17 @@ class Acknowledger:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._portion = max(1, (runner.capabilities.max_operations - 16) // _FOR_ONE)
+        self._portion = max(1, (runner.capabilities.max_operations - 16) // _OPERATIONS_EACH)
 
     def ack(
         self, actor: Actor, ids: Sequence[str], can: Iterable[str] = ()
     ) -> Op[Acknowledged | UnknownMessages]:
         """Acknowledge messages by id, after looking up where they are."""
         wanted = tuple(dict.fromkeys(ids))
-        seen, begins = yield from self.seen(actor.agent, wanted, can)
-        return (yield from self.acknowledge(actor, wanted, seen, begins))
+        topic_acks, begins = yield from self.topic_acks(actor.agent, wanted, can)
+        return (yield from self.acknowledge(actor, wanted, topic_acks, begins))
 
-    def seen(
+    def topic_acks(
         self, agent: str, ids: Sequence[str], can: Iterable[str]
     ) -> Op[tuple[tuple[TopicAcks, ...], dict[str, Cursor]]]:
         """Which of these are messages of topics, and the first cursors of those topics."""
@@ -64,17 +64,17 @@ class Acknowledger:
         others = [id_ for id_ in ids if marks[keys.unread(agent, id_)] is None]
         if not others:
             return (), {}
-        heard = yield from reading.topics_of(agent, can)
+        topics = yield from reading.topics_of(agent, can)
         found: list[TopicAcks] = []
-        for name, places in (yield from _places(others, heard)).items():
-            found.append((yield from _view(heard[name], places)))
-        return tuple(found), {name: topic.cursor for name, topic in heard.items()}
+        for name, found_ids in (yield from _find_in_topics(others, topics)).items():
+            found.append((yield from _topic_acks(topics[name], found_ids)))
+        return tuple(found), {name: topic.cursor for name, topic in topics.items()}
 
     def acknowledge(
         self,
         actor: Actor,
         ids: Sequence[str],
-        seen: tuple[TopicAcks, ...] = (),
+        topic_acks: tuple[TopicAcks, ...] = (),
         begins: Mapping[str, Cursor] = {},
         notes: tuple[Write, ...] = (),
     ) -> Op[Acknowledged | UnknownMessages]:
@@ -82,13 +82,13 @@ class Acknowledger:
 
         The ``notes`` are written in each commit.
         """
-        of_topics = {id_ for each in seen for id_ in each.messages}
+        of_topics = {id_ for each in topic_acks for id_ in each.messages}
         direct = [id_ for id_ in ids if id_ not in of_topics]
         done: list[Acknowledged | UnknownMessages] = []
-        for start in range(0, len(direct) + len(seen), self._portion):
+        for start in range(0, len(direct) + len(topic_acks), self._portion):
             ends = start + self._portion
             some = tuple(direct[start:ends])
-            topics = seen[max(start - len(direct), 0) : max(ends - len(direct), 0)]
+            topics = topic_acks[max(start - len(direct), 0) : max(ends - len(direct), 0)]
             asked = (*some, *[id_ for each in topics for id_ in each.messages])
             acks = AckRequest(ids=some, topics=topics)
             done.append((yield from self._commit(actor, asked, acks, begins, notes)))
@@ -116,11 +116,11 @@ class Acknowledger:
             if gone := [id_ for id_ in acks.ids if id_ not in waiting]:
                 before = (yield tuple(keys.read(agent, id_) for id_ in gone)).items
                 read = frozenset(keys.last(key) for key, item in before.items() if item is not None)
-            seen, stand = current_cursors(agent, acks.topics, begins, items)
-            known = AckState(waiting=waiting, read=read, cursors=stand)
+            topic_acks, current = current_cursors(agent, acks.topics, begins, items)
+            known = AckState(waiting=waiting, read=read, cursors=current)
             now = self._runner.clock.wall()
             decision = inbox_rules.acknowledge(
-                agent, asked, AckRequest(ids=acks.ids, topics=seen), known, now
+                agent, asked, AckRequest(ids=acks.ids, topics=topic_acks), known, now
             )
             return (
                 replace(decision, puts=(*decision.puts, *notes)) if decision.changes else decision
@@ -133,10 +133,10 @@ class Acknowledger:
         return done.outcome
 
 
-def _view(topic: TopicState, places: Mapping[str, tuple[int, str]]) -> Op[TopicAcks]:
+def _topic_acks(topic: TopicState, found_ids: Mapping[str, tuple[int, str]]) -> Op[TopicAcks]:
     """What else is unread in a topic, unless that is much to read and the cursor is short."""
-    messages = {id_: revision for id_, (revision, _) in places.items()}
-    long = len(topic.cursor.also) + len(messages) > _ALSO
+    messages = {id_: revision for id_, (revision, _) in found_ids.items()}
+    long = len(topic.cursor.also) + len(messages) > _LONG_CURSOR
     pending, upto = yield from reading.pending_revisions(topic, None if long else _BYTES)
     return TopicAcks(
         topic=topic.name,
@@ -145,34 +145,34 @@ def _view(topic: TopicState, places: Mapping[str, tuple[int, str]]) -> Op[TopicA
         upto=upto,
         told=reading.missed_ids(messages),
         terms=topic.terms,
-        traces={id_: trace for id_, (_, trace) in places.items()},
+        traces={id_: trace for id_, (_, trace) in found_ids.items()},
     )
 
 
-def _places(
-    ids: Sequence[str], heard: Mapping[str, TopicState]
+def _find_in_topics(
+    ids: Sequence[str], topics: Mapping[str, TopicState]
 ) -> Op[dict[str, dict[str, tuple[int, str]]]]:
     """Which of these are in a topic of the reader, with their revisions and traces."""
     found: dict[str, dict[str, tuple[int, str]]] = {}
     for id_ in ids:
-        if (told := reading.parse_missed_id(id_)) is not None and told[0] in heard:
-            trimmed = heard[told[0]].trimmed
-            if trimmed is not None and told[1] <= trimmed.upto:
-                found.setdefault(told[0], {})[id_] = told[1], ""
+        if (notice := reading.parse_missed_id(id_)) is not None and notice[0] in topics:
+            trimmed = topics[notice[0]].trimmed
+            if trimmed is not None and notice[1] <= trimmed.upto:
+                found.setdefault(notice[0], {})[id_] = notice[1], ""
     wanted = set(ids) - reading.missed_ids(ids)
 
-    def look(items: Iterable[Item | None]) -> None:
+    def collect(items: Iterable[Item | None]) -> None:
         for item in items:
             if item is not None and (id_ := keys.last(item.key)) in wanted:
-                place = found.setdefault(keys.topic_of(item.key), {})
-                place[id_] = item.created, reading.trace(item)
+                entries = found.setdefault(keys.topic_of(item.key), {})
+                entries[id_] = item.created, reading.trace(item)
 
-    if len(wanted) <= _FEW and len(wanted) * len(heard) <= _LOOKUPS:
-        some = yield from looked_up(keys.topic(name, id_) for name in heard for id_ in wanted)
-        look(some.values())
+    if len(wanted) <= _FEW and len(wanted) * len(topics) <= _LOOKUPS:
+        some = yield from looked_up(keys.topic(name, id_) for name in topics for id_ in wanted)
+        collect(some.values())
     else:
-        for name in heard:
-            yield from paged(keys.topic(name), look)
+        for name in topics:
+            yield from paged(keys.topic(name), collect)
     return found
 
 
@@ -190,22 +190,22 @@ def combine(
     return Acknowledged(messages=kept, already=before)
 
 
-def cursor_keys(agent: str, seen: Iterable[TopicAcks]) -> tuple[str, ...]:
+def cursor_keys(agent: str, topic_acks: Iterable[TopicAcks]) -> tuple[str, ...]:
     """The keys to read before these are acknowledged."""
-    topics = [each.topic for each in seen]
+    topics = [each.topic for each in topic_acks]
     cursors = [keys.cursor(agent, topic) for topic in topics]
     return (*cursors, *[keys.subscription(agent, topic) for topic in topics])
 
 
 def current_cursors(
     agent: str,
-    seen: Iterable[TopicAcks],
+    topic_acks: Iterable[TopicAcks],
     begins: Mapping[str, Cursor],
     items: Mapping[str, Item | None],
 ) -> tuple[tuple[TopicAcks, ...], dict[str, Cursor]]:
     """What is still known of unread messages, and the cursors; ``begins`` if none is stored."""
     found: dict[str, Cursor] = {}
-    for topic in [each.topic for each in seen]:
+    for topic in [each.topic for each in topic_acks]:
         item = items[keys.subscription(agent, topic)]
         asked = readable(decode.subscription, item)
         begin = (
@@ -220,7 +220,7 @@ def current_cursors(
         inbox_rules.under_subscription(
             each, subscription_revision(items[keys.subscription(agent, each.topic)])
         )
-        for each in seen
+        for each in topic_acks
     ), found
 
 
@@ -244,7 +244,7 @@ def end_expired_questions(
 
 
 def skip_old_stops(
-    acking: Acknowledger,
+    acknowledger: Acknowledger,
     actor: Actor,
     found: Iterable[InboxEntry],
     items: Mapping[str, Item | None],
@@ -258,12 +258,12 @@ def skip_old_stops(
     item = (yield Read(own))[own]
     earlier = {id_: seq for id_, seq in sent.items() if item is not None and seq < item.created}
     if earlier:
-        yield from acknowledge_old_stops(acking, actor, earlier)
+        yield from acknowledge_old_stops(acknowledger, actor, earlier)
     return set(earlier)
 
 
 def acknowledge_old_stops(
-    acking: Acknowledger, actor: Actor, earlier: Mapping[str, int]
+    acknowledger: Acknowledger, actor: Actor, earlier: Mapping[str, int]
 ) -> Op[list[str]]:
     """Acknowledge old stops that no live session can still need; ``earlier`` has their revisions.
 
@@ -277,7 +277,7 @@ def acknowledge_old_stops(
     done = [id_ for id_, sent in earlier.items() if all(sent < each for each in there)]
     try:
         if done:
-            yield from acking.acknowledge(actor, done)
+            yield from acknowledger.acknowledge(actor, done)
     except StoreTrouble:
         return []
     return done

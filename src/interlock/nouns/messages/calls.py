@@ -80,13 +80,17 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
             raise BadInput("which message? name one, or several, by its id")
         able = yield from self.abilities(can)
         identity = self._identity(given)
-        outcome = yield from self._fenced(identity, self.acking.ack(identity.actor, wanted, able))
+        outcome = yield from self._fenced(
+            identity, self.acknowledger.ack(identity.actor, wanted, able)
+        )
         if not isinstance(outcome, core.UnknownMessages):
             return outcome
         whole = yield from self._whole(outcome.unknown)
         if whole == outcome.unknown:
             return outcome
-        more = yield from self._fenced(identity, self.acking.ack(identity.actor, [*whole], able))
+        more = yield from self._fenced(
+            identity, self.acknowledger.ack(identity.actor, [*whole], able)
+        )
         if isinstance(more, GivenFenced):
             return more
         return replace(
@@ -113,7 +117,7 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
         """
         return InboxReceiver(
             self.context.runner,
-            self.acking,
+            self.acknowledger,
             self.context.me().actor,
             validate.abilities(can),
             validate.duration(redeliver, "time until redelivery"),
@@ -206,13 +210,11 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
     def _wait(
         self, patience: float, can: Iterable[str] | None
     ) -> Op[views.Arrived | views.NothingUnread]:
-        from interlock.nouns.messages.presence import ReceiverPresence
-
         yield from presence.ensure_mailbox(self.context.runner, self.context.me())
         able = yield from self.abilities(can)
-        duty = ReceiverPresence(self.context, () if can is None else able)
+        receiving = presence.ReceiverPresence(self.context, () if can is None else able)
         limit = None if patience == validate.FOREVER else patience
-        return (yield from views.wait(self.receiver(can=able), duty, limit))
+        return (yield from views.wait(self.receiver(can=able), receiving, limit))
 
 
 def _type(type_: str) -> str:

@@ -32,24 +32,24 @@ class MessageServices(Calls[D]):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.limits = message_limits(context.settings)
-        self.posting = MessageSender(context.runner, self.limits)
-        self.acking = Acknowledger(context.runner)
-        context.housekeeping.passes["messages"] = self._tidy
+        self.message_sender = MessageSender(context.runner, self.limits)
+        self.acknowledger = Acknowledger(context.runner)
+        context.housekeeping.passes["messages"] = self._small_pass
 
     @cached_property
-    def asking(self) -> QueryService:
+    def queries(self) -> QueryService:
         """Questions; created on first use."""
-        return QueryService(self.context.runner, self.posting, self.context.queues)
+        return QueryService(self.context.runner, self.message_sender, self.context.queues)
 
     @cached_property
-    def tidying(self) -> MessageRetention:
+    def retention(self) -> MessageRetention:
         """Retention; created on first use."""
         from interlock.nouns.messages.retention import MessageRetention
 
         return MessageRetention(self.context.runner, self.limits)
 
-    def _tidy(self, actor: Actor) -> Op[bool]:
-        return (yield from self.tidying.some(actor)).more
+    def _small_pass(self, actor: Actor) -> Op[bool]:
+        return (yield from self.retention.some(actor)).more
 
     @cached_property
     def topics(self) -> Subscriptions:

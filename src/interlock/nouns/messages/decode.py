@@ -30,10 +30,10 @@ _CURSOR = msgspec.json.Decoder(Cursor)
 _TRIMMED = msgspec.json.Decoder(TopicTrim)
 _PAUSED = msgspec.json.Decoder(SenderPause)
 _QUERY = msgspec.json.Decoder(Query)
-_ASKING = msgspec.json.Decoder(QuotaSlot)
-_CACHED = msgspec.json.Decoder(CachedAnswer)
-_MATTER = msgspec.json.Decoder(HumanDecision)
-_MOMENT = msgspec.json.Decoder(float)
+_QUOTA_SLOT = msgspec.json.Decoder(QuotaSlot)
+_CACHED_ANSWER = msgspec.json.Decoder(CachedAnswer)
+_DECISION = msgspec.json.Decoder(HumanDecision)
+_SLOT_TIME = msgspec.json.Decoder(float)
 _NOTE = msgspec.json.Decoder(dict[str, Any])
 
 _ALL: dict[str, msgspec.json.Decoder[Any]] = {
@@ -48,12 +48,12 @@ _ALL: dict[str, msgspec.json.Decoder[Any]] = {
     keys.TRIMMED: _TRIMMED,
     keys.PAUSED: _PAUSED,
     keys.QUERIES: _QUERY,
-    keys.ANSWERS: _CACHED,
-    keys.DECISIONS: _MATTER,
-    keys.RATES: _MOMENT,
+    keys.ANSWERS: _CACHED_ANSWER,
+    keys.DECISIONS: _DECISION,
+    keys.RATES: _SLOT_TIME,
     keys.MAILBOXES: _NOTE,
     keys.OPEN: _NOTE,
-    keys.ASKING: _ASKING,
+    keys.ASKING: _QUOTA_SLOT,
 }
 
 
@@ -152,24 +152,24 @@ def is_open_query(item: Item | None) -> bool:
     return found is None or found.state == "open"
 
 
-def asking(item: Item) -> QuotaSlot:
+def quota_slot(item: Item) -> QuotaSlot:
     """The open question that holds a quota slot."""
-    return decoded(_ASKING, item)
+    return decoded(_QUOTA_SLOT, item)
 
 
-def cached(item: Item | None) -> CachedAnswer | None:
+def cached_answer(item: Item | None) -> CachedAnswer | None:
     """The last query that answered a question."""
-    return None if item is None else decoded(_CACHED, item)
+    return None if item is None else decoded(_CACHED_ANSWER, item)
 
 
-def matter(item: Item | None) -> HumanDecision | None:
+def decision(item: Item | None) -> HumanDecision | None:
     """A decision by a person."""
-    return None if item is None else decoded(_MATTER, item)
+    return None if item is None else decoded(_DECISION, item)
 
 
-def moment(item: Item | None) -> float | None:
+def slot_used_at(item: Item | None) -> float | None:
     """When a rate slot was used."""
-    return None if item is None else decoded(_MOMENT, item)
+    return None if item is None else decoded(_SLOT_TIME, item)
 
 
 def violations(item: Item | None) -> tuple[float, ...]:

@@ -160,7 +160,7 @@ class MessageHealth:
 
     def _undecided(self) -> Op[list[Problem]]:
         items = yield from self._read(keys.DECISIONS)
-        found = [each for item in items if (each := readable(decode.matter, item)) is not None]
+        found = [each for item in items if (each := readable(decode.decision, item)) is not None]
         open_ = sorted([each for each in found if each.state == "open"], key=lambda each: each.at)
         return [_decision(open_)] if open_ else []
 

@@ -117,25 +117,25 @@ class AckState(Struct, frozen=True, kw_only=True):
 
 
 def acknowledge(
-    agent: str, asked: Sequence[str], acks: AckRequest, known: AckState, now: float
+    agent: str, asked: Sequence[str], acks: AckRequest, state: AckState, now: float
 ) -> Decision[Acknowledged | UnknownMessages]:
     """Acknowledge messages in one commit; they are not delivered again.
 
     ``asked`` are the ids in the caller's order; an id that is neither unread nor acknowledged is
     unknown.
     """
-    direct = [id_ for id_ in acks.ids if id_ in known.waiting]
-    of_topics = [seen.new(known.cursors[seen.topic]) for seen in acks.topics]
+    direct = [id_ for id_ in acks.ids if id_ in state.waiting]
+    of_topics = [topic_acks.new(state.cursors[topic_acks.topic]) for topic_acks in acks.topics]
     done = {*direct, *chain.from_iterable(of_topics)}
-    before = {id_ for seen in acks.topics for id_ in seen.messages} | known.read
+    before = {id_ for topic_acks in acks.topics for id_ in topic_acks.messages} | state.read
     outcome = _outcome(asked, done, before)
     puts, deletes = ack_writes(agent, direct, now)
-    moves = cursor_writes(agent, acks.topics, known.cursors)
+    moves = cursor_writes(agent, acks.topics, state.cursors)
     if not done and not moves:
         return Decision(outcome=outcome)
-    traces = dict(known.waiting)
-    for seen in acks.topics:
-        traces |= seen.traces
+    traces = dict(state.waiting)
+    for topic_acks in acks.topics:
+        traces |= topic_acks.traces
     ended = [id_ for id_ in asked if id_ in done]
     trace, events = receive_events(agent, ended, traces)
     return Decision(
@@ -176,10 +176,10 @@ def _outcome(
 
 
 def cursor_writes(
-    agent: str, seen: Iterable[TopicAcks], cursors: Mapping[str, Cursor]
+    agent: str, topic_acks: Iterable[TopicAcks], cursors: Mapping[str, Cursor]
 ) -> tuple[Write, ...]:
     """The cursors that change when these are acknowledged."""
-    after = {each.topic: advance(cursors[each.topic], each) for each in seen}
+    after = {each.topic: advance(cursors[each.topic], each) for each in topic_acks}
     return tuple(
         Write(keys.cursor(agent, topic), cursor)
         for topic, cursor in after.items()
@@ -187,14 +187,14 @@ def cursor_writes(
     )
 
 
-def advance(before: Cursor, seen: TopicAcks) -> Cursor:
+def advance(before: Cursor, topic_acks: TopicAcks) -> Cursor:
     """The cursor after these are acknowledged."""
-    also = {*before.also, *seen.messages.values()}
+    also = {*before.also, *topic_acks.messages.values()}
     after = before.after
-    if seen.pending is not None:
-        unread = [each for each in seen.pending if each > after and each not in also]
-        after = max(after, min(unread) - 1 if unread else seen.upto)
-    told = max([before.told, *[seen.messages[id_] for id_ in seen.told]])
+    if topic_acks.pending is not None:
+        unread = [each for each in topic_acks.pending if each > after and each not in also]
+        after = max(after, min(unread) - 1 if unread else topic_acks.upto)
+    told = max([before.told, *[topic_acks.messages[id_] for id_ in topic_acks.told]])
     return Cursor(
         after=after,
         also=tuple(sorted(each for each in also if each > after)),
@@ -202,9 +202,9 @@ def advance(before: Cursor, seen: TopicAcks) -> Cursor:
     )
 
 
-def under_subscription(seen: TopicAcks, terms: int) -> TopicAcks:
+def under_subscription(topic_acks: TopicAcks, terms: int) -> TopicAcks:
     """Drop what the reader knows of unread messages if the subscription has changed since."""
-    return seen if seen.terms == terms else replace(seen, pending=None)
+    return topic_acks if topic_acks.terms == terms else replace(topic_acks, pending=None)
 
 
 def current_cursor(stored: Cursor | None, begins: Cursor) -> Cursor:

@@ -20,15 +20,15 @@ from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner, Unchecke
 from interlock.settings import Settings
 from interlock.store import Range
 
-_PART = 16
+_FRACTION = 16
 """A count admits this fraction of the space that is left,"""
 _FIRST = 8
 """at most this number at first, and twice the number each time,"""
 COUNTED = 5.0
 """for this number of seconds."""
-_BELIEVED = message.RETRY_FULL
+_FULL_CACHED = message.RETRY_FULL
 """An inbox counts as full for this number of seconds without another count,"""
-_SHORT = 100
+_CHEAP_LIMIT = 100
 """unless its limit is so low that counting is cheap."""
 
 
@@ -87,35 +87,35 @@ class DepthCounts:
         self._full: dict[str, float] = {}
         self._entered: Counter[str] = Counter()
         self._settled: Counter[str] = Counter()
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
 
     def full(self, prefix: str) -> ReadOp[bool]:
         """Whether the prefix is full; if not, one item is admitted."""
 
-        def room() -> ReadOp[int]:
+        def space() -> ReadOp[int]:
             return self.most - (yield from count_items(prefix, self.most))
 
         if self._clock.monotonic() < self._full.get(prefix, 0.0):
             return True
         self._full.pop(prefix, None)
-        full = yield from self.closed(prefix, room)
-        if full and self.most > _SHORT:
-            self._full[prefix] = self._clock.monotonic() + _BELIEVED
+        full = yield from self.is_full(prefix, space)
+        if full and self.most > _CHEAP_LIMIT:
+            self._full[prefix] = self._clock.monotonic() + _FULL_CACHED
         return full
 
-    def closed(self, prefix: str, room: Callable[[], ReadOp[int]]) -> ReadOp[bool]:
+    def is_full(self, prefix: str, space: Callable[[], ReadOp[int]]) -> ReadOp[bool]:
         """Whether the prefix is full, with ``room`` to measure the space that is left."""
-        with self._guard:
+        with self._lock:
             allowed = self._allowed.setdefault(prefix, Allowance())
             if allowed.left > 0 and self._clock.monotonic() < allowed.ends:
                 allowed.left -= 1
                 self._entered[prefix] += 1
                 return False
             before = self._settled[prefix]
-        free = yield from room()
-        with self._guard:
+        free = yield from space()
+        with self._lock:
             free -= self._entered[prefix] - before  # the count may not include these
-            allowed.left = min(max(free, 0) // _PART, allowed.size)
+            allowed.left = min(max(free, 0) // _FRACTION, allowed.size)
             allowed.size = 2 * max(allowed.left, _FIRST)
             allowed.ends = self._clock.monotonic() + self._counted
             self._entered[prefix] += free > 0
@@ -123,7 +123,7 @@ class DepthCounts:
 
     def settled(self, prefix: str) -> None:
         """End an admission: the item, if it was put, is visible to a count."""
-        with self._guard:
+        with self._lock:
             self._settled[prefix] += 1
 
 
@@ -147,7 +147,7 @@ def used_slots(agent: str) -> ReadOp[dict[int, float | None]]:
     while True:
         page = Range(f"{keys.RATES}{keys.part(agent)}/", after)
         items = (yield Unchecked((page,))).ranges[page]
-        found.update((int(keys.last(item.key)), decode.moment(item)) for item in items)
+        found.update((int(keys.last(item.key)), decode.slot_used_at(item)) for item in items)
         if len(items) < page.limit:
             return found
         after = items[-1].key
@@ -157,8 +157,8 @@ def pause(runner: Runner, actor: Actor, agent: str, reason: str) -> Op[PausedAge
     """Do not let an agent send."""
 
     def deciding() -> DecideOp[PausedAgent | UnknownAgent]:
-        standing = yield from _standing(agent)
-        return send_rules.pause(standing, agent, actor.agent, reason, runner.clock.wall())
+        current = yield from _pause_state(agent)
+        return send_rules.pause(current, agent, actor.agent, reason, runner.clock.wall())
 
     done: Decided[PausedAgent | UnknownAgent] = yield from runner.change(deciding, actor)
     return done.outcome
@@ -168,13 +168,13 @@ def resume(runner: Runner, actor: Actor, agent: str) -> Op[Resumed | UnknownAgen
     """Let an agent send again."""
 
     def deciding() -> DecideOp[Resumed | UnknownAgent]:
-        return send_rules.resume((yield from _standing(agent)), agent)
+        return send_rules.resume((yield from _pause_state(agent)), agent)
 
     done: Decided[Resumed | UnknownAgent] = yield from runner.change(deciding, actor)
     return done.outcome
 
 
-def _standing(agent: str) -> ReadOp[send_rules.PauseState]:
+def _pause_state(agent: str) -> ReadOp[send_rules.PauseState]:
     mailbox, key = keys.mailbox(agent), keys.paused(agent)
     snapshot = yield (mailbox, key)
     before = decode.paused(snapshot[key])

@@ -36,7 +36,7 @@ from interlock.runtime.runner import DecideOp, ReadOp, Runner, Unchecked
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
-_BEGUN = 100
+_STARTS_KEPT = 100
 """Dead receivers in a row whose start is remembered."""
 
 
@@ -64,7 +64,7 @@ class ReceiverNote(Struct, frozen=True, omit_defaults=True):
     at: float = 0.0
     over: bool = False
 
-    def given(self, waiting: Mapping[str, int]) -> dict[str, int]:
+    def deliveries(self, waiting: Mapping[str, int]) -> dict[str, int]:
         """How often each unread message may have been delivered; ids with revisions, in order."""
         noted = {id_: self.hand[id_] for id_ in waiting if id_ in self.hand}
         if noted:
@@ -80,7 +80,7 @@ class ReceiverNotes(Struct, frozen=True):
     ``begun`` of each of these notes includes the receiver's own start.
     """
 
-    standing: tuple[ReceiverNote, ...]
+    current: tuple[ReceiverNote, ...]
     dead: tuple[str, ...]
 
 
@@ -94,12 +94,12 @@ def can_answer(to: str, asker: str) -> Op[bool]:
     whose state is unreadable.
     """
     try:
-        return (yield from _here(to, asker))
+        return (yield from _can_answer(to, asker))
     except StoreDamaged:
         return True
 
 
-def _here(to: str, asker: str) -> Op[bool]:
+def _can_answer(to: str, asker: str) -> Op[bool]:
     if to.startswith(ABLE):
         wanted = {to[len(ABLE) :], EVERYTHING}
         found = (yield from outside(able_to(to[len(ABLE) :]))).values()
@@ -109,8 +109,8 @@ def _here(to: str, asker: str) -> Op[bool]:
         said = yield from able()  # an older version writes it nowhere else
         if any(wanted & said[session] for session in said if session != asker):
             return True
-        return (yield from _served(wanted, asker))
-    return (yield from _there(to, keys.joined(to)))
+        return (yield from _has_receiver(wanted, asker))
+    return (yield from _is_present(to, keys.joined(to)))
 
 
 def is_running(to: str) -> Op[bool]:
@@ -120,12 +120,12 @@ def is_running(to: str) -> Op[bool]:
     unreadable.
     """
     try:
-        return (yield from _there(to, keys.mailbox(to)))
+        return (yield from _is_present(to, keys.mailbox(to)))
     except StoreDamaged:
         return True
 
 
-def _there(agent: str, mark: str) -> Op[bool]:
+def _is_present(agent: str, mark: str) -> Op[bool]:
     """Whether a session or receiver of this agent lives; true if the mark does not exist."""
     places = (Range(keys.present(agent)), Range(keys.serving(agent)))
     snapshot: Snapshot = yield Read(mark, *places)
@@ -138,7 +138,7 @@ def _there(agent: str, mark: str) -> Op[bool]:
     return any(item is not None for item in live.values())
 
 
-def _served(wanted: set[str], asker: str) -> Op[bool]:
+def _has_receiver(wanted: set[str], asker: str) -> Op[bool]:
     """Whether another session than the asker's receives for one of these abilities."""
     notes = [receiver_note(item) for item in (yield from every(keys.SERVING))]
     found = [each for each in notes if each.session != asker and not wanted.isdisjoint(each.can)]
@@ -185,7 +185,9 @@ def ensure_mailbox(runner: Runner, identity: Identity) -> Op[bool]:
     mailbox, joined = keys.mailbox(actor.agent), keys.joined(actor.agent)
     snapshot: Snapshot = yield Read(mailbox, joined)
     if snapshot[mailbox] is None:
-        yield from runner.change(_said("agent.mailbox", actor, (Write(mailbox, MAILBOX),)), actor)
+        yield from runner.change(
+            _agent_change("agent.mailbox", actor, (Write(mailbox, MAILBOX),)), actor
+        )
     mark = None if identity.joined else snapshot[joined]
     if mark is not None and not (yield from _has_session(actor.agent)):
         yield from runner.change(lambda: _at_a_shell(actor, mark), actor)
@@ -239,7 +241,7 @@ def receiver_notes(agent: str, own: str = "") -> Op[ReceiverNotes]:
     lives = yield from looked_up([note.live for note in found.values()])
     last = max([item.created for item in items], default=0)
     return ReceiverNotes(
-        standing=tuple(
+        current=tuple(
             [
                 replace(note, begun=(*note.begun, item.created))
                 for item in items
@@ -257,7 +259,7 @@ def inherited_note(others: Iterable[ReceiverNote]) -> ReceiverNote:
         found |= {id_: times + 1 for id_, times in each.hand.items()}
         begun += () if each.hand else each.begun
         whole = whole or each.whole
-    return ReceiverNote("", "", hand=found, begun=tuple(sorted(begun)[-_BEGUN:]), whole=whole)
+    return ReceiverNote("", "", hand=found, begun=tuple(sorted(begun)[-_STARTS_KEPT:]), whole=whole)
 
 
 def announce_receiver(
@@ -279,7 +281,9 @@ def announce_receiver(
     mailbox = Write(keys.mailbox(actor.agent), MAILBOX)
     one = Able(actor.agent, actor.session, live.key)
     able = [Write(keys.able(each, caller), one) for each in note.can]
-    yield from runner.change(_said("agent.serve", actor, (said, live, mailbox, *able), dead), actor)
+    yield from runner.change(
+        _agent_change("agent.serve", actor, (said, live, mailbox, *able), dead), actor
+    )
     return live
 
 
@@ -291,10 +295,10 @@ def withdraw_receiver(
     dead = (yield from receiver_notes(actor.agent, own)).dead
     able = [keys.able(each, caller) for each in can]
     gone = (own, keys.serves(actor.session, caller), *able, *dead)
-    yield from runner.change(_said("agent.retire", actor, (), gone), actor)
+    yield from runner.change(_agent_change("agent.retire", actor, (), gone), actor)
 
 
-def _said(
+def _agent_change(
     verb: str, actor: Actor, puts: tuple[Write, ...], deletes: tuple[str, ...] = ()
 ) -> Callable[[], DecideOp[str]]:
     def deciding() -> DecideOp[str]:
@@ -317,19 +321,19 @@ class ReceiverPresence:
         self._someone: Someone | None = None
         self._note = ReceiverNote("", "")
         """The last note that we wrote."""
-        self._said = False
+        self._announced = False
         """Whether others may see it: from before the announcement until its withdrawal."""
 
     @property
-    def stands(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether the announcement is still valid."""
         return self._lease is not None and not self._lease.lost
 
     def begin(self, *, whole: bool = False) -> Op[None]:
         """Announce, if needed; ``whole`` if we take all unread messages at once."""
-        if self.stands:
+        if self.is_valid:
             return
-        self._drop()
+        self._release()
         context, identity = self._context, self._context.me()
         self._someone = someone = None if identity.caller else context.queues.speaks()
         self._caller = self._caller or self._name(identity, someone)
@@ -337,11 +341,11 @@ class ReceiverPresence:
         ttl = max(identity.session_ttl or TTL, context.runner.capabilities.min_ttl)
         if someone is not None:
             someone.holds.add(self)  # its askers wait for whatever it waits for
-        self._said = True
+        self._announced = True
         others = yield from receiver_notes(
             identity.actor.agent, keys.serving(identity.actor.agent, self._caller)
         )
-        known = inherited_note(others.standing)
+        known = inherited_note(others.current)
         self._note = replace(
             known,
             session=identity.actor.session,
@@ -354,31 +358,31 @@ class ReceiverPresence:
         write = yield from announce_receiver(
             context.runner, identity.actor, self._caller, ttl, self._note, dead=others.dead
         )
-        if not self._said:  # another thread ended it during the commit
-            yield from self._take_back()
+        if not self._announced:  # another thread ended it during the commit
+            yield from self._withdraw()
             return
         self._lease = context.keeper.keep(write, sent)
         context.wake()
 
-    def has(self, hand: dict[str, int]) -> tuple[Write, ...]:
+    def note_writes(self, hand: dict[str, int]) -> tuple[Write, ...]:
         """The write that notes these messages as delivered; none if they are noted already."""
         note = replace(self._note, hand=hand, begun=())
-        if not self.stands or note == self._note:
+        if not self.is_valid or note == self._note:
             return ()
         return (Write(keys.serving(self._context.me().actor.agent, self._caller), note),)
 
-    def noted(self, hand: dict[str, int]) -> None:
+    def note_committed(self, hand: dict[str, int]) -> None:
         """The note with these messages was committed."""
         self._note = replace(self._note, hand=hand, begun=())
 
     def end(self) -> Op[None]:
         """Withdraw the announcement; if the store is unreachable, it expires by itself."""
-        said, self._said = self._said, False
-        self._drop()
+        said, self._announced = self._announced, False
+        self._release()
         if said:
-            yield from self._take_back()
+            yield from self._withdraw()
 
-    def _take_back(self) -> Op[None]:
+    def _withdraw(self) -> Op[None]:
         if not self._context.store.outage:
             with suppress(StoreTrouble):
                 yield from withdraw_receiver(
@@ -397,7 +401,7 @@ class ReceiverPresence:
         inside = caller(identity.actor.agent, identity.actor.session, identity.caller)
         return f"{inside}/{own}" if inside else own
 
-    def _drop(self) -> None:
+    def _release(self) -> None:
         if self._someone is not None:
             self._someone.holds.discard(self)
         if self._lease is not None:

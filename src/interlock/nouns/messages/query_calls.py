@@ -72,7 +72,7 @@ class QueryCalls(MessageServices[D]):
         age = None if cached is None else validate.duration(cached, "age of an answer")
         terms = AskTerms(hold=validate.flag(hold, "hold"), cached=age, keep=id is not None)
         waits = callers.terms(identity.caller, self.context.queues.speaks())
-        return self._fenced(identity, self.asking.query(identity, asked, terms, waits))
+        return self._fenced(identity, self.queries.query(identity, asked, terms, waits))
 
     @call
     def reply(
@@ -91,7 +91,7 @@ class QueryCalls(MessageServices[D]):
         return by_prefix(
             id_,
             lambda each: self._fenced(
-                identity, self.asking.reply(identity.actor, each, said, able)
+                identity, self.queries.reply(identity.actor, each, said, able)
             ),
             keys.QUERIES,
         )
@@ -109,7 +109,7 @@ class QueryCalls(MessageServices[D]):
         identity, id_ = self._identity(given), validate.name(query, "query id")
         return by_prefix(
             id_,
-            lambda each: self._fenced(identity, self.asking.cancel(identity.actor, each)),
+            lambda each: self._fenced(identity, self.queries.cancel(identity.actor, each)),
             keys.QUERIES,
         )
 
@@ -120,19 +120,21 @@ class QueryCalls(MessageServices[D]):
         identity, said = self._identity(given), self._body(answer, "answer")
         return by_prefix(
             id_,
-            lambda each: self._fenced(identity, self.asking.resolve(identity.actor, each, said)),
+            lambda each: self._fenced(identity, self.queries.resolve(identity.actor, each, said)),
             keys.DECISIONS,
         )
 
     @call
     def decisions(self) -> Op[tuple[DecisionView, ...]]:
         """What persons are asked, and what they decided lately."""
-        return self.asking.matters()
+        return self.queries.decisions()
 
     @call
     def decision(self, decision: str) -> Op[DecisionView | UnknownDecision]:
         """One of them."""
-        return by_prefix(validate.name(decision, "decision id"), self.asking.matter, keys.DECISIONS)
+        return by_prefix(
+            validate.name(decision, "decision id"), self.queries.decision, keys.DECISIONS
+        )
 
 
 def _whom(to: str) -> str:

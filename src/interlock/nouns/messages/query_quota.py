@@ -21,7 +21,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.drivers import Op
 from interlock.nouns.messages import decode
-from interlock.nouns.messages.query_rules import QuotaSlot, TooMany, agent_share
+from interlock.nouns.messages.query_rules import TooMany, agent_share
 from interlock.nouns.messages.query_wait import expire_query
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, looked_up
@@ -33,7 +33,7 @@ _AT_ONCE = 32
 """Expired questions that a client ends when it finds no free slot."""
 _TIMED = 64
 """Open questions whose time left is read for a refusal."""
-_LOOK = 1.0
+_LOOK_EVERY = 1.0
 """Seconds until the next look for expired questions, if there were none."""
 _LEAST = 0.1
 _NAMED = 3
@@ -45,7 +45,7 @@ class QueryQuota:
     def __init__(self, runner: Runner, limit: int) -> None:
         self._runner = runner
         self._limit = limit
-        self._looked = float("-inf")
+        self._last_look = float("-inf")
 
     def guess(self, agent: str) -> tuple[str, ...]:
         """Two slots that are probably free; none if the limit is 0."""
@@ -62,12 +62,12 @@ class QueryQuota:
         """Two free slots, those of the guess if they are free; none if the quota is used up."""
         found: list[str] = []
         for key, (whose, most) in zip(guess, self._folders(agent).items(), strict=True):
-            place: str | None = key
+            slot: str | None = key
             if items[key] is not None:
-                place = yield from self._free(whose, most)
-            if place is None:
+                slot = yield from self._free(whose, most)
+            if slot is None:
                 return ()
-            found.append(place)
+            found.append(slot)
         return tuple(found)
 
     def _folders(self, agent: str) -> dict[str, int]:
@@ -77,35 +77,37 @@ class QueryQuota:
     def _free(self, whose: str, most: int) -> ReadOp[str | None]:
         """A random free slot; None if there is none."""
         while True:
-            taken = yield from _taken(keys.asking(whose))
+            used = yield from _used_slots(keys.asking(whose))
             every_one = (keys.asking(whose, number) for number in range(most))
-            free = [key for key in every_one if key not in taken]
+            free = [key for key in every_one if key not in used]
             if not free:
                 return None
-            place = free[self._runner.random_below(len(free))]
-            if (yield (place,))[place] is None:  # else another process took it
-                return place
+            slot = free[self._runner.random_below(len(free))]
+            if (yield (slot,))[slot] is None:  # else another process took it
+                return slot
 
-    def cleared(self, actor: Actor) -> Op[bool]:
+    def clear_expired(self, actor: Actor) -> Op[bool]:
         """End some expired questions; return whether there were any."""
         now = self._runner.clock.monotonic()
-        if now < self._looked + self._runner.capabilities.allow(_LOOK):
+        if now < self._last_look + self._runner.capabilities.allow(_LOOK_EVERY):
             return False
-        places = yield from every(keys.ASKING)
-        taken = {item.key: note.query for item in places if (note := readable(_asking, item))}
-        lives = yield from looked_up([keys.live(id_) for id_ in taken.values()])
-        over = {id_: None for id_ in taken.values() if lives[keys.live(id_)] is None}
-        if not over:
-            self._looked = now
-        for id_ in list(over)[:_AT_ONCE]:
+        slots = yield from every(keys.ASKING)
+        used = {
+            item.key: note.query for item in slots if (note := readable(decode.quota_slot, item))
+        }
+        lives = yield from looked_up([keys.live(id_) for id_ in used.values()])
+        expired = {id_: None for id_ in used.values() if lives[keys.live(id_)] is None}
+        if not expired:
+            self._last_look = now
+        for id_ in list(expired)[:_AT_ONCE]:
             yield from expire_query(self._runner, actor, id_)
-            kept = tuple([key for key, query in taken.items() if query == id_])
-            yield from self._runner.change(partial(_given_back, kept, id_), actor)
-        return bool(over)
+            own = tuple([key for key, query in used.items() if query == id_])
+            yield from self._runner.change(partial(_free_slots, own, id_), actor)
+        return bool(expired)
 
     def refusal(self, agent: str) -> Op[TooMany]:
         """The refusal: who has open questions, and when the first of them expires."""
-        listed = dict(map(_named, (yield from every(keys.OPEN, most=self._limit))))
+        listed = dict(map(_asker_of, (yield from every(keys.OPEN, most=self._limit))))
         by, own = Counter(listed.values()), agent_share(self._limit)
         some = [keys.live(id_) for id_ in list(listed)[:_TIMED]]
         lives = (yield from looked_up(some, times=True)).values()
@@ -120,7 +122,7 @@ class QueryQuota:
         return replace(refused, retry_in=retry_in)
 
 
-def _taken(folder: str) -> ReadOp[set[str]]:
+def _used_slots(folder: str) -> ReadOp[set[str]]:
     found: set[str] = set()
     page = Range(folder)
     while True:
@@ -131,21 +133,17 @@ def _taken(folder: str) -> ReadOp[set[str]]:
         page = Range(folder, items[-1].key)
 
 
-def _asking(item: Item) -> QuotaSlot:
-    return decode.asking(item)
-
-
-def _named(item: Item) -> tuple[str, str]:
+def _asker_of(item: Item) -> tuple[str, str]:
     """The id of an open question, and its asker."""
     agent, id_ = keys.open_of(item.key)
     return id_, agent
 
 
-def _given_back(places: tuple[str, ...], query: str) -> DecideOp[None]:
+def _free_slots(slots: tuple[str, ...], query: str) -> DecideOp[None]:
     """Free the slots of a question that has ended: a client of an older version left them."""
-    items = (yield (keys.query(query), *places)).items
-    kept = [(key, items[key]) for key in places]
-    gone = [key for key, item in kept if item and _asking(item).query == query]
+    items = (yield (keys.query(query), *slots)).items
+    own = [(key, items[key]) for key in slots]
+    gone = [key for key, item in own if item and decode.quota_slot(item).query == query]
     if not gone or decode.is_open_query(items[keys.query(query)]):
         return Decision(outcome=None)
     return Decision(outcome=None, verb="query.forget", thing=f"query/{query}", deletes=tuple(gone))

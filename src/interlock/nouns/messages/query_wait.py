@@ -30,9 +30,9 @@ from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.runtime.wait_graph import Start
 from interlock.store import Item, Snapshot
 
-ASKER = 10.0
+ASKER_TTL = 10.0
 """Seconds after which the wait of a killed command expires."""
-_NAP, _LONGEST = 1.0, 8.0
+_CHECK_AFTER, _CHECK_LONGEST = 1.0, 8.0
 """Seconds between two checks for a cycle, at first and at most: the interval doubles while nothing
 changes.  A check may read all agents with an ability, and the wait that closes a cycle checks it.
 """
@@ -50,23 +50,23 @@ class QueryWaits:
         """The wait's own liveness key, if it has one; it is put with the question."""
         if asleep.live != keys.asker(query.id):
             return ()
-        ttl = max(min(query.timeout, ASKER), self._runner.capabilities.min_ttl)
+        ttl = max(min(query.timeout, ASKER_TTL), self._runner.capabilities.min_ttl)
         return (Write(asleep.live, {"agent": asleep.agent}, ttl),)
 
     def wait(self, actor: Actor, query: Query, start: Start) -> Op[AskOutcome]:
         """Wait until the question has ended or the timeout is reached; refuse a wait in a cycle."""
         clock, key, live = self._runner.clock, keys.query(query.id), keys.live(query.id)
         snapshot: Snapshot = yield Read(key, live, times=True)
-        stands, lives = decode.query(snapshot[key]), snapshot[live]
+        stored, lives = decode.query(snapshot[key]), snapshot[live]
         # The engine may report less than is left, by up to its grain: never end too early.
         grain = self._runner.capabilities.grain
         left = 0.0 if lives is None else (lives.expires_in or 0.0) + grain
-        last = stands.timeout if stands is not None and left <= query.timeout else query.timeout
+        last = stored.timeout if stored is not None and left <= query.timeout else query.timeout
         ends = clock.monotonic() + min(query.timeout, left)
         beat = () if start.asleep is None else self.beat(start.asleep, query)
         pace = _pace(beat)
-        shortest, longest = map(self._runner.capabilities.allow, (_NAP, _LONGEST))
-        due, nap = clock.monotonic() + pace, shortest
+        shortest, longest = map(self._runner.capabilities.allow, (_CHECK_AFTER, _CHECK_LONGEST))
+        due, interval = clock.monotonic() + pace, shortest
         watch = yield OpenWatch(key, start.revision or snapshot.revision)
         try:
             while True:
@@ -74,7 +74,7 @@ class QueryWaits:
                 if now is None or now.state != "open":
                     return core.TakenBack(query=query.id) if now is None else core.outcome_of(now)
                 if ends <= clock.monotonic():
-                    return (yield from self._over(actor, query, last))
+                    return (yield from self._timed_out(actor, query, last))
                 refused = yield from self._refuse(actor, start)
                 if refused is not None:
                     return refused
@@ -82,9 +82,9 @@ class QueryWaits:
                     due = clock.monotonic() + pace
                     if not (yield from self._renew(beat)):
                         due = float("inf")
-                until = min(ends, due, clock.monotonic() + nap)
-                heard = yield NextChanges(watch, until - clock.monotonic())
-                nap = shortest if heard else min(nap * 2, longest)
+                until = min(ends, due, clock.monotonic() + interval)
+                changes = yield NextChanges(watch, until - clock.monotonic())
+                interval = shortest if changes else min(interval * 2, longest)
                 snapshot = yield Read(key)
         finally:
             watch.close()
@@ -94,26 +94,26 @@ class QueryWaits:
 
         def deciding() -> DecideOp[AskOutcome]:
             key = keys.query(query.id)
-            stands = decode.query((yield (key,))[key])
-            if stands is None:
+            stored = decode.query((yield (key,))[key])
+            if stored is None:
                 return Decision(outcome=core.TakenBack(query=query.id))
-            return core.leave(stands, query.waits, query.timeout)
+            return core.leave(stored, query.waits, query.timeout)
 
         done: Decided[AskOutcome] = yield from self._runner.change(deciding, actor)
         return done.outcome
 
-    def _over(self, actor: Actor, query: Query, last: float) -> Op[AskOutcome]:
+    def _timed_out(self, actor: Actor, query: Query, last: float) -> Op[AskOutcome]:
         """End our wait, and the question unless its own timeout is later."""
-        matter = self._runner.new_id("dec")
+        decision_id = self._runner.new_id("dec")
 
         def deciding() -> DecideOp[AskOutcome]:
             key, live = keys.query(query.id), keys.live(query.id)
-            stands = yield from query_with_answer((yield (key,))[key])
-            if stands is None:
+            stored = yield from query_with_answer((yield (key,))[key])
+            if stored is None:
                 return Decision(outcome=core.TakenBack(query=query.id))
-            if stands.timeout > last and (yield (live,))[live] is not None:
-                return core.leave(stands, query.waits, query.timeout)
-            return core.expire(stands, self._runner.clock.wall(), matter)
+            if stored.timeout > last and (yield (live,))[live] is not None:
+                return core.leave(stored, query.waits, query.timeout)
+            return core.expire(stored, self._runner.clock.wall(), decision_id)
 
         done: Decided[AskOutcome] = yield from self._runner.change(deciding, actor)
         return done.outcome
@@ -147,7 +147,7 @@ class QueryWaits:
 
 def expire_query(runner: Runner, actor: Actor, id_: str) -> Op[AskOutcome]:
     """End a question that has expired; return the outcome of any other."""
-    matter = runner.new_id("dec")
+    decision_id = runner.new_id("dec")
 
     def deciding() -> DecideOp[AskOutcome]:
         query = yield from query_with_answer((yield (keys.query(id_),))[keys.query(id_)])
@@ -155,7 +155,7 @@ def expire_query(runner: Runner, actor: Actor, id_: str) -> Op[AskOutcome]:
             return Decision(outcome=core.TakenBack(query=id_))
         if (yield (keys.live(id_),))[keys.live(id_)] is not None:
             return Decision(outcome=core.outcome_of(query))
-        return core.expire(query, runner.clock.wall(), matter)
+        return core.expire(query, runner.clock.wall(), decision_id)
 
     done: Decided[AskOutcome] = yield from runner.change(deciding, actor)
     return done.outcome

@@ -19,8 +19,7 @@ from interlock.core.decision import Write
 from interlock.core.wait import Asleep, listed, listing
 from interlock.drivers import Op
 from interlock.nouns.grants.service import Queues
-from interlock.nouns.messages import decode, log_lines
-from interlock.nouns.messages import human_decision as matters
+from interlock.nouns.messages import decode, human_decision, log_lines
 from interlock.nouns.messages import query_rules as core
 from interlock.nouns.messages import reply_rules as replies
 from interlock.nouns.messages.human_decision import (
@@ -33,7 +32,7 @@ from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import can_answer, is_able
 from interlock.nouns.messages.query_quota import QueryQuota
 from interlock.nouns.messages.query_rules import AskOutcome, CancelOutcome, Query, ReplyOutcome
-from interlock.nouns.messages.query_wait import ASKER, QueryWaits, query_with_answer
+from interlock.nouns.messages.query_wait import ASKER_TTL, QueryWaits, query_with_answer
 from interlock.nouns.messages.reply_rules import ReplyContext
 from interlock.nouns.messages.sending import MessageSender
 from interlock.runtime import callers
@@ -64,11 +63,11 @@ class AskOptions(Struct, frozen=True, kw_only=True):
 class QueryService:
     """Questions, answers and decisions; its methods are generators for a driver."""
 
-    def __init__(self, runner: Runner, posting: MessageSender, queues: Queues) -> None:
+    def __init__(self, runner: Runner, message_sender: MessageSender, queues: Queues) -> None:
         self._runner = runner
-        self._sleep = QueryWaits(runner, queues)
-        self._posting = posting
-        self._room = QueryQuota(runner, posting.limits.open)
+        self._waits = QueryWaits(runner, queues)
+        self._sender = message_sender
+        self._quota = QueryQuota(runner, message_sender.limits.open)
 
     def query(
         self, identity: Identity, query: Query, terms: AskOptions, waits: callers.Terms
@@ -76,11 +75,11 @@ class QueryService:
         """Ask, and wait for the answer."""
         actor, relying = identity.actor.plain, identity.actor
         if terms.cached is not None:
-            known = yield from self._known(query, terms.cached)
+            known = yield from self._cached_answer(query, terms.cached)
             if known is not None:
                 return known
-        asleep = self._asleep(identity, query, waits, keep=terms.keep)
-        beat = self._sleep.beat(asleep, query)
+        asleep = self._listed_wait(identity, query, waits, keep=terms.keep)
+        beat = self._waits.beat(asleep, query)
         query = replace(query, waits=(*listed(asleep, query.id), *[each.key for each in beat]))
         try:
             done = yield from self._ask(relying, query, terms, (*listing(asleep, query.id), *beat))
@@ -90,7 +89,7 @@ class QueryService:
             start = Start(
                 id=query.id, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0
             )
-            outcome = yield from self._sleep.wait(actor, query, start)
+            outcome = yield from self._waits.wait(actor, query, start)
             if isinstance(outcome, core.TimedOut):
                 log_lines.timed_out(actor.agent, query.id, query.to, outcome.timeout)
             return decode_answer(outcome)
@@ -98,7 +97,7 @@ class QueryService:
             raise
         except BaseException:
             if terms.keep:
-                yield from self._sleep.leave(actor, query)
+                yield from self._waits.leave(actor, query)
             else:  # no other process knows its id
                 yield from self.cancel(actor, query.id)
             raise
@@ -107,7 +106,7 @@ class QueryService:
         self, actor: Actor, id_: str, answer: Raw, can: tuple[str, ...] = ()
     ) -> Op[ReplyOutcome]:
         """Answer a question to this agent, or to an ability in ``can``."""
-        message, matter = self._runner.new_id("msg"), self._runner.new_id("dec")
+        message, decision_id = self._runner.new_id("msg"), self._runner.new_id("dec")
 
         def deciding() -> DecideOp[ReplyOutcome]:
             wanted = (keys.query(id_), keys.unread(actor.agent, id_))
@@ -120,8 +119,8 @@ class QueryService:
                 alive = (yield (keys.live(id_),))[keys.live(id_)] is not None
             elif query is not None and query.state == "handed":
                 key = keys.decision(query.decision)
-                closes = decode.matter((yield (key,))[key])
-            given = ReplyContext(
+                closes = decode.decision((yield (key,))[key])
+            context = ReplyContext(
                 agent=actor.agent,
                 answer=answer,
                 now=self._runner.clock.wall(),
@@ -129,10 +128,10 @@ class QueryService:
                 alive=alive,
                 unread=snapshot[wanted[1]] is not None,
                 message=message,
-                decision_id=matter,
+                decision_id=decision_id,
                 closes=closes,
             )
-            return replies.reply(query, id_, given)
+            return replies.reply(query, id_, context)
 
         outcome = yield from self._done(actor, deciding)
         if isinstance(outcome, core.Replied):
@@ -154,16 +153,16 @@ class QueryService:
 
         def deciding() -> DecideOp[ResolveOutcome]:
             now = self._runner.clock.wall()
-            matter = decode.matter((yield (keys.decision(id_),))[keys.decision(id_)])
-            decided = matters.resolve(matter, id_, actor.agent, answer, now)
-            if matter is None or not decided.changes or not matter.about.startswith("query/"):
+            decision = decode.decision((yield (keys.decision(id_),))[keys.decision(id_)])
+            decided = human_decision.resolve(decision, id_, actor.agent, answer, now)
+            if decision is None or not decided.changes or not decision.about.startswith("query/"):
                 return decided
-            key = keys.query(matter.about.removeprefix("query/"))
+            key = keys.query(decision.about.removeprefix("query/"))
             query = decode.query((yield (key,))[key])
             if query is None or query.state != "handed":
                 return decided
-            given = ReplyContext(agent=actor.agent, answer=answer, now=now, message=message)
-            follows = replies.resolve(query, given)
+            context = ReplyContext(agent=actor.agent, answer=answer, now=now, message=message)
+            follows = replies.resolve(query, context)
             return replace(
                 decided,
                 puts=(*decided.puts, *follows.puts),
@@ -176,25 +175,25 @@ class QueryService:
 
         return (yield from self._done(actor, deciding))
 
-    def matters(self) -> Op[tuple[DecisionView, ...]]:
+    def decisions(self) -> Op[tuple[DecisionView, ...]]:
         """Open decisions and recent ones, oldest first."""
-        found = [readable(decode.matter, item) for item in (yield from every(keys.DECISIONS))]
-        return tuple(sorted(map(_shown, filter(None, found)), key=lambda each: each.at))
+        found = [readable(decode.decision, item) for item in (yield from every(keys.DECISIONS))]
+        return tuple(sorted(map(_view_of, filter(None, found)), key=lambda each: each.at))
 
-    def matter(self, id_: str) -> Op[DecisionView | UnknownDecision]:
+    def decision(self, id_: str) -> Op[DecisionView | UnknownDecision]:
         """One decision."""
         snapshot: Snapshot = yield Read(keys.decision(id_))
-        found = decode.matter(snapshot[keys.decision(id_)])
-        return UnknownDecision(unknown=(id_,), decision=id_) if found is None else _shown(found)
+        found = decode.decision(snapshot[keys.decision(id_)])
+        return UnknownDecision(unknown=(id_,), decision=id_) if found is None else _view_of(found)
 
     def _done(self, actor: Actor, deciding: Callable[[], DecideOp[T]]) -> Op[T]:
         done: Decided[T] = yield from self._runner.change(deciding, actor)
         return done.outcome
 
-    def _known(self, query: Query, age: float) -> Op[core.Answered | None]:
+    def _cached_answer(self, query: Query, age: float) -> Op[core.Answered | None]:
         """A cached answer, if it is not too old."""
         key = keys.answer(query.to, bytes(query.question))
-        cached = decode.cached((yield Read(key))[key])
+        cached = decode.cached_answer((yield Read(key))[key])
         if cached is None:
             return None
         key = keys.query(cached.query)
@@ -210,7 +209,7 @@ class QueryService:
             query=before.id, answer=answer, by=before.by, age=round(ago, 3), replied_at=replied
         )
 
-    def _asleep(
+    def _listed_wait(
         self, identity: Identity, query: Query, waits: callers.Terms, *, keep: bool
     ) -> Asleep:
         """The wait as others see it; it ends soon after the asker does.
@@ -219,7 +218,7 @@ class QueryService:
         the command, so such a wait has its own liveness key, unless it is short.
         """
         actor = identity.actor
-        live = keys.asker(query.id) if keep or query.timeout > ASKER else keys.live(query.id)
+        live = keys.asker(query.id) if keep or query.timeout > ASKER_TTL else keys.live(query.id)
         if identity.joined and not identity.whole_session:
             live = keys.live(actor.session)
         return Asleep(
@@ -240,33 +239,33 @@ class QueryService:
         least = self._runner.capabilities.min_ttl
         ask = core.AskContext(here=present, hold=terms.hold, least=least, notes=notes)
         done = yield from self._put(actor, query, ask)
-        if isinstance(done.outcome, core.TooMany) and (yield from self._room.cleared(actor)):
+        if isinstance(done.outcome, core.TooMany) and (yield from self._quota.clear_expired(actor)):
             done = yield from self._put(actor, query, ask)
         if isinstance(done.outcome, core.TooMany):
-            return Decided((yield from self._room.refusal(actor.agent)), None)
+            return Decided((yield from self._quota.refusal(actor.agent)), None)
         return done
 
     def _put(self, actor: Actor, query: Query, ask: core.AskContext) -> Op[Decided[AskOutcome]]:
         key, live = keys.query(query.id), keys.live(query.id)
         to = () if query.to.startswith(ABLE) else (query.to,)
-        room = self._room.guess(query.agent)
-        errand = self._posting.errand(query.agent, (key,), to, room=room)
-        matter = self._runner.new_id("dec")
+        slots = self._quota.guess(query.agent)
+        plan = self._sender.plan(query.agent, (key,), to, free_keys=slots)
+        decision_id = self._runner.new_id("dec")
 
         def deciding() -> DecideOp[AskOutcome]:
-            snapshot = yield errand.refs
-            facts = yield from self._posting.facts(errand, snapshot)
-            now = self._posting.moment()
+            snapshot = yield plan.refs
+            state = yield from self._sender.sender_state(plan, snapshot)
+            now = self._sender.moment()
             before, alive = (yield from query_with_answer(snapshot[key])), True
             if before is not None and before.state == "open":
                 alive = (yield (live,))[live] is not None
-            places: tuple[str, ...] = ()
-            if before is None and room:
-                places = yield from self._room.take(query.agent, room, snapshot.items)
-            known = replace(ask, before=before, alive=alive, full=not places)
-            return core.ask(replace(query, room=places), known, facts, now, matter)
+            free_slots: tuple[str, ...] = ()
+            if before is None and slots:
+                free_slots = yield from self._quota.take(query.agent, slots, snapshot.items)
+            known = replace(ask, before=before, alive=alive, full=not free_slots)
+            return core.ask(replace(query, room=free_slots), known, state, now, decision_id)
 
-        return (yield from self._posting.carry_out(errand, deciding, actor))
+        return (yield from self._sender.commit(plan, deciding, actor))
 
 
 def decode_answer(outcome: AskOutcome) -> AskOutcome:
@@ -276,15 +275,15 @@ def decode_answer(outcome: AskOutcome) -> AskOutcome:
     return outcome
 
 
-def _shown(matter: HumanDecision) -> DecisionView:
+def _view_of(decision_id: HumanDecision) -> DecisionView:
     return DecisionView(
-        decision=matter.id,
-        state=matter.state,
-        about=matter.about,
-        agent=matter.agent,
-        question=msgspec.json.decode(matter.question),
-        at=matter.at,
-        by=matter.by,
-        answer=msgspec.json.decode(matter.answer),
-        resolved=matter.resolved or None,
+        decision=decision_id.id,
+        state=decision_id.state,
+        about=decision_id.about,
+        agent=decision_id.agent,
+        question=msgspec.json.decode(decision_id.question),
+        at=decision_id.at,
+        by=decision_id.by,
+        answer=msgspec.json.decode(decision_id.answer),
+        resolved=decision_id.resolved or None,
     )

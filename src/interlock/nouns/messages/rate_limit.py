@@ -51,7 +51,7 @@ class RateSlots:
 
     def __init__(self, rate: Rate, first: int) -> None:
         self.rate = rate
-        self._turns: deque[tuple[int, float]] = deque(
+        self._slots: deque[tuple[int, float]] = deque(
             ((first + number) % rate.limit, 0.0) for number in range(rate.limit)
         )
         self._guard = threading.Lock()
@@ -59,23 +59,23 @@ class RateSlots:
     def take(self, now: float) -> int | None:
         """A slot that no other thread of this process takes; None if none seems free."""
         with self._guard:
-            if not self._turns or not is_free(self._turns[0][1], self.rate, now):
+            if not self._slots or not is_free(self._slots[0][1], self.rate, now):
                 return None
-            slot, _ = self._turns.popleft()
-            self._turns.append((slot, now))
+            slot, _ = self._slots.popleft()
+            self._slots.append((slot, now))
             return slot
 
-    def give_back(self, slot: int) -> None:
+    def release(self, slot: int) -> None:
         """Return a slot that was not used."""
         with self._guard:
-            self._turns = deque(turn for turn in self._turns if turn[0] != slot)
-            self._turns.appendleft((slot, 0.0))
+            self._slots = deque(turn for turn in self._slots if turn[0] != slot)
+            self._slots.appendleft((slot, 0.0))
 
-    def learn(self, slots: Mapping[int, float | None], now: float) -> None:
+    def update(self, slots: Mapping[int, float | None], now: float) -> None:
         """Update the last use of each slot; free slots come first."""
         with self._guard:
-            found = [(slot, self._used(used, slots.get(slot), now)) for slot, used in self._turns]
-            self._turns = deque(sorted(found, key=lambda turn: turn[1]))
+            found = [(slot, self._used(used, slots.get(slot), now)) for slot, used in self._slots]
+            self._slots = deque(sorted(found, key=lambda turn: turn[1]))
 
     def _used(self, here: float, there: float | None, now: float) -> float:
         both = [at for at in (here, there or 0.0) if not is_free(at, self.rate, now)]

@@ -52,7 +52,7 @@ class TopicState(Struct, frozen=True, kw_only=True):
     without: str = ""
     """The sender to leave out: mail to all is not for its sender."""
 
-    def hears(self, message: StoredMessage, revision: int) -> bool:
+    def wants(self, message: StoredMessage, revision: int) -> bool:
         """Whether a message is unread and passes the filter."""
         if self.cursor.has(revision) or message.sender == self.without:
             return False
@@ -66,7 +66,7 @@ class TopicState(Struct, frozen=True, kw_only=True):
         return bool(self.wanted.senders or self.wanted.where)
 
     @property
-    def whole(self) -> TopicState:
+    def from_start(self) -> TopicState:
         """The topic as if nothing had been read, with the reader's own messages."""
         return replace(self, cursor=Cursor(after=self.begins), without="")
 
@@ -102,8 +102,8 @@ def message_folders(agent: str) -> Op[tuple[str, ...]]:
 def topics_of(agent: str, can: Iterable[str] = ()) -> Op[dict[str, TopicState]]:
     """All topics that an agent reads."""
     items = yield from every(keys.subscription(agent), keys.cursor(agent))
-    asked = yield from question_topics(can)
-    wanted = {ALL: ALL_MESSAGES, **dict.fromkeys(asked, ALL_MESSAGES)}
+    question_names = yield from question_topics(can)
+    wanted = {ALL: ALL_MESSAGES, **dict.fromkeys(question_names, ALL_MESSAGES)}
     begins = dict.fromkeys(wanted, 0)
     cursors: dict[str, Cursor] = {}
     terms: dict[str, int] = {}
@@ -114,9 +114,9 @@ def topics_of(agent: str, can: Iterable[str] = ()) -> Op[dict[str, TopicState]]:
             terms[name] = item.revision
         elif (cursor := readable(decode.cursor, item)) is not None:
             cursors[name] = cursor
-    forgot = yield from looked_up([keys.mailbox(agent), *map(keys.trimmed, wanted)])
-    if (mailbox := forgot[keys.mailbox(agent)]) is None:
-        forgot[keys.trimmed(ALL)] = None  # an unknown agent has missed nothing
+    trims = yield from looked_up([keys.mailbox(agent), *map(keys.trimmed, wanted)])
+    if (mailbox := trims[keys.mailbox(agent)]) is None:
+        trims[keys.trimmed(ALL)] = None  # an unknown agent has missed nothing
     else:
         cursors[ALL] = _newcomer(cursors.get(ALL), mailbox)
     start = {
@@ -130,7 +130,7 @@ def topics_of(agent: str, can: Iterable[str] = ()) -> Op[dict[str, TopicState]]:
             terms=terms.get(name, 0),
             begins=start[name].after,
             cursor=inbox_rules.current_cursor(cursors.get(name), start[name]),
-            trimmed=readable(decode.trimmed, forgot[keys.trimmed(name)]),
+            trimmed=readable(decode.trimmed, trims[keys.trimmed(name)]),
             without=agent if name == ALL else "",
         )
         for name, asked_for in wanted.items()
@@ -227,7 +227,7 @@ def topic_entries(topic: TopicState, items: Iterable[Item]) -> Iterator[InboxEnt
         message = readable(decode.message, item)
         if message is None:  # it may be wanted, so it is delivered as unreadable
             yield found
-        elif topic.hears(message, item.created):
+        elif topic.wants(message, item.created):
             yield replace(found, urgent=message.urgent, trace=message.trace)
 
 
@@ -268,8 +268,8 @@ def with_bodies(wanted: Sequence[InboxEntry]) -> Op[list[tuple[InboxEntry, Recei
 
 def question_lives(wanted: Iterable[InboxEntry]) -> Op[dict[str, Item | None]]:
     """The liveness keys of the questions among these, with the time left."""
-    asked = [keys.live(each.id) for each in wanted if each.key.startswith(keys.QUERIES)]
-    return (yield from looked_up(asked, times=True)) if asked else {}
+    question_names = [keys.live(each.id) for each in wanted if each.key.startswith(keys.QUERIES)]
+    return (yield from looked_up(question_names, times=True)) if question_names else {}
 
 
 def decoded_entries(
@@ -310,8 +310,8 @@ def missed_notice(topic: TopicState) -> Received:
 
     They are gone, so it is unknown which of them a filter would have dropped.
     """
-    forgot = topic.trimmed or TopicTrim(upto=0, count=0)
-    upto = forgot.missing(topic.without)
+    trims = topic.trimmed or TopicTrim(upto=0, count=0)
+    upto = trims.missing(topic.without)
     return Received(
         id=f"{MISSED_PREFIX}{topic.name}:{upto}",
         kind="missed",
@@ -319,7 +319,7 @@ def missed_notice(topic: TopicState) -> Received:
         at=0.0,
         seq=upto,
         type=topic.name,
-        data={"upto": upto, "trimmed": forgot.count, "filtered": topic.filtered},
+        data={"upto": upto, "trimmed": trims.count, "filtered": topic.filtered},
     )
 
 

@@ -47,57 +47,57 @@ class ReceiveOptions(Struct, frozen=True, kw_only=True):
 class ReceiveLoop:
     """The messages of an agent, one by one; a background job of the client, which ends it."""
 
-    def __init__(self, calls: MessageCalls, terms: ReceiveOptions) -> None:
+    def __init__(self, calls: MessageCalls, options: ReceiveOptions) -> None:
         self._calls = calls
-        self._terms = terms
+        self._options = options
         self._context = calls.context
         self._clock = calls.context.runner.clock
-        self._duty = ReceiverPresence(calls.context, terms.can or ())
-        self._stays = terms.timeout != 0.0
+        self._presence = ReceiverPresence(calls.context, options.can or ())
+        self._waits = options.timeout != 0.0
         """Whether it waits for messages: only then it announces itself."""
         self._receiver: InboxReceiver | None = None
         self._outage_log = OutageLog("receiving messages")
-        self._came: deque[Received] = deque()
-        self._at_hand: tuple[str, ...] = ()
+        self._queued: deque[Received] = deque()
+        self._current: tuple[str, ...] = ()
         self._done: list[str] = []
-        self._guard = threading.RLock()
+        self._lock = threading.RLock()
         """Guards the lists above: another thread than the receiving one may acknowledge."""
         self.closed = False
 
     def next(self) -> Op[Received | None]:
         """The next message; None after the timeout, or when it is closed."""
-        self._finish()
-        found = yield from self._persist(1)
-        return found[0] if found else None
+        self._mark_done()
+        messages = yield from self._receive(1)
+        return messages[0] if messages else None
 
     def take(self) -> Op[tuple[Received, ...]]:
         """All unread messages once there are any; none after the timeout, or when closed."""
-        self._finish()
-        return (yield from self._persist(None))
+        self._mark_done()
+        return (yield from self._receive(None))
 
     def ack(self, ids: Sequence[str]) -> Op[Acknowledged | UnknownMessages]:
         """Acknowledge messages now."""
         if self._receiver is None:
             able = yield from self._calls.abilities(None)
             actor = self._calls.context.me().actor
-            return (yield from self._calls.acking.ack(actor, list(ids), able))
+            return (yield from self._calls.acknowledger.ack(actor, list(ids), able))
         outcome = yield from self._receiver.ack(ids)
-        self._settled(ids)
+        self._drop(ids)
         return outcome
 
     def reply(self, id_: str, answer: object) -> Op[ReplyOutcome]:
         """Answer a question, which acknowledges it."""
-        outcome = yield from self._calls.reply(id_, answer, can=self._terms.can or ())
-        self._settled((id_,))
+        outcome = yield from self._calls.reply(id_, answer, can=self._options.can or ())
+        self._drop((id_,))
         if self._receiver is not None:
-            self._receiver.forget((id_,))
+            self._receiver.discard((id_,))
         return outcome
 
     def leave(self) -> Op[None]:
         """Acknowledge finished messages; the current one stays unread until the handler returns."""
-        self._at_hand = ()
+        self._current = ()
         try:
-            yield from self._flush()
+            yield from self._acknowledge_done()
         except StoreTrouble as trouble:  # it is delivered again
             self._outage_log.tell(trouble)
 
@@ -106,7 +106,7 @@ class ReceiveLoop:
         self.closed = True
         self._context.keeper.remove_job(self)
         yield from self.leave()
-        yield from self._duty.end()
+        yield from self._presence.end()
         if self._receiver is not None:
             self._receiver.close()
 
@@ -125,15 +125,15 @@ class ReceiveLoop:
         else:
             yield from self.end()
 
-    def _persist(self, most: int | None) -> Op[tuple[Received, ...]]:
-        limit = self._terms.timeout
+    def _receive(self, most: int | None) -> Op[tuple[Received, ...]]:
+        limit = self._options.timeout
         ends = None if limit is None else self._clock.monotonic() + limit
-        while self._goes_on():
+        while self._is_running():
             try:
                 yield from self._rejoin()
-                yield from self._more(ends, most)
+                yield from self._fetch(ends, most)
             except StoreClosed:
-                if self._goes_on():
+                if self._is_running():
                     raise
                 break
             except StoreTrouble as trouble:
@@ -144,92 +144,92 @@ class ReceiveLoop:
                 yield Pause(self._context.runner.capabilities.allow(RETRY_AFTER))
                 continue
             self._outage_log.over()
-            found = self._given(most)
-            if found or (ends is not None and self._clock.monotonic() >= ends):
-                return found
+            messages = self._pop(most)
+            if messages or (ends is not None and self._clock.monotonic() >= ends):
+                return messages
         return ()
 
-    def _more(self, ends: float | None, most: int | None) -> Op[None]:
+    def _fetch(self, ends: float | None, most: int | None) -> Op[None]:
         """Fetch messages to deliver, after acknowledging the finished ones."""
-        with self._guard:
-            coming = {each.id: each.attempt for each in list(self._came)[:most]}
-        yield from self._flush(coming)
-        if coming:
+        with self._lock:
+            upcoming = {each.id: each.attempt for each in list(self._queued)[:most]}
+        yield from self._acknowledge_done(upcoming)
+        if upcoming:
             return
-        receiver = yield from self._open(whole=most is None or not self._terms.ack)
+        receiver = yield from self._open(whole=most is None or not self._options.ack)
         left = None if ends is None else max(0.0, ends - self._clock.monotonic())
-        found = (yield from stoppable(receiver.take(left), self._is_to_look)) or ()
-        with self._guard:
-            self._came.extend(found)
+        messages = (yield from stoppable(receiver.take(left), self._is_interrupted)) or ()
+        with self._lock:
+            self._queued.extend(messages)
 
     def _open(self, *, whole: bool) -> Op[InboxReceiver]:
         if self._receiver is None:
-            can = yield from self._calls.abilities(self._terms.can)
+            can = yield from self._calls.abilities(self._options.can)
             others = yield from receiver_notes(self._context.me().actor.agent)
-            self._receiver = self._calls.receiver(can=can, redeliver=self._terms.redeliver)
-            self._receiver.earlier = [each.given for each in others.standing]
+            self._receiver = self._calls.receiver(can=can, redeliver=self._options.redeliver)
+            self._receiver.earlier = [each.deliveries for each in others.current]
             self._context.keeper.add_job(self)
-        if self._stays:
-            yield from self._duty.begin(whole=whole)
+        if self._waits:
+            yield from self._presence.begin(whole=whole)
         return self._receiver
 
     def _rejoin(self) -> Op[None]:
         """Continue with another session of the same name, if ours has ended."""
-        if self._is_over():
+        if self._session_ended():
             yield from self._context.rejoin(self._context.identity)
             if self._receiver is not None:
                 self._receiver.follow(self._context.me().actor)
 
-    def _is_over(self) -> bool:
+    def _session_ended(self) -> bool:
         lease = self._context.session_lease
         rejoins = self._context.rejoins(self._context.identity) and not self._context.no_retry
         return rejoins and lease is not None and not lease.alive()
 
-    def _goes_on(self) -> bool:
+    def _is_running(self) -> bool:
         return not self.closed
 
-    def _is_to_look(self) -> bool:
-        return self.closed or self._is_over() or (self._stays and not self._duty.stands)
+    def _is_interrupted(self) -> bool:
+        return self.closed or self._session_ended() or (self._waits and not self._presence.is_valid)
 
-    def _given(self, most: int | None) -> tuple[Received, ...]:
-        with self._guard:
-            many = len(self._came) if most is None else min(most, len(self._came))
-            found = tuple([self._came.popleft() for _ in range(many)])
-            self._at_hand = tuple([each.id for each in found])
-        for each in found:
+    def _pop(self, most: int | None) -> tuple[Received, ...]:
+        with self._lock:
+            many = len(self._queued) if most is None else min(most, len(self._queued))
+            messages = tuple([self._queued.popleft() for _ in range(many)])
+            self._current = tuple([each.id for each in messages])
+        for each in messages:
             if self._receiver is not None:
-                self._receiver.begun(each.id)
-        return found
+                self._receiver.started(each.id)
+        return messages
 
-    def _finish(self) -> None:
+    def _mark_done(self) -> None:
         """Asking for more means that the current messages are done."""
-        with self._guard:
-            if self._terms.ack and self._at_hand:
-                self._done += self._at_hand
-            self._at_hand = ()
+        with self._lock:
+            if self._options.ack and self._current:
+                self._done += self._current
+            self._current = ()
 
-    def _settled(self, ids: Sequence[str]) -> None:
+    def _drop(self, ids: Sequence[str]) -> None:
         """Drop messages that were acknowledged or answered."""
-        with self._guard:
-            self._at_hand = tuple([each for each in self._at_hand if each not in ids])
-            self._came = deque(each for each in self._came if each.id not in ids)
+        with self._lock:
+            self._current = tuple([each for each in self._current if each not in ids])
+            self._queued = deque(each for each in self._queued if each.id not in ids)
 
-    def _flush(self, coming: dict[str, int] | None = None) -> Op[None]:
+    def _acknowledge_done(self, upcoming: dict[str, int] | None = None) -> Op[None]:
         """Acknowledge finished messages, and note in the same commit what is delivered next."""
         done = tuple(self._done)
         if done and self._receiver is not None:
-            hand = coming or {}
-            yield from self._receiver.settle(done, self._duty.has(hand))
-            self._duty.noted(hand)
+            delivered = upcoming or {}
+            yield from self._receiver.ack_delivered(done, self._presence.note_writes(delivered))
+            self._presence.note_committed(delivered)
             self._done = [each for each in self._done if each not in done]
 
 
 class ReceivedMessage:
     """A received message, for blocking and for async receivers."""
 
-    def __init__(self, received: Received, reception: ReceiveLoop) -> None:
+    def __init__(self, received: Received, loop: ReceiveLoop) -> None:
         self.received = received
-        self._reception = reception
+        self._loop = loop
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.id} from {self.sender}>"
@@ -315,7 +315,7 @@ class ReceivedMessage:
 
 def ids_of(messages: Iterable[ReceivedMessage | str]) -> list[str]:
     """The ids of messages, each given as a message or as its id."""
-    found = [each.id if isinstance(each, ReceivedMessage) else each for each in messages]
-    if not all(isinstance(each, str) for each in found):
+    ids = [each.id if isinstance(each, ReceivedMessage) else each for each in messages]
+    if not all(isinstance(each, str) for each in ids):
         raise BadInput("ack takes messages one by one; for several write ack(*messages)")
-    return found
+    return ids

@@ -66,9 +66,9 @@ RECEIVER_NOTE_AGE = 86400.0
 SMALL_PASS_GROUPS = 20
 SMALL_PASS_READS = 1_000
 """Items that a small pass reads, in addition to those that it may delete."""
-_BREATH = 0.01
+_PAUSE = 0.01
 """Seconds between two groups of a small pass, for other work of this process."""
-_LOOKED_AT = 20_000
+_READ_AT_ONCE = 20_000
 """Items of one group that are read at once, unless more are kept; the rest follows when these are
 deleted.
 """
@@ -86,61 +86,61 @@ class MessageRetention:
     def __init__(self, runner: Runner, limits: MessageLimits) -> None:
         self._runner = runner
         self._limits = limits
-        self._room = min(runner.capabilities.max_operations - _OWN_OPERATIONS, _OPERATIONS)
-        self._acts: dict[str, Callable[[Actor, str, int], Op[RetentionResult]]] = {
-            keys.READ: self._marks,
-            keys.SENT: self._marks,
-            keys.IDS: self._ids,
-            keys.TOPICS: self._topic,
-            keys.QUERIES: self._queries,
-            keys.OPEN: self._open,
-            keys.ASKING: self._places,
-            keys.SERVING: self._serving,
-            keys.RATES: self._rates,
-            keys.DECISIONS: self._decisions,
-            keys.ABLE: self._able,
+        self._batch = min(runner.capabilities.max_operations - _OWN_OPERATIONS, _OPERATIONS)
+        self._passes: dict[str, Callable[[Actor, str, int], Op[RetentionResult]]] = {
+            keys.READ: self._pass_marks,
+            keys.SENT: self._pass_marks,
+            keys.IDS: self._pass_ids,
+            keys.TOPICS: self._pass_topic,
+            keys.QUERIES: self._pass_queries,
+            keys.OPEN: self._pass_open_queries,
+            keys.ASKING: self._pass_quota_slots,
+            keys.SERVING: self._pass_receivers,
+            keys.RATES: self._pass_rates,
+            keys.DECISIONS: self._pass_decisions,
+            keys.ABLE: self._pass_abilities,
         }
-        self._place: tuple[int, str] | None = None
-        self._looked = 0
-        self._whole = True
+        self._position: tuple[int, str] | None = None
+        self._reads = 0
+        self._is_whole = True
         # The number of messages in a topic, and when it was counted.
         self._counts: dict[str, tuple[Moment, int]] = {}
-        self._todo: dict[str, TopicTrimPlan] = {}
-        self._id = ""
+        self._plans: dict[str, TopicTrimPlan] = {}
+        self._id_position = ""
         self._now = 0.0
         """The time of this pass."""
 
     def run(self, actor: Actor, bound: int = BOUND) -> Op[RetentionResult]:
         """Make a whole pass; delete at most ``bound`` items of each group."""
-        done, self._id, self._whole = RetentionResult(), "", True
+        done, self._id_position, self._is_whole = RetentionResult(), "", True
         self._now = yield from agreed(self._runner)
         first = [Range(folder, limit=1) for folder in FOLDERS]
         snapshot: Snapshot = yield Read(*first)
         for page in first:
             group = group_of(page.prefix, snapshot.ranges[page])
             while group:
-                done = sum_results(done, (yield from self._one(actor, page.prefix, group, bound)))
+                done = sum_results(done, (yield from self._group(actor, page.prefix, group, bound)))
                 group = yield from next_group(page.prefix, group)
         return done
 
     def some(self, actor: Actor) -> Op[RetentionResult]:
         """Make a small pass, which starts where the last one ended."""
-        done, self._looked, self._whole = RetentionResult(), 0, False
+        done, self._reads, self._is_whole = RetentionResult(), 0, False
         self._now = yield from agreed(self._runner)
-        number, group = self._place or self._anywhere()
+        number, group = self._position or self._anywhere()
         for _ in range(SMALL_PASS_GROUPS):
             folder, before = FOLDERS[number], group
             group = yield from next_group(folder, group)
             if not group:
                 number = (number + 1) % len(FOLDERS)
                 continue
-            part = yield from self._one(actor, folder, group, SMALL_PASS)
+            part = yield from self._group(actor, folder, group, SMALL_PASS)
             done = sum_results(done, part)
-            yield Pause(self._runner.capabilities.allow(_BREATH))
-            if done.more or self._looked >= SMALL_PASS_READS:
+            yield Pause(self._runner.capabilities.allow(_PAUSE))
+            if done.more or self._reads >= SMALL_PASS_READS:
                 group = before if (part.forgotten or part.ids) and part.left else group
                 break
-        self._place = (number, group)
+        self._position = (number, group)
         return done
 
     def _anywhere(self) -> tuple[int, str]:
@@ -149,42 +149,42 @@ class MessageRetention:
         folder = FOLDERS[number]
         return number, "" if folder in SINGLE_GROUP_FOLDERS else f"{folder}{letter}/"
 
-    def _one(self, actor: Actor, folder: str, group: str, bound: int) -> Op[RetentionResult]:
+    def _group(self, actor: Actor, folder: str, group: str, bound: int) -> Op[RetentionResult]:
         """One group; unreadable items are left for doctor to report."""
         try:
-            return (yield from self._acts[folder](actor, group, bound))
+            return (yield from self._passes[folder](actor, group, bound))
         except (StoreDamaged, TooLarge):
             return RetentionResult(left=1)
 
-    def _keep(self, count: int) -> RetentionLimits:
+    def _limits_for(self, count: int) -> RetentionLimits:
         return RetentionLimits(age=self._limits.keep, count=count)
 
-    def _over(
+    def _expired(
         self, group: str, at: Callable[[Item], float | None], count: int
     ) -> Op[list[RetentionItem]]:
         """The items of a group to delete, oldest first."""
         marks = yield from self._walk(
             group,
             lambda item: RetentionItem(item.key, item.created, readable(at, item)),
-            _enough(count),
+            _items_to_read(count),
         )
-        return self._going(marks, count)
+        return self._expired_of(marks, count)
 
-    def _going(self, marks: Sequence[RetentionItem], count: int) -> list[RetentionItem]:
-        return retention_rules.expired_items(marks, self._keep(count), self._now)
+    def _expired_of(self, marks: Sequence[RetentionItem], count: int) -> list[RetentionItem]:
+        return retention_rules.expired_items(marks, self._limits_for(count), self._now)
 
     # ---- marks of read and sent messages ---------------------------------------------------------
 
-    def _marks(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        going = yield from self._over(group, decode.read_at, self._limits.kept)
+    def _pass_marks(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+        going = yield from self._expired(group, decode.read_at, self._limits.kept)
         done = 0
         for start in range(0, min(len(going), bound), _AT_ONCE):
             some = [each.key for each in going[start : min(start + _AT_ONCE, bound)]]
-            for aims in batches((yield from mark_deletions(some)), self._room):
-                done += yield from self._change(actor, partial(decide_marks, aims))
+            for deletions in batches((yield from mark_deletions(some)), self._batch):
+                done += yield from self._change(actor, partial(decide_marks, deletions))
         return RetentionResult(forgotten=done, left=max(len(going) - bound, 0))
 
-    def _ids(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_ids(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         """Delete ids that were chosen long ago.
 
         They are not ordered by time, so all are read, page by page; a small pass continues where
@@ -192,51 +192,53 @@ class MessageRetention:
         """
         done = 0
         while True:
-            page = Range(group, self._id, _MOST_PAGE)
+            page = Range(group, self._id_position, _MOST_PAGE)
             items: tuple[Item, ...] = (yield Read(page)).ranges[page]
-            self._looked += len(items)
+            self._reads += len(items)
             going = [item.key for item in items if self._is_old(decode.read_at, item)]
             some = going[: bound - done]
             over = partial(self._is_old, decode.read_at)
-            done += yield from self._drop(actor, "message.forget", some, over)
+            done += yield from self._delete(actor, "message.forget", some, over)
             if len(some) < len(going):
                 return RetentionResult(ids=done, left=1)
-            self._id = items[-1].key if len(items) == page.limit else ""
-            if not self._id or (not self._whole and self._looked >= SMALL_PASS_READS):
-                return RetentionResult(ids=done, left=bool(self._id))
+            self._id_position = items[-1].key if len(items) == page.limit else ""
+            if not self._id_position or (not self._is_whole and self._reads >= SMALL_PASS_READS):
+                return RetentionResult(ids=done, left=bool(self._id_position))
 
     # ---- topics ---------------------------------------------------------------------------------
 
-    def _topic(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_topic(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         topic = keys.topic_of(group)
         if topic.startswith(ABLE):
-            return (yield from self._asked(actor, group, bound))
-        todo = None if self._whole else self._todo.pop(group, None)
+            return (yield from self._pass_ability_topic(actor, group, bound))
+        todo = None if self._is_whole else self._plans.pop(group, None)
         if todo is None:
-            if not self._whole and (yield from self._is_settled(group)):
+            if not self._is_whole and (yield from self._is_settled(group)):
                 return RetentionResult()
             todo = yield from self._survey(group)
-        some, done, seen = todo.going[:bound], 0, todo.seen
-        for start in range(0, len(some), self._room):
-            part = some[start : start + self._room]
+        some, done, trimmed_at = todo.going[:bound], 0, todo.trimmed_at
+        for start in range(0, len(some), self._batch):
+            part = some[start : start + self._batch]
             changed = yield from self._runner.change(
-                partial(decide_topic, topic, part, seen), actor
+                partial(decide_topic, topic, part, trimmed_at), actor
             )
-            done, seen = done + changed.outcome.count, changed.revision or -1
+            done, trimmed_at = done + changed.outcome.count, changed.revision or -1
         left = todo.going[len(some) :]
         self._counts[group] = todo.moment, todo.count - done
         if left and done == len(some):
-            self._todo[group] = replace(todo, seen=seen, going=left, count=todo.count - done)
+            self._plans[group] = replace(
+                todo, trimmed_at=trimmed_at, going=left, count=todo.count - done
+            )
         return RetentionResult(forgotten=done, left=len(todo.going) - done)
 
     def _survey(self, group: str) -> Op[TopicTrimPlan]:
         key, most = keys.trimmed(keys.topic_of(group)), self._limits.alerts
         before: Snapshot = yield Read(key)  # changes with each deletion in the topic
         moment = yield from commits.moment(before.revision)
-        marks = yield from self._walk(group, _letter, _enough(most))
+        marks = yield from self._walk(group, _topic_item, _items_to_read(most))
         return TopicTrimPlan(
-            seen=revision_of(before[key]),
-            going=self._going(marks, most),
+            trimmed_at=revision_of(before[key]),
+            going=self._expired_of(marks, most),
             moment=moment,
             count=len(marks),
         )
@@ -250,7 +252,7 @@ class MessageRetention:
         page = Range(group, "", _FIRST_PAGE)
         snapshot: Snapshot = yield Read(page)
         items, most = snapshot.ranges[page], self._limits.alerts
-        self._looked += len(items)
+        self._reads += len(items)
         if any(self._is_old(decode.sent_at, item) for item in items):
             return False
         if len(items) < page.limit:
@@ -259,51 +261,51 @@ class MessageRetention:
         enough = most + most // 4 - count
         return (yield from commits.since(counted, snapshot.revision, enough)) <= enough
 
-    def _asked(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_ability_topic(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         """Delete questions to abilities that have ended."""
         marks = yield from self._walk(group, lambda item: item.key)
         found = yield from looked_up([keys.query(keys.last(each)) for each in marks])
         over = [
             each for each in marks if not decode.is_open_query(found[keys.query(keys.last(each))])
         ]
-        done = yield from self._drop(actor, "query.forget", over[:bound], lambda _: True)
+        done = yield from self._delete(actor, "query.forget", over[:bound], lambda _: True)
         return RetentionResult(forgotten=done, left=max(len(over) - bound, 0))
 
     # ---- queries --------------------------------------------------------------------------------
 
-    def _queries(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        going = yield from self._over(group, query_ended_at, self._limits.alerts)
+    def _pass_queries(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+        going = yield from self._expired(group, query_ended_at, self._limits.alerts)
         wanted = [each.key for each in going[:bound]]
-        portion = max(1, min(self._room // 5, _AT_ONCE))
+        portion = max(1, min(self._batch // 5, _AT_ONCE))
         done = 0
         for start in range(0, len(wanted), portion):
             some = tuple(wanted[start : start + portion])
             done += yield from self._change(actor, partial(decide_queries, some))
         return RetentionResult(forgotten=done, left=len(going) - len(wanted))
 
-    def _open(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_open_queries(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         """End expired questions whose asker has not."""
         ids = yield from self._walk(group, lambda item: keys.last(item.key))
         lives = yield from looked_up(map(keys.live, ids))
-        lapsed = [id_ for id_ in ids if lives[keys.live(id_)] is None]
+        expired = [id_ for id_ in ids if lives[keys.live(id_)] is None]
         done = 0
-        for id_ in lapsed[:bound]:
+        for id_ in expired[:bound]:
             deciding = partial(self._expire, id_, group + id_, self._runner.new_id("dec"))
             outcome = (yield from self._runner.change(deciding, actor)).outcome
             done += not isinstance(outcome, Forgotten)
-        return RetentionResult(reclaimed=done, left=max(len(lapsed) - bound, 0))
+        return RetentionResult(reclaimed=done, left=max(len(expired) - bound, 0))
 
-    def _expire(self, id_: str, listed: str, matter: str) -> DecideOp[AskOutcome | Forgotten]:
+    def _expire(self, id_: str, listed: str, decision_id: str) -> DecideOp[AskOutcome | Forgotten]:
         found = decode.query((yield (keys.query(id_),))[keys.query(id_)])
         if found is None or found.state != "open":
             return retention_rules.deletion("query.forget", (listed,), 0)
         if (yield Unchecked((keys.live(id_),)))[keys.live(id_)] is not None:
             return Decision(outcome=Forgotten())
-        return query_rules.expire(found, self._runner.clock.wall(), matter)
+        return query_rules.expire(found, self._runner.clock.wall(), decision_id)
 
-    def _places(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_quota_slots(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         """Free quota slots of ended questions: a client of an older version ended them."""
-        found = yield from self._walk(group, lambda item: (item.key, readable(_asks, item)))
+        found = yield from self._walk(group, lambda item: (item.key, readable(_slot_query, item)))
         taken = {key: id_ for key, id_ in found if id_}
         asked = yield from looked_up(map(keys.query, taken.values()))
         ended = {
@@ -313,14 +315,14 @@ class MessageRetention:
         }
 
         def over(item: Item) -> bool:
-            return readable(_asks, item) == taken[item.key]
+            return readable(_slot_query, item) == taken[item.key]
 
-        yield from self._drop(actor, "query.forget", list(ended)[:bound], over, ended)
+        yield from self._delete(actor, "query.forget", list(ended)[:bound], over, ended)
         return RetentionResult()
 
     # ---- receivers, abilities, rate slots, decisions --------------------------------------------
 
-    def _serving(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_receivers(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         """Delete the notes of dead receivers."""
         found = yield from self._walk(group, lambda item: (item.key, readable(receiver_note, item)))
         lives = yield from looked_up([note.live for _, note in found if note])
@@ -333,12 +335,12 @@ class MessageRetention:
         def over(item: Item) -> bool:  # unless the receiver started again
             return readable(liveness_key, item) == old[item.key]
 
-        done = yield from self._drop(actor, "agent.forget", list(old)[:bound], over, old)
+        done = yield from self._delete(actor, "agent.forget", list(old)[:bound], over, old)
         for key, note in list(new.items())[: max(bound - done, 0)]:
             done += yield from self._change(actor, partial(decide_dead_receiver, key, note))
         return RetentionResult(reclaimed=done)
 
-    def _able(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_abilities(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         """Delete abilities of dead sessions and receivers."""
         found = yield from self._walk(group, lambda item: (item.key, readable(able_of, item)))
         lives = yield from looked_up([each.live for _, each in found if each])
@@ -347,31 +349,31 @@ class MessageRetention:
         def over(item: Item) -> bool:
             return getattr(readable(able_of, item), "live", "") == dead[item.key]
 
-        yield from self._drop(actor, "agent.forget", list(dead)[:bound], over, dead)
+        yield from self._delete(actor, "agent.forget", list(dead)[:bound], over, dead)
         return RetentionResult()
 
-    def _rates(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_rates(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         """Delete old rate slots."""
-        yield from self._old(actor, group, bound, "agent.forget", decode.moment)
+        yield from self._delete_old(actor, group, bound, "agent.forget", decode.slot_used_at)
         return RetentionResult()
 
-    def _decisions(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        done = yield from self._old(actor, group, bound, "decision.forget", resolved_at)
+    def _pass_decisions(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+        done = yield from self._delete_old(actor, group, bound, "decision.forget", resolved_at)
         return RetentionResult(forgotten=done)
 
-    def _old(
+    def _delete_old(
         self, actor: Actor, group: str, bound: int, verb: str, at: Callable[[Item], float | None]
     ) -> Op[int]:
         """Delete items that ended long ago, checked again by the commit."""
-        going = yield from self._over(group, at, _LOOKED_AT)
+        going = yield from self._expired(group, at, _READ_AT_ONCE)
         gone = [each.key for each in going[:bound]]
-        return (yield from self._drop(actor, verb, gone, partial(self._is_old, at)))
+        return (yield from self._delete(actor, verb, gone, partial(self._is_old, at)))
 
     def _is_old(self, at: Callable[[Item], float | None], item: Item) -> bool:
         ended = readable(at, item)
         return ended is not None and ended + self._limits.keep < self._now
 
-    def _drop(
+    def _delete(
         self,
         actor: Actor,
         verb: str,
@@ -381,20 +383,22 @@ class MessageRetention:
     ) -> Op[int]:
         """Delete items that still exist and have ended; the keys in ``lives`` must not exist."""
         done = 0
-        for start in range(0, len(gone), self._room // 2):
-            some = tuple(gone[start : start + self._room // 2])
+        for start in range(0, len(gone), self._batch // 2):
+            some = tuple(gone[start : start + self._batch // 2])
             done += yield from self._change(actor, partial(decide_items, verb, some, over, lives))
         return done
 
-    def _walk(self, group: str, seen: Callable[[Item], T], most: int = _LOOKED_AT) -> Op[list[T]]:
-        """Read the first items of a group, and keep what ``seen`` returns for each."""
+    def _walk(
+        self, group: str, convert: Callable[[Item], T], most: int = _READ_AT_ONCE
+    ) -> Op[list[T]]:
+        """Read the first items of a group, and keep what ``convert`` returns for each."""
         found: list[T] = []
         after, limit = "", _FIRST_PAGE
         while len(found) < most:
             page = Range(group, after, limit)
             items: tuple[Item, ...] = (yield Read(page)).ranges[page]
-            found.extend(map(seen, items))
-            self._looked += len(items)
+            found.extend(map(convert, items))
+            self._reads += len(items)
             if len(items) < limit:
                 break
             after = items[-1].key
@@ -407,11 +411,11 @@ class MessageRetention:
         return done.outcome.count
 
 
-def _asks(item: Item) -> str:
-    return decode.asking(item).query
+def _slot_query(item: Item) -> str:
+    return decode.quota_slot(item).query
 
 
-def _letter(item: Item) -> RetentionItem:
+def _topic_item(item: Item) -> RetentionItem:
     """A message of a topic: when and by whom it was sent."""
     message = readable(decode.message, item)
     if message is None:
@@ -419,9 +423,9 @@ def _letter(item: Item) -> RetentionItem:
     return RetentionItem(item.key, item.created, message.at, message.sender)
 
 
-def _enough(count: int) -> int:
+def _items_to_read(count: int) -> int:
     """How many items of a group to read if ``count`` are kept."""
-    return max(_LOOKED_AT, count + BOUND)
+    return max(_READ_AT_ONCE, count + BOUND)
 
 
 def mark_deletions(marks: Sequence[str]) -> Op[list[MarkDeletion]]:
@@ -437,11 +441,11 @@ def mark_deletions(marks: Sequence[str]) -> Op[list[MarkDeletion]]:
     return found
 
 
-def batches(aims: Sequence[MarkDeletion], room: int) -> Iterator[list[MarkDeletion]]:
+def batches(deletions: Sequence[MarkDeletion], space: int) -> Iterator[list[MarkDeletion]]:
     """Group deletions so that each batch fits into a commit."""
     some: list[MarkDeletion] = []
-    for each in aims:
-        if some and sum(one.size for one in some) + each.size > room:
+    for each in deletions:
+        if some and sum(one.size for one in some) + each.size > space:
             yield some
             some = []
         some.append(each)
@@ -449,19 +453,19 @@ def batches(aims: Sequence[MarkDeletion], room: int) -> Iterator[list[MarkDeleti
         yield some
 
 
-def decide_marks(aims: Sequence[MarkDeletion]) -> DecideOp[Forgotten]:
+def decide_marks(deletions: Sequence[MarkDeletion]) -> DecideOp[Forgotten]:
     """Delete marks, and messages without another mark; the commit checks all marks."""
-    wanted = dict.fromkeys(key for each in aims for key in (each.mark, *each.others))
+    wanted = dict.fromkeys(key for each in deletions for key in (each.mark, *each.others))
     items = (yield tuple(wanted)).items
     return retention_rules.delete_marks(
-        aims, {key for key, item in items.items() if item is not None}
+        deletions, {key for key, item in items.items() if item is not None}
     )
 
 
-def decide_topic(topic: str, some: Sequence[RetentionItem], seen: int) -> DecideOp[Forgotten]:
-    """Delete messages of a topic, unless another process did since revision ``seen``."""
+def decide_topic(topic: str, some: Sequence[RetentionItem], trimmed_at: int) -> DecideOp[Forgotten]:
+    """Delete messages of a topic, unless another process did since revision ``trimmed_at``."""
     item = (yield (keys.trimmed(topic),))[keys.trimmed(topic)]
-    if revision_of(item) != seen:
+    if revision_of(item) != trimmed_at:
         return Decision(outcome=Forgotten())
     return retention_rules.trim(topic, some, decode.trimmed(item))
 
@@ -473,7 +477,7 @@ def decide_queries(some: Sequence[str]) -> DecideOp[Forgotten]:
     notes = (
         (yield tuple(dict.fromkeys(map(retention_rules.answer_key, found)))).items if found else {}
     )
-    answers = {key: decode.cached(item) for key, item in notes.items()}
+    answers = {key: decode.cached_answer(item) for key, item in notes.items()}
     return retention_rules.delete_queries(found, answers)
 
 
@@ -513,7 +517,7 @@ def query_ended_at(item: Item) -> float | None:
 
 def resolved_at(item: Item) -> float | None:
     """When a person made a decision."""
-    found = decode.matter(item)
+    found = decode.decision(item)
     return found.resolved if found is not None and found.state == "resolved" else None
 
 
@@ -548,12 +552,12 @@ class RetentionResult(Struct, frozen=True, kw_only=True):
 
 
 class TopicTrimPlan(Struct, frozen=True, kw_only=True):
-    """What to delete from a topic, unless ``seen`` has changed.
+    """What to delete from a topic, unless ``trimmed_at`` has changed.
 
     ``count`` is the number of messages at ``moment``, without those deleted since.
     """
 
-    seen: int
+    trimmed_at: int
     going: list[RetentionItem]
     moment: Moment
     count: int

@@ -75,14 +75,14 @@ class MarkDeletion(Struct, frozen=True, kw_only=True):
 
 
 def expired_items(
-    marks: Sequence[RetentionItem], keep: RetentionLimits, now: float
+    marks: Sequence[RetentionItem], limits: RetentionLimits, now: float
 ) -> list[RetentionItem]:
     """The items to delete, oldest first."""
     known = sorted([each for each in marks if each.at is not None], key=lambda each: each.created)
-    beyond = len(known) - keep.count
+    beyond = len(known) - limits.count
     moments = _moments(known, now)
     found = zip(range(len(known)), known, moments, strict=True)
-    return [mark for number, mark, at in found if number < beyond or at + keep.age < now]
+    return [mark for number, mark, at in found if number < beyond or at + limits.age < now]
 
 
 def _moments(marks: Sequence[RetentionItem], now: float) -> Iterator[float]:
@@ -109,9 +109,11 @@ def mark_deletion(mark: str, message: StoredMessage | None) -> MarkDeletion:
     return MarkDeletion(mark=mark, message=keys.message(message.id), others=tuple(marks))
 
 
-def delete_marks(aims: Sequence[MarkDeletion], standing: AbstractSet[str]) -> Decision[Forgotten]:
+def delete_marks(
+    deletions: Sequence[MarkDeletion], standing: AbstractSet[str]
+) -> Decision[Forgotten]:
     """Delete these marks, and the messages that have no other mark."""
-    found = [each for each in aims if each.mark in standing]
+    found = [each for each in deletions if each.mark in standing]
     last = [each for each in found if each.message and standing.isdisjoint(each.others)]
     gone = (*[each.mark for each in found], *[each.message for each in last])
     return deletion("message.forget", gone, len(found))

@@ -206,14 +206,18 @@ class SendCalls(MessageServices[D]):
         )
         ended = validate.names(acks, "message id", core.RECIPIENTS_LIMIT)
         terms = SendOptions(hold=validate.flag(hold, "hold"), chosen=id is not None, acks=ended)
-        sending = self._ending if ended else self.posting.post
+        sending = self._ending if ended else self.message_sender.send
         return self._fenced(identity, sending(actor, message, terms))
 
     def _ending(self, actor: Actor, message: StoredMessage, terms: SendOptions) -> Op[SendOutcome]:
         """Send what acknowledges something: of a topic, if it is not to us alone."""
         able = yield from self.abilities(None)
-        seen, begins = yield from self.acking.seen(actor.agent, terms.acks, able)
-        return (yield from self.posting.post(actor, message, terms, TopicAckSet(seen, begins)))
+        topic_acks, begins = yield from self.acknowledger.topic_acks(actor.agent, terms.acks, able)
+        return (
+            yield from self.message_sender.send(
+                actor, message, terms, TopicAckSet(topic_acks, begins)
+            )
+        )
 
 
 def _readers(names: tuple[str, ...]) -> tuple[str, ...]:

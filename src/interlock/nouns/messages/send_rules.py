@@ -98,7 +98,7 @@ class AckPlan(Struct, frozen=True, kw_only=True):
     """
 
     waiting: tuple[str, ...] = ()
-    heard: tuple[str, ...] = ()
+    from_topics: tuple[str, ...] = ()
     moves: tuple[Write, ...] = ()
     already: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -213,7 +213,7 @@ def send(
         deletes=deletes,
         events=(
             Event("message:sent", message.sender, f"message/{message.id}"),
-            *_received(message.sender, (*acks.waiting, *acks.heard)),
+            *_received(message.sender, (*acks.waiting, *acks.from_topics)),
             *_stops(message),
         ),
     )

@@ -64,23 +64,23 @@ class SendPlan(Struct, frozen=True, kw_only=True):
     """
 
     sender: str
-    places: tuple[str, ...]
+    id_keys: tuple[str, ...]
     to: tuple[str, ...] = ()
     acks: tuple[str, ...] = ()
-    room: tuple[str, ...] = ()
-    turn: SendAttempt
+    free_keys: tuple[str, ...] = ()
+    attempt: SendAttempt
 
     @property
     def refs(self) -> tuple[str, ...]:
         """The keys that its commit depends on."""
-        slot = self.turn.slot
+        slot = self.attempt.slot
         return (
-            *self.places,
+            *self.id_keys,
             keys.paused(self.sender),
             *[keys.mailbox(agent) for agent in self.to],
             *[keys.unread(self.sender, id_) for id_ in self.acks],
             *([] if slot is None else [keys.rate(self.sender, slot)]),
-            *self.room,
+            *self.free_keys,
         )
 
 
@@ -100,34 +100,34 @@ class MessageSender:
     def __init__(self, runner: Runner, limits: MessageLimits) -> None:
         self._runner = runner
         self.limits = limits
-        self._meters: dict[str, RateSlots] = {}
+        self._rate_slots: dict[str, RateSlots] = {}
         self._depths = DepthCounts(limits.depth, runner.clock, runner.capabilities.allow(COUNTED))
         self._registered: set[str] = set()
 
-    def post(
+    def send(
         self,
         actor: Actor,
         message: StoredMessage,
-        terms: SendOptions,
-        heard: TopicAckSet = NO_TOPIC_ACKS,
+        options: SendOptions,
+        topic_acks: TopicAckSet = NO_TOPIC_ACKS,
     ) -> Op[SendOutcome]:
         """Send a message; return when it is durable, or with the refusal."""
         topic = post.topic_of(message)
-        place = keys.topic(topic, message.id) if topic else keys.message(message.id)
-        places = (place, keys.taken(message.id)) if terms.chosen else (place,)
+        id_key = keys.topic(topic, message.id) if topic else keys.message(message.id)
+        id_keys = (id_key, keys.taken(message.id)) if options.chosen else (id_key,)
         to = () if topic else message.to
-        errand = self.errand(message.sender, places, to, terms.acks)
+        plan = self.plan(message.sender, id_keys, to, options.acks)
 
         def deciding() -> DecideOp[SendOutcome]:
-            snapshot = yield errand.refs
-            facts = yield from self.facts(errand, snapshot)
+            snapshot = yield plan.refs
+            state = yield from self.sender_state(plan, snapshot)
             now = self.moment()
-            ends = NO_ACKS
-            if terms.acks and not facts.exists:
-                ends = yield from _ends(message.sender, terms.acks, snapshot, heard)
-            return post.send(message, facts, now, terms, ends)
+            ack_plan = NO_ACKS
+            if options.acks and not state.exists:
+                ack_plan = yield from _ack_plan(message.sender, options.acks, snapshot, topic_acks)
+            return post.send(message, state, now, options, ack_plan)
 
-        done: Decided[SendOutcome] = yield from self.carry_out(errand, deciding, actor)
+        done: Decided[SendOutcome] = yield from self.commit(plan, deciding, actor)
         if isinstance(done.outcome, Sent):
             log_lines.sent(message.sender, done.outcome)
         return done.outcome
@@ -136,142 +136,147 @@ class MessageSender:
         """The time that both the message and its rate slot carry."""
         return round(self._runner.clock.wall(), 3)
 
-    def carry_out(
-        self, errand: SendPlan, deciding: Callable[[], DecideOp[T]], actor: Actor
+    def commit(
+        self, plan: SendPlan, deciding: Callable[[], DecideOp[T]], actor: Actor
     ) -> Op[Decided[T]]:
         """Commit a send; return an unused rate slot."""
         done: Decided[T] | None = None
         try:
-            done = yield from self._change(errand, deciding, actor)
+            done = yield from self._change(plan, deciding, actor)
             return done
         finally:
             sent = done is not None and not isinstance(done.outcome, Refused | MessageExists)
-            if done is not None and done.revision is not None and sent and errand.turn.needed:
-                self._registered.add(errand.sender)
-            elif (slot := errand.turn.slot) is not None:
-                self._meters[errand.sender].give_back(slot)
-            for agent in errand.turn.entered:
+            if done is not None and done.revision is not None and sent and plan.attempt.needed:
+                self._registered.add(plan.sender)
+            elif (slot := plan.attempt.slot) is not None:
+                self._rate_slots[plan.sender].release(slot)
+            for agent in plan.attempt.entered:
                 self._depths.settled(keys.unread(agent))
 
     def _change(
-        self, errand: SendPlan, deciding: Callable[[], DecideOp[T]], actor: Actor
+        self, plan: SendPlan, deciding: Callable[[], DecideOp[T]], actor: Actor
     ) -> Op[Decided[T]]:
         """A sender that exceeds its rate is refused before any inbox is counted."""
-        if not (limited := self._limited(errand)):
-            yield from self._enter(errand)
-        if limited or errand.turn.full:
+        if not (limited := self._limited(plan)):
+            yield from self._enter(plan)
+        if limited or plan.attempt.full:
             refused = yield from outside(deciding())
             if not refused.changes:
                 yield from self._runner.counted(refused.outcome, actor)
                 return Decided(refused.outcome, None)
-            if limited and not self._limited(errand):
-                yield from self._enter(errand)
-        return (yield from self._runner.change(deciding, actor, self._guess(errand)))
+            if limited and not self._limited(plan):
+                yield from self._enter(plan)
+        return (yield from self._runner.change(deciding, actor, self._guess(plan)))
 
-    def _limited(self, errand: SendPlan) -> bool:
-        return bool(self.limits.rate.limit) and errand.turn.slot is None
+    def _limited(self, plan: SendPlan) -> bool:
+        return bool(self.limits.rate.limit) and plan.attempt.slot is None
 
-    def _enter(self, errand: SendPlan) -> Op[None]:
+    def _enter(self, plan: SendPlan) -> Op[None]:
         """Take space in the inboxes of all recipients until the send has ended."""
-        for agent in errand.to:
+        for agent in plan.to:
             if (yield from outside(self._depths.full(keys.unread(agent)))):
-                errand.turn.full = agent
+                plan.attempt.full = agent
                 return
-            errand.turn.entered.append(agent)
+            plan.attempt.entered.append(agent)
 
-    def errand(
+    def plan(
         self,
         sender: str,
-        places: tuple[str, ...],
+        id_keys: tuple[str, ...],
         to: Iterable[str],
         acks: tuple[str, ...] = (),
         *,
-        room: tuple[str, ...] = (),
+        free_keys: tuple[str, ...] = (),
     ) -> SendPlan:
         """The plan of a send, with a rate slot that seems free."""
-        meter = self._meter(sender)
-        slot = None if meter is None else meter.take(self.moment())
+        rate_slots = self._slots_of(sender)
+        slot = None if rate_slots is None else rate_slots.take(self.moment())
         return SendPlan(
-            sender=sender, places=places, to=tuple(to), acks=acks, room=room, turn=SendAttempt(slot)
+            sender=sender,
+            id_keys=id_keys,
+            to=tuple(to),
+            acks=acks,
+            free_keys=free_keys,
+            attempt=SendAttempt(slot),
         )
 
-    def _guess(self, errand: SendPlan) -> dict[str, Item | None] | None:
+    def _guess(self, plan: SendPlan) -> dict[str, Item | None] | None:
         """The assumed state, if it is enough to send without a read."""
-        if self._runner.capabilities.transacts or errand.acks or self._limited(errand):
+        if self._runner.capabilities.transacts or plan.acks or self._limited(plan):
             return None
-        known: dict[str, Item | None] = dict.fromkeys(errand.refs)
-        for agent in errand.to:
+        known: dict[str, Item | None] = dict.fromkeys(plan.refs)
+        for agent in plan.to:
             key = keys.mailbox(agent)
             known[key] = Item(key, _MAILBOX, 0, 0)
-        if errand.turn.slot is not None:
-            known |= self._runner.recall(keys.rate(errand.sender, errand.turn.slot))
+        if plan.attempt.slot is not None:
+            known |= self._runner.recall(keys.rate(plan.sender, plan.attempt.slot))
         return known
 
-    def facts(self, errand: SendPlan, snapshot: Snapshot) -> ReadOp[SenderState]:
+    def sender_state(self, plan: SendPlan, snapshot: Snapshot) -> ReadOp[SenderState]:
         """The stored state that decides whether the message can be sent."""
-        unknown = tuple([each for each in errand.to if snapshot[keys.mailbox(each)] is None])
-        facts = SenderState(
-            paused=decode.paused(snapshot[keys.paused(errand.sender)]),
-            exists=any(snapshot[place] is not None for place in errand.places),
-            registered=errand.sender in self._registered,
+        unknown = tuple([each for each in plan.to if snapshot[keys.mailbox(each)] is None])
+        state = SenderState(
+            paused=decode.paused(snapshot[keys.paused(plan.sender)]),
+            exists=any(snapshot[id_key] is not None for id_key in plan.id_keys),
+            registered=plan.sender in self._registered,
             unknown=unknown,
             rate=self.limits.rate,
         )
-        errand.turn.needed = not facts.exists
-        if facts.paused or facts.exists:
-            return facts
-        if errand.turn.full:
-            facts = replace(facts, full=(errand.turn.full, self.limits.depth))
-        facts = yield from self._with_turn(errand, snapshot, facts)
-        limited = bool(facts.rate.limit) and facts.slot is None
-        if facts.full or limited:
-            mark, counts = post.refusal_key(errand.sender), limited and self.limits.pause_after
+        plan.attempt.needed = not state.exists
+        if state.paused or state.exists:
+            return state
+        if plan.attempt.full:
+            state = replace(state, full=(plan.attempt.full, self.limits.depth))
+        state = yield from self._with_slot(plan, snapshot, state)
+        limited = bool(state.rate.limit) and state.slot is None
+        if state.full or limited:
+            mark, counts = post.refusal_key(plan.sender), limited and self.limits.pause_after
             found = (yield (mark,) if counts else Unchecked((mark,)))[mark]
-            facts = replace(facts, marked=found is not None)
+            state = replace(state, marked=found is not None)
             if counts:
-                facts = replace(facts, pause_after=counts, violations=decode.violations(found))
-        return facts
+                state = replace(state, pause_after=counts, violations=decode.violations(found))
+        return state
 
-    def _with_turn(
-        self, errand: SendPlan, snapshot: Snapshot, facts: SenderState
+    def _with_slot(
+        self, plan: SendPlan, snapshot: Snapshot, state: SenderState
     ) -> ReadOp[SenderState]:
         """Add a free rate slot, if there is one; the clock is read after each store read."""
-        meter, slot = self._meter(errand.sender), errand.turn.slot
+        rate_slots, slot = self._slots_of(plan.sender), plan.attempt.slot
         slots: dict[int, float | None] = {}
-        while meter is not None:
+        while rate_slots is not None:
             if slot is not None:
-                used = decode.moment(snapshot[keys.rate(errand.sender, slot)])
-                if rate_limit.is_free(used, meter.rate, self.moment()):
-                    return replace(facts, slots=slots, slot=slot)
-                meter.give_back(slot)  # another process took it first
-            slots = yield from used_slots(errand.sender)
+                used = decode.slot_used_at(snapshot[keys.rate(plan.sender, slot)])
+                if rate_limit.is_free(used, rate_slots.rate, self.moment()):
+                    return replace(state, slots=slots, slot=slot)
+                rate_slots.release(slot)  # another process took it first
+            slots = yield from used_slots(plan.sender)
             now = self.moment()
-            meter.learn(slots, now)
-            slot = errand.turn.slot = meter.take(now)
+            rate_slots.update(slots, now)
+            slot = plan.attempt.slot = rate_slots.take(now)
             if slot is None:
-                return replace(facts, slots=slots)
-            snapshot = yield (keys.rate(errand.sender, slot),)
-        return facts
+                return replace(state, slots=slots)
+            snapshot = yield (keys.rate(plan.sender, slot),)
+        return state
 
-    def _meter(self, sender: str) -> RateSlots | None:
+    def _slots_of(self, sender: str) -> RateSlots | None:
         if not self.limits.rate.limit:
             return None
-        if sender not in self._meters:
+        if sender not in self._rate_slots:
             first = self._runner.random_below(self.limits.rate.limit)
-            self._meters[sender] = RateSlots(self.limits.rate, first)
-        return self._meters[sender]
+            self._rate_slots[sender] = RateSlots(self.limits.rate, first)
+        return self._rate_slots[sender]
 
 
-def _ends(
-    agent: str, acks: tuple[str, ...], snapshot: Snapshot, heard: TopicAckSet
+def _ack_plan(
+    agent: str, acks: tuple[str, ...], snapshot: Snapshot, topic_acks: TopicAckSet
 ) -> ReadOp[AckPlan]:
     """The state of the messages that this send acknowledges."""
     waiting = tuple([id_ for id_ in acks if snapshot[keys.unread(agent, id_)] is not None])
-    items = (yield acknowledging.cursor_keys(agent, heard.seen)).items
-    seen, stand = acknowledging.current_cursors(agent, heard.seen, heard.begins, items)
+    items = (yield acknowledging.cursor_keys(agent, topic_acks.seen)).items
+    seen, current = acknowledging.current_cursors(agent, topic_acks.seen, topic_acks.begins, items)
     of_topics = {
-        id_: stand[each.topic].has(revision)
-        for each in heard.seen
+        id_: current[each.topic].has(revision)
+        for each in topic_acks.seen
         for id_, revision in each.messages.items()
     }
     others = tuple([id_ for id_ in acks if id_ not in waiting and id_ not in of_topics])
@@ -279,8 +284,8 @@ def _ends(
     read = {id_: marks[keys.read(agent, id_)] is not None for id_ in others}
     return AckPlan(
         waiting=waiting,
-        heard=tuple([id_ for id_, before in of_topics.items() if not before]),
-        moves=inbox_rules.cursor_writes(agent, seen, stand),
+        from_topics=tuple([id_ for id_, before in of_topics.items() if not before]),
+        moves=inbox_rules.cursor_writes(agent, seen, current),
         already=tuple([id_ for id_ in acks if of_topics.get(id_) or read.get(id_)]),
         unknown=tuple([id_ for id_ in others if not read[id_]]),
     )

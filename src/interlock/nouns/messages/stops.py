@@ -55,17 +55,17 @@ class Stops:
         self._since: int | None = None
         """The revision at which our session began."""
         self._watch: Watch | None = None
-        self._unsure: dict[str, int] = {}
+        self._new_entries: dict[str, int] = {}
         """Inbox entries that were not examined yet, and their revisions."""
-        self._told: dict[str, StopNotice] = {}
-        self._past: dict[str, int] = {}
+        self._reported: dict[str, StopNotice] = {}
+        self._old_stops: dict[str, int] = {}
         """Stops for earlier sessions, while one of these lives, and their revisions."""
         self._due = 0.0
 
-    def apart(self) -> Stops:
+    def for_other_thread(self) -> Stops:
         """Another listener, for another thread: a stop is reported by one of the two."""
         other = Stops(self._runner, self._who)
-        other._told = self._told
+        other._reported = self._reported
         return other
 
     @property
@@ -79,13 +79,13 @@ class Stops:
         while True:
             if self._watch is None:
                 yield from self._begin()
-            if found := (yield from self._look()):
+            if found := (yield from self._examine()):
                 return found
-            left = self._left(ends)
+            left = self._time_left(ends)
             changes = yield NextChanges(self._watch, left)  # type: ignore[arg-type]  # it is open
             if not changes and ends is not None and self._runner.clock.monotonic() >= ends:
                 return []
-            self._hear(changes)
+            self._apply(changes)
 
     def listen(
         self, obey: Callable[[StopNotice], None], wanted: Callable[[], bool] | None = None
@@ -108,13 +108,13 @@ class Stops:
 
     def among(self, changes: Iterable[Change]) -> Op[list[StopNotice]]:
         """The stops among changes that another watch of the inbox received."""
-        self._note(changes)
-        return (yield from self._look())
+        self._collect(changes)
+        return (yield from self._examine())
 
     def ack(self) -> Op[None]:
         """Acknowledge the reported stops: neither this session nor the next gets them again."""
-        if self._told:
-            yield from Acknowledger(self._runner).acknowledge(self._who, tuple(self._told))
+        if self._reported:
+            yield from Acknowledger(self._runner).acknowledge(self._who, tuple(self._reported))
 
     def close(self) -> None:
         """Stop listening."""
@@ -130,51 +130,55 @@ class Stops:
             item = snapshot[own]
             self._since = snapshot.revision if item is None else item.created
         found, revision = yield from reading.unread_entries(self._who.agent)
-        self._unsure.update({each.id: each.seq for each in found if each.urgent})
+        self._new_entries.update({each.id: each.seq for each in found if each.urgent})
         self._watch = yield OpenWatch(self.inbox, revision)
 
-    def _hear(self, changes: Sequence[Change | Resync]) -> None:
+    def _apply(self, changes: Sequence[Change | Resync]) -> None:
         if any(isinstance(each, Resync) for each in changes):
             self.close()  # the next call reads all unread entries
-        self._note(each for each in changes if isinstance(each, Change))
+        self._collect(each for each in changes if isinstance(each, Change))
 
-    def _note(self, changes: Iterable[Change]) -> None:
+    def _collect(self, changes: Iterable[Change]) -> None:
         for each in changes:
             if not each.deleted and each.key.startswith(self.inbox):
-                self._unsure.setdefault(keys.last(each.key), each.revision)
+                self._new_entries.setdefault(keys.last(each.key), each.revision)
 
-    def _left(self, ends: float | None) -> float | None:
+    def _time_left(self, ends: float | None) -> float | None:
         """Seconds until the next deadline; None for no limit."""
-        moments = [*([] if ends is None else [ends]), *([self._due] if self._past else [])]
+        moments = [*([] if ends is None else [ends]), *([self._due] if self._old_stops else [])]
         return max(0.0, min(moments) - self._runner.clock.monotonic()) if moments else None
 
-    def _look(self) -> Op[list[StopNotice]]:
+    def _examine(self) -> Op[list[StopNotice]]:
         """The stops for this session among new entries; those for earlier ones are skipped."""
-        unsure = {id_: seq for id_, seq in self._unsure.items() if id_ not in self._told}
-        stops = (yield from self._stops(unsure)) if unsure else []
+        new_entries = {
+            id_: seq for id_, seq in self._new_entries.items() if id_ not in self._reported
+        }
+        stops = (yield from self._stops(new_entries)) if new_entries else []
         since = self._since or 0
-        self._past |= {each.id: unsure[each.id] for each in stops if unsure[each.id] < since}
-        yield from self._clear()
-        for id_ in unsure:
-            self._unsure.pop(id_, None)
-        meant = [each for each in stops if unsure[each.id] >= since]
-        return [each for each in meant if self._told.setdefault(each.id, each) is each]
+        self._old_stops |= {
+            each.id: new_entries[each.id] for each in stops if new_entries[each.id] < since
+        }
+        yield from self._clear_old()
+        for id_ in new_entries:
+            self._new_entries.pop(id_, None)
+        meant = [each for each in stops if new_entries[each.id] >= since]
+        return [each for each in meant if self._reported.setdefault(each.id, each) is each]
 
-    def _clear(self) -> Op[None]:
+    def _clear_old(self) -> Op[None]:
         """Acknowledge skipped stops once no session lives that they were sent to."""
         now = self._runner.clock.monotonic()
-        if self._past and now >= self._due:
+        if self._old_stops and now >= self._due:
             for id_ in (
                 yield from acknowledging.acknowledge_old_stops(
-                    Acknowledger(self._runner), self._who, self._past
+                    Acknowledger(self._runner), self._who, self._old_stops
                 )
             ):
-                del self._past[id_]
+                del self._old_stops[id_]
             self._due = now + self._runner.capabilities.allow(RECHECK_AFTER)
 
-    def _stops(self, unsure: Iterable[str]) -> Op[list[StopNotice]]:
+    def _stops(self, new_entries: Iterable[str]) -> Op[list[StopNotice]]:
         """Read the bodies of urgent entries, and of entries that are already acknowledged."""
-        marks = yield from looked_up(keys.unread(self._who.agent, id_) for id_ in unsure)
+        marks = yield from looked_up(keys.unread(self._who.agent, id_) for id_ in new_entries)
         wanted = [
             keys.message(keys.last(key))
             for key, item in marks.items()

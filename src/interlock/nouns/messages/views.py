@@ -98,7 +98,7 @@ def unread(runner: Runner, actor: Actor, wanted: InboxFilter, can: Iterable[str]
         runner, actor, (yield from reading.question_lives(found))
     )
     open_ = [each for each in found if each.id not in ended]
-    return (yield from _shown(agent, open_, wanted, missed))
+    return (yield from _listing(agent, open_, wanted, missed))
 
 
 def kept(agent: str, wanted: InboxFilter, can: Iterable[str] = (), *, sent: bool) -> Op[Inbox]:
@@ -107,30 +107,34 @@ def kept(agent: str, wanted: InboxFilter, can: Iterable[str] = (), *, sent: bool
     With ``sent`` only the mail that it sent itself. A thread has only mail.
     """
     marks = yield from every(*([] if sent else [keys.read(agent)]), keys.sent(agent))
-    places = yield from _places({keys.last(item.key) for item in marks})
+    entries = yield from _entries_of({keys.last(item.key) for item in marks})
     cursors: dict[str, Cursor] = {}
     if not sent:
         waiting, _ = yield from reading.unread_entries(agent)
-        places |= {each.id: each for each in waiting}
+        entries |= {each.id: each for each in waiting}
         for topic in (yield from reading.topics_of(agent, can)).values():
             if topic.name == ALL or not wanted.thread:
                 cursors[topic.name] = topic.cursor
-                found, _ = yield from reading.unread_in_topic(topic.whole)
-                places |= {each.id: each for each in found}
-    order = sorted(places.values(), key=lambda each: each.seq)
-    shown = yield from _shown(agent, order, wanted, [], last=True)
-    when = dict(filter(None, map(_when, marks)))
-    stand = yield from _ended(shown.messages)
-    dated = [_dated(each, when, _passed(each, cursors, agent)) for each in stand]
+                found, _ = yield from reading.unread_in_topic(topic.from_start)
+                entries |= {each.id: each for each in found}
+    order = sorted(entries.values(), key=lambda each: each.seq)
+    listing = yield from _listing(agent, order, wanted, [], last=True)
+    read_times = dict(filter(None, map(_read_time, marks)))
+    stand = yield from _with_states(listing.messages)
+    messages_read = [
+        _with_read_time(each, read_times, _is_read(each, cursors, agent)) for each in stand
+    ]
     if sent:
-        dated = yield from _with_readers(dated)
-    new = not dated and (yield from is_new(agent))
-    return replace(shown, messages=tuple(dated), view="sent" if sent else "all", new=new)
+        messages_read = yield from _with_readers(messages_read)
+    new = not messages_read and (yield from is_new(agent))
+    return replace(listing, messages=tuple(messages_read), view="sent" if sent else "all", new=new)
 
 
-def _dated(message: Received, when: Mapping[str, float], passed: bool) -> Received:
+def _with_read_time(message: Received, read_times: Mapping[str, float], is_read: bool) -> Received:
     """Set whether a message was read; for topics the time is not recorded."""
-    return replace(message, read=passed or message.id in when, read_at=when.get(message.id))
+    return replace(
+        message, read=is_read or message.id in read_times, read_at=read_times.get(message.id)
+    )
 
 
 def _with_readers(mail: Sequence[Received]) -> Op[list[Received]]:
@@ -168,7 +172,7 @@ def _with_readers(mail: Sequence[Received]) -> Op[list[Received]]:
     return [replace(each, readers=readers(each)) for each in mail]
 
 
-def _passed(message: Received, cursors: Mapping[str, Cursor], reader: str) -> bool:
+def _is_read(message: Received, cursors: Mapping[str, Cursor], reader: str) -> bool:
     """Whether the reader has acknowledged a message of a topic that another agent sent."""
     to_all = message.to == (ALL,)
     cursor = cursors.get(ALL if to_all else message.type if message.kind == "alert" else "")
@@ -176,7 +180,7 @@ def _passed(message: Received, cursors: Mapping[str, Cursor], reader: str) -> bo
     return cursor is not None and not own and cursor.has(message.seq)
 
 
-def _ended(messages: Iterable[Received]) -> Op[list[Received]]:
+def _with_states(messages: Iterable[Received]) -> Op[list[Received]]:
     """The messages, with the states of questions that have ended."""
     asked = {each.id for each in messages if each.kind == "query" and each.expires_in is None}
     found: dict[str, str] = {}
@@ -187,7 +191,7 @@ def _ended(messages: Iterable[Received]) -> Op[list[Received]]:
     return [replace(each, state=found.get(each.id, "")) for each in messages]
 
 
-def _when(mark: Item) -> tuple[str, float] | None:
+def _read_time(mark: Item) -> tuple[str, float] | None:
     """The message of a mark, and when it was read."""
     with suppress(StoreDamaged):
         if mark.key.startswith(keys.READ):
@@ -195,45 +199,45 @@ def _when(mark: Item) -> tuple[str, float] | None:
     return None
 
 
-def _places(ids: Iterable[str]) -> Op[dict[str, InboxEntry]]:
+def _entries_of(ids: Iterable[str]) -> Op[dict[str, InboxEntry]]:
     """The entries of these messages, without deleted ones."""
     found: dict[str, InboxEntry] = {}
     wanted = [key for id_ in ids for key in (keys.message(id_), keys.topic(ALL, id_))]
     for start in range(0, len(wanted), PORTION):  # bodies may be large
         for item in (yield from looked_up(wanted[start : start + PORTION])).values():
             if item is not None:
-                found[keys.last(item.key)] = _place(item)
+                found[keys.last(item.key)] = _entry_of(item)
     return found
 
 
-def _place(item: Item) -> InboxEntry:
+def _entry_of(item: Item) -> InboxEntry:
     topic = ALL if item.key.startswith(keys.TOPICS) else ""
     return InboxEntry(id=keys.last(item.key), seq=item.created, key=item.key, topic=topic)
 
 
 def wait(
-    receiver: InboxReceiver, duty: ReceiverPresence, timeout: float | None
+    receiver: InboxReceiver, presence: ReceiverPresence, timeout: float | None
 ) -> Op[Arrived | NothingUnread]:
     """Wait until an unread message exists, or until the timeout; nothing is acknowledged."""
     try:
         found = yield from receiver.take(0.0)
         if not found and timeout != 0.0:
-            yield from duty.begin()
+            yield from presence.begin()
             found = yield from receiver.take(timeout)
     except GeneratorExit:
         raise
     except BaseException:
-        yield from duty.end()
+        yield from presence.end()
         raise
     finally:
         receiver.close()
-    yield from duty.end()
+    yield from presence.end()
     return Arrived(messages=tuple(found)) if found else NothingUnread()
 
 
-def _shown(
+def _listing(
     agent: str,
-    places: list[InboxEntry],
+    entries: list[InboxEntry],
     wanted: InboxFilter,
     first: list[Received],
     *,
@@ -242,18 +246,18 @@ def _shown(
     """The messages that match, up to the limit, read in portions."""
     found = [each for each in first if wanted.fits(each)]
     seen = len(first)
-    order = places[::-1] if last else places
+    order = entries[::-1] if last else entries
     portion = min(PORTION, max(wanted.limit + 1, LEAST))
     for start in range(0, len(order), portion):
-        told = yield from reading.with_bodies(order[start : start + portion])
-        found += [message for _, message in told if wanted.fits(message)]
-        seen += len(told)
+        messages = yield from reading.with_bodies(order[start : start + portion])
+        found += [message for _, message in messages if wanted.fits(message)]
+        seen += len(messages)
         if len(found) > wanted.limit:
             break
     more = len(found) > wanted.limit
     some = found[: wanted.limit]
-    shown = tuple(some[::-1] if last else some)
-    return Inbox(agent=agent, messages=shown, more=more, others=0 if found else seen)
+    listing = tuple(some[::-1] if last else some)
+    return Inbox(agent=agent, messages=listing, more=more, others=0 if found else seen)
 
 
 def _text(message: Received) -> str:
