@@ -206,7 +206,7 @@ def test_a_task_in_each_state_says_what_there_is_to_know() -> None:
     assert lines.pop() == "more: --after f"
     assert [line[at:].strip() for line in lines] == [
         "ada for 60 s",
-        "ada is stale; whoever comes next takes it over",
+        "ada is stale; the next worker takes it over",
         "needs a",
         "attempt 1 failed: no luck; begins in 4 s",
         "60 s ago: no luck",

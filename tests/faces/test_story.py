@@ -97,7 +97,7 @@ def test_what_happens_to_a_task_is_one_line(fields: dict[str, Any], words: str) 
         ({"what": "unblocked", "on": "t0"}, "- unblocked, since t0 is complete"),
         ({"what": "blocked", "on": "t2", "by": "bob"}, "- blocked, now on t2"),
         ({"what": "ready", "by": "bob"}, "- ready, since its time has come"),
-        ({"what": "dead", "reason": "deadline"}, "- dead, nobody began it before its deadline"),
+        ({"what": "dead", "reason": "deadline"}, "- dead, no worker began it before its deadline"),
     ],
 )
 def test_what_nobody_did_to_a_task_is_nobodys(fields: dict[str, Any], words: str) -> None:

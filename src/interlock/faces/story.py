@@ -57,7 +57,7 @@ _OF_A_TASK = {
     "fenced": "its claim was over",
     "not_owner": "it was not the one at work on it",
     "attempts": "no attempt is left",
-    "deadline": "nobody began it before its deadline",
+    "deadline": "no worker began it before its deadline",
     "final": "for good",
 }
 _BEGINS = ("published", "retried")

@@ -196,7 +196,7 @@ def test_a_lost_worker_is_stale_and_its_task_goes_to_the_next(here: Here) -> Non
     assert here.json("task", "show", "t")[1]["holder"] == "ada"
     assert len(here.json("task", "list", "--holder", "ada")[1]["tasks"]) == 1
     assert here.json("task", "list", "--holder", "bob")[1] == {"tasks": [], "more": "", "count": 0}
-    assert "ada is stale; whoever comes next takes it over" in here.run("task", "list").out
+    assert "ada is stale; the next worker takes it over" in here.run("task", "list").out
     taken = claim(here, "t", "--agent", "bob")
     assert taken["attempt"] == 2
     assert here.json("task", "done", "t", *token(lost))[1]["outcome"] == "fenced"

@@ -30,7 +30,7 @@ def test_why_leads_from_a_blocked_task_to_a_dead_one_and_back(here: Here) -> Non
     assert done.status == 1
     dead, blocked = done.out.splitlines()
     assert dead == (
-        "dead_letter 1 task died: build (out of disk); mend the cause, then send back what is"
+        "dead_letter 1 task died: build (out of disk); fix the cause, then retry what is"
         " still wanted: interlock task retry build --agent NAME"
     )
     assert blocked.startswith("blocked task/deploy: it needs build, which died ")

@@ -172,7 +172,8 @@ def test_a_capability_that_no_agent_here_has_is_a_problem(stage: Testbed, ada: C
     found = one(stage)
     assert (found.kind, found.thing) == ("unable", "task/g1")
     assert found.says == (
-        "task/g1: it requires gpu, and nobody who is here said that it can; 1 more such task waits"
+        "task/g1: it requires gpu, and no agent that is here reports that it can;"
+        " 1 more such task waits"
     )
     stage.clock.advance(60.0)
     assert one(stage, waiting=30.0).kind == "unable", "one line is enough"

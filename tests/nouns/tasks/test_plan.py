@@ -117,7 +117,7 @@ def test_a_file_is_an_array_or_lines() -> None:
 
 @pytest.mark.parametrize("text", [b"[1,", b'[{"id": "\xff"}]', b"[" * 5000])
 def test_a_broken_array_is_one_clear_line(text: bytes) -> None:
-    with pytest.raises(BadInput, match=r"the plan is no JSON array .*; mend it"):
+    with pytest.raises(BadInput, match=r"the plan is no JSON array .*; fix it"):
         plan.read(text)
 
 

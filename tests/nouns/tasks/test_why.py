@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.errors import BadInput, BadName
-from interlock.nouns.tasks.why import TOLD
+from interlock.nouns.tasks.why import NEEDS_SHOWN
 from interlock.runtime.text import render
 from interlock.runtime.why import Why
 from interlock.store import Put, Txn
@@ -71,7 +71,7 @@ def test_all_unmet_needs_are_named_and_the_one_that_will_not_clear_by_itself_com
         "it needs m, which needs b (dead): it died 3 min ago after 1 failed attempt: out of memory;"
         " 3 of its needs are not complete"
     )
-    assert found.clear == "somebody sends it back: interlock task retry b --agent NAME"
+    assert found.clear == "retry it: interlock task retry b --agent NAME"
     assert [(each.task, each.depth) for each in found.needs] == [
         ("a", 1), ("m", 1), ("b", 2), ("c", 1),
     ]  # fmt: skip
@@ -101,7 +101,7 @@ def test_a_long_chain_is_followed_to_its_end_and_told_in_short(stage: Testbed, a
         "it needs c58, which needs c57, which needs 56 others one after the other"
         " and in the end c0 (pending): it waits for a worker"
     )
-    assert len(found.needs) == TOLD + 1
+    assert len(found.needs) == NEEDS_SHOWN + 1
     assert (found.needs[-1].task, found.needs[-1].depth) == ("c0", 59)
     assert "needs        " not in render(found), "a mere chain is said already"
 
@@ -250,7 +250,7 @@ def test_a_task_whose_deadline_is_over_says_so(stage: Testbed, ada: Client) -> N
     publish(ada, "t2", deadline=10)
     ada.run(ada.tasks.claim("t2"))
     stage.clock.advance(11.0)
-    assert why(stage, "t1").because.startswith("nobody began it before its deadline")
+    assert why(stage, "t1").because.startswith("no worker began it before its deadline")
     assert why(stage, "t2").because.startswith("ada has worked on it for 11 s, past its deadline")
 
 
@@ -297,7 +297,7 @@ def test_an_import_that_is_not_finished_is_no_task_that_anybody_knows(
     stage.store.commit(Txn(id="t", puts=puts))
     found = why(stage, "t1")
     assert found.because == (
-        "it needs an import (unfinished): not all that is published with it is there yet"
+        "it needs an import (unfinished): the import that publishes it has not finished"
     )
     assert "+" not in render(found)
 
@@ -327,7 +327,7 @@ def test_a_capability_that_nobody_here_has_is_told_once_somebody_says_what_it_ca
     found = why(stage, "g1")
     assert (found.blocked, found.because) == (
         True,
-        "it waits for a worker who can gpu and rust, and nobody who is here said that it can",
+        "it waits for a worker who can gpu and rust, and no agent that is here reports that it can",
     )
     assert found.clear == "a worker who can gpu and rust comes, and claims g1"
     assert why(stage, "top").because.startswith("it needs g1 (pending): it waits for a worker who")

@@ -541,4 +541,4 @@ def _fresh(place: Item | None) -> bytes:
 
 
 def _session_expired(identity: Identity) -> Lapsed:
-    return Lapsed(f"session {identity.actor.session} lapsed; join again")
+    return Lapsed(f"session {identity.actor.session} expired; join again")

@@ -1,8 +1,8 @@
-"""What somebody should look at among tasks: the part of ``health`` that concerns them.
+"""Finds problems of tasks for ``health``.
 
-Everything is found through the indexes, so what is complete costs nothing, however much of it there
-is.  An index says where to look and is never the truth: so what seems to be lost, or to wait, is
-looked at itself before anybody is told.  What cannot be read is left to doctor.
+All of them are found through the indexes, so complete tasks cost nothing.  An index says where to
+look and is never the truth: a task that seems to be lost, or to wait, is read itself before it is
+reported.  Damaged items are left to ``doctor``.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ from interlock.runtime.why import NAMED
 from interlock.store import Item, Range
 
 BOUND = 10_000
-"""Items that a pass reads of each index."""
+"""The most items that a pass reads of each index."""
 HEAD = 1000
-"""Tasks that are ready, of each set of requirements."""
+"""The most ready tasks that a pass reads of each set of requirements."""
 LINES = 20
-"""Needs that block others, named one by one."""
+"""The most needs with blocked dependents that are named."""
 SETS_AT_ONCE = 16
 A_WHILE = 60.0
-"""Whoever completes a task moves on what needed it; what is older than this was left over."""
+"""The worker that completes a task unblocks its dependents; a ``todo`` mark that is older than this
+was left over."""
 
 
 class RunningTask(Struct, frozen=True, kw_only=True):
-    """A task that somebody works on."""
+    """A running task."""
 
     task: str
     claim: TaskClaim
@@ -50,7 +51,7 @@ class RunningTask(Struct, frozen=True, kw_only=True):
 
 
 class WaitingTasks(Struct, frozen=True, kw_only=True):
-    """The tasks of a set that wait for a worker: the first of them since when, and how many."""
+    """The ready tasks of a set of requirements: the oldest of them, and how many."""
 
     task: str
     since: float
@@ -59,16 +60,16 @@ class WaitingTasks(Struct, frozen=True, kw_only=True):
 
 
 class TaskHealth:
-    """The pass, as a generator for a driver."""
+    """One pass over the tasks of a store."""
 
     def __init__(self, runner: Runner, patience: Patience) -> None:
         self._runner = runner
         self._patience = patience
         self.partial = False
-        """Whether there is more than a pass reads."""
+        """Whether a bound cut the pass short."""
 
     def run(self) -> Op[list[Problem]]:
-        """Look at everything once."""
+        """Find all problems of tasks."""
         running = yield from self._running()
         waiting = yield from self._waiting({each.task for each in running})
         now = self._runner.clock.wall()
@@ -81,10 +82,10 @@ class TaskHealth:
             *_stale([each for each in running if not each.alive]),
             *self._stuck([each for each in running if each.alive], now),
             *_overdue([each for each in running if each.alive], now),
-            *_alone(alone),
+            *_unattended_problems(alone),
             *_unable(unable),
-            *self._patient([each for each in waiting if each not in (*alone, *unable)], now),
-            *(yield from self._letters(ended)),
+            *self._waiting_long([each for each in waiting if each not in (*alone, *unable)], now),
+            *(yield from self._ended_problems(ended)),
             *(yield from self._blocked(ended, now)),
             *(yield from self._leftover(now)),
             *(yield from self._unfinished(now)),
@@ -96,7 +97,7 @@ class TaskHealth:
         return items[:most]
 
     def _running(self) -> Op[list[RunningTask]]:
-        """All that somebody works on; who seems to be lost is looked at again after that."""
+        """All running tasks; liveness is read before the owners, so a new claim is not stale."""
         claims = yield from self._read(keys.CLAIMS)
         lives = {keys.listed(item.key): _names(item) for item in claims}
         live = yield from looked_up(name for names in lives.values() for name in names)
@@ -125,10 +126,10 @@ class TaskHealth:
                 )
 
     def _waiting(self, running: set[str]) -> Op[list[WaitingTasks]]:
-        """What waits for a worker, one for each set of requirements; and what nobody woke."""
+        """Tasks that wait for a worker, by set of requirements, and due tasks that still rest."""
         items = yield from self._read(keys.SETS)
         sets = {item.key.removeprefix(keys.SETS): _required(item) for item in items}
-        found = [(yield from self._asleep())]
+        found = [(yield from self._overdue_rests())]
         for name, places in (yield from self._places([keys.NO_REQUIREMENTS, *sets])).items():
             standing = [item for item in places if keys.listed(item.key) not in running]
             since = {
@@ -149,8 +150,8 @@ class TaskHealth:
         self.partial |= any(len(places) == HEAD for places in found.values())
         return found
 
-    def _asleep(self) -> Op[WaitingTasks | None]:
-        """Tasks whose time has come, and which no worker came to wake."""
+    def _overdue_rests(self) -> Op[WaitingTasks | None]:
+        """Tasks whose moment has come, and which no worker made ready."""
         page = Range(keys.DUE, limit=HEAD)
         now = self._runner.clock.wall()
         since = {
@@ -163,11 +164,11 @@ class TaskHealth:
     def _first(
         self, since: Mapping[str, float], requires: tuple[str, ...]
     ) -> Op[WaitingTasks | None]:
-        """Who has waited longest, of those that really do."""
+        """The task that has waited longest, of those that are really pending."""
         oldest = sorted(since, key=lambda task: since[task])[:NAMED]
-        seen = yield from read_snapshots(self._runner, oldest, states_of=())
+        snapshots = yield from read_snapshots(self._runner, oldest, states_of=())
         for task in oldest:
-            if seen[task].state == "pending" and not seen[task].left:
+            if snapshots[task].state == "pending" and not snapshots[task].left:
                 return WaitingTasks(
                     task=task, since=since[task], count=len(since), requires=requires
                 )
@@ -188,7 +189,7 @@ class TaskHealth:
             late = list(waiting) if died else late
         return [] if not late or (yield from _awaited()) else late
 
-    def _patient(self, waiting: Sequence[WaitingTasks], now: float) -> Iterator[Problem]:
+    def _waiting_long(self, waiting: Sequence[WaitingTasks], now: float) -> Iterator[Problem]:
         for each in waiting:
             if now - each.since > self._patience.waiting:
                 able = f" who can {' and '.join(each.requires)}" if each.requires else ""
@@ -202,7 +203,7 @@ class TaskHealth:
                 )
 
     def _ended(self) -> Op[dict[str, EndedEntry]]:
-        """All that failed, died or was cancelled."""
+        """All tasks that failed, died or were cancelled."""
         items = yield from self._read(keys.ENDED)
         return {
             keys.listed(item.key): found
@@ -210,8 +211,8 @@ class TaskHealth:
             if (found := readable(decode.ended, item)) is not None
         }
 
-    def _letters(self, ended: Mapping[str, EndedEntry]) -> Op[list[Problem]]:
-        """Dead letters, and what failed for good; what somebody cancelled is nobody's trouble."""
+    def _ended_problems(self, ended: Mapping[str, EndedEntry]) -> Op[list[Problem]]:
+        """Dead letters, and tasks that failed for good; a cancelled task is no problem."""
         order = sorted(ended, key=lambda task: ended[task].since)
         dead = [task for task in order if ended[task].state == "dead"]
         failed = [task for task in order if ended[task].state == "failed"]
@@ -219,12 +220,12 @@ class TaskHealth:
         known = {task: _status(statuses.get(keys.status(task))) for task in order}
         given_up = [task for task in failed if (each := known[task]) is not None and each.token]
         return [
-            *_letters("dead_letter", "died", dead, ended, known),
-            *_letters("failed", "failed for good", given_up, ended, known),
+            *_ended_problems("dead_letter", "died", dead, ended, known),
+            *_ended_problems("failed", "failed for good", given_up, ended, known),
         ]
 
     def _blocked(self, ended: Mapping[str, EndedEntry], now: float) -> Op[list[Problem]]:
-        """Tasks that are blocked for ever, one line for each need that ended without success."""
+        """Tasks that stay blocked, one line for each need that ended without success."""
         if not ended:
             return []
         below: dict[str, list[str]] = {}
@@ -239,7 +240,7 @@ class TaskHealth:
         wanted = [keys.status(task) for need, tasks in found.items() for task in (need, *tasks)]
         items = yield from looked_up(wanted)
         known = {keys.task_of(key): _status(item) for key, item in items.items()}
-        return list(_for_ever(found, known, now))
+        return list(_blocked_for_good(found, known, now))
 
     def _leftover(self, now: float) -> Op[list[Problem]]:
         needs = [keys.listed(item.key) for item in (yield from self._read(keys.TODO))]
@@ -259,7 +260,7 @@ class TaskHealth:
         ]
 
     def _unfinished(self, now: float) -> Op[list[Problem]]:
-        """Imports that nobody goes on with: what they published so far, nobody sees."""
+        """Imports whose client is gone: their tasks are hidden."""
         items = yield from self._read(f"{keys.TASKS}{BATCH}")
         found = {
             keys.task_of(item.key): status
@@ -273,7 +274,7 @@ class TaskHealth:
             Problem(
                 kind="unfinished",
                 says=f"an import began {span(now - each.since)} ago and was not finished,"
-                " so nobody sees its tasks",
+                " so its tasks are hidden",
                 remedy="repeat it: it goes on where it was",
                 since=each.since,
             )
@@ -294,7 +295,8 @@ def _stale(lost: Sequence[RunningTask]) -> Iterator[Problem]:
     for each in lost:
         yield Problem(
             kind="stale",
-            says=f"task/{each.task}: {each.claim.agent} was lost, and nobody put it back yet",
+            says=f"task/{each.task}: {each.claim.agent} was lost,"
+            " and it is not back in the queue yet",
             remedy="claim it, or run 'interlock maintain'",
             thing=f"task/{each.task}",
             agent=each.claim.agent,
@@ -305,7 +307,7 @@ def _stale(lost: Sequence[RunningTask]) -> Iterator[Problem]:
 def _later_needs(
     tasks: Sequence[str], ended: Mapping[str, EndedEntry]
 ) -> Op[list[tuple[str, str]]]:
-    """Which of these wait for another need for now, but also need one that ended."""
+    """The tasks of these that hang on another need, but also need one that ended."""
     items = yield from looked_up(map(keys.data, tasks))
     found = []
     for task in tasks:
@@ -315,7 +317,7 @@ def _later_needs(
             found.append((task, need))
     wanted = [keys.status(each) for pair in found for each in pair]
     status = yield from looked_up(wanted)
-    # A need that is younger than the task only has the name of one that was complete and forgotten.
+    # A need that is younger than the task has the id of one that was complete and deleted.
     return [pair for pair in found if _is_older(status[keys.status(pair[1])], status, pair[0])]
 
 
@@ -324,10 +326,10 @@ def _is_older(need: Item | None, items: Mapping[str, Item | None], task: str) ->
     return need is not None and own is not None and need.created < own.created
 
 
-def _for_ever(
+def _blocked_for_good(
     found: Mapping[str, Sequence[str]], known: Mapping[str, TaskStatus | None], now: float
 ) -> Iterator[Problem]:
-    """One line for each need, the first of them."""
+    """One line for each need that ended, with its first dependent."""
     still = {
         need: [task for task in tasks if (each := known[task]) and each.state == "blocked"]
         for need, tasks in found.items()
@@ -359,12 +361,12 @@ def _for_ever(
 
 
 def _is_unable(waiting: WaitingTasks, here: Crowd, now: float) -> bool:
-    """Whether nobody who is here said that it can do this."""
+    """Whether no agent that is here reports that it can do this."""
     known = bool(here.live) or now - waiting.since > A_WHILE
     return known and bool(waiting.requires) and not able_sessions(here.able, waiting.requires)
 
 
-def _alone(waiting: Sequence[WaitingTasks]) -> Iterator[Problem]:
+def _unattended_problems(waiting: Sequence[WaitingTasks]) -> Iterator[Problem]:
     if not waiting:
         return
     first = min(waiting, key=lambda each: each.since)
@@ -384,8 +386,8 @@ def _unable(waiting: Sequence[WaitingTasks]) -> Iterator[Problem]:
     for each in waiting:
         yield Problem(
             kind="unable",
-            says=f"task/{each.task}: it requires {' and '.join(each.requires)}, and nobody who is"
-            f" here said that it can{_more(each.count - 1, 'task waits', 'tasks wait')}",
+            says=f"task/{each.task}: it requires {' and '.join(each.requires)}, and no agent"
+            f" that is here reports that it can{_more(each.count - 1, 'task waits', 'tasks wait')}",
             remedy=f"start a worker that can: interlock task next --can {_listed(each)};"
             f" or let one say so: interlock agent status --can {_listed(each)}",
             thing=f"task/{each.task}",
@@ -408,7 +410,7 @@ def _overdue(running: Sequence[RunningTask], now: float) -> Iterator[Problem]:
             )
 
 
-def _letters(
+def _ended_problems(
     kind: Literal["dead_letter", "failed"],
     word: str,
     tasks: Sequence[str],
@@ -425,7 +427,7 @@ def _letters(
     yield Problem(
         kind=kind,
         says=f"{len(tasks)} task{'' if len(tasks) == 1 else 's'} {word}: {', '.join(named)}{more}",
-        remedy=f"mend the cause, then send back what is still wanted: interlock task retry"
+        remedy=f"fix the cause, then retry what is still wanted: interlock task retry"
         f" {shell(tasks[0])} --agent NAME",
         thing=f"task/{tasks[0]}",
         since=ended[tasks[0]].since,
@@ -433,7 +435,7 @@ def _letters(
 
 
 def _listed(waiting: WaitingTasks) -> str:
-    """What a set requires, as a word for the shell."""
+    """The requirements of a set, quoted for the shell."""
     return shell(",".join(waiting.requires))
 
 

@@ -113,7 +113,7 @@ def read(text: bytes) -> list[PlanEntry]:
         found = msgspec.json.decode(text)
     except codec.UNREADABLE as error:
         raise BadInput(
-            f"the plan is no JSON array ({error}); mend it, or write one task a line without '['"
+            f"the plan is no JSON array ({error}); fix it, or write one task a line without '['"
         ) from None
     return entries(found)
 

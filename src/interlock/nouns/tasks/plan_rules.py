@@ -165,7 +165,7 @@ def in_use(changes: TaskChanges, wanted: Plan, id_: str) -> PlanExists | StaleBa
     other = changes.status(status.on)
     if other is None or other.state == "failed" or not changes.facts.has(keys.live(status.on)):
         return StaleBatch(status.on)
-    why = f"task {id_} belongs to an import that is under way; try again when that is over"
+    why = f"task {id_} belongs to an import that is under way; retry when that has ended"
     return PlanExists(plan=wanted.id, task=id_, state="blocked", reason=why)
 
 

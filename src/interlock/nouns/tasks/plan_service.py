@@ -75,7 +75,7 @@ class PlanService:
             if not isinstance(outcome, StaleBatch):
                 return outcome
             yield from self._take_back(actor, outcome.batch)
-        raise StoreBusy("others import tasks with the same ids at this moment; try again")
+        raise StoreBusy("others import tasks with the same ids at this moment; retry later")
 
     def freed(self, actor: Actor, task: str) -> Op[bool]:
         """Whether an id is free again, since whoever began to import it is dead."""

@@ -1,7 +1,7 @@
-"""How tasks go on: into the queue, from one need to the next, after a rest, past a deadline.
+"""How tasks make progress: into the queue, from need to need, after a rest, past a deadline.
 
-Nobody in particular does this; it is part of whatever happens to a task, or done by whoever comes
-along.
+No process owns this work.  It is a part of other decisions about tasks, or a housekeeping step of
+any client (``housekeeping.py``).
 """
 
 from __future__ import annotations
@@ -20,35 +20,34 @@ from interlock.nouns.tasks.task import DueEntry, Spec, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
 
 DEPENDENT_SIZE = 6
-"""Operations that moving on one task may take."""
+"""The most operations that unblocking one task takes."""
 SET_SIZE = 3
-"""The same for a set of requirements that has to be listed."""
+"""The most operations that listing a set of requirements takes."""
 ENTRY_TEXT = 420
 ENTRY_NAMES = 6
-"""What one task adds to an entry: so many bytes, and its id so many times."""
+"""One task adds this many bytes to an entry of the record, and this many times its id."""
 NEEDS_AT_FIRST, NEEDS_FACTOR = 8, 4
-"""How many needs are looked at first, and by how much more each time: the next one is mostly not
-complete yet, and where thousands are, few questions should be enough."""
+"""How many needs are read first, and the factor for each next read: mostly the next need is not
+complete, and where thousands are, few reads should be enough."""
 CLOCK_TTL = 10 * 365 * 86400.0
-"""How long the key stands that shows a break of the engine's clock."""
+"""The ttl of the key that shows a break of the engine's clock."""
 HIDDEN_REASON = "it belongs to an import that has not ended; if that was interrupted, repeat it"
 
 
 class Moved(Success, frozen=True, kw_only=True, tag="moved"):
-    """So many tasks went on."""
+    """This many tasks made progress."""
 
     tasks: int = 0
 
 
 class Expired(Moved, frozen=True, kw_only=True, tag="expired"):
-    """So many tasks became dead letters, since nobody began them in time."""
+    """This many tasks became dead letters, since no worker began them in time."""
 
 
 def create(changes: TaskChanges, id_: str, spec: Spec, need: str = "") -> TaskStatus:
-    """Write a task that is not there yet: ready, blocked, or not due.
+    """Write a new task: ready, blocked, or not due yet.
 
-    It hangs on the ``need`` that is given, if any, before those of its own: on a batch, which
-    hides it until that is complete.
+    A given ``need`` comes before its own: a batch, which hides the task until it is complete.
     """
     if spec.deadline is not None:
         _measure(changes, id_, spec.deadline)
@@ -77,10 +76,10 @@ def create(changes: TaskChanges, id_: str, spec: Spec, need: str = "") -> TaskSt
 def first_unmet_need(
     changes: TaskChanges, id_: str, needs: Sequence[str], first: int
 ) -> int | None:
-    """Where among its needs, from the first on, a task has one that is not complete.
+    """The index of the first need that is not complete, from ``first`` on; None if there is none.
 
-    One that is gone was complete (``retention_rules.py``), and one that came after the task has
-    only the name of what it needs.
+    A need that does not exist was complete (``retention_rules.py``).  A need that was published
+    after the task is another task that has the id by now.
     """
     width = NEEDS_AT_FIRST
     while first < len(needs):
@@ -95,18 +94,18 @@ def first_unmet_need(
 
 
 def _meant(changes: TaskChanges, id_: str, need: str) -> bool:
-    """Whether a need was there before the task, or comes with it: by what published them."""
-    own = changes.facts.oldest.get(id_, 0)  # 0 for what is being published
+    """Whether a need was published before the task, or together with it."""
+    own = changes.facts.oldest.get(id_, 0)  # 0 for a task that is being published
     return not own or changes.facts.oldest.get(need, 0) <= own
 
 
 def read_needs(
     changes: TaskChanges, needs: Sequence[str], besides: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """Know how all of these stand, before a task is published; the needs that failed or are dead.
+    """Read all of these before a task is published; returns the needs that failed or are dead.
 
-    Whoever forgets what failed has to notice: the mark is read no later than what it stands for.
-    A need that is open may fail and be suspected before this is committed: that is noticed, too.
+    Retention must notice a new dependent of a failed task, so the mark is read no later than the
+    needs.  A need that is open may fail and be suspected before this commit, which then conflicts.
     """
     known = changes.facts.statuses
     if missing := [keys.status(each) for each in (*needs, *besides) if each not in known]:
@@ -129,7 +128,7 @@ def _failed(status: TaskStatus | None) -> bool:
 
 
 def is_hidden(changes: TaskChanges, status: TaskStatus) -> bool:
-    """Whether a task belongs to a batch that is not complete: nobody is to know of it yet."""
+    """Whether a task belongs to a batch that is not complete, which hides it."""
     if not status.on.startswith(core.BATCH):
         return False
     batch = changes.status(status.on)
@@ -137,21 +136,21 @@ def is_hidden(changes: TaskChanges, status: TaskStatus) -> bool:
 
 
 def exists(changes: TaskChanges, id_: str) -> bool:
-    """Whether there is a task of this id, as far as anybody is to know."""
+    """Whether a task of this id exists and is not hidden."""
     status = changes.status(id_)
     return status is not None and not is_hidden(changes, status)
 
 
 def record_name(need: str) -> str:
-    """What others hang on, as the record names it: a task, or the plan that a batch is of."""
+    """The name of a need in the record: of a task, or of the plan of a batch."""
     batch = need.startswith(core.BATCH)
     return f"plan/{need[len(core.BATCH) :]}" if batch else f"task/{need}"
 
 
 def unblock(changes: TaskChanges, need: str, hangers: Sequence[str]) -> tuple[int, int]:
-    """Let tasks go on whose need is complete; how many may begin, and how many are left.
+    """Unblock dependents of a complete need; returns how many became ready, and how many are left.
 
-    Somebody else may have moved them on since they were listed, to a need that is not complete.
+    Another client may have moved one on to its next need since they were listed.
     """
     begun, some = 0, hangers[: _fitting(hangers, changes.facts.max_entry_bytes)]
     changes.facts.need_all(lambda id_: _next_need(changes, id_), some)
@@ -178,13 +177,13 @@ def unblock(changes: TaskChanges, need: str, hangers: Sequence[str]) -> tuple[in
 
 
 def read_requirement_sets(changes: TaskChanges, specs: Iterable[Spec]) -> None:
-    """Ask once for all sets of requirements, not for one after the other."""
+    """Ask for all sets of requirements with one read."""
     sets = {keys.set_of(spec.requirement_set): None for spec in specs if spec.requires}
     changes.facts.need_all(changes.facts.has, sets)
 
 
 def _fitting(ids: Sequence[str], text: int) -> int:
-    """How many of these tasks one entry has room for; at least one."""
+    """How many of these tasks fit into one entry; at least one."""
     sizes = accumulate(ENTRY_TEXT + ENTRY_NAMES * len(id_) for id_ in ids)
     return max(1, sum(size <= text for size in sizes))
 
@@ -192,7 +191,7 @@ def _fitting(ids: Sequence[str], text: int) -> int:
 def unblock_rest(
     changes: TaskChanges, need: str, hangers: Sequence[str], *, more: bool
 ) -> Decision[Moved]:
-    """Move on some of what was left hanging on a need that is complete."""
+    """Unblock some of the dependents that did not fit into the commit that completed the need."""
     if not changes.facts.has(keys.todo(need)):
         return Decision(outcome=Moved())
     _, rest = unblock(changes, need, hangers)
@@ -204,9 +203,9 @@ def unblock_rest(
 
 
 def wake_due(changes: TaskChanges, dues: Sequence[str]) -> Decision[Moved]:
-    """Tasks whose time has come get their place among those that are ready.
+    """Make tasks ready whose rest is over or whose moment has come.
 
-    A place among those that must not begin yet of a task that does not mean it is taken away.
+    An entry of the ``due`` index that its task does not name is deleted.
     """
     woken = 0
     waking = [id_ for due in dues if _rests(changes, id_ := keys.listed(due), due)]
@@ -231,13 +230,13 @@ def wake_due(changes: TaskChanges, dues: Sequence[str]) -> Decision[Moved]:
 
 
 def _rests(changes: TaskChanges, id_: str, due: str) -> bool:
-    """Whether this is the place of a task among those that must not begin yet."""
+    """Whether the task names this entry of the ``due`` index."""
     status = changes.status(id_)
     return status is not None and status.due == due
 
 
 def expire(changes: TaskChanges, ids: Sequence[str]) -> Decision[Moved]:
-    """Tasks that nobody began before their deadline are dead letters."""
+    """Make dead letters of tasks that no worker began before their deadline."""
     changes.facts.need_statuses(ids)
     changes.facts.need_all(lambda id_: is_late(changes, id_, changes.facts.status(id_)), ids)
     late = [id_ for id_ in ids if is_late(changes, id_, changes.facts.status(id_))]
@@ -251,7 +250,7 @@ def expire(changes: TaskChanges, ids: Sequence[str]) -> Decision[Moved]:
 
 
 def is_late(changes: TaskChanges, id_: str, status: TaskStatus | None) -> bool:
-    """Whether it is too late to begin a task; one that was begun in time may be tried again."""
+    """Whether it is too late to begin a task; one that was begun in time may be retried."""
     if status is None or status.state != "pending" or status.attempts:
         return False
     return status.deadline is not None and is_deadline_over(changes, id_, status.deadline)
@@ -260,9 +259,9 @@ def is_late(changes: TaskChanges, id_: str, status: TaskStatus | None) -> bool:
 def is_deadline_over(changes: TaskChanges, id_: str, deadline: float) -> bool:
     """Whether the deadline of a task is over, by the engine's clock.
 
-    Its liveness key says so, however wrong our own clock is.  A key that is gone says nothing if
-    the engine lost all liveness since the task was published (a reboot under SQLite), or if no
-    key was put with the task (an older version): then our own wall clock decides.
+    The deadline has a liveness key, so a wrong clock of a client does no harm.  An absent key
+    proves nothing if the engine lost all liveness since the task was published (a reboot under
+    SQLite), or if an older version put no key: then the wall clock of the client decides.
     """
     known = changes.facts
     known.need_all(known.has, (keys.deadline(id_), keys.CLOCK))
@@ -274,7 +273,7 @@ def is_deadline_over(changes: TaskChanges, id_: str, deadline: float) -> bool:
 
 
 def _measure(changes: TaskChanges, id_: str, deadline: float) -> None:
-    """Let the engine's clock measure how long a task may be begun."""
+    """Put the liveness key of a deadline, so that the engine's clock measures it."""
     changes.rely(keys.CLOCK)
     if not changes.facts.has(keys.CLOCK):
         changes.put(keys.CLOCK, {}, CLOCK_TTL)
@@ -283,7 +282,7 @@ def _measure(changes: TaskChanges, id_: str, deadline: float) -> None:
 
 
 def is_due(changes: TaskChanges, status: TaskStatus) -> bool:
-    """Whether a task may begin, as far as time is concerned."""
+    """Whether neither a rest nor a moment keeps a task from being begun."""
     if not status.due:
         return True
     due = changes.facts.due(status.due)
@@ -293,7 +292,7 @@ def is_due(changes: TaskChanges, status: TaskStatus) -> bool:
 
 
 def due_moment(due: str) -> float:
-    """The moment in the key of a task that must not begin before it."""
+    """The moment in a key of the ``due`` index."""
     return int(due.split("/")[1]) / 1000
 
 
@@ -306,7 +305,7 @@ def _next_need(changes: TaskChanges, id_: str) -> int | None:
 
 
 class FailureCause(Struct, frozen=True, gc=False):
-    """Why an attempt failed; by whom and with which claim, if somebody says so itself."""
+    """Why an attempt failed; with the agent and the claim, if the worker reported it."""
 
     reason: str
     by: str = ""
@@ -317,7 +316,7 @@ class FailureCause(Struct, frozen=True, gc=False):
 def count_failure(
     changes: TaskChanges, id_: str, act: str, blame: FailureCause, chance: float
 ) -> TaskStatus:
-    """One attempt more that failed: rest and try again, or give up."""
+    """Count a failed attempt: the task rests and is retried, or it is dead."""
     spec, before = changes.facts.spec(id_), changes.status(id_)
     attempts = 1 + (0 if before is None else before.attempts)
     said = {"attempts": attempts, "since": changes.now, **asdict(blame)}
@@ -338,11 +337,11 @@ def count_failure(
 
 
 def expire_one(changes: TaskChanges, id_: str) -> None:
-    """It is too late to begin."""
+    """Make a dead letter of a task that was not begun before its deadline."""
     status = changes.status(id_)
     if status is not None and not status.due:
         changes.delete(changes.facts.spec(id_).ready_key(id_))
     changes.move(
-        id_, "expire", "dead", since=changes.now, reason="nobody began it before its deadline"
+        id_, "expire", "dead", since=changes.now, reason="no worker began it before its deadline"
     )
     changes.task_event("dead", "", id_)

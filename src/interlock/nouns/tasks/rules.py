@@ -1,7 +1,7 @@
-"""What can be decided about tasks: the acts of ``task.py``, one function each.
+"""Decisions about one task: the acts of ``task.py``, one function each.
 
-Every act on behalf of a claim begins with whose it is: the one who works on the task now, one
-whose claim is over (``fenced``), or one who never did (``not_owner``).
+An act on a claim first finds out whose it is: the claimant has the claim, had one that ended
+(``fenced``), or never had one (``not_owner``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from interlock.nouns.tasks.task_change import TaskChanges
 def publish(
     changes: TaskChanges, id_: str, spec: Spec
 ) -> Decision[task.Published | task.TaskExists]:
-    """Put a task where everybody finds it; one that is there already stays as it is."""
+    """Publish a task; one that exists already stays as it is."""
     if (status := changes.facts.status(id_)) is not None:
         return Decision(outcome=task.TaskExists(task=id_, state=status.state))
     ended = progress_rules.read_needs(changes, spec.needs)
@@ -41,7 +41,8 @@ def publish(
     if unknown is not None:
         raise BadInput(
             f"task {id_!r} needs {unknown!r}, which does not exist; publish that first,"
-            " or both together: interlock task import FILE; what was completed long ago, leave out"
+            " or both together: interlock task import FILE;"
+            " leave out needs that were completed long ago"
         )
     status = progress_rules.create(changes, id_, spec)
     outcome = task.Published(task=id_, state=status.state, ended=ended)
@@ -51,10 +52,10 @@ def publish(
 def claim(
     changes: TaskChanges, request: ClaimRequest, spec: Spec | None, place: str = ""
 ) -> Decision[task.ClaimOutcome | str]:
-    """Take a task that is pending; ``stale`` if its worker is lost, ``expired`` if it is too late.
+    """Claim a pending task; ``stale`` if its worker is lost, ``expired`` if it is too late.
 
-    Without a spec it is blind: all that is known is a guess that the commit checks, and perhaps
-    its ``place`` among those that are ready.
+    Without a spec it is blind: the facts are a guess that the commit checks, and perhaps the key
+    ``place`` of its entry in the ``ready`` index.
     """
     status, id_ = changes.facts.status(request.task), request.task
     if status is None:
@@ -80,7 +81,7 @@ def reclaim(
 ) -> Decision[str]:
     """End a claim whose liveness is gone, and count the attempt.
 
-    ``entry`` is where it was found among the claims; one that stands for nothing is taken away.
+    ``entry`` is its key in the ``claims`` index; an entry without a claim is deleted.
     """
     status, held = changes.facts.status(id_), changes.facts.claim(id_)
     other = held is not None and entry not in ("", keys.claims(held.session, id_))
@@ -111,7 +112,7 @@ def _tidied(changes: TaskChanges, id_: str, entry: str) -> Decision[str]:
 
 
 def release(changes: TaskChanges, claimant: Claimant) -> Decision[task.ReleaseOutcome]:
-    """Give a task back to the queue; that is no failed attempt."""
+    """Put a task back in the queue without counting an attempt."""
     status, held = _held(changes, claimant)
     if status is None or held is None:
         return _refused(changes, claimant, status, "task.release")
@@ -134,10 +135,10 @@ def complete(
     *,
     more: bool,
 ) -> Decision[task.CompleteOutcome]:
-    """The task is done; what hangs on it is moved on, as far as this commit has room.
+    """Complete a task and unblock its dependents, as far as they fit into this commit.
 
-    ``hangers`` are tasks that hang on it; ``more`` says that there may be others: they were too
-    many, or one may have come since they were listed.
+    ``hangers`` are dependents of it; ``more`` says that there may be others: they were too many,
+    or one may have been published since they were listed.
     """
     id_ = claimant.task
     status, held = _held(changes, claimant)
@@ -162,9 +163,9 @@ def complete(
     if result is not None:
         kept = TaskResult(by=held.agent, at=changes.now, token=token, result=result)
         changes.put(keys.result(id_), kept)
-    elif status.attempts:  # that of an attempt before this one
+    elif status.attempts:  # the result of an earlier attempt
         changes.delete(keys.result(id_))
-    if status.deadline is not None:  # no other end is final: a task that is sent back needs it
+    if status.deadline is not None:  # a task that failed needs it for a retry
         changes.delete(keys.deadline(id_))
     changes.task_event("completed", held.agent)
     begun, rest = progress_rules.unblock(changes, id_, hangers)
@@ -183,7 +184,7 @@ def fail(
     *,
     retry: bool,
 ) -> Decision[task.FailOutcome]:
-    """The attempt failed: the task rests and is tried again, or it is over."""
+    """Fail an attempt: the task rests and is retried, or it has ended."""
     id_ = claimant.task
     status, held = _held(changes, claimant)
     if status is None or held is None:
@@ -221,7 +222,7 @@ def fail(
 def beat(
     changes: TaskChanges, claimant: Claimant, session_ttl: float
 ) -> Decision[task.BeatOutcome]:
-    """Renew what keeps the claim alive; one that lapsed is not revived."""
+    """Renew the liveness of a claim; one that expired is not revived."""
     status, held = _held(changes, claimant)
     if status is None or held is None:
         return _refused(changes, claimant, status, "task.beat")
@@ -240,7 +241,7 @@ def beat(
 
 
 def cancel(changes: TaskChanges, id_: str, agent: str, reason: str) -> Decision[task.CancelOutcome]:
-    """Nobody is to do this; whoever works on it is told when it next speaks up."""
+    """End a task as failed; its worker finds its claim fenced at its next act."""
     status = changes.facts.status(id_)
     if status is None or progress_rules.is_hidden(changes, status):
         return Decision(outcome=_absent(id_, status))
@@ -263,13 +264,13 @@ def cancel(changes: TaskChanges, id_: str, agent: str, reason: str) -> Decision[
 def requeue(
     changes: TaskChanges, id_: str, by: str, reason: str, token: int | None
 ) -> Decision[task.RequeueOutcome]:
-    """An operator ends the claim of a worker; that is no failed attempt."""
+    """End the claim of a worker for an operator, without counting an attempt."""
     status = changes.facts.status(id_)
     if status is None or progress_rules.is_hidden(changes, status):
         return Decision(outcome=_absent(id_, status))
     held = changes.facts.claim(id_)
     if status.state != "running" or held is None:
-        why = f"it is {status.state}; only a task that somebody works on can be requeued"
+        why = f"it is {status.state}; only a running task can be requeued"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=why))
     own = changes.facts.tokens[id_]
     if token not in (None, own):
@@ -294,12 +295,12 @@ def requeue(
 
 
 def retry(changes: TaskChanges, id_: str, agent: str) -> Decision[task.RetryOutcome]:
-    """Send back a task that failed, with all its attempts."""
+    """Put a failed or dead task back in the queue, with all its attempts."""
     status = changes.facts.status(id_)
     if status is None or progress_rules.is_hidden(changes, status):
         return Decision(outcome=_absent(id_, status))
     if status.state not in ("failed", "dead"):
-        reason = f"it is {status.state}; only what failed or is dead can be sent back"
+        reason = f"it is {status.state}; only a failed or dead task can be sent back"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=reason))
     spec = changes.facts.spec(id_)
     at = progress_rules.first_unmet_need(changes, id_, spec.needs, 0)
@@ -320,7 +321,7 @@ def retry(changes: TaskChanges, id_: str, agent: str) -> Decision[task.RetryOutc
 
 
 def tag(claim: TaskClaim, id_: str) -> dict[str, str]:
-    """What a liveness key says to a person who reads the store."""
+    """The value of a liveness key, for a person who reads the store."""
     return (
         {"agent": claim.agent}
         if claim.ttl is None
@@ -409,7 +410,7 @@ def _over(id_: str, status: TaskStatus) -> str:
 
 
 def _held(changes: TaskChanges, claimant: Claimant) -> tuple[TaskStatus | None, TaskClaim | None]:
-    """How the task stands, and the claim of whoever speaks, if it works on it."""
+    """The status of the task, and the claim if it is the claimant's."""
     status = changes.facts.status(claimant.task)
     held = None if status is None else changes.facts.claim(claimant.task)
     if held is None or not claimant.speaks_for(held, changes.facts.tokens[claimant.task]):
@@ -418,7 +419,7 @@ def _held(changes: TaskChanges, claimant: Claimant) -> tuple[TaskStatus | None, 
 
 
 def _lives(changes: TaskChanges, held: TaskClaim) -> bool:
-    """Whether a claim lives; then the decision stands only as long as it does."""
+    """Whether a claim lives; the commit checks that it still does."""
     changes.rely(*held.live)
     return changes.facts.alive(held)
 
@@ -426,7 +427,7 @@ def _lives(changes: TaskChanges, held: TaskClaim) -> bool:
 def _lapsed(
     changes: TaskChanges, claimant: Claimant, status: TaskStatus, verb: str
 ) -> Decision[task.TaskFenced]:
-    """The claim lapsed, and nobody took the task yet: it is over all the same."""
+    """Refuse: the claim expired, though no other worker has the task yet."""
     return changes.refuse(
         task.TaskFenced(task=claimant.task, state=status.state), verb, claimant.task
     )
@@ -435,7 +436,7 @@ def _lapsed(
 def _refused(
     changes: TaskChanges, claimant: Claimant, status: TaskStatus | None, verb: str
 ) -> Decision[task.TaskFenced | task.TaskNotOwner]:
-    """Not the one who works on it: refused, and recorded once in a while."""
+    """Refuse a claimant that does not own the task; recorded at most once a minute."""
     if status is None:
         return Decision(outcome=task.TaskNotOwner(task=claimant.task, state="unknown"))
     held = changes.facts.claim(claimant.task)
@@ -450,7 +451,7 @@ def _refused(
 def _was_ours(
     changes: TaskChanges, claimant: Claimant, status: TaskStatus, held: TaskClaim | None
 ) -> bool:
-    """Whether whoever speaks may have worked on this task before: its token could be of a claim."""
+    """Whether the claimant may have had a claim: its token is one that a claim could have."""
     if claimant.token is None:
         return bool(status.session) and status.session == claimant.session
     newest = (
@@ -483,7 +484,7 @@ def _failed(
 
 
 def _absent(id_: str, status: TaskStatus | None) -> task.Unchanged:
-    """There is no such task, or not yet."""
+    """Nothing changed: the task does not exist, or is still hidden."""
     if status is None:
         return task.Unchanged(task=id_, state="unknown", reason=f"there is no task {id_}")
     return task.Unchanged(task=id_, state=status.state, reason=progress_rules.HIDDEN_REASON)

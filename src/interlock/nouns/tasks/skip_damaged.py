@@ -116,4 +116,4 @@ def _insist(identity: Identity) -> Op[None]:
     """Nobody waits for work whose session is over."""
     own = keys.live(identity.actor.session)
     if identity.joined and (yield Read(own))[own] is None:
-        raise Lapsed(f"session {identity.actor.session} lapsed; join again")
+        raise Lapsed(f"session {identity.actor.session} expired; join again")

@@ -1,4 +1,4 @@
-"""Tasks: published once, worked on by one agent at a time, done once.
+"""Tasks: published once, worked on by one agent at a time, completed once.
 
     publish ─┬─> blocked
              │      │ all needs complete
@@ -8,42 +8,41 @@
                   │               v   ├─cancel, fail for good──────> failed
                   └────retry──── dead <─fail, lose the worker: once too often
 
-``TRANSITIONS`` is the table of these; nothing changes a state but ``transition``.
+``TRANSITIONS`` is the table of these; only ``transition`` changes a state.
 
-A task is four items: its data, its status, its owner and a result.  The data are written once, at
-publishing, and may be large, and so may the result, which says what came of an attempt; a claim
-touches only the two small ones between them.  The owner is there exactly while the task runs.  Its
-revision is the token of the claim; whoever completes, fails or releases carries that token, and
-the same commit checks it.  So a worker that was given up can finish nothing: neither its own
-task, which somebody else may do by now, nor anybody else's.
+A task is four items: data, status, owner and result.  The data are written once, at publishing;
+they may be large, and so may the result of an attempt.  A claim touches only the two small items,
+status and owner.  The owner exists exactly while the task runs.  Its revision is the token of the
+claim.  To complete, fail or release, the worker carries that token, and the same commit checks it.
+So a worker whose claim was ended cannot finish any task: neither its former one, on which another
+worker may work by now, nor another.
 
 A claim lives as a grant of a lock does: by its session, or by a ttl of its own.  It never ends by
-itself; whoever meets a claim whose liveness is gone puts the task back in the queue with one
-commit, which counts the attempt.  A task that failed too often is a dead letter, until somebody
+itself; a client that finds a claim whose liveness is gone puts the task back in the queue with one
+commit, which counts the attempt.  A task that failed too often is a dead letter until an operator
 sends it back.
 
 Indexes say where to look and are never the truth:
-    ready   A task that is pending and may begin has a place here, put by the commit that made it
-            so.  The place may be left standing by a claim that did not know where it is (a claim by
-            name across a network, which reads nothing before it commits); whoever meets a place
-            whose task has an owner takes it away.
-    due     A task that is pending and must rest (after a failed attempt) or must not begin yet.
-            A rest is measured by the engine's clock, as a liveness key, so that no jump of a wall
-            clock makes it longer; a moment that somebody named is a moment of the wall clock.
-            So is the time until a deadline (``flow.is_over``): one client whose clock is wrong
-            must not end the tasks of others.
-    claims  Every running task, under the session that works on it.
+    ready   Each pending task that may begin has an entry, put by the commit that made it so.  A
+            claim that does not know the entry leaves it there (a claim by name across a network,
+            which reads nothing before it commits); a client that finds an entry whose task has an
+            owner deletes the entry.
+    due     A pending task that must rest (after a failed attempt) or must not begin yet.
+            The engine's clock measures a rest, by a liveness key, so that no jump of a wall clock
+            makes it longer; a moment that the publisher named is a moment of the wall clock.
+            The engine's clock also measures the time until a deadline
+            (``progress_rules.is_deadline_over``): a client whose clock is wrong must not end the
+            tasks of others.
+    claims  Each running task, under the session that works on it.
     hangs   A blocked task hangs on one unmet need at a time, with a check of that need's status.
-            The first task that hangs there marks the need as awaited.  When an awaited need is
-            completed, the same commit moves on what hangs there, as far as it has room, and leaves
-            a mark (``todo``) for the rest.
-    ended   What failed or died.
+            The first task that hangs there marks the need as awaited.  The commit that completes
+            an awaited need also unblocks its dependents, as far as they fit, and leaves a mark
+            (``todo``) for the rest.
+    ended   Tasks that failed or died.
 
-Only what exists can be needed, and what is complete stays so.  So a circle of needs can come only
-from tasks that are published together, and is refused there (``plan.py``).  What has been over
-for long is forgotten; a need that is gone was complete (``retention_rules.py``).
-
-What a person is shown of tasks; how it is found is in ``seen.py``.
+A task can only need tasks that exist, and a complete task stays complete.  So a cycle of needs can
+come only from tasks that are published together, and is refused there (``plan.py``).  Ended tasks
+are deleted in time; a need that does not exist any more was complete (``retention_rules.py``).
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ TRANSITIONS: dict[str, tuple[tuple[State, ...], tuple[State, ...]]] = {
     "cancel": (("blocked", "pending", "running"), ("failed",)),
     "retry": (("failed", "dead"), ("blocked", "pending")),
 }
-"""From where each act leads to where."""
+"""Each act: the states that it may start from, and those that it may lead to."""
 
 PRIORITY = 5
 PRIORITIES = (keys.LEAST_PRIORITY, keys.GREATEST_PRIORITY)
@@ -80,7 +79,7 @@ RETRIES = 3
 BACKOFF = 1.0
 BACKOFF_MOST = 300.0
 JITTER = 0.25
-"""A rest is longer than it should be by up to so much of it, so that not all come back at once."""
+"""A rest is longer by up to this part of it, at random, so that not all tasks return at once."""
 DATA_LIMIT = 1024 * 1024
 REASON_LIMIT = 16 * 1024
 NEEDS_LIMIT = 10_000
@@ -89,15 +88,15 @@ LISTED = 100
 REQUIRES_LIMIT = 32
 LABELS_LIMIT = 32
 BATCH = "+"
-"""What the id of a batch begins with, on which the tasks of an import hang (``plan_rules.py``).
-That is no legal name, so nobody can mean one."""
+"""The first character of the id of a batch, on which the tasks of an import hang
+(``plan_rules.py``).  No legal name begins with it."""
 
 
 class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a task is, as it was published.  ``at`` is when, and what makes it older than others.
+    """A task as it was published; the time ``at`` orders tasks of one priority.
 
-    ``trace`` is the one that it was published under; without one it is the id of the task.
-    ``measured`` says that a liveness key was put for its deadline; an older version puts none.
+    ``trace`` is the trace of its publisher; without one it is the id of the task.
+    ``measured`` says that a liveness key exists for its deadline; an older version puts none.
     """
 
     at: float
@@ -117,22 +116,22 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def requirement_set(self) -> str:
-        """Its requirements, as a part of a key."""
+        """Its requirements, as a segment of a key."""
         return keys.requirements(self.requires)
 
     def ready_key(self, task: str) -> str:
-        """Where it stands while it is ready."""
+        """The key of its entry in the ``ready`` index."""
         return keys.ready(self.requirement_set, self.priority, self.at, task)
 
 
 class TaskStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """How a task stands.
+    """The state of a task, with the fields that belong to that state.
 
-    ``attempts`` are those that failed.  ``on`` is the need that it hangs on, the one at ``place``
-    among its needs.  ``due`` is its place among those that must not begin yet.  ``deadline`` is
-    here as well, so that nobody takes a task with one for a plain one (FRESH), and is gone when a
-    task comes back that had missed it; ``trace`` is here for the same reason.  ``by`` and
-    ``token`` say who ended it, with which claim, in which ``session``, and ``reason`` why.
+    ``attempts`` counts failed attempts.  ``on`` is the need that the task hangs on, at index
+    ``place`` of its needs.  ``due`` is the key of its entry in the ``due`` index.  ``deadline`` and
+    ``trace`` repeat the data, so that a claim by name cannot mistake the task for a plain one
+    (FRESH); a retry after a missed deadline clears it.  ``by``, ``token`` and ``session`` say which
+    claim ended the task, and ``reason`` why.
     """
 
     state: State
@@ -151,13 +150,13 @@ class TaskStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
 
 FRESH = TaskStatus(state="pending")
-"""A task that nobody tried yet: what a claim by name takes for granted until it learns more."""
+"""The status of a task without an attempt: the first guess of a claim by name."""
 
 
 class TaskClaim(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Who works on a task, since when, and what keeps the claim alive.
+    """The owner of a running task: which agent, since when, and which keys keep the claim alive.
 
-    ``blind`` says that its place among those that are ready may still stand.
+    ``blind`` says that its entry in the ``ready`` index may still exist.
     """
 
     id: str
@@ -172,10 +171,10 @@ class TaskClaim(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 
 
 class ReadyEntry(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What stands beside a task that is ready: when it is too late to begin.
+    """The value of an entry in the ``ready`` index: when it is too late to begin.
 
-    ``since`` is when it became ready, if that was not when it was published; ``trace`` is that of
-    the task, so that a claim can guess its status.
+    ``since`` is when the task became ready, if that was after it was published; ``trace`` is that
+    of the task, so that a claim can guess its status.
     """
 
     deadline: float | None = None
@@ -184,20 +183,20 @@ class ReadyEntry(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class DueEntry(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a task waits for that must not begin yet: the end of a rest, else its moment."""
+    """The value of an entry in the ``due`` index: the liveness key of a rest, or nothing."""
 
     rest: str = ""
 
 
 class EndedEntry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What stands beside a task that failed."""
+    """The value of an entry in the ``ended`` index."""
 
     state: State
     since: float
 
 
 class TaskResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of an attempt: a value, or an error."""
+    """The result of an attempt: a value, or an error."""
 
     by: str
     at: float
@@ -207,9 +206,9 @@ class TaskResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Published(Success, frozen=True, kw_only=True, tag="published"):
-    """The task is there for everybody.
+    """The task is published.
 
-    ``ended`` are needs that failed or are dead: it cannot begin before they are sent back.
+    ``ended`` are needs that failed or are dead: it cannot begin before they are retried.
     """
 
     task: str
@@ -218,16 +217,16 @@ class Published(Success, frozen=True, kw_only=True, tag="published"):
 
 
 class TaskExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
-    """There is a task of this id already, and it stays as it is."""
+    """A task of this id exists already, and stays as it is."""
 
     task: str
     state: State
 
 
 class Claimed(outcomes.Acquired, frozen=True, kw_only=True, tag="claimed"):
-    """The task is yours; ``data`` is what was published with it.
+    """The task is yours; ``data`` was published with it.
 
-    Whether you can do all that it ``requires`` was asked only by ``next``.
+    Only ``next`` compares what it ``requires`` with your abilities.
     """
 
     task: str
@@ -242,7 +241,7 @@ class Claimed(outcomes.Acquired, frozen=True, kw_only=True, tag="claimed"):
 
 
 class Taken(outcomes.Busy, frozen=True, kw_only=True, tag="taken"):
-    """Somebody else works on it."""
+    """Another worker has the task."""
 
     task: str
     holder: str
@@ -260,14 +259,14 @@ class Blocked(Refusal, frozen=True, kw_only=True, tag="blocked"):
 
 
 class TaskDeadlock(outcomes.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
-    """Waiting would never end: these wait for each other, in a circle, beginning with you."""
+    """The wait would never end: these wait for each other in a cycle, beginning with you."""
 
     task: str
     cycle: tuple[str, ...]
 
 
 class NoTask(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
-    """There is nothing to claim: no task that you can do, or the one you named is over."""
+    """There is nothing to claim: no ready task that you can do, or the named task has ended."""
 
     reason: str
     task: str = ""
@@ -275,7 +274,7 @@ class NoTask(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
 
 
 class TaskExtended(outcomes.Extended, frozen=True, kw_only=True, tag="extended"):
-    """The claim lives on."""
+    """The claim is renewed."""
 
     task: str
     holder: str
@@ -285,9 +284,9 @@ class TaskExtended(outcomes.Extended, frozen=True, kw_only=True, tag="extended")
 
 
 class Completed(Success, frozen=True, kw_only=True, tag="completed"):
-    """The task is done; ``already`` if this very claim had completed it before.
+    """The task is complete; ``already`` if the same claim had completed it before.
 
-    ``unblocked`` is how many others may begin now because of that.
+    ``unblocked`` is the number of tasks that became ready with it.
     """
 
     task: str
@@ -296,7 +295,7 @@ class Completed(Success, frozen=True, kw_only=True, tag="completed"):
 
 
 class Failed(Success, frozen=True, kw_only=True, tag="failed"):
-    """The attempt failed: the task is tried again (pending), failed for good, or dead."""
+    """The attempt failed: the task is retried (pending), failed for good, or dead."""
 
     task: str
     state: State
@@ -312,7 +311,7 @@ class TaskReleased(outcomes.Released, frozen=True, kw_only=True, tag="released")
 
 
 class TaskFenced(outcomes.Fenced, frozen=True, kw_only=True, tag="fenced"):
-    """Your claim is over: the task went on without you; if an operator ended it, ``by`` name."""
+    """Your claim has ended; ``by`` names the operator who ended it, if one did."""
 
     task: str
     state: State
@@ -323,7 +322,7 @@ class TaskFenced(outcomes.Fenced, frozen=True, kw_only=True, tag="fenced"):
 
 
 class TaskRequeued(Success, frozen=True, kw_only=True, tag="requeued"):
-    """The claim of ``holder`` is over, its token is fenced, and the task waits for a worker."""
+    """The claim of ``holder`` has ended, its token is fenced, and the task waits for a worker."""
 
     task: str
     holder: str
@@ -332,7 +331,7 @@ class TaskRequeued(Success, frozen=True, kw_only=True, tag="requeued"):
 
 
 class TaskNotOwner(outcomes.NotOwner, frozen=True, kw_only=True, tag="not_owner"):
-    """You do not work on this task, and never did."""
+    """You have no claim on this task, and never had one."""
 
     task: str
     state: State | Literal["unknown"]
@@ -340,21 +339,21 @@ class TaskNotOwner(outcomes.NotOwner, frozen=True, kw_only=True, tag="not_owner"
 
 
 class TaskCancelled(outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
-    """The task will not be done, unless somebody sends it back."""
+    """The task will not be done, unless it is retried."""
 
     task: str
     already: bool = False
 
 
 class Retried(Success, frozen=True, kw_only=True, tag="retried"):
-    """The task is back, with all its attempts."""
+    """The task is in the queue again, with all its attempts."""
 
     task: str
     state: State
 
 
 class Unchanged(Refusal, frozen=True, kw_only=True, tag="unchanged"):
-    """Nothing was done, since the task is not in a state for that."""
+    """Nothing changed, since the state of the task does not allow it."""
 
     task: str
     state: State | Literal["unknown"]
@@ -377,11 +376,11 @@ EventName: TypeAlias = Literal[
     "cancelled", "retried", "forgotten", "fenced", "not_owner", "requeued",
 ]  # fmt: skip
 EVENT_NAMES: tuple[EventName, ...] = get_args(EventName)
-"""What can happen to a task, as events name it."""
+"""The events of tasks."""
 
 
 class TaskEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that happened to a task; what it is stands beside what there may be to do."""
+    """A change of a task; of a task that is published or ready also its data."""
 
     event: EventName | Literal["missed"]
     task: str = ""
@@ -394,9 +393,9 @@ class TaskEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ClaimRequest(Struct, frozen=True, kw_only=True, gc=False):
-    """Who wants to work on a task, and on what terms; ``claim`` becomes the id of the claim.
+    """A request to claim a task; ``claim`` becomes the id of the claim.
 
-    ``listed`` is where its wait for the task is listed, which ends with the claim.
+    ``listed`` are the keys under which the wait for the task is listed; the claim deletes them.
     """
 
     task: str
@@ -410,7 +409,7 @@ class ClaimRequest(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Claimant(Struct, frozen=True, kw_only=True, gc=False):
-    """Who speaks about a claim: its id, its token under the owner's name, or its session."""
+    """The agent that acts on a claim, which it names by id, by token, or by its session alone."""
 
     task: str
     agent: str
@@ -419,7 +418,7 @@ class Claimant(Struct, frozen=True, kw_only=True, gc=False):
     claim: str = ""
 
     def speaks_for(self, claim: TaskClaim, token: int) -> bool:
-        """Whether this is the claim that is meant."""
+        """Whether this is the claim that the claimant names."""
         if self.claim:
             return claim.id == self.claim
         if self.token is None:
@@ -427,14 +426,14 @@ class Claimant(Struct, frozen=True, kw_only=True, gc=False):
         return (token, claim.agent) == (self.token, self.agent)
 
     def ended(self, status: TaskStatus) -> bool:
-        """Whether the task was ended with the claim that is meant."""
+        """Whether the claim that the claimant names ended the task."""
         if self.token is None:
             return bool(status.token) and self.session == status.session
         return bool(status.token) and (self.token, self.agent) == (status.token, status.by)
 
 
 def transition(status: TaskStatus, act: str, state: State, **changes: Any) -> TaskStatus:  # noqa: ANN401
-    """The status after an act; what belongs to the state before is gone, unless it is named."""
+    """The status after an act; fields of the state before are cleared, unless given."""
     sources, targets = TRANSITIONS[act]
     if status.state not in sources or state not in targets:
         raise AssertionError(f"{act} does not lead from {status.state} to {state}")
@@ -449,26 +448,26 @@ def transition(status: TaskStatus, act: str, state: State, **changes: Any) -> Ta
 
 
 def mark_awaited(status: TaskStatus) -> TaskStatus:
-    """The same, marked so that completing it moves on what hangs there."""
+    """The status with the mark that makes its completion unblock the dependents."""
     return status if status.awaited else replace(status, awaited=True)
 
 
 def backoff_delay(spec: Spec, attempts: int, chance: float) -> float:
-    """How long a task rests after so many failed attempts; ``chance`` is from 0 to 1."""
+    """Seconds that a task rests after its last failed attempt; ``chance`` is from 0 to 1."""
     doubled = spec.backoff * float(2 ** min(attempts - 1, 32))
     return min(doubled * (1 + JITTER * chance), spec.backoff_most)
 
 
 MOST = 10_000
-"""So many tasks at once."""
+"""The most tasks of one list."""
 
 
 class ListedTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task as a person sees it among others.
+    """A task in a list.
 
-    While it runs: its ``holder`` with its ``token``, ``stale`` if that one is lost.  While it is
-    blocked: the need that it is blocked ``on``.  While it has to wait: how long (``retry_in``).
-    ``since`` is when it came into its state, ``by`` who ended it.
+    While it runs: its ``holder`` with its ``token``, ``stale`` if the holder is lost.  While it is
+    blocked: the need that it is blocked ``on``.  While it must wait: how long (``retry_in``).
+    ``since`` is when it entered its state, ``by`` the agent that ended it.
     """
 
     task: str
@@ -496,7 +495,7 @@ class ListedTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TaskView(ListedTask, frozen=True, kw_only=True, omit_defaults=True):
-    """One task with its data, and what came of it: ``result``, or the ``error`` if it failed."""
+    """One task with its data and its ``result``, or the ``error`` if it failed."""
 
     data: Any = None
     result: Any = None
@@ -504,7 +503,7 @@ class TaskView(ListedTask, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TaskList(Listing[ListedTask], frozen=True, kw_only=True):
-    """Tasks by id; ``more`` is the last one if there are others after it."""
+    """Tasks by id; ``more`` is the last id if there are more after it."""
 
     listed = "tasks"
 

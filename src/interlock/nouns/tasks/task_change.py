@@ -1,11 +1,11 @@
-"""One decision about tasks in the making: what it knows, and what it will write.
+"""A decision about tasks in the making: the facts it has, and the changes it makes.
 
 ``core/changes.py`` has the theory.
 
-What a decision read is not checked by its commit, but for what it relies on: the items that it
-replaces, the need that a task is left hanging on, and the session that a claim lives by.  The rest
-cannot become wrong: data never change, what is complete stays so, and a liveness key that is gone
-never comes back.
+The commit checks only the items that the decision relies on: those that it replaces, the need that
+a task is left hanging on, and the session that a claim lives by.  The other facts cannot become
+wrong: data never change, a complete task stays complete, and a liveness key that is gone never
+comes back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 REFUSAL_WINDOW = 60.0
 AT_ONCE = 1.0
-"""Seconds after its publishing within which a task counts as ready since then."""
+"""A task that becomes ready within this many seconds counts as ready since its publishing."""
 
 
 class TaskFacts(Facts):
@@ -64,7 +64,7 @@ class TaskFacts(Facts):
         break; 0 if it is unknown."""
 
     def spec(self, task: str) -> Spec:
-        """What a task is; only of one that exists."""
+        """The data of a task that exists."""
         try:
             spec = self.specs[task]
         except KeyError:
@@ -74,38 +74,38 @@ class TaskFacts(Facts):
         return spec
 
     def status(self, task: str) -> TaskStatus | None:
-        """How a task stands; None if there is none."""
+        """The status of a task as it was read; None if it does not exist."""
         try:
             return self.statuses[task]
         except KeyError:
             raise Missing((keys.status(task),)) from None
 
     def claim(self, task: str) -> TaskClaim | None:
-        """Who works on a task."""
+        """The claim of a task; None if it has no owner."""
         try:
             return self.claims[task]
         except KeyError:
             raise Missing((keys.owner(task),)) from None
 
     def due(self, key: str) -> DueEntry | None:
-        """What a task waits for that must not begin yet."""
+        """The value of an entry of the ``due`` index."""
         try:
             return self.dues[key]
         except KeyError:
             raise Missing((key,)) from None
 
     def need_statuses(self, tasks: Iterable[str]) -> None:
-        """Ask for the statuses of all of these at once, so that few questions are enough."""
+        """Ask for the statuses of all of these with one read."""
         missing = [keys.status(task) for task in tasks if task not in self.statuses]
         if missing:
             raise Missing(tuple(missing))
 
-    def need_all(self, look: Callable[[T], object], wanted: Iterable[T]) -> None:
-        """Look at all of these, and ask once for all that is missing."""
+    def need_all(self, use: Callable[[T], object], wanted: Iterable[T]) -> None:
+        """Use the facts of each of these, and ask once for all that are missing."""
         missing: dict[str, None] = {}
         for each in wanted:
             try:
-                look(each)
+                use(each)
             except Missing as unknown:
                 missing.update(dict.fromkeys(unknown.refs))
         if missing:
@@ -120,11 +120,11 @@ class TaskChanges(Changes[TaskFacts]):
         self._statuses: dict[str, TaskStatus] = {}
 
     def status(self, task: str) -> TaskStatus | None:
-        """How a task stands by now."""
+        """The status of a task after the changes so far."""
         return self._statuses.get(task) or self.facts.status(task)
 
     def move(self, task: str, act: str, state: State, **changes: object) -> TaskStatus:
-        """Carry out an act that leads to another state."""
+        """Change the state of a task by an act, with its entries in the indexes."""
         before = self.status(task)
         if before is None:
             raise AssertionError(f"there is no task {task}")
@@ -141,20 +141,20 @@ class TaskChanges(Changes[TaskFacts]):
         return status
 
     def set_status(self, task: str, status: TaskStatus) -> None:
-        """Let a task stand like this."""
+        """Replace the status of a task."""
         self._statuses[task] = status
         self.facts.relied[keys.status(task)] = None
 
     def rely(self, *wanted: str) -> None:
-        """See that these are as they were read when this is committed."""
+        """Have the commit check that these keys are as they were read."""
         self.facts.relied.update(dict.fromkeys(wanted))
 
-    def task_event(self, word: str, agent: str, task: str = "") -> None:
-        """What watchers are told; about the task of the whole decision, or about another."""
-        self._events.append((f"task:{word}", agent, f"task/{task}" if task else ""))
+    def task_event(self, name: str, agent: str, task: str = "") -> None:
+        """Add an event about the task of the whole decision, or about another task."""
+        self._events.append((f"task:{name}", agent, f"task/{task}" if task else ""))
 
     def make_ready(self, task: str, spec: Spec) -> None:
-        """Give a task its place among those that wait for a worker, and wake who waits for it."""
+        """Put a task into the ``ready`` index, and wake waiting workers."""
         since = self.now if self.now - spec.at > AT_ONCE else 0.0
         status = self._statuses.get(task)
         deadline = spec.deadline if status is None else status.deadline
@@ -163,10 +163,10 @@ class TaskChanges(Changes[TaskFacts]):
         self.wake_workers(spec)
 
     def _list_set(self, spec: Spec) -> None:
-        """See that workers look where this task is ready: at its set of requirements.
+        """See that the set of requirements of a task is listed, so that workers look there.
 
-        A set of which no task is ready may be let go (``sets.py``), so whoever makes one ready
-        relies on the set that stands there, or writes it.
+        An idle set may be deleted (``ready_index.py``), so a commit that makes a task ready relies
+        on the set that exists, or writes it.
         """
         if spec.requires:
             known = keys.set_of(spec.requirement_set)
@@ -176,11 +176,11 @@ class TaskChanges(Changes[TaskFacts]):
                 self.put(keys.SETS_MARK, {})
 
     def wake_workers(self, spec: Spec) -> None:
-        """Let those look who wait for tasks like this: it is ready, or will be."""
+        """Wake the workers that wait for tasks with these requirements."""
         self.signal(keys.wake_ready(spec.requirement_set))
 
     def listed(self, task: str, verb: str) -> Decision[bool]:
-        """See that workers look where a task is ready; whether they would not have."""
+        """List the set of requirements of a task again; whether it was missing."""
         spec = self.facts.specs.get(task)
         if spec is None or not spec.requires or self.facts.has(keys.set_of(spec.requirement_set)):
             return Decision(outcome=False)
@@ -189,7 +189,7 @@ class TaskChanges(Changes[TaskFacts]):
         return self.decision(True, verb, "tasks")
 
     def make_pending(self, task: str, spec: Spec) -> TaskStatus:
-        """Nothing is in the way of a task any more: ready, or not before its time."""
+        """Make a task ready whose needs are complete, or due at its moment."""
         status = self._statuses.get(task) or replace(
             FRESH, deadline=spec.deadline, trace=spec.trace
         )
@@ -203,7 +203,7 @@ class TaskChanges(Changes[TaskFacts]):
         return status
 
     def block_on(self, task: str, need: str) -> None:
-        """Let a task hang on a need, which knows that it is awaited then."""
+        """Make a task hang on a need, and mark the need as awaited."""
         status = self.status(need)
         if status is None:
             raise AssertionError(f"there is no task {need}")
@@ -214,7 +214,7 @@ class TaskChanges(Changes[TaskFacts]):
             self.set_status(need, mark_awaited(status))
 
     def end_claim(self, task: str, claim: TaskClaim) -> None:
-        """Nobody works on this task any more."""
+        """Delete the claim of a task, with its entries."""
         own = keys.live(claim.session)
         self.rely(keys.owner(task))
         self.delete(
@@ -227,16 +227,16 @@ class TaskChanges(Changes[TaskFacts]):
 
     @property
     def size(self) -> int:
-        """How many operations this takes by now."""
+        """How many operations the commit has so far."""
         return super().size + len(self._statuses)
 
     def decision(self, outcome: T, verb: str, thing: str) -> Decision[T]:
-        """The decision that carries all of it out."""
+        """The decision with all changes."""
         statuses = [Write(keys.status(task), each) for task, each in self._statuses.items()]
         return self._decision(outcome, verb, thing, statuses, trace=self._trace(thing))
 
     def _event(self, whole: str, name: str, agent: str, thing: str) -> Event:
-        """An event with what differs from its entry; the id of a task needs no trace."""
+        """An event without the fields that repeat its entry; the id of a task needs no trace."""
         if thing in ("", whole):
             return Event(name, agent)
         own, trace = self._trace(whole), self._trace(thing)
@@ -244,13 +244,13 @@ class TaskChanges(Changes[TaskFacts]):
         return Event(name, agent, thing, trace if named else "")
 
     def _trace(self, thing: str) -> str:
-        """The trace of a task: the one that it was published under, else its id."""
+        """The trace of a task: that of its publisher, else its id."""
         task = thing.removeprefix("task/")
         status = self._statuses.get(task) or self.facts.statuses.get(task)
         return "" if status is None or task.startswith(BATCH) else status.trace or task
 
     def refuse(self, outcome: T, verb: str, task: str) -> Decision[T]:
-        """No: recorded once in a while for each claim, and otherwise without a trace."""
+        """Refuse; recorded at most once in a ``REFUSAL_WINDOW`` for each claim."""
         held = self.facts.claims.get(task)
         mark = keys.refused(f"task/{keys.part(task)}" if held is None else held.id)
         if self.facts.status(task) is None or self.facts.has(mark):

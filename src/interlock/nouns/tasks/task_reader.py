@@ -1,7 +1,4 @@
-"""Reading for decisions about tasks: what a decision asks for as it goes.
-
-The commit checks only what the decision says it relies on: ``task_change.py``.
-"""
+"""Reads the items that a decision about tasks asks for (``task_change.py``)."""
 
 from __future__ import annotations
 
@@ -24,9 +21,9 @@ from interlock.store import Item
 T = TypeVar("T")
 
 _ROOM_ELSEWHERE = 1000
-"""Operations of one commit on an engine that others wait for meanwhile."""
+"""Operations of one commit on a shared engine, which makes other clients wait."""
 _TEXT = 4, 5
-"""Of what a value may have, the part that an entry may have: sealed, it has to fit into one."""
+"""The part of the largest value that an entry may have: a sealed entry must fit into a value."""
 
 
 class TaskReader(FactReader[TaskFacts]):
@@ -76,7 +73,7 @@ class TaskReader(FactReader[TaskFacts]):
                 self.facts.clock = self.base + item.created
 
     def timed(self, outcome: Taken) -> Taken:
-        """Whoever comes too late is told how long the winner lives, where that is known."""
+        """The answer with the remaining life of the winner's claim, where that is known."""
         held = self.facts.claims[outcome.task]
         lives = [] if held is None else [self._lives.get(key) for key in held.live]
         known = [left for left in lives if left is not None]

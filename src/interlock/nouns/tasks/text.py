@@ -56,7 +56,7 @@ def taken(outcome: core.Taken, paint: Paint) -> str:
 
 def blocked(outcome: core.Blocked, paint: Paint) -> str:
     """What it waits for."""
-    left = f"; try again in {lasting(outcome.retry_in)}" if outcome.retry_in is not None else ""
+    left = f"; retry in {lasting(outcome.retry_in)}" if outcome.retry_in is not None else ""
     hint = f"; see 'interlock task show {shell(outcome.on)}'" if outcome.on else ""
     return f"{paint('yellow', 'blocked')} {outcome.task}: {outcome.reason}{left}{hint}"
 
@@ -132,7 +132,7 @@ def not_owner(outcome: core.TaskNotOwner, paint: Paint) -> str:
     then = "claim it first"
     if outcome.state == "blocked":
         then = f"see 'interlock why {shell(f'task/{outcome.task}')}'"
-    return f"{word}nobody works on it, it is {outcome.state}; {then}"
+    return f"{word}no worker has it, it is {outcome.state}; {then}"
 
 
 def cancelled(outcome: core.TaskCancelled, paint: Paint) -> str:
@@ -205,7 +205,7 @@ def _row(task: ListedTask, paint: Paint) -> tuple[str, ...]:
 def _note(task: ListedTask, paint: Paint) -> str:
     """What there is to say of a task in its state."""
     if task.stale:
-        return f"{task.holder} is {paint('red', 'stale')}; whoever comes next takes it over"
+        return f"{task.holder} is {paint('red', 'stale')}; the next worker takes it over"
     if task.holder:
         return f"{task.holder} for {since(task.since or 0.0)}{lives(task.expires_in)}"
     if task.state == "blocked":

@@ -124,8 +124,8 @@ class TaskViews:
         seen = _seen(task, snapshot.items, base)
         if seen is None:
             reason = (
-                f"there is no task {task}; of one that was forgotten"
-                f" 'interlock record explain {shell(f'task/{task}')}' tells"
+                f"there is no task {task}; for a deleted one see"
+                f" 'interlock record explain {shell(f'task/{task}')}'"
             )
             return core.NoTask(task=task, state="unknown", reason=reason)
         (shown,) = yield from self._shown([seen])

@@ -1,10 +1,10 @@
-"""Why a task does not go on: down to what it needs in the end, and who can clear that.
+"""Why a task does not make progress: its needs down to the last one, and who can clear that.
 
 A blocked task hangs on one unmet need, which may hang on another.  That chain is followed to its
-leaf, however long it is.  The other unmet needs are counted; as many as a person would read are
-named and followed, first of all those that ended without being complete.  Of all leaves the one is
-told first that will not clear by itself: a dead letter before a task that nobody takes, and that
-before one that somebody works on.
+end, however long it is.  The other unmet needs are counted; the first few are named and followed,
+beginning with those that ended without being complete.  Of all ends the answer names the one first
+that is least likely to clear by itself: a dead letter before a task that no worker takes, and that
+before a running one.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from interlock.runtime.steps import Read
 from interlock.runtime.why import NAMED, Explain, Need, Why, meanwhile
 from interlock.store import Item, Range
 
-TOLD = 20
-"""So many unmet needs are told, with those of them below each other."""
+NEEDS_SHOWN = 20
+"""The most unmet needs in the answer, with the needs of needs."""
 FOLLOWED = 100_000
-"""So far down a chain is followed."""
+"""The longest chain that is followed."""
 BELOW = 1000
-"""So many needs are looked at of a task that is itself only a need; of the first one, all."""
+"""The most needs that are read of a task that is itself a need; of the first task, all are."""
 COUNTED = 1000
-"""So many are counted that come before a task."""
+"""The most ready tasks that are counted before a task."""
 _ENDED = ("failed", "dead", DAMAGED)
-_SHOWN = 4
-"""So many tasks of a chain are named one after the other."""
+_CHAIN_SHOWN = 4
+"""The most tasks of a chain that are named one after the other."""
 
 
 class TaskExplanations:
@@ -60,50 +60,54 @@ class TaskExplanations:
 
     def task(self, id_: str) -> Op[Why]:
         """What keeps this task from being done."""
-        seen = (yield from read_snapshots(self._runner, [id_]))[id_]
-        if seen.state == "blocked":
-            return (yield from self._blocked(seen))
-        yield from self._ask_around([seen])
-        found = self._leaf(seen)
+        snapshot = (yield from read_snapshots(self._runner, [id_]))[id_]
+        if snapshot.state == "blocked":
+            return (yield from self._blocked(snapshot))
+        yield from self._read_abilities([snapshot])
+        found = self._explain(snapshot)
         return Why(
             thing=f"task/{id_}",
-            state=seen.state,
+            state=snapshot.state,
             blocked=found.blocked,
-            because=found.says + (yield from self._more(seen, found)),
+            because=found.says + (yield from self._more(snapshot, found)),
             clear=f"claim it: interlock task claim {shell(id_)}"
-            if _is_ready(seen, found)
+            if _is_ready(snapshot, found)
             else found.clear,
             by=found.by,
             since=found.since,
             expires_in=found.expires_in,
-            meanwhile=(yield from _meanwhile(seen)),
+            meanwhile=(yield from _meanwhile(snapshot)),
         )
 
     def either(self, name: str, explain: Explain) -> Op[Why]:
-        """What is in the way of whatever this name stands for."""
+        """Explain the task or the lock of this name."""
         if (yield from named(name)).startswith("task/"):
             return (yield from self.task(name))
         return (yield from explain.lock(name, besides=", and there is no task of that name"))
 
-    def _ask_around(self, seen: Iterable[TaskSnapshot]) -> Op[None]:
-        """Who can do what, if any of these requires something."""
-        if any(each.state == "pending" and each.what.requires for each in seen):
+    def _read_abilities(self, snapshot: Iterable[TaskSnapshot]) -> Op[None]:
+        """Read the abilities of agents, if any of these requires something."""
+        if any(each.state == "pending" and each.known_spec.requires for each in snapshot):
             self._able = yield from able()
 
-    def _leaf(self, seen: TaskSnapshot) -> Explanation:
-        return explain(seen, self._runner.clock.wall(), self._able)
+    def _explain(self, snapshot: TaskSnapshot) -> Explanation:
+        return explain(snapshot, self._runner.clock.wall(), self._able)
 
-    def _more(self, seen: TaskSnapshot, found: Explanation) -> Op[str]:
-        """What only whoever asks for this very task wants to know."""
-        if seen.claim is not None and seen.alive:
-            return (yield from self._where(seen, seen.claim))
-        if _is_ready(seen, found):
-            return (yield from _before(seen)) + (yield from self._takers(seen))
+    def _more(self, snapshot: TaskSnapshot, found: Explanation) -> Op[str]:
+        """What is worth saying only of the task that was asked for."""
+        if snapshot.claim is not None and snapshot.alive:
+            return (yield from self._where(snapshot, snapshot.claim))
+        if _is_ready(snapshot, found):
+            return (yield from _before(snapshot)) + (yield from self._takers(snapshot))
         return ""
 
-    def _takers(self, seen: TaskSnapshot) -> Op[str]:
-        """Who said that it can do this."""
-        fitting = able_sessions(self._able, seen.what.requires) if seen.what.requires else []
+    def _takers(self, snapshot: TaskSnapshot) -> Op[str]:
+        """The agents that report that they can do this."""
+        fitting = (
+            able_sessions(self._able, snapshot.known_spec.requires)
+            if snapshot.known_spec.requires
+            else []
+        )
         items = yield from looked_up(map(keys.session, fitting[:KEYS_AT_ONCE]))
         sessions = [found for item in items.values() if (found := pools.session(item)) is not None]
         names = sorted({session.agent for session in sessions})
@@ -112,72 +116,72 @@ class TaskExplanations:
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         return f"; {', '.join(names[:NAMED])}{more} can do it"
 
-    def _where(self, seen: TaskSnapshot, claim: TaskClaim) -> Op[str]:
+    def _where(self, snapshot: TaskSnapshot, claim: TaskClaim) -> Op[str]:
         """The process that works on it."""
         session = yield from self._sessions.find(claim.session)
         where = f", process {session.pid} on {session.host}" if session else ""
-        return f" (token {seen.token}, attempt {claim.attempt}{where})"
+        return f" (token {snapshot.token}, attempt {claim.attempt}{where})"
 
     def _blocked(self, first: TaskSnapshot) -> Op[Why]:
-        """Down to the leaves."""
+        """Explain a blocked task by the needs at the ends of its tree."""
         tree = _NeedsTree(first)
-        yield from self._grow(tree)
+        yield from self._read_needs(tree)
         yield from self._follow(tree)
-        yield from self._ask_around(tree.seen.values())
-        leaves = {task: self._leaf(tree.seen[task]) for task in tree.leaves()}
+        yield from self._read_abilities(tree.snapshots.values())
+        leaves = {task: self._explain(tree.snapshots[task]) for task in tree.leaves()}
         worst = max(leaves, key=lambda task: leaves[task].rank)
         found = leaves[worst]
         return Why(
             thing=f"task/{first.task}",
             state="blocked",
             blocked=True,
-            because=f"it needs {_chain(tree.path(worst))} ({_state(tree.seen[worst])}):"
-            f" {found.says}{_cut(tree.seen[worst])}{_others(tree.unmet)}",
+            because=f"it needs {_chain(tree.path(worst))} ({_state(tree.snapshots[worst])}):"
+            f" {found.says}{_cut(tree.snapshots[worst])}{_others(tree.unmet)}",
             clear=found.clear,
             by=found.by,
-            since=first.how.since,
+            since=first.known_status.since,
             expires_in=found.expires_in,
             needs=tuple(_lines(tree, leaves, worst)),
-            meanwhile=(yield from _meanwhile(tree.seen[worst])),
+            meanwhile=(yield from _meanwhile(tree.snapshots[worst])),
         )
 
-    def _grow(self, tree: _NeedsTree) -> Op[None]:
-        """All unmet needs, level by level, as far as a person would read."""
+    def _read_needs(self, tree: _NeedsTree) -> Op[None]:
+        """Read unmet needs level by level, up to ``NEEDS_SHOWN``."""
         level = [tree.first]
-        while level and tree.room > 0:
-            for seen in level:
-                tree.add(seen.task, (yield from self._unmet(tree, seen)))
-            fresh = [task for task in tree.order if task not in tree.seen]
-            tree.seen |= yield from read_snapshots(self._runner, fresh)
-            level = [tree.seen[task] for task in fresh if tree.seen[task].hangs]
+        while level and tree.left > 0:
+            for snapshot in level:
+                tree.add(snapshot.task, (yield from self._unmet_needs(tree, snapshot)))
+            fresh = [task for task in tree.order if task not in tree.snapshots]
+            tree.snapshots |= yield from read_snapshots(self._runner, fresh)
+            level = [tree.snapshots[task] for task in fresh if tree.snapshots[task].hangs]
 
-    def _unmet(self, tree: _NeedsTree, seen: TaskSnapshot) -> Op[list[str]]:
-        """The needs of a blocked task that are not complete, the worst first; at least one."""
-        status = seen.how
+    def _unmet_needs(self, tree: _NeedsTree, snapshot: TaskSnapshot) -> Op[list[str]]:
+        """The unmet needs of a blocked task, ended ones first; at least one."""
+        status = snapshot.known_status
         if status.on.startswith(BATCH):
             return [status.on]
-        most = None if seen is tree.first else BELOW
-        needs = seen.what.needs[max(status.place, 0) :][:most]
-        items = yield from looked_up(map(keys.status, (seen.task, *needs)))
-        own = items[keys.status(seen.task)]
+        most = None if snapshot is tree.first else BELOW
+        needs = snapshot.known_spec.needs[max(status.place, 0) :][:most]
+        items = yield from looked_up(map(keys.status, (snapshot.task, *needs)))
+        own = items[keys.status(snapshot.task)]
         found = {need: _state_of(_meant(items[keys.status(need)], own)) for need in needs}
         unmet = [need for need in needs if found[need] not in ("unknown", "complete")]
         return sorted(unmet, key=lambda need: found[need] not in _ENDED) or [status.on]
 
     def _follow(self, tree: _NeedsTree) -> Op[None]:
-        """The chain that the task itself hangs on, to its leaf."""
+        """Follow the chain that the task hangs on to its end."""
         at = tree.first
         for _ in range(FOLLOWED):
             if not at.hangs:
                 return
-            need = at.how.on
-            if need not in tree.seen:
-                tree.seen[need] = yield from self._next(need)
+            need = at.known_status.on
+            if need not in tree.snapshots:
+                tree.snapshots[need] = yield from self._read_need(need)
                 tree.block_on(at.task, need)
-            at = tree.seen[need]
+            at = tree.snapshots[need]
 
-    def _next(self, need: str) -> Op[TaskSnapshot]:
-        """One task of a chain; where that goes on, its status is all that matters."""
+    def _read_need(self, need: str) -> Op[TaskSnapshot]:
+        """Read one task of a chain; only the status of one that hangs on the next."""
         key = keys.status(need)
         item = (yield Read(key))[key]
         if not need.startswith(BATCH) and _state_of(item) == "blocked":
@@ -186,28 +190,28 @@ class TaskExplanations:
 
 
 class _NeedsTree:
-    """Tasks below each other, each where it was first met."""
+    """The needs of a task as a tree, each where it was found first."""
 
     def __init__(self, first: TaskSnapshot) -> None:
         self.first = first
-        self.seen = {first.task: first}
+        self.snapshots = {first.task: first}
         self.order: list[str] = []
         self.unmet = 0
-        """Of the first task itself, whether they are told or not."""
+        """The number of unmet needs of the first task, shown or not."""
         self._above: dict[str, str] = {}
         self._below: dict[str, list[str]] = {}
 
     @property
-    def room(self) -> int:
-        """How many more may be told."""
-        return TOLD - len(self.order)
+    def left(self) -> int:
+        """How many more may be shown."""
+        return NEEDS_SHOWN - len(self.order)
 
     def add(self, task: str, needs: Sequence[str]) -> None:
-        """Needs of a task, as far as there is room; one that is told already stays there."""
+        """Add needs of a task up to the limit; a need that is in the tree stays where it is."""
         if task == self.first.task:
             self.unmet = len(needs)
         fresh = [need for need in needs[:NAMED] if need not in self._above]
-        for need in fresh[: self.room]:
+        for need in fresh[: self.left]:
             self.order.append(need)
             self.block_on(task, need)
 
@@ -217,11 +221,11 @@ class _NeedsTree:
         self._below.setdefault(task, []).append(need)
 
     def leaves(self) -> list[str]:
-        """Those that have nothing below them."""
+        """The needs without needs below them."""
         return [task for task in self.walk() if task not in self._below]
 
     def path(self, task: str) -> list[str]:
-        """The way from the first task, which is left out, to this one."""
+        """The needs from below the first task down to this one."""
         way = []
         while task != self.first.task:
             way.append(task)
@@ -229,7 +233,7 @@ class _NeedsTree:
         return way[::-1]
 
     def walk(self) -> Iterator[str]:
-        """All but the first, each followed by those below it."""
+        """All but the first task, each followed by its needs."""
         left = self._below.get(self.first.task, [])[::-1]
         while left:
             task = left.pop()
@@ -238,28 +242,30 @@ class _NeedsTree:
 
 
 def _lines(tree: _NeedsTree, leaves: Mapping[str, Explanation], worst: str) -> Iterator[Need]:
-    """What is told of the tree, and the leaf that counts, however deep it is."""
-    told = {*tree.order, worst}
+    """The shown part of the tree, with the need that the answer names, however deep it is."""
+    shown = {*tree.order, worst}
     for task in tree.walk():
-        if task in told:
-            seen = tree.seen[task]
+        if task in shown:
+            snapshot = tree.snapshots[task]
             yield Need(
                 task=_name(task),
-                state=_state(seen),
-                says=leaves[task].says if task in leaves else f"it needs {_name(seen.how.on)}",
+                state=_state(snapshot),
+                says=leaves[task].says
+                if task in leaves
+                else f"it needs {_name(snapshot.known_status.on)}",
                 depth=len(tree.path(task)),
             )
 
 
-def _is_ready(seen: TaskSnapshot, found: Explanation) -> bool:
-    return seen.state == "pending" and not found.blocked
+def _is_ready(snapshot: TaskSnapshot, found: Explanation) -> bool:
+    return snapshot.state == "pending" and not found.blocked
 
 
-def _before(seen: TaskSnapshot) -> Op[str]:
-    """How many with the same requirements come before a task."""
+def _before(snapshot: TaskSnapshot) -> Op[str]:
+    """How many ready tasks with the same requirements come before a task."""
     place, page = (
-        seen.what.ready_key(seen.task),
-        Range(keys.ready(seen.what.requirement_set), limit=COUNTED),
+        snapshot.known_spec.ready_key(snapshot.task),
+        Range(keys.ready(snapshot.known_spec.requirement_set), limit=COUNTED),
     )
     before = sum(item.key < place for item in (yield Read(page)).ranges[page])
     if not before:
@@ -268,26 +274,26 @@ def _before(seen: TaskSnapshot) -> Op[str]:
     return f"; {many} before it" if before < COUNTED else f"; {before} or more are before it"
 
 
-def _meanwhile(seen: TaskSnapshot) -> Op[tuple[str, ...]]:
-    """What whoever works on it waits for."""
-    claim = seen.claim
-    if claim is None or not seen.alive:
+def _meanwhile(snapshot: TaskSnapshot) -> Op[tuple[str, ...]]:
+    """The waits of the worker that has the task."""
+    claim = snapshot.claim
+    if claim is None or not snapshot.alive:
         return ()
     return (yield from meanwhile({caller(claim.agent, claim.session, claim.caller): claim.agent}))
 
 
 def _chain(path: Sequence[str]) -> str:
-    """The way down, the middle of a long one left out."""
+    """The chain of needs in words, without the middle of a long one."""
     named = [_name(task) for task in path]
-    if len(named) > _SHOWN:
-        between = len(named) - _SHOWN + 1
-        named[_SHOWN - 2 : -1] = [f"{between} others one after the other"]
+    if len(named) > _CHAIN_SHOWN:
+        between = len(named) - _CHAIN_SHOWN + 1
+        named[_CHAIN_SHOWN - 2 : -1] = [f"{between} others one after the other"]
         return f"{', which needs '.join(named[:-1])} and in the end {named[-1]}"
     return ", which needs ".join(named)
 
 
-def _cut(seen: TaskSnapshot) -> str:
-    return f", and so on: {FOLLOWED} tasks were followed" if seen.hangs else ""
+def _cut(snapshot: TaskSnapshot) -> str:
+    return f", and so on: {FOLLOWED} tasks were followed" if snapshot.hangs else ""
 
 
 def _others(unmet: int) -> str:
@@ -295,13 +301,13 @@ def _others(unmet: int) -> str:
 
 
 def _meant(need: Item | None, own: Item | None) -> Item | None:
-    """A need, unless it came after the task and only has the name of what was needed."""
+    """The item of a need; None if it was published after the task and only has the same id."""
     later = need is not None and own is not None and need.created > own.created
     return None if later else need
 
 
 def _state_of(item: Item | None) -> str:
-    """How a task stands, in a word, whatever stands there."""
+    """The state in an item, ``unknown`` or ``damaged``."""
     try:
         status = decode.status(item)
     except StoreDamaged:
@@ -313,5 +319,5 @@ def _name(task: str) -> str:
     return "an import" if task.startswith(BATCH) else task
 
 
-def _state(seen: TaskSnapshot) -> str:
-    return "unfinished" if seen.batch else seen.state
+def _state(snapshot: TaskSnapshot) -> str:
+    return "unfinished" if snapshot.batch else snapshot.state

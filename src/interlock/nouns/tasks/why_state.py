@@ -1,9 +1,11 @@
-"""Tasks as they stand at this moment, with what that depends on, for whoever explains them.
+"""The present state of a task: read with all it depends on, and explained in words.
 
-How a task stands that waits for no other, in words: why, what clears it, and how bad that is.
+An explanation says what keeps the task from being done, what clears that, and how bad it is.
+``why.py`` follows the needs of a blocked task down to such explanations; ``health.py`` uses the
+snapshots.
 
-Whether anybody can do what a task requires is known only from what agents report.  Where nobody
-reports, workers may still come who can; so nothing is said about it then.
+Only reports of agents say what they can do.  Where no agent reports, a worker may still come that
+can do a task; so nothing is said about that then.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ _SPECIFIED = ("blocked", "pending")
 
 
 class TaskSnapshot(Struct, frozen=True, kw_only=True):
-    """A task, as far as its state makes it matter.
+    """A task with the items that its state makes relevant.
 
-    ``left`` is how long its claim lives at least, or until it may begin.  ``damage`` says what of
-    it cannot be read.
+    ``left`` is the remaining life of its claim, or the time until it may begin.  ``damage`` says
+    which item cannot be read.
     """
 
     task: str
@@ -47,38 +49,38 @@ class TaskSnapshot(Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> str:
-        """How it stands."""
+        """Its state, ``damaged`` or ``unknown``."""
         if self.damage:
             return DAMAGED
         return "unknown" if self.status is None else self.status.state
 
     @property
-    def how(self) -> TaskStatus:
-        """How it stands; only of one that is there."""
-        assert self.status is not None  # noqa: S101 - whoever asks has looked at the state
+    def known_status(self) -> TaskStatus:
+        """The status of a task that exists."""
+        assert self.status is not None  # noqa: S101 - callers have looked at the state
         return self.status
 
     @property
-    def what(self) -> Spec:
-        """What it is; only where that was asked for."""
+    def known_spec(self) -> Spec:
+        """The data of a task, where they were read."""
         assert self.spec is not None  # noqa: S101 - written with the status, and never changed
         return self.spec
 
     @property
     def hangs(self) -> bool:
-        """Whether it waits for another task."""
+        """Whether it hangs on another task."""
         return self.state == "blocked" and not self.batch
 
     @property
     def batch(self) -> bool:
-        """Whether this is no task, but the batch of an import."""
+        """Whether this is the batch of an import."""
         return self.task.startswith(BATCH)
 
 
 def read_snapshots(
     runner: Runner, tasks: Iterable[str], *, states_of: tuple[str, ...] = _SPECIFIED
 ) -> Op[dict[str, TaskSnapshot]]:
-    """These tasks; what they are only in the states where that is asked for."""
+    """Read these tasks; the data only of those in ``states_of``."""
     base = yield from runner.base()
     named = list(dict.fromkeys(tasks))
     items = yield from looked_up(map(keys.status, named))
@@ -118,7 +120,7 @@ def read_snapshots(
 def _decoded(
     read: Callable[[Item | None], T | None], item: Item | None, task: str, damage: dict[str, str]
 ) -> T | None:
-    """What an item says; of what cannot be read, that."""
+    """The decoded item; None and a line in ``damage`` if it cannot be read."""
     try:
         return read(item)
     except StoreDamaged as error:
@@ -164,13 +166,13 @@ def _shortest_life(live: Mapping[str, Item | None], names: Iterable[str]) -> flo
 
 
 Able: TypeAlias = Mapping[str, frozenset[str]]
-"""What everybody who is here and reports can do, by session."""
+"""The abilities of each session that is here and reports."""
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """What is in the way of a task, and who can clear it.
+    """What keeps a task from being done, and who can clear it.
 
-    The higher its ``rank``, the less it will clear by itself.
+    The higher the ``rank``, the less likely it clears by itself.
     """
 
     says: str
@@ -190,120 +192,130 @@ def able_sessions(able: Able, requires: Iterable[str]) -> list[str]:
 
 
 def is_beyond_all(able: Able, requires: Iterable[str]) -> bool:
-    """Whether it is known that nobody who is here can do all of this."""
+    """Whether sessions report their abilities, and none can do all of this."""
     return bool(able) and not able_sessions(able, requires)
 
 
-def explain(seen: TaskSnapshot, now: float, able: Able) -> Explanation:
-    """What is to be said of a task."""
-    if seen.damage:
+def explain(snapshot: TaskSnapshot, now: float, able: Able) -> Explanation:
+    """Explain why a task is not being done, or that it is."""
+    if snapshot.damage:
         return Explanation(
-            says=f"it is damaged: {seen.damage}", clear="see 'interlock doctor'", rank=6
+            says=f"it is damaged: {snapshot.damage}", clear="see 'interlock doctor'", rank=6
         )
-    if seen.status is None:
-        clear = f"publish it: interlock task add {shell(seen.task)}"
+    if snapshot.status is None:
+        clear = f"publish it: interlock task add {shell(snapshot.task)}"
         return Explanation(says="there is no such task", clear=clear, blocked=False, rank=5)
-    if seen.batch:
-        return _batch(seen)
-    if seen.state == "pending":
-        return _pending(seen, now, able)
-    return _SAID[seen.state](seen, now)
+    if snapshot.batch:
+        return _batch(snapshot)
+    if snapshot.state == "pending":
+        return _pending(snapshot, now, able)
+    return _SAID[snapshot.state](snapshot, now)
 
 
-def _batch(seen: TaskSnapshot) -> Explanation:
+def _batch(snapshot: TaskSnapshot) -> Explanation:
     return Explanation(
-        says="not all that is published with it is there yet",
-        clear="whoever imports is done; if that was interrupted, repeat it",
-        since=seen.how.since,
+        says="the import that publishes it has not finished",
+        clear="the import finishes; if it was interrupted, repeat it",
+        since=snapshot.known_status.since,
         rank=4,
     )
 
 
-def _blocked(seen: TaskSnapshot, _now: float) -> Explanation:
-    clear = f"see 'interlock why {shell(f'task/{seen.how.on}')}'"
-    return Explanation(says=f"it needs {seen.how.on}", clear=clear, since=seen.how.since, rank=-1)
-
-
-def _running(seen: TaskSnapshot, now: float) -> Explanation:
-    claim = seen.claim
-    if claim is None or not seen.alive:
-        return _lost(seen)
-    deadline = seen.how.deadline
-    late = "" if deadline is None or deadline >= now else ", past its deadline"
+def _blocked(snapshot: TaskSnapshot, _now: float) -> Explanation:
+    clear = f"see 'interlock why {shell(f'task/{snapshot.known_status.on}')}'"
     return Explanation(
-        says=f"{claim.agent} has worked on it for {span(now - claim.since)}{late}",
-        clear=f"{claim.agent} completes {seen.task}, or does not renew it for {span(seen.left)}",
-        by=claim.agent,
-        since=claim.since,
-        expires_in=None if seen.left is None else round(seen.left, 3),
+        says=f"it needs {snapshot.known_status.on}",
+        clear=clear,
+        since=snapshot.known_status.since,
+        rank=-1,
     )
 
 
-def _lost(seen: TaskSnapshot) -> Explanation:
-    agent = "" if seen.claim is None else seen.claim.agent
+def _running(snapshot: TaskSnapshot, now: float) -> Explanation:
+    claim = snapshot.claim
+    if claim is None or not snapshot.alive:
+        return _lost(snapshot)
+    deadline = snapshot.known_status.deadline
+    late = "" if deadline is None or deadline >= now else ", past its deadline"
+    return Explanation(
+        says=f"{claim.agent} has worked on it for {span(now - claim.since)}{late}",
+        clear=f"{claim.agent} completes {snapshot.task},"
+        f" or does not renew it for {span(snapshot.left)}",
+        by=claim.agent,
+        since=claim.since,
+        expires_in=None if snapshot.left is None else round(snapshot.left, 3),
+    )
+
+
+def _lost(snapshot: TaskSnapshot) -> Explanation:
+    agent = "" if snapshot.claim is None else snapshot.claim.agent
     return Explanation(
         says=f"{agent or 'its worker'} was lost, and its claim is stale",
-        clear=f"claim {seen.task}, or run 'interlock maintain'",
+        clear=f"claim {snapshot.task}, or run 'interlock maintain'",
         by=agent,
-        since=None if seen.claim is None else seen.claim.since,
+        since=None if snapshot.claim is None else snapshot.claim.since,
         blocked=False,
         rank=3,
     )
 
 
-def _pending(seen: TaskSnapshot, now: float, able: Able) -> Explanation:
-    deadline = seen.how.deadline
+def _pending(snapshot: TaskSnapshot, now: float, able: Able) -> Explanation:
+    deadline = snapshot.known_status.deadline
     if deadline is not None and deadline < now:
         return Explanation(
-            says="nobody began it before its deadline, so it is a dead letter as soon as it is met",
+            says="no worker began it before its deadline,"
+            " so the next worker makes it a dead letter",
             clear=f"run 'interlock maintain', then send it back:"
-            f" interlock task retry {shell(seen.task)} --agent NAME",
+            f" interlock task retry {shell(snapshot.task)} --agent NAME",
             since=deadline,
             rank=5,
         )
-    if is_beyond_all(able, seen.what.requires):
+    if is_beyond_all(able, snapshot.known_spec.requires):
         return Explanation(
-            says=f"it waits for {_worker(seen.what)}, and nobody who is here said that it can",
-            clear=f"{_worker(seen.what)} comes, and claims {seen.task}",
-            since=seen.how.since or seen.what.at,
+            says=f"it waits for {_worker(snapshot.known_spec)},"
+            " and no agent that is here reports that it can",
+            clear=f"{_worker(snapshot.known_spec)} comes, and claims {snapshot.task}",
+            since=snapshot.known_status.since or snapshot.known_spec.at,
             rank=4,
         )
-    return _resting(seen) if seen.left else _ready(seen)
+    return _resting(snapshot) if snapshot.left else _ready(snapshot)
 
 
-def _resting(seen: TaskSnapshot) -> Explanation:
-    says, how = f"it must not begin for {span(seen.left)}", seen.how
-    if how.attempts:
-        why = f" ({how.reason})" if how.reason else ""
-        says = f"it rests for {span(seen.left)} after {_failed(how.attempts)}{why}"
-    clear = f"its time comes, and {_worker(seen.what)} claims {seen.task}"
-    return Explanation(says=says, clear=clear, since=how.since or None, rank=1)
+def _resting(snapshot: TaskSnapshot) -> Explanation:
+    says, status = f"it must not begin for {span(snapshot.left)}", snapshot.known_status
+    if status.attempts:
+        why = f" ({status.reason})" if status.reason else ""
+        says = f"it rests for {span(snapshot.left)} after {_failed(status.attempts)}{why}"
+    clear = f"its time comes, and {_worker(snapshot.known_spec)} claims {snapshot.task}"
+    return Explanation(says=says, clear=clear, since=status.since or None, rank=1)
 
 
-def _ready(seen: TaskSnapshot) -> Explanation:
+def _ready(snapshot: TaskSnapshot) -> Explanation:
     return Explanation(
-        says=f"it waits for {_worker(seen.what)}",
-        clear=f"{_worker(seen.what)} claims {seen.task}",
-        since=seen.how.since or seen.what.at,
+        says=f"it waits for {_worker(snapshot.known_spec)}",
+        clear=f"{_worker(snapshot.known_spec)} claims {snapshot.task}",
+        since=snapshot.known_status.since or snapshot.known_spec.at,
         blocked=False,
         rank=2,
     )
 
 
-def _complete(seen: TaskSnapshot, now: float) -> Explanation:
-    says = f"{seen.how.by} completed it {span(now - seen.how.since)} ago"
-    return Explanation(says=says, clear="nothing is left to do", by=seen.how.by, blocked=False)
-
-
-def _ended(seen: TaskSnapshot, now: float) -> Explanation:
-    how = seen.how
-    after = f" after {_failed(how.attempts)}" if how.attempts else ""
+def _complete(snapshot: TaskSnapshot, now: float) -> Explanation:
+    says = f"{snapshot.known_status.by} completed it {span(now - snapshot.known_status.since)} ago"
     return Explanation(
-        says=f"it {_ENDS[seen.state]} {span(now - how.since)} ago{after}:"
-        f" {how.reason or 'no reason was given'}",
-        clear=f"somebody sends it back: interlock task retry {shell(seen.task)} --agent NAME",
-        by=how.by,
-        since=how.since,
+        says=says, clear="nothing is left to do", by=snapshot.known_status.by, blocked=False
+    )
+
+
+def _ended(snapshot: TaskSnapshot, now: float) -> Explanation:
+    status = snapshot.known_status
+    after = f" after {_failed(status.attempts)}" if status.attempts else ""
+    return Explanation(
+        says=f"it {_ENDS[snapshot.state]} {span(now - status.since)} ago{after}:"
+        f" {status.reason or 'no reason was given'}",
+        clear=f"retry it: interlock task retry {shell(snapshot.task)} --agent NAME",
+        by=status.by,
+        since=status.since,
         rank=5,
     )
 
