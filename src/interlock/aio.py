@@ -24,8 +24,14 @@ from interlock.core.validate import FOREVER
 from interlock.drivers import Op, drive_async
 from interlock.errors import InterlockError, StoreClosed, StoreTrouble
 from interlock.nouns.agents.session import TTL
-from interlock.nouns.grants.holding import InHand, take
-from interlock.nouns.grants.targets import Aim, LockAim, SeveralAim, SlotsAim, Terms
+from interlock.nouns.grants.holding import HeldProperties, take
+from interlock.nouns.grants.targets import (
+    BlockTarget,
+    BlockTerms,
+    LockTarget,
+    SeveralTarget,
+    SlotsTarget,
+)
 from interlock.runtime import callers
 from interlock.runtime.calls import Awaiting, Calls, Source, driven
 from interlock.runtime.context import Context
@@ -153,7 +159,7 @@ class Stream(Generic[T, R]):
             logging.getLogger("interlock").exception("a callback failed with %s", value)
 
 
-class Held(InHand):
+class Held(HeldProperties):
     """A lock, slots, or several things in our hands."""
 
     def check(self) -> Awaitable[Proof]:
@@ -176,7 +182,7 @@ class Held(InHand):
 class Block:
     """``async with fleet.lock(...)``: holds it inside, gives it back at the end."""
 
-    def __init__(self, fleet: Fleet, aim: Aim, terms: Terms) -> None:
+    def __init__(self, fleet: Fleet, aim: BlockTarget, terms: BlockTerms) -> None:
         self._fleet = fleet
         self._aim = aim
         self._terms = terms
@@ -227,11 +233,11 @@ class Fleet(_DrivenFleet):
         context.client = self
         self._closed = False
         self._nudge = asyncio.Event()
-        context.queues.on_owed = context.housekeeping.on_due = self._nudge.set
+        context.queues.on_pending = context.housekeeping.on_due = self._nudge.set
         context.queues.ring = self._ring
         self._loop = asyncio.get_running_loop()
         context.on_due = context.housekeeping.on_late = self._wake
-        callers.debtors.add(context.queues)
+        callers.grant_services.add(context.queues)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _calls(self, noun: Noun) -> Calls[Awaiting]:
@@ -293,8 +299,8 @@ class Fleet(_DrivenFleet):
         If we cannot renew in time, the block is cancelled before anybody else may start, and
         raises Lost.
         """
-        terms = Terms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
-        return Block(self, LockAim(name), terms)
+        terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        return Block(self, LockTarget(name), terms)
 
     def slots(
         self,
@@ -309,8 +315,8 @@ class Fleet(_DrivenFleet):
         given: Given = (),
     ) -> Block:
         """Hold slots of a semaphore for an ``async with`` block; otherwise as ``lock``."""
-        terms = Terms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
-        return Block(self, SlotsAim(name, weight, capacity), terms)
+        terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        return Block(self, SlotsTarget(name, weight, capacity), terms)
 
     def together(
         self,
@@ -325,8 +331,8 @@ class Fleet(_DrivenFleet):
 
         A thing is ``lock/merge``, ``sem/builds`` or ``sem/builds=2``; otherwise as ``lock``.
         """
-        terms = Terms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
-        return Block(self, SeveralAim(things), terms)
+        terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        return Block(self, SeveralTarget(things), terms)
 
     async def close(self) -> None:
         """Leave, giving back whatever lives by our session, and let go of the store."""

@@ -28,14 +28,20 @@ from interlock.core.validate import FOREVER
 from interlock.drivers import Op, drive
 from interlock.errors import InterlockError, Lost, StoreClosed, StoreTrouble
 from interlock.nouns.agents.session import TTL
-from interlock.nouns.grants.holding import InHand, take
-from interlock.nouns.grants.targets import Aim, LockAim, SeveralAim, SlotsAim, Terms
+from interlock.nouns.grants.holding import HeldProperties, take
+from interlock.nouns.grants.targets import (
+    BlockTarget,
+    BlockTerms,
+    LockTarget,
+    SeveralTarget,
+    SlotsTarget,
+)
 from interlock.runtime import callers
 from interlock.runtime.calls import Blocking, Calls, Source, driven
 from interlock.runtime.context import Context
 from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.given import Given
-from interlock.runtime.handover import TICKET, Exit, Ticket
+from interlock.runtime.handover import HANDOVER, BlockExit, Handover
 from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.keeper import LOOK
 from interlock.store import Store
@@ -66,15 +72,15 @@ def granting(function: Callable[..., Op[Any]]) -> Callable[..., Any]:
 
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> object:
         queues = self.context.queues
-        ticket = Ticket(queues)
+        ticket = Handover(queues)
         drop = queues.dropped.append
         try:
-            TICKET.set(ticket)
+            HANDOVER.set(ticket)
             return drive(function(self, *args, **kwargs), self.context.store)
         except BaseException:
             drop(ticket)  # first of all: it runs no Python that could be interrupted again
             if queues.collect() and queues.owed:
-                queues.on_owed()
+                queues.on_pending()
             raise
 
     return update_wrapper(method, function)
@@ -171,7 +177,7 @@ class Stream(Generic[T, R]):
                     logging.getLogger("interlock").exception("a callback failed with %s", value)
 
 
-class Held(InHand):
+class Held(HeldProperties):
     """A lock, slots, or several things in our hands."""
 
     def check(self) -> Proof:
@@ -198,9 +204,11 @@ class Held(InHand):
 class Block:
     """``with fleet.lock(...)``: holds it inside, gives it back at the end."""
 
-    def __init__(self, fleet: Fleet, aim: Aim, terms: Terms, *, interrupt: bool) -> None:
+    def __init__(
+        self, fleet: Fleet, aim: BlockTarget, terms: BlockTerms, *, interrupt: bool
+    ) -> None:
         self._fleet = fleet
-        self._ticket: Ticket | None = None
+        self._ticket: Handover | None = None
         self._aim = aim
         self._interrupt = interrupt
         self._terms = terms
@@ -211,19 +219,19 @@ class Block:
     def entering(self, end: Callable[..., None]) -> None:
         """Take a fresh ticket, unless the block has begun."""
         if self._ticket is None or not self._ticket.tied:
-            self._ticket = Ticket(self._fleet.context.queues)
+            self._ticket = Handover(self._fleet.context.queues)
             self._ticket.tie(end)
 
     def __enter__(self) -> Held:
         context = self._fleet.context
-        ticket = self._ticket if self._ticket and self._ticket.tied else Ticket(context.queues)
+        ticket = self._ticket if self._ticket and self._ticket.tied else Handover(context.queues)
         try:
             self._thread = threading.get_ident()
             on_lost = self._raise_in_thread if self._interrupt else None
             self._fleet.keep(watch=self._interrupt, nudge=False)  # an interrupt leaves it to that
-            TICKET.set(ticket)
+            HANDOVER.set(ticket)
             holding = drive(take(context, self._aim, on_lost, self._terms), context.store)
-            TICKET.set(None)
+            HANDOVER.set(None)
             self._held = held = Held(holding)
             if holding.leases and holding.leases[-1] is not context.session_lease:
                 self._fleet.nudge()
@@ -245,7 +253,7 @@ class Block:
         if lost and (kind is None or kind is Lost):  # an interrupt could not say what was lost
             raise held.over() from None
 
-    __exit__ = Exit[None]()
+    __exit__ = BlockExit[None]()
 
     def _raise_in_thread(self) -> None:
         import ctypes
@@ -275,12 +283,12 @@ class Fleet(_DrivenFleet):
         self._stopped = threading.Event()
         self._bell = SimpleQueue[None]()
         context.queues.ring = self._bell.put
-        context.queues.on_owed = self._wake
+        context.queues.on_pending = self._wake
         context.housekeeping.on_due = self.nudge
         context.on_due = context.housekeeping.on_late = self._wake
         self._waking = threading.RLock()  # a handler of a signal may wake us, too
         self._threads: dict[str, threading.Thread] = {}
-        callers.debtors.add(context.queues)
+        callers.grant_services.add(context.queues)
         _open.add(self)
 
     def _calls(self, noun: Noun) -> Calls[Blocking]:
@@ -345,8 +353,8 @@ class Fleet(_DrivenFleet):
         with ``interrupt`` the exception strikes inside the block, as soon as it runs Python code
         (not inside of a call that sleeps or waits in the system).
         """
-        terms = Terms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
-        return Block(self, LockAim(name), terms, interrupt=interrupt)
+        terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        return Block(self, LockTarget(name), terms, interrupt=interrupt)
 
     def slots(
         self,
@@ -362,8 +370,8 @@ class Fleet(_DrivenFleet):
         interrupt: bool = False,
     ) -> Block:
         """Hold slots of a semaphore for a ``with`` block; otherwise as ``lock``."""
-        terms = Terms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
-        return Block(self, SlotsAim(name, weight, capacity), terms, interrupt=interrupt)
+        terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        return Block(self, SlotsTarget(name, weight, capacity), terms, interrupt=interrupt)
 
     def together(
         self,
@@ -379,8 +387,8 @@ class Fleet(_DrivenFleet):
 
         A thing is ``lock/merge``, ``sem/builds`` or ``sem/builds=2``; otherwise as ``lock``.
         """
-        terms = Terms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
-        return Block(self, SeveralAim(things), terms, interrupt=interrupt)
+        terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        return Block(self, SeveralTarget(things), terms, interrupt=interrupt)
 
     def close(self) -> None:
         """Leave, giving back whatever lives by our session, and let go of the store."""

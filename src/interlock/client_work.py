@@ -22,7 +22,7 @@ from interlock.nouns.messages.stops import StopNotice
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, ClaimHandle, HeldClaim, claim_for_block
 from interlock.nouns.tasks.worker import SignalListener, WorkerLoop, interrupt_main
-from interlock.runtime.handover import TICKET, Exit, Ticket
+from interlock.runtime.handover import HANDOVER, BlockExit, Handover
 from interlock.runtime.stoppable import SLICE
 from interlock.threads import background
 
@@ -93,7 +93,7 @@ class Claim(ClaimHandle):
             return True
         return self._told(error)
 
-    __exit__ = Exit[bool]()
+    __exit__ = BlockExit[bool]()
 
     def _drive(self, op: Op[T]) -> T:
         return drive(op, self._working.context.store)
@@ -107,24 +107,24 @@ class Hold:
     ) -> None:
         self._fleet = fleet
         self._asked = (task, ttl, wait)
-        self._ticket: Ticket | None = None
+        self._ticket: Handover | None = None
         self._claim: Claim | None = None
 
     def entering(self, end: Callable[..., None]) -> None:
         """Take a fresh ticket, unless the block has begun."""
         if self._ticket is None or not self._ticket.tied:
-            self._ticket = Ticket(self._fleet.context.queues)
+            self._ticket = Handover(self._fleet.context.queues)
             self._ticket.tie(end)
 
     def __enter__(self) -> Claim:
         task, ttl, wait = self._asked
         context = self._fleet.context
-        ticket = self._ticket if self._ticket and self._ticket.tied else Ticket(context.queues)
+        ticket = self._ticket if self._ticket and self._ticket.tied else Handover(context.queues)
         try:
             self._fleet.keep(nudge=False)  # an interrupt leaves it to that
-            TICKET.set(ticket)
+            HANDOVER.set(ticket)
             working = drive(claim_for_block(context, task, ttl=ttl, wait=wait), context.store)
-            TICKET.set(None)
+            HANDOVER.set(None)
             self._claim = claim = Claim(working, ticket=ticket)
             self._fleet.nudge()
             claim.__enter__()
@@ -140,7 +140,7 @@ class Hold:
             claim.leave(kind, error, trace)
             self._claim = None
 
-    __exit__ = Exit[None]()
+    __exit__ = BlockExit[None]()
 
 
 class Worker:
@@ -174,13 +174,13 @@ class Worker:
 
     def __iter__(self) -> Iterator[Claim]:
         with SignalListener(self._heard, wanted=self._signals), self._messages():
-            ticket = Ticket(self._fleet.context.queues)
+            ticket = Handover(self._fleet.context.queues)
             try:
                 while True:
-                    ticket = Ticket(self._fleet.context.queues)
-                    TICKET.set(ticket)
+                    ticket = Handover(self._fleet.context.queues)
+                    HANDOVER.set(ticket)
                     claim = self._next()
-                    TICKET.set(None)
+                    HANDOVER.set(None)
                     if claim is None:
                         return
                     self._claim = claim
@@ -198,7 +198,7 @@ class Worker:
                 if not claim.settled:
                     claim.complete(result)
 
-    def _left(self, ticket: Ticket) -> None:
+    def _left(self, ticket: Handover) -> None:
         """The loop is over; an interrupt may have kept the last claim from it."""
         claim, self._claim = self._claim, None
         if claim is None:

@@ -10,24 +10,24 @@ from msgspec.structs import replace
 from tests.core.knots import Asked, State, knots, never_end, served
 from tests.searches import budget
 
-from interlock.core.deadlock import Knot, Need, Room, Wait, closed, knot
+from interlock.core.deadlock import DeadlockedSet, Resource, ResourceNeed, Wait, closed, knot
 
 
-def room(thing: str, *holders: str | tuple[str, int], capacity: int = 1) -> Room:
+def room(thing: str, *holders: str | tuple[str, int], capacity: int = 1) -> Resource:
     held = tuple((each, 1) if isinstance(each, str) else each for each in holders)
-    return Room(thing, capacity, held)
+    return Resource(thing, capacity, held)
 
 
-def wait(caller: str, *needs: Need | Room, order: int = 0, id_: str = "") -> Wait:
-    wanted = tuple(Need(each) if isinstance(each, Room) else each for each in needs)
+def wait(caller: str, *needs: ResourceNeed | Resource, order: int = 0, id_: str = "") -> Wait:
+    wanted = tuple(ResourceNeed(each) if isinstance(each, Resource) else each for each in needs)
     return Wait(id_ or caller, caller, caller, order, wanted)
 
 
-def members(found: Knot | None) -> set[str]:
+def members(found: DeadlockedSet | None) -> set[str]:
     return set() if found is None else {each.id for each in found.members}
 
 
-def cycle(found: Knot | None) -> list[str]:
+def cycle(found: DeadlockedSet | None) -> list[str]:
     return [] if found is None else [each.agent for each in found.cycle]
 
 
@@ -50,8 +50,8 @@ def test_who_waits_for_its_own_lock_is_a_knot_by_itself() -> None:
 
 
 def test_who_holds_under_another_name_than_it_waits_under_is_told_by_both() -> None:
-    as_ada = Room("x", 1, (("thread", 1),), ("ada",))
-    alone = Wait("w", "thread", "bob", 0, (Need(as_ada),))
+    as_ada = Resource("x", 1, (("thread", 1),), ("ada",))
+    alone = Wait("w", "thread", "bob", 0, (ResourceNeed(as_ada),))
     found = knot([alone], "w")
     assert found is not None
     assert found.names == ("bob", "ada")
@@ -71,7 +71,7 @@ def test_a_long_circle_is_told_in_order_from_whoever_asks() -> None:
 
 def test_the_shortest_of_several_circles_is_told() -> None:
     long = ring("ada", "bob", "cleo", "dan")
-    short = wait("dan", Need(room("ada", "ada")), Need(room("b2", "bob")), order=3)
+    short = wait("dan", ResourceNeed(room("ada", "ada")), ResourceNeed(room("b2", "bob")), order=3)
     assert cycle(knot([*long[:3], short], "bob")) == ["bob", "cleo", "dan"]
 
 
@@ -85,16 +85,16 @@ def test_slots_with_a_way_open_are_no_deadlock() -> None:
 
 def test_free_room_is_a_way_open() -> None:
     slots = room("s", ("bob", 1), capacity=3)
-    ring_ = [wait("ada", Need(slots, 2)), wait("bob", room("a", "ada"))]
+    ring_ = [wait("ada", ResourceNeed(slots, 2)), wait("bob", room("a", "ada"))]
     assert knot(ring_, "ada") is None
-    tight = [wait("ada", Need(slots, 3)), wait("bob", room("a", "ada"))]
+    tight = [wait("ada", ResourceNeed(slots, 3)), wait("bob", room("a", "ada"))]
     assert members(knot(tight, "ada")) == {"ada", "bob"}
 
 
 def test_a_small_request_behind_a_big_one_that_waits_for_it_is_a_knot() -> None:
     slots = room("s", "ada", capacity=2)
-    big = wait("bob", Need(slots, 2), order=1)
-    small = wait("ada", Need(slots, 1, before="bob"), order=2)
+    big = wait("bob", ResourceNeed(slots, 2), order=1)
+    small = wait("ada", ResourceNeed(slots, 1, before="bob"), order=2)
     found = knot([big, small], "ada")
     assert cycle(found) == ["ada", "bob"]
     assert found is not None
@@ -103,7 +103,10 @@ def test_a_small_request_behind_a_big_one_that_waits_for_it_is_a_knot() -> None:
 
 def test_two_holders_that_both_want_more_are_a_knot() -> None:
     slots = room("s", ("ada", 2), ("bob", 1), capacity=4)
-    waits = [wait("ada", Need(slots, 2), order=1), wait("bob", Need(slots, 2, "ada"), order=2)]
+    waits = [
+        wait("ada", ResourceNeed(slots, 2), order=1),
+        wait("bob", ResourceNeed(slots, 2, "ada"), order=2),
+    ]
     assert members(knot(waits, "bob")) == {"ada", "bob"}
     assert knot([waits[0]], "ada") is None
 
@@ -191,8 +194,8 @@ def test_who_waits_for_itself_gives_way_though_others_are_about_to() -> None:
     held = room("b", "cleo")
     waits = [
         wait("ada", held, room("c", "bob"), order=1),
-        wait("bob", Need(held, 1, "ada"), order=2),
-        wait("cleo", Need(held, 1, "bob"), order=3),
+        wait("bob", ResourceNeed(held, 1, "ada"), order=2),
+        wait("cleo", ResourceNeed(held, 1, "bob"), order=3),
     ]
     assert members(closed(waits, "bob")) == {"ada", "bob"}
     assert "cleo" in members(closed(waits, "cleo"))
@@ -213,7 +216,7 @@ def test_a_thousand_waiters_and_holders_are_judged_in_no_time() -> None:
     holders = [f"h{number}" for number in range(1000)]
     slots = room("s", *holders, capacity=1000)
     waits = [
-        wait(f"w{number}", Need(slots, 1, f"w{number - 1}" if number else ""), order=number)
+        wait(f"w{number}", ResourceNeed(slots, 1, f"w{number - 1}" if number else ""), order=number)
         for number in range(1000)
     ]
     stuck = [wait(name, room("w", "w999"), order=2000 + n) for n, name in enumerate(holders)]
@@ -225,21 +228,23 @@ def test_a_thousand_waiters_and_holders_are_judged_in_no_time() -> None:
 
 def as_waits(state: State) -> list[Wait]:
     rooms = {
-        pool: Room(pool, capacity, tuple((c, n) for p, c, n in state.grants if p == pool))
+        pool: Resource(pool, capacity, tuple((c, n) for p, c, n in state.grants if p == pool))
         for pool, capacity in state.capacities
     }
     last: dict[str, str] = {}
     waits = []
     for order, (id_, ask) in enumerate(state.waits):
-        needs = tuple(Need(rooms[p], n, last.get(p, "")) for p, n in ask.wants)
+        needs = tuple(ResourceNeed(rooms[p], n, last.get(p, "")) for p, n in ask.wants)
         last |= dict.fromkeys([p for p, _ in ask.wants], id_)
-        needs += tuple(Need(any_of(f"{id_}.{n}", group)) for n, group in enumerate(ask.groups))
+        needs += tuple(
+            ResourceNeed(any_of(f"{id_}.{n}", group)) for n, group in enumerate(ask.groups)
+        )
         waits.append(Wait(id_, ask.caller, ask.caller, order, needs, ask.also))
     return waits
 
 
-def any_of(thing: str, group: tuple[str, ...]) -> Room:
-    return Room(thing, len(group), tuple((name, 1) for name in group))
+def any_of(thing: str, group: tuple[str, ...]) -> Resource:
+    return Resource(thing, len(group), tuple((name, 1) for name in group))
 
 
 def tasks(callers: list[str]) -> st.SearchStrategy[tuple[tuple[str, ...], ...]]:

@@ -9,7 +9,7 @@ from tests.faults.scene import Client, Scene, Way, settle
 
 from interlock.errors import Lapsed, Lost
 from interlock.nouns.grants.holding import take
-from interlock.nouns.grants.targets import LockAim, Terms
+from interlock.nouns.grants.targets import BlockTerms, LockTarget
 
 WAYS: tuple[Way, ...] = ("blocking", "async")
 
@@ -53,10 +53,10 @@ def test_a_block_whose_session_is_lost_does_not_begin(scene: Scene, way: Way) ->
 def test_a_grant_that_was_lost_on_the_way_is_given_back(scene: Scene) -> None:
     ada = scene.client("ada")
     context = ada.fleet.context
-    terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
+    terms = BlockTerms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
 
     def lapsing() -> None:
-        taking = take(context, LockAim("merge"), None, terms)
+        taking = take(context, LockTarget("merge"), None, terms)
         answer: Any = None
         while True:
             answer = taking.send(answer).perform(context.store)

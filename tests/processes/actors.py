@@ -273,17 +273,17 @@ def acquire_async(url: str, lock: str, ttl: str, session: str = "1") -> None:
 
 def stop_with_the_lock(url: str, ttl: str) -> None:
     """Wait for a lock, and stand still between its hand-over and our first look at it."""
-    from interlock.nouns.grants.lock_service import Locks
+    from interlock.nouns.grants.lock_service import LockService
 
-    acquire = Locks.acquire
+    acquire = LockService.acquire
 
     def late(*arguments: Any, **named: Any) -> Any:
         outcome = yield from acquire(*arguments, **named)
-        Locks.acquire = acquire  # type: ignore[method-assign]
+        LockService.acquire = acquire  # type: ignore[method-assign]
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         return outcome
 
-    Locks.acquire = late  # type: ignore[method-assign]
+    LockService.acquire = late  # type: ignore[method-assign]
     fleet = interlock.connect(url, agent="late", ttl=30)
     try:
         with fleet.lock("merge", ttl=float(ttl)):

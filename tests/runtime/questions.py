@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.outcomes import Deadlock
-from interlock.core.wait import Asleep, listed, listing
+from interlock.core.wait import UnqueuedWait, wait_keys, wait_writes
 from interlock.drivers import Op
 from interlock.runtime import callers
-from interlock.runtime.deadlock import Deadlocks
+from interlock.runtime.deadlock import DeadlockDetector
 from interlock.runtime.runner import DecideOp
 from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.runtime.wait_graph import Start
@@ -43,8 +43,8 @@ class Query(Struct, frozen=True, kw_only=True):
 def ask(client: Client, to: str, id_: str = "") -> Op[Unanswered | str]:
     """Ask, and sleep until somebody answered."""
     actor, id_ = client.context.identity.actor, id_ or client.runner.new_id("qry")
-    terms = callers.terms("", client.context.queues.speaks())
-    asleep = Asleep(
+    terms = callers.terms("", client.context.queues.current_caller())
+    asleep = UnqueuedWait(
         wants=keys.query(id_),
         agent=actor.agent,
         session=actor.session,
@@ -59,12 +59,12 @@ def ask(client: Client, to: str, id_: str = "") -> Op[Unanswered | str]:
     def asking() -> DecideOp[str]:
         yield from ()
         puts = (Write(keys.query(id_), query), Write(keys.live(id_), {}, TTL))
-        waits = listing(asleep, id_)
+        waits = wait_writes(asleep, id_)
         return Decision(outcome="asked", verb="query.ask", thing="x", puts=(*puts, *waits))
 
     def over(cycle: tuple[str, ...] = ()) -> DecideOp[Unanswered | None]:
         yield from ()
-        deletes = (keys.query(id_), *listed(asleep, id_))
+        deletes = (keys.query(id_), *wait_keys(asleep, id_))
         outcome = Unanswered(cycle=cycle) if cycle else None
         return Decision(outcome=outcome, verb="query.end", thing="x", deletes=deletes)
 
@@ -72,7 +72,7 @@ def ask(client: Client, to: str, id_: str = "") -> Op[Unanswered | str]:
     start = Start(id=id_, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0)
     watch = yield OpenWatch(asleep.wants, done.revision or 0)
     while True:
-        refused = yield from Deadlocks(client.runner).untie(actor, start, over)
+        refused = yield from DeadlockDetector(client.runner).resolve(actor, start, over)
         if refused.outcome is not None:
             return refused.outcome
         if (yield NextChanges(watch, 1.0)) and (yield Read(keys.live(id_)))[keys.live(id_)] is None:

@@ -248,9 +248,9 @@ def test_two_processes_that_resume_one_session_are_two(path: str) -> None:
         joined = ada.agents.join()
         one = interlock.connect(path, session=joined.session)
         two = interlock.connect(path, session=joined.session)
-        first, second = callers.Someone("p1.1"), callers.Someone("p2.1")
-        one.context.queues.speaks = lambda: first
-        two.context.queues.speaks = lambda: second
+        first, second = callers.LocalCaller("p1.1"), callers.LocalCaller("p2.1")
+        one.context.queues.current_caller = lambda: first
+        two.context.queues.current_caller = lambda: second
         one.semaphores.acquire("s", capacity=1)
         two.locks.acquire("b")
         thread, found = in_thread(lambda: two.several.acquire("sem/s", "lock/c", wait=30))

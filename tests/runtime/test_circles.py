@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from tests.runtime.questions import ask, can, end, serve
 
 from interlock.core import keys
-from interlock.core.wait import Asleep
+from interlock.core.wait import UnqueuedWait
 from interlock.errors import Deadlocked
 from interlock.nouns.grants import lock
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.held_claim import claim_for_block
 from interlock.nouns.tasks.worker import WorkerLoop
 from interlock.runtime import decode, health
-from interlock.runtime.callers import Someone
+from interlock.runtime.callers import LocalCaller
 from interlock.runtime.steps import Commit, OpenWatch, Read
 from interlock.store import Range
 from interlock.testing.audit import audit
@@ -317,7 +317,7 @@ def test_an_agent_all_of_whose_servers_wait_for_it_is_blocked(stage: Near) -> No
     holds(bob, "b")
     for name in ("p1.7", "p1.8"):
         serve(ada, name)
-        ada.someone = Someone(name)
+        ada.someone = LocalCaller(name)
         ada.someone.holds.add("inbox")
         waits(ada, "b")
     assert cycle(waits(bob, "ada?")) == ("bob", "ada")
@@ -340,7 +340,7 @@ def test_an_agent_with_a_wait_that_will_end_is_not_blocked(stage: Near) -> None:
     holds(bob, "b")
     holds(cleo, "c")
     waits(ada, "b")
-    ada.someone = Someone("another")
+    ada.someone = LocalCaller("another")
     waits(ada, "c")
     assert cycle(waits(bob, "ada?")) is None
 
@@ -481,7 +481,7 @@ def test_what_a_handler_waits_for_is_found_from_its_task(stage: Near) -> None:
     publish(cleo, "t")
     working = ada.run(WorkerLoop(ada.context, (), None).ask())
     assert working is not None
-    ada.someone = Someone("handler")
+    ada.someone = LocalCaller("handler")
     holds(bob, "b")
     first = waits(bob, "task/t")
     working.take_up()
@@ -496,7 +496,7 @@ def test_of_two_handlers_of_one_worker_only_the_one_that_waits_is_stuck(stage: N
     publish(cleo, "t", "u")
     shift = WorkerLoop(ada.context, (), None)
     for name in ("one", "two"):
-        ada.someone = Someone(name)
+        ada.someone = LocalCaller(name)
         working = ada.run(shift.ask())
         assert working is not None
         working.take_up()
@@ -539,5 +539,5 @@ def test_a_listed_wait_says_who_waits_for_what(stage: Near) -> None:
     item = stage.store.read(key)[key]
     assert item is not None
     found = decode.listed_wait(item)
-    assert isinstance(found, Asleep)
+    assert isinstance(found, UnqueuedWait)
     assert (found.wants, found.agent, found.session) == (keys.status("t"), "bob", bob.session)

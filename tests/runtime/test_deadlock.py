@@ -20,12 +20,18 @@ from tests.runtime.questions import Query, answer, ask
 from tests.searches import budget
 
 from interlock.core import keys, outcomes
-from interlock.core.wait import Asleep, Party
+from interlock.core.wait import (
+    UnqueuedWait,
+    WaiterFields,
+    agent_caller_name,
+    caller_name_of,
+    session_caller_name,
+)
 from interlock.drivers import Op
 from interlock.nouns.grants import semaphore
-from interlock.nouns.grants.pool import Pool, caller_of, of_agent, of_session, seen
+from interlock.nouns.grants.pool import Pool, with_token
 from interlock.nouns.tasks.task import TaskClaim
-from interlock.runtime.callers import Someone
+from interlock.runtime.callers import LocalCaller
 from interlock.store import Log, Range
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -42,7 +48,7 @@ class Program:
 
     def __init__(self, client: Client, number: int, random: Random) -> None:
         self.client = client
-        self.someone = Someone(f"task{number}")
+        self.someone = LocalCaller(f"task{number}")
         self.held: list[tuple[tuple[str, ...], int, int]] = []
         self.refused = 0
         self.done = False
@@ -55,7 +61,7 @@ class Program:
         """One step; whether there was one to do."""
         if self.done:
             return False
-        self.client.context.queues.speaks = lambda: self.someone
+        self.client.context.queues.current_caller = lambda: self.someone
         if self._hand is None:
             self._hand = Stepper(self._next(), self.client.store, self.client.clock)
             return True
@@ -137,7 +143,7 @@ def truth(stage: Testbed) -> State:
     snapshot = stage.store.read(*map(Range, keys.POOLS), Range(keys.TASKS), Range(keys.WAITS))
     items = {item.key: item for found in snapshot.ranges.values() for item in found}
     pools = {
-        key: seen(msgspec.json.decode(item.value, type=Pool), item.revision)
+        key: with_token(msgspec.json.decode(item.value, type=Pool), item.revision)
         for key, item in items.items()
         if key.startswith(keys.POOLS)
     }
@@ -146,25 +152,27 @@ def truth(stage: Testbed) -> State:
         for waiter in pool.waiters:
             _, before = waits.get(waiter.id, (0, Asked("")))
             wants = (*before.wants, (key, waiter.weight))
-            asked = Asked(caller_of(waiter), wants, (), whole(waiter))
+            asked = Asked(caller_name_of(waiter), wants, (), whole(waiter))
             waits[waiter.id] = (waiter.order or 0, asked)
     for key, item in items.items():
         if key.startswith(keys.WAITS) and item.value.startswith(b"{"):
-            asleep = msgspec.json.decode(item.value, type=Asleep)
+            asleep = msgspec.json.decode(item.value, type=UnqueuedWait)
             groups = tuple(who_acts(stage, asleep.wants))
             asked = Asked(asleep.caller, (), groups, whole(asleep))
             waits[keys.wait_of(key)] = (item.revision, asked)
     in_order = sorted(waits.items(), key=lambda each: each[1][0])
     return State(
         tuple((key, pool.capacity) for key, pool in pools.items()),
-        tuple((key, caller_of(g), g.weight) for key, pool in pools.items() for g in pool.grants),
+        tuple(
+            (key, caller_name_of(g), g.weight) for key, pool in pools.items() for g in pool.grants
+        ),
         tuple((id_, asked) for id_, (_, asked) in in_order),
     )
 
 
-def whole(party: Party) -> tuple[str, ...]:
+def whole(party: WaiterFields) -> tuple[str, ...]:
     """All that does not go on while somebody waits."""
-    return of_agent(party.agent), of_session(party.session)
+    return agent_caller_name(party.agent), session_caller_name(party.session)
 
 
 def who_acts(stage: Testbed, wanted: str) -> Iterator[tuple[str, ...]]:
@@ -175,7 +183,7 @@ def who_acts(stage: Testbed, wanted: str) -> Iterator[tuple[str, ...]]:
         if found is not None and found.state == "open":
             page = Range(keys.present(found.to))
             sessions = [keys.last(item.key) for item in stage.store.read(page).ranges[page]]
-            yield (*map(of_session, sessions), of_agent(found.to))
+            yield (*map(session_caller_name, sessions), agent_caller_name(found.to))
     else:
         key = keys.owner(keys.task_of(wanted))
         if (owner := stage.store.read(key)[key]) is not None:

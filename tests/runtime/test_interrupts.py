@@ -13,13 +13,13 @@ from interlock import aio
 from interlock.drivers import Op
 from interlock.nouns.grants.holding import take
 from interlock.nouns.grants.lock import LockBusy
-from interlock.nouns.grants.targets import LockAim, Terms
+from interlock.nouns.grants.targets import BlockTerms, LockTarget
 from interlock.store import Committed, Work
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed
 
-TERMS = Terms(wait=60, ttl=None, max_hold=None, metadata=None, given=())
+TERMS = BlockTerms(wait=60, ttl=None, max_hold=None, metadata=None, given=())
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_an_interrupted_release_gives_the_lock_back_all_the_same(
 ) -> None:
     at = 0
     while True:
-        held = ada.run(take(ada.context, LockAim("merge"), None, TERMS))
+        held = ada.run(take(ada.context, LockTarget("merge"), None, TERMS))
         if not interrupted(ada, held.release, at):
             break
         assert ada.run(ada.locks.show("merge")).state == "free"
@@ -95,7 +95,7 @@ def test_an_interrupted_release_takes_nothing_from_its_successor(
     stage: Testbed, ada: Client
 ) -> None:
     bob = stage.client("bob")
-    held = ada.run(take(ada.context, LockAim("merge"), None, TERMS))
+    held = ada.run(take(ada.context, LockTarget("merge"), None, TERMS))
     wait = bob.start(bob.locks.acquire("merge", wait=60))
     hand = Stepper(held.release(), ada.store, stage.clock)
     while not hand.done:

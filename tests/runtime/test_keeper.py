@@ -5,23 +5,23 @@ import pytest
 from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.errors import StoreAway
-from interlock.nouns.grants.holding import Holding, take
+from interlock.nouns.grants.holding import HeldPools, take
 from interlock.nouns.grants.lock import LockBusy, Reclaimed
-from interlock.nouns.grants.targets import LockAim, Terms
+from interlock.nouns.grants.targets import BlockTerms, LockTarget
 from interlock.runtime.keeper import IDLE, margin
 from interlock.runtime.steps import Read
 from interlock.testing.testbed import Client, Stepper, Testbed
 
 
-def hold(client: Client, **terms: float) -> Holding:
-    wanted = Terms(
+def hold(client: Client, **terms: float) -> HeldPools:
+    wanted = BlockTerms(
         wait=terms.get("wait", 0),
         ttl=terms.get("ttl"),
         max_hold=terms.get("max_hold"),
         metadata=None,
         given=(),
     )
-    return client.run(take(client.context, LockAim("merge"), None, wanted))
+    return client.run(take(client.context, LockTarget("merge"), None, wanted))
 
 
 @pytest.mark.parametrize("ttl", [0.5, 3.0, 30.0, 900.0])
@@ -74,9 +74,9 @@ def test_renewals_leave_time_for_a_second_try_within_the_shortest_ttl(stage: Tes
 def test_a_grant_that_the_store_forgot_is_lost_though_the_session_lives(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     told: list[str] = []
-    terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
-    held = ada.run(take(ada.context, LockAim("merge"), lambda: told.append("lost"), terms))
-    kept = ada.run(take(ada.context, LockAim("other"), None, terms))
+    terms = BlockTerms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
+    held = ada.run(take(ada.context, LockTarget("merge"), lambda: told.append("lost"), terms))
+    kept = ada.run(take(ada.context, LockTarget("other"), None, terms))
     ada.run(ada.context.keeper.beat())
     assert not held.lost()
     # As a restored copy would: the lock is gone, the session is there.
@@ -171,10 +171,10 @@ def test_a_grant_that_came_while_we_waited_counts_from_its_own_beginning(
 ) -> None:
     ada, bob = stage.client("ada", ttl=86400.0), stage.client("bob", ttl=86400.0)
     first = hold(ada)
-    wanted = Terms(
+    wanted = BlockTerms(
         wait=3600, ttl=terms.get("ttl"), max_hold=terms.get("max_hold"), metadata=None, given=()
     )
-    taking = bob.start(take(bob.context, LockAim("merge"), None, wanted))
+    taking = bob.start(take(bob.context, LockTarget("merge"), None, wanted))
     stage.clock.advance(60.0)
     ada.run(first.release())
     stage.clock.advance(20.0)  # bob is slow to wake
@@ -191,9 +191,9 @@ def test_a_grant_that_came_while_we_waited_counts_from_its_own_beginning(
 def test_a_grant_that_ended_before_we_could_look_is_not_handed_out(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=86400.0), stage.client("bob", ttl=86400.0)
     first = hold(ada)
-    wanted = Terms(wait=3600, ttl=None, max_hold=5.0, metadata=None, given=())
+    wanted = BlockTerms(wait=3600, ttl=None, max_hold=5.0, metadata=None, given=())
     taking = Stepper(
-        take(bob.context, LockAim("merge"), None, wanted), bob.store, stage.clock
+        take(bob.context, LockTarget("merge"), None, wanted), bob.store, stage.clock
     ).run()
     stage.clock.advance(60.0)
     ada.run(first.release())

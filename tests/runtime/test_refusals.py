@@ -14,7 +14,7 @@ from interlock.nouns.grants.holding import take
 from interlock.nouns.grants.lock import LockAcquired, LockDeadlock, LockReleased, Reclaimed
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.semaphore import SlotsDeadlock
-from interlock.nouns.grants.targets import LockAim, Terms
+from interlock.nouns.grants.targets import BlockTerms, LockTarget
 from interlock.runtime import decode
 from interlock.runtime.gather import outside
 from interlock.runtime.steps import Commit, OpenWatch, Read
@@ -23,7 +23,7 @@ from interlock.runtime.wait_graph.around import Around
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
 
-TERMS = Terms(wait=3600, ttl=None, max_hold=None, metadata=None, given=())
+TERMS = BlockTerms(wait=3600, ttl=None, max_hold=None, metadata=None, given=())
 
 
 class Near(Testbed):
@@ -80,7 +80,7 @@ def test_the_wait_that_closes_a_circle_is_refused_and_leaves_nothing_behind(stag
 def test_a_block_that_would_wait_for_ever_raises_who_is_in_the_circle(stage: Near) -> None:
     _, bob, _ = crossed(stage)
     with pytest.raises(Deadlocked, match="bob -> ada -> bob") as refused:
-        bob.run(take(bob.context, LockAim("a"), None, TERMS))
+        bob.run(take(bob.context, LockTarget("a"), None, TERMS))
     assert isinstance(refused.value.outcome, LockDeadlock)
     assert refused.value.outcome.cycle == ("bob", "ada")
 
@@ -216,9 +216,9 @@ def test_a_wait_that_is_over_is_listed_no_more(stage: Near, how: str) -> None:
 
 def test_a_lock_that_we_let_go_of_while_the_store_was_away_is_no_reason(stage: Near) -> None:
     ada = stage.join("ada")
-    held = ada.run(take(ada.context, LockAim("a"), None, TERMS))
+    held = ada.run(take(ada.context, LockTarget("a"), None, TERMS))
     ada.run(ada.locks.acquire("other"))
-    ada.context.queues.owe(ada.context.identity, held.aim.ask(held.grant.grant))
+    ada.context.queues.release_later(ada.context.identity, held.aim.ask(held.grant.grant))
     waits = ada.start(ada.locks.acquire("a", wait=600))
     assert isinstance(waits.run().result(), LockAcquired)
 

@@ -20,7 +20,7 @@ from interlock.nouns.grants.lock import (
     Reclaimed,
 )
 from interlock.nouns.grants.pool import WAITERS
-from interlock.nouns.grants.targets import LockAim, SeveralAim, SlotsAim, Terms
+from interlock.nouns.grants.targets import BlockTerms, LockTarget, SeveralTarget, SlotsTarget
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import PATIENCE
 from interlock.runtime.steps import Commit, NextChanges, OpenWatch, Read, Renew
@@ -28,7 +28,7 @@ from interlock.store import Txn
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed
 
-TERMS = Terms(wait=3600, ttl=None, max_hold=None, metadata=None, given=())
+TERMS = BlockTerms(wait=3600, ttl=None, max_hold=None, metadata=None, given=())
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_three_things_at_once_are_one_commit(stage: Testbed) -> None:
 def test_waiting_for_slots_costs_what_waiting_for_a_lock_does(stage: Testbed) -> None:
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.semaphores.acquire("x", capacity=1))
-    waiting = bob.start(take(bob.context, SlotsAim("x", capacity=1), None, TERMS))
+    waiting = bob.start(take(bob.context, SlotsTarget("x", capacity=1), None, TERMS))
     assert kinds(waiting) == [Commit, Commit, OpenWatch, Read, Read]
     slept = len(waiting.steps)
     giving = ada.start(ada.semaphores.release("x"))
@@ -100,7 +100,7 @@ def test_waiting_for_slots_costs_what_waiting_for_a_lock_does(stage: Testbed) ->
 def test_waiting_for_several_things_costs_no_more(stage: Testbed) -> None:
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("a"))
-    waiting = bob.start(take(bob.context, SeveralAim(("lock/a", "lock/b")), None, TERMS))
+    waiting = bob.start(take(bob.context, SeveralTarget(("lock/a", "lock/b")), None, TERMS))
     assert kinds(waiting) == [Commit, Commit, OpenWatch, Read, Read]
     slept = len(waiting.steps)
     giving = ada.start(ada.locks.release("a"))
@@ -168,7 +168,7 @@ def test_an_idle_session_is_renewed_by_one_commit(stage: Testbed) -> None:
 def test_a_holder_renews_everything_with_one_commit_and_looks_at_its_locks(stage: Testbed) -> None:
     ada = remote(stage, "ada")
     for name in ("a", "b"):
-        ada.run(take(ada.context, LockAim(name), None, replace(TERMS, ttl=20.0)))
+        ada.run(take(ada.context, LockTarget(name), None, replace(TERMS, ttl=20.0)))
     stage.clock.advance(8.0)
     commits = ada.network.commits
     assert steps(ada, ada.context.keeper.beat()) == [Renew, Read]
@@ -177,7 +177,7 @@ def test_a_holder_renews_everything_with_one_commit_and_looks_at_its_locks(stage
 
 def test_a_lease_that_lapsed_costs_a_renewal_one_more(stage: Testbed) -> None:
     ada = remote(stage, "ada")
-    held = ada.run(take(ada.context, LockAim("a"), None, replace(TERMS, ttl=10.0)))
+    held = ada.run(take(ada.context, LockTarget("a"), None, replace(TERMS, ttl=10.0)))
     stage.clock.advance(8.9)
     hand = Stepper(ada.context.keeper.beat(), ada.store, stage.clock)
     stage.clock.advance(2.0)  # it lapses between our decision to renew and the request's arrival
@@ -202,7 +202,7 @@ def test_busy_is_a_conflict_and_one_look_at_the_holder(stage: Testbed) -> None:
 def test_queueing_is_a_conflict_and_a_commit_and_a_handover_one_look(stage: Testbed) -> None:
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("merge"))
-    waiting = bob.start(take(bob.context, LockAim("merge"), None, TERMS))
+    waiting = bob.start(take(bob.context, LockTarget("merge"), None, TERMS))
     assert kinds(waiting) == [Commit, Commit, OpenWatch, Read, Read]
     slept = len(waiting.steps)
     giving = ada.start(ada.locks.release("merge"))
@@ -217,7 +217,7 @@ def test_who_waited_looks_before_it_releases_since_others_wait_too(stage: Testbe
     """A wrong guess costs a whole commit on some engines, a look costs less on all of them."""
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("merge"))
-    waiting = bob.start(take(bob.context, LockAim("merge"), None, TERMS))
+    waiting = bob.start(take(bob.context, LockTarget("merge"), None, TERMS))
     ada.run(ada.locks.release("merge"))
     held = waiting.run().result()
     assert steps(bob, held.release()) == [Read, Commit]
@@ -280,7 +280,7 @@ def test_leaving_with_many_locks_is_split_where_the_engine_takes_few(stage: Test
 def test_renewing_many_leases_is_split_where_the_engine_takes_few(stage: Testbed) -> None:
     ada = remote(stage, "ada")
     held = [
-        ada.run(take(ada.context, LockAim(f"n{number}"), None, replace(TERMS, ttl=20.0)))
+        ada.run(take(ada.context, LockTarget(f"n{number}"), None, replace(TERMS, ttl=20.0)))
         for number in range(9)
     ]
     small(ada, 4)

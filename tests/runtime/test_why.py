@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.nouns.grants.pool import caller_of
+from interlock.core.wait import caller_name_of
 from interlock.runtime import decode
 from interlock.runtime import why as why_service
 from interlock.runtime.why import Why
@@ -93,7 +93,7 @@ def test_a_wait_that_is_listed_but_over_is_not_said(stage: Testbed) -> None:
     ada.run(ada.locks.acquire("a"))
     pool = decode.pool(stage.store.read(keys.lock("a"))[keys.lock("a")], 0)
     assert pool is not None
-    left = keys.waits(caller_of(pool.grants[0]), "grt_gone")
+    left = keys.waits(caller_name_of(pool.grants[0]), "grt_gone")
     stage.store.commit(Txn(id="t", puts=(Put(left, b'["locks/b"]'),)))
     assert why(stage, "a").meanwhile == ()
 

@@ -34,7 +34,7 @@ Node: TypeAlias = str | tuple[str, str]
 """A wait by its id; between two waits stands what one of them needs of the other."""
 
 
-class Room(Struct, frozen=True, gc=False):
+class Resource(Struct, frozen=True, gc=False):
     """A thing that is shared: its capacity, who holds how much of it, and in whose names.
 
     Without ``agents`` it is not known in whose.
@@ -46,10 +46,10 @@ class Room(Struct, frozen=True, gc=False):
     agents: tuple[str, ...] = ()
 
 
-class Need(Struct, frozen=True, gc=False):
+class ResourceNeed(Struct, frozen=True, gc=False):
     """So much of a room, and which wait is served before."""
 
-    room: Room
+    room: Resource
     weight: int = 1
     before: str = ""
 
@@ -64,11 +64,11 @@ class Wait(Struct, frozen=True, gc=False):
     caller: str
     agent: str
     order: int
-    needs: tuple[Need, ...]
+    needs: tuple[ResourceNeed, ...]
     also: tuple[str, ...] = ()
 
 
-class Knot(Struct, frozen=True):
+class DeadlockedSet(Struct, frozen=True):
     """Waits that cannot end because of each other; the cycle is a shortest one from the start."""
 
     members: tuple[Wait, ...]
@@ -92,13 +92,13 @@ class Knot(Struct, frozen=True):
         return tuple([name for step in steps for name in step])
 
 
-def knot(waits: Iterable[Wait], start: str) -> Knot | None:
+def knot(waits: Iterable[Wait], start: str) -> DeadlockedSet | None:
     """All that is tied to this wait, if it waits for itself in the end."""
     everyone = _in_order(waits)
     return _tied(everyone, everyone, start)
 
 
-def closed(waits: Iterable[Wait], start: str) -> Knot | None:
+def closed(waits: Iterable[Wait], start: str) -> DeadlockedSet | None:
     """The knot that this wait closed and has to untie, as if each had looked when it came.
 
     Others may have closed knots of their own meanwhile and be about to give way: what is stuck only
@@ -135,7 +135,9 @@ def _patient(everyone: Mapping[str, Wait], stuck: Iterable[Wait]) -> dict[str, W
     return standing
 
 
-def _tied(everyone: Mapping[str, Wait], among: Mapping[str, Wait], start: str) -> Knot | None:
+def _tied(
+    everyone: Mapping[str, Wait], among: Mapping[str, Wait], start: str
+) -> DeadlockedSet | None:
     """All that is tied to the start, and cannot end even if everybody else goes on."""
     reduction = Reduction(everyone, among)
     while start in reduction.stuck:
@@ -145,7 +147,7 @@ def _tied(everyone: Mapping[str, Wait], among: Mapping[str, Wait], start: str) -
         members = {id_: wait for id_, wait in stuck.items() if id_ in circle}
         if len(members) == len(stuck):
             cycle = tuple([stuck[id_] for id_ in _way_back(edges, start)])
-            return Knot(tuple(members.values()), cycle)
+            return DeadlockedSet(tuple(members.values()), cycle)
         reduction = Reduction(everyone, members)  # whoever else is stuck may yet go on
     return None
 
@@ -154,7 +156,7 @@ def _holds_as(on: Wait, wait: Wait) -> tuple[str, ...]:
     """In whose name a caller that waits has what a wait needs, if not in that of its own wait."""
     if any(need.before == on.id for need in wait.needs):
         return ()
-    callers = set(held_up(on))
+    callers = set(blocked_callers(on))
     names = [
         agent
         for need in wait.needs
@@ -179,7 +181,7 @@ def lineage(caller: str) -> Iterator[str]:
         caller = caller.rpartition("/")[0]
 
 
-def held_up(wait: Wait) -> Iterator[str]:
+def blocked_callers(wait: Wait) -> Iterator[str]:
     """All who cannot go on while it lasts, unless another of their waits ends."""
     for name in (wait.caller, *wait.also):
         yield from lineage(name)
@@ -195,12 +197,12 @@ class Reduction:
         self.stuck = dict(among if among is everyone else _relinked(everyone, among))
         among = self.stuck.copy()
         self._rooms = {n.room.thing: n.room for wait in among.values() for n in wait.needs}
-        self._queues: dict[str, deque[tuple[Wait, Need]]] = {}
+        self._queues: dict[str, deque[tuple[Wait, ResourceNeed]]] = {}
         for wait in among.values():
             for need in wait.needs:
                 self._queues.setdefault(need.room.thing, deque()).append((wait, need))
-        going = {c for w in everyone.values() if w.id not in among for c in held_up(w)}
-        self._waiting = {c for w in among.values() for c in held_up(w)} - going
+        going = {c for w in everyone.values() if w.id not in among for c in blocked_callers(w)}
+        self._waiting = {c for w in among.values() for c in blocked_callers(w)} - going
         self._holds: dict[str, list[tuple[str, int]]] = {}
         self._held = dict.fromkeys(self._rooms, 0)
         for room in self._rooms.values():
@@ -214,7 +216,7 @@ class Reduction:
         """Who of them waits for whom, with what is needed in between."""
         blocking: dict[str, list[Node]] = {}
         for wait in self.stuck.values():
-            for caller in held_up(wait):
+            for caller in blocked_callers(wait):
                 if caller in self._waiting:
                     blocking.setdefault(caller, []).append(wait.id)
         edges: dict[Node, list[Node]] = {wait: [] for wait in self.stuck}
@@ -238,7 +240,7 @@ class Reduction:
             if wait.id in self.stuck and self._can_end(wait):
                 del self.stuck[wait.id]
                 things = [need.room.thing for need in wait.needs]
-                for caller in held_up(wait):
+                for caller in blocked_callers(wait):
                     things.extend(self._go_on(caller))
                 for thing in dict.fromkeys(things):
                     todo.extend(self._first(thing))
@@ -264,7 +266,7 @@ class Reduction:
     def _can_end(self, wait: Wait) -> bool:
         return not any(need.before in self.stuck or self._lacks(need) for need in wait.needs)
 
-    def _lacks(self, need: Need) -> bool:
+    def _lacks(self, need: ResourceNeed) -> bool:
         return need.weight > need.room.capacity - self._held[need.room.thing]
 
 
@@ -279,7 +281,7 @@ def _relinked(
             thing = need.room.thing
             before = need.before if need.before in among else last.get((thing, need.before), "")
             last[thing, wait.id] = before
-            needs.append(Need(need.room, need.weight, before))
+            needs.append(ResourceNeed(need.room, need.weight, before))
         if wait.id in among:
             yield wait.id, replace(wait, needs=tuple(needs))
 

@@ -1,15 +1,18 @@
-"""A wait as others find it.
+"""Waits and callers, as other processes find them.
 
-A wait for room in a pool stands in the queue of the pool.  One for a task or for an answer stands
-in no queue, and is an item of its own (``Asleep``).  Either is listed, ``waits/{name}/{id}``, under
-every name that cannot go on while it lasts:
+A *caller* is the task, thread, process or shell that acts for a session.  A deadlock is about
+callers, so a grant stores the name of its caller and a wait the name of its own.
 
-    its agent    always, for whoever asks that agent, or one of its sessions, something
-    its caller   if that may have something that others wait for
-    ``also``     the claims that its caller works on, if they go by names of their own
+A wait for a pool stands in the queue of the pool.  A wait for a task or for an answer stands in no
+queue and is an item of its own (``UnqueuedWait``).  Both are listed, ``waits/{name}/{id}``, under
+every name that cannot go on while the wait lasts:
 
-A list says where to look and is never the truth: a wait in a queue is one while it stands there,
-one that is asleep while its liveness key does.
+    its agent    always: another agent may wait for an answer of this agent or its session
+    its caller   if the caller may have something that others wait for
+    ``also``     the claims that its caller works on, if they have names of their own
+
+A list says where to look and is never the truth: a queued wait exists while it stands in the queue,
+an unqueued one while its liveness key exists.
 """
 
 from __future__ import annotations
@@ -20,11 +23,19 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.decision import Write
-from interlock.nouns.grants.pool import caller, of_agent
+
+SESSION_CALLER = "*"
+AGENT_CALLER = "@"
+NAMED_CALLER = "="
+"""The first character of a stored caller: the session as a whole, the agent's name on the host that
+follows, or another name that follows; any other caller is a task or a thread with a unique name.
+A caller inside of another is named ``a/b``; after a name that follows, ``/*`` is its session."""
+_AGENT = "agent:"
+_SESSION = "session:"
 
 
-class Asleep(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Who waits for something without a queue: ``wants`` is the key of the task or the query."""
+class UnqueuedWait(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A wait for a task or a query; ``wants`` is the key of that."""
 
     wants: str
     agent: str
@@ -36,41 +47,77 @@ class Asleep(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     also: tuple[str, ...] = ()
 
 
-class Someone(Protocol):
-    """Whoever asks for something, or waits for it."""
+class CallerFields(Protocol):
+    """The fields that name a caller: in a grant, a request and a wait."""
 
     @property
     def agent(self) -> str:
-        """In whose name."""
+        """The name of its agent."""
 
     @property
     def session(self) -> str:
-        """Which incarnation of it."""
+        """The session of the agent."""
 
     @property
     def caller(self) -> str:
-        """Which caller within the session."""
+        """The caller within the session, as it is stored."""
 
 
-class Party(Someone, Protocol):
-    """Whoever waits."""
+class WaiterFields(CallerFields, Protocol):
+    """The fields that say where a wait is listed."""
 
     @property
     def indexed(self) -> bool:
-        """Whether others find it by its caller."""
+        """Whether it is listed under its caller."""
 
     @property
     def also(self) -> tuple[str, ...]:
-        """Under which other names."""
+        """The other names that it is listed under."""
 
 
-def listed(party: Party, id_: str) -> tuple[str, ...]:
-    """Where a wait is listed."""
-    own = caller(party.agent, party.session, party.caller) if party.indexed else ""
-    names = (of_agent(party.agent), own, *party.also)
+def caller_name(agent: str, session: str, caller: str) -> str:
+    """The name of a caller in the whole store; empty if it is unknown.
+
+    Its grants are released only if this caller goes on.
+    """
+    match caller[:1]:
+        case "*":
+            return session
+        case "@":
+            return f"{_AGENT}{keys.part(agent)}{caller}"
+        case "=":
+            return f"{caller[1:-1]}{session}" if caller.endswith("/*") else caller[1:]
+        case _:
+            return caller
+
+
+def caller_name_of(fields: CallerFields) -> str:
+    """The name of the caller of a grant or a wait."""
+    return caller_name(fields.agent, fields.session, fields.caller)
+
+
+def agent_caller_name(agent: str) -> str:
+    """The name of an agent as a whole, by which others wait for its answer."""
+    return _AGENT + keys.part(agent).replace("@", "%40")
+
+
+def session_caller_name(session: str) -> str:
+    """The name of a session as a whole, by which others wait for its answer; it holds nothing."""
+    return _SESSION + session
+
+
+def is_shared_name(caller: str) -> bool:
+    """Whether several callers may have this name at the same time."""
+    return caller.startswith(_AGENT) and AGENT_CALLER in caller
+
+
+def wait_keys(wait: WaiterFields, id_: str) -> tuple[str, ...]:
+    """The keys that a wait is listed under."""
+    own = caller_name_of(wait) if wait.indexed else ""
+    names = (agent_caller_name(wait.agent), own, *wait.also)
     return tuple(dict.fromkeys([keys.waits(name, id_) for name in names if name]))
 
 
-def listing(asleep: Asleep, id_: str) -> tuple[Write, ...]:
+def wait_writes(wait: UnqueuedWait, id_: str) -> tuple[Write, ...]:
     """The writes that list a wait without a queue."""
-    return tuple([Write(key, asleep) for key in listed(asleep, id_)])
+    return tuple([Write(key, wait) for key in wait_keys(wait, id_)])

@@ -26,7 +26,7 @@ POOLS = ("concurrent.futures.", "multiprocessing.pool", "anyio.", "trio.")
 """Where threads come from that do the jobs of others."""
 
 
-class Someone:
+class LocalCaller:
     """A task or a thread: its name, the same for as long as it runs, and what it holds.
 
     ``holds`` may have too much, never too little: what is lost or lapses may stay.  It has all
@@ -46,20 +46,20 @@ class Someone:
         return any(isinstance(each, tuple) and each[1] in keys for each in tuple(self.holds))
 
 
-class Debtor(Protocol):
+class HasPendingGrants(Protocol):
     """Somebody of this process who gives back later what it could not give back yet."""
 
     def let_go(self) -> AbstractSet[str]:
         """The grants that are as good as given back, whatever who took them waits for."""
 
 
-debtors: WeakSet[Debtor] = WeakSet()
-_tasks: WeakKeyDictionary[object, Someone] = WeakKeyDictionary()
+grant_services: WeakSet[HasPendingGrants] = WeakSet()
+_tasks: WeakKeyDictionary[object, LocalCaller] = WeakKeyDictionary()
 _numbers = itertools.count(1)
 _process = ""
 
 
-def current() -> Someone | None:
+def current() -> LocalCaller | None:
     """Whoever runs this; None for nobody in particular."""
     task = _task()
     if task is not None:
@@ -82,7 +82,7 @@ def holding(keys: Collection[str]) -> Literal["thread", "task", ""]:
     return "thread" if _task() is None else "task"
 
 
-class Terms(Struct, frozen=True, gc=False):
+class CallerTerms(Struct, frozen=True, gc=False):
     """How a wait is told of who waits: see ``core/wait.py``."""
 
     caller: str
@@ -90,11 +90,11 @@ class Terms(Struct, frozen=True, gc=False):
     also: tuple[str, ...]
 
 
-def terms(named: str, someone: Someone | None) -> Terms:
+def terms(named: str, someone: LocalCaller | None) -> CallerTerms:
     """Whoever was named speaks, or a task or thread of ours, or nobody in particular."""
     if named or someone is None:
-        return Terms(named, bool(named), ())
-    return Terms(someone.name, bool(someone.holds or someone.works), tuple(someone.works))
+        return CallerTerms(named, bool(named), ())
+    return CallerTerms(someone.name, bool(someone.holds or someone.works), tuple(someone.works))
 
 
 def fresh() -> str:
@@ -104,20 +104,20 @@ def fresh() -> str:
 
 def let_go() -> set[str]:
     """The grants of this process that nobody has to act for any more."""
-    return {grant for debtor in tuple(debtors) for grant in debtor.let_go()}
+    return {grant for debtor in tuple(grant_services) for grant in debtor.let_go()}
 
 
 class _Local(threading.local):
     """What each thread knows of itself."""
 
-    someone: Someone | None
+    someone: LocalCaller | None
 
 
 _local = _Local()
 
 
-def _new() -> Someone:
-    return Someone(f"{_of_process()}.{next(_numbers)}")
+def _new() -> LocalCaller:
+    return LocalCaller(f"{_of_process()}.{next(_numbers)}")
 
 
 def _of_process() -> str:

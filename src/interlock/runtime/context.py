@@ -15,8 +15,8 @@ from interlock.drivers import Op, Pause
 from interlock.errors import BadInput, Lapsed
 from interlock.nouns.agents import session as sessions
 from interlock.nouns.agents.service import Sessions
-from interlock.nouns.grants.lock_service import Locks
-from interlock.nouns.grants.service import Queues
+from interlock.nouns.grants.lock_service import LockService
+from interlock.nouns.grants.service import GrantService
 from interlock.runtime.housekeeping import Housekeeping
 from interlock.runtime.identity import TRACE, Actor, Identity
 from interlock.runtime.keeper import Keeper, Lease
@@ -26,8 +26,8 @@ from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.nouns.agents.reports import Pulse
-    from interlock.nouns.grants.semaphore_service import Semaphores
-    from interlock.nouns.grants.several_service import Several
+    from interlock.nouns.grants.semaphore_service import SemaphoreService
+    from interlock.nouns.grants.several_service import SeveralService
     from interlock.nouns.tasks.service import TaskService
     from interlock.runtime.outage import Outage
 
@@ -60,8 +60,8 @@ class Context:
         self._caller = caller
         self._grant_ttl = grant_ttl
         self.runner = runner or Runner(store)
-        self.queues = Queues(self.runner)
-        self.locks = Locks(self.runner, self.queues)
+        self.queues = GrantService(self.runner)
+        self.locks = LockService(self.runner, self.queues)
         self.sessions = Sessions(self.runner)
         self.keeper = Keeper(
             self.sessions,
@@ -94,18 +94,18 @@ class Context:
         self.identity = self._identity(self.runner.new_id("ses"))
 
     @cached_property
-    def semaphores(self) -> Semaphores:
+    def semaphores(self) -> SemaphoreService:
         """Semaphores on this store; whoever never asks for one does not pay for them."""
-        from interlock.nouns.grants.semaphore_service import Semaphores
+        from interlock.nouns.grants.semaphore_service import SemaphoreService
 
-        return Semaphores(self.runner, self.queues)
+        return SemaphoreService(self.runner, self.queues)
 
     @cached_property
-    def several(self) -> Several:
+    def several(self) -> SeveralService:
         """Several things at once, likewise."""
-        from interlock.nouns.grants.several_service import Several
+        from interlock.nouns.grants.several_service import SeveralService
 
-        return Several(self.queues)
+        return SeveralService(self.queues)
 
     @cached_property
     def tasks(self) -> TaskService:

@@ -17,13 +17,13 @@ from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias, TypeVar
 
 from interlock.core import keys
-from interlock.core.deadlock import Knot
+from interlock.core.deadlock import DeadlockedSet
 from interlock.core.decision import Decision, Outcome
 from interlock.drivers import Op
 from interlock.nouns.grants import rules
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader
-from interlock.nouns.grants.request import Ask
+from interlock.nouns.grants.request import GrantRequest
 from interlock.runtime.gather import KEYS_AT_ONCE, outside
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner
@@ -38,7 +38,7 @@ _LOOKS = 16
 _FOR_A_WITHDRAWAL = 48
 
 
-class Deadlocks:
+class DeadlockDetector:
     """The look at the graph, as generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
@@ -47,7 +47,7 @@ class Deadlocks:
     def refuse(
         self,
         actor: Actor,
-        ask: Ask[Any],
+        ask: GrantRequest[Any],
         around: Around,
         let_go: AbstractSet[str] = frozenset(),
     ) -> Op[Decided[Outcome | None]]:
@@ -66,9 +66,9 @@ class Deadlocks:
             return (yield from reader.decide(lambda facts: rules.withdraw(ask, facts, now, cycle)))
 
         start = Start(id=ask.grant, wants=ask.keys)
-        return (yield from self.untie(actor, start, withdraw, around, let_go))
+        return (yield from self.resolve(actor, start, withdraw, around, let_go))
 
-    def untie(
+    def resolve(
         self,
         actor: Actor,
         start: Start,
@@ -118,7 +118,7 @@ class Deadlocks:
             last, around = graph.seen, None
         return Decided(None, None)
 
-    def _rely(self, graph: Graph, knot: Knot) -> ReadOp[bool]:
+    def _rely(self, graph: Graph, knot: DeadlockedSet) -> ReadOp[bool]:
         """Have the commit check all that makes the knot; whether every wait is still listed.
 
         If that is more than a commit can stand on, it was true a moment ago.
@@ -133,7 +133,7 @@ class Deadlocks:
         return True
 
 
-def standing(base: int, start: Start, pools: Mapping[str, Pool | None]) -> Op[Knot | None]:
+def standing(base: int, start: Start, pools: Mapping[str, Pool | None]) -> Op[DeadlockedSet | None]:
     """The knot that a wait of somebody else closed, if it still stands."""
     graph = Graph(base, start, Around(pools))
     yield from outside(graph.explore())

@@ -8,10 +8,10 @@ from typing import TypeVar
 import msgspec
 
 from interlock.core import codec, keys
-from interlock.core.wait import Asleep
+from interlock.core.wait import UnqueuedWait
 from interlock.errors import StoreDamaged
 from interlock.nouns.agents.session import Death, Session
-from interlock.nouns.grants.pool import Break, Pool, seen
+from interlock.nouns.grants.pool import BreakNote, Pool, with_token
 from interlock.store import Item
 
 T = TypeVar("T")
@@ -28,11 +28,11 @@ class Living(msgspec.Struct):
 _POOL = msgspec.json.Decoder(Pool)
 _SESSION = msgspec.json.Decoder(Session)
 _DEATH = msgspec.json.Decoder(Death)
-_BREAK = msgspec.json.Decoder(Break)
+_BREAK = msgspec.json.Decoder(BreakNote)
 _LIVING = msgspec.json.Decoder(Living)
 _KEYS = msgspec.json.Decoder(tuple[str, ...])
-_LISTED: msgspec.json.Decoder[tuple[str, ...] | Asleep] = msgspec.json.Decoder(
-    tuple[str, ...] | Asleep
+_LISTED: msgspec.json.Decoder[tuple[str, ...] | UnqueuedWait] = msgspec.json.Decoder(
+    tuple[str, ...] | UnqueuedWait
 )
 
 
@@ -40,7 +40,7 @@ def pool(item: Item | None, base: int) -> Pool | None:
     """The lock or semaphore that an item is, with the tokens of its grants."""
     if item is None:
         return None
-    return seen(decoded(_POOL, item), base + item.revision)
+    return with_token(decoded(_POOL, item), base + item.revision)
 
 
 def readable_pool(item: Item, base: int) -> Pool | None:
@@ -99,17 +99,17 @@ def death(item: Item | None) -> Death | None:
     return None if item is None else decoded(_DEATH, item)
 
 
-def broken(item: Item | None) -> Break | None:
+def broken(item: Item | None) -> BreakNote | None:
     """The note about a grant that an operator ended."""
     return None if item is None else decoded(_BREAK, item)
 
 
-def listed_wait(item: Item) -> tuple[str, ...] | Asleep:
+def listed_wait(item: Item) -> tuple[str, ...] | UnqueuedWait:
     """A wait that is listed: the pools where it stands in a queue, or all that there is of it."""
     return decoded(_LISTED, item)
 
 
-def readable_wait(item: Item) -> tuple[str, ...] | Asleep | None:
+def readable_wait(item: Item) -> tuple[str, ...] | UnqueuedWait | None:
     """The same, for a pass over many."""
     try:
         return listed_wait(item)
@@ -120,7 +120,7 @@ def readable_wait(item: Item) -> tuple[str, ...] | Asleep | None:
 def waited_for(item: Item) -> tuple[str, ...]:
     """What a wait that is listed is for."""
     found = listed_wait(item)
-    return (found.wants,) if isinstance(found, Asleep) else found
+    return (found.wants,) if isinstance(found, UnqueuedWait) else found
 
 
 def keys_in(item: Item) -> tuple[str, ...]:

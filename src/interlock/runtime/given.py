@@ -30,7 +30,7 @@ _KINDS = {"lock": "lock", "sem": "semaphore", "task": "task"}
 _HOW = "'given' takes what held.check() returns, or a grant by its token: lock/deploy=12"
 
 
-class Over(InterlockError):
+class GivenExpired(InterlockError):
     """A grant that a call relies on is over."""
 
     code = "fenced"
@@ -85,7 +85,7 @@ def relying(deciding: DecideOp[T], given: Iterable[Proof], base: int, agent: str
     """Decide, if all of these grants live; their keys are checked by the same commit."""
     for proof in given:
         if not (yield from holds(proof, base, agent)):
-            raise Over(proof.thing)
+            raise GivenExpired(proof.thing)
     return (yield from deciding)
 
 
@@ -93,7 +93,7 @@ def fenced(op: Op[T], runner: Runner, actor: Actor) -> Op[T | GivenFenced]:
     """The outcome of a call, or which grant is over that it relies on."""
     try:
         return (yield from op)
-    except Over as over:
+    except GivenExpired as over:
         from interlock.runtime.refusals import count
 
         yield from count(runner, actor, over.code)

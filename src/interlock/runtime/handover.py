@@ -21,28 +21,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 if TYPE_CHECKING:
-    from interlock.nouns.grants.service import Debt, Queues
+    from interlock.nouns.grants.service import GrantService, PendingRelease
 
 R = TypeVar("R")
 
 
-class Relied(Protocol):
+class DroppableGrant(Protocol):
     """Something granted that its holder relies on."""
 
     def let_go(self) -> None:
         """Rely on it no more."""
 
 
-class Ticket:
+class Handover:
     """What one call or block may have been granted and has not given back."""
 
     __slots__ = ("_asked", "_closed", "_queues", "_tie", "relied")
 
-    def __init__(self, queues: Queues) -> None:
-        self.relied: Relied | None = None
+    def __init__(self, queues: GrantService) -> None:
+        self.relied: DroppableGrant | None = None
         """What the holder relies on, once it does."""
         self._queues = queues
-        self._asked: dict[object, Callable[[], Iterable[Debt]]] = {}
+        self._asked: dict[object, Callable[[], Iterable[PendingRelease]]] = {}
         self._tie: weakref.ref[Any] | None = None
         self._closed = False
 
@@ -51,7 +51,7 @@ class Ticket:
         self._tie = weakref.ref(to, partial(self._queues.ring, None))
         self._queues.tickets.add(self)
 
-    def asks(self, key: object, debts: Callable[[], Iterable[Debt]]) -> None:
+    def asks(self, key: object, debts: Callable[[], Iterable[PendingRelease]]) -> None:
         """Something is about to be asked for: how to take back what came of it."""
         self._asked[key] = debts
 
@@ -82,26 +82,26 @@ class Ticket:
         """Whether what it was tied to is gone."""
         return self._tie is not None and self._tie() is None
 
-    def debts(self) -> list[Debt]:
+    def debts(self) -> list[PendingRelease]:
         """What takes back all that is on it."""
         return [debt for asked in tuple(self._asked.values()) for debt in asked()]
 
-    def serves(self, queues: Queues) -> bool:
+    def serves(self, queues: GrantService) -> bool:
         """Whether a call to these may put something on it."""
         return self._queues is queues and not self._closed and not self.abandoned
 
 
-TICKET: ContextVar[Ticket | None] = ContextVar("interlock_ticket", default=None)
+HANDOVER: ContextVar[Handover | None] = ContextVar("interlock_ticket", default=None)
 """Where a call puts what it asks for; set by its caller right before it is driven."""
 
 
-def current(queues: Queues) -> Ticket:
+def current(queues: GrantService) -> Handover:
     """The ticket of the call that is driven; one of its own if its caller has none."""
-    ticket = TICKET.get()
-    return ticket if ticket is not None and ticket.serves(queues) else Ticket(queues)
+    ticket = HANDOVER.get()
+    return ticket if ticket is not None and ticket.serves(queues) else Handover(queues)
 
 
-class Tied(Protocol[R]):
+class BlockWithHandover(Protocol[R]):
     """A block with a ticket."""
 
     def entering(self, end: Callable[..., R]) -> None:
@@ -111,17 +111,21 @@ class Tied(Protocol[R]):
         """The end of the block."""
 
 
-class Exit(Generic[R]):
+class BlockExit(Generic[R]):
     """The ``__exit__`` of a block: ``leave``, as an object that lives as long as the block does.
 
     ``with`` asks for it before it enters, and keeps it to the end.
     """
 
     @overload
-    def __get__(self, block: None, owner: type[Tied[R]]) -> Callable[..., R]: ...
+    def __get__(self, block: None, owner: type[BlockWithHandover[R]]) -> Callable[..., R]: ...
     @overload
-    def __get__(self, block: Tied[R], owner: type[Tied[R]]) -> Callable[..., R]: ...
-    def __get__(self, block: Tied[R] | None, owner: type[Tied[R]]) -> Callable[..., R]:
+    def __get__(
+        self, block: BlockWithHandover[R], owner: type[BlockWithHandover[R]]
+    ) -> Callable[..., R]: ...
+    def __get__(
+        self, block: BlockWithHandover[R] | None, owner: type[BlockWithHandover[R]]
+    ) -> Callable[..., R]:
         """What ends this block; or any, for who calls it with a block (``ExitStack`` does)."""
         if block is None:
             return owner.leave

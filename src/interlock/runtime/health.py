@@ -19,10 +19,10 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.deadlock import Knot
+from interlock.core.deadlock import DeadlockedSet
 from interlock.core.health import Health, Patience, Problem
 from interlock.core.validate import shell, span
-from interlock.core.wait import Asleep
+from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op
 from interlock.nouns.agents.report import Report, at_work, silent
 from interlock.nouns.agents.reports import all_reports, unheard
@@ -174,11 +174,11 @@ class Checkup:
         """Circles that stand, though whoever closed them should have withdrawn."""
         now = self._runner.clock.wall()
         asleep = yield from every(keys.WAITS, most=BOUND)
-        waits: list[tuple[Start, Waiter | Asleep]] = [*_asleep(asleep), *_queued(pools)]
+        waits: list[tuple[Start, Waiter | UnqueuedWait]] = [*_asleep(asleep), *_queued(pools)]
         begun = now - self._runner.capabilities.allow(SETTLED)
         settled = {start.id: (start, who) for start, who in waits if who.since < begun}
         looked_at = sorted(settled.values(), key=lambda each: not each[1].indexed)[:LOOKED_AT]
-        knots: dict[str, Knot] = {}
+        knots: dict[str, DeadlockedSet] = {}
         for start, _ in looked_at:
             if (knot := (yield from standing(base, start, pools))) is not None:
                 knots[knot.youngest.id] = knot
@@ -230,11 +230,11 @@ def _queued(pools: Mapping[str, Pool]) -> Iterator[tuple[Start, Waiter]]:
             yield Start(id=waiter.id, wants=waiter.together or (key,)), waiter
 
 
-def _asleep(items: Iterable[Item]) -> Iterator[tuple[Start, Asleep]]:
+def _asleep(items: Iterable[Item]) -> Iterator[tuple[Start, UnqueuedWait]]:
     """Every wait that is listed and stands in no queue."""
     for item in items:
         found, id_ = decode.readable_wait(item), keys.wait_of(item.key)
-        if isinstance(found, Asleep):
+        if isinstance(found, UnqueuedWait):
             wants, revision = (found.wants,), item.revision
             yield Start(id=id_, wants=wants, asleep=found, revision=revision), found
 
@@ -331,7 +331,7 @@ def _in_the_way(waiter: Waiter, pools: Mapping[str, Pool]) -> Iterator[str]:
             yield f"{pool.waiters[place - 1].agent} is before it"
 
 
-def _deadlock(knot: Knot, youngest: Waiter | Asleep) -> Problem:
+def _deadlock(knot: DeadlockedSet, youngest: Waiter | UnqueuedWait) -> Problem:
     names = knot.names
     wanted = dict.fromkeys(need.room.thing for wait in knot.cycle for need in wait.needs)
     return Problem(

@@ -27,8 +27,8 @@ from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.drivers import Op
 from interlock.nouns.agents.service import Sessions
-from interlock.nouns.grants.pool import Break
-from interlock.nouns.grants.service import Queues
+from interlock.nouns.grants.pool import BreakNote
+from interlock.nouns.grants.service import GrantService
 from interlock.runtime.housekeeping import Housekeeping
 from interlock.runtime.identity import Actor
 from interlock.runtime.steps import Read
@@ -98,7 +98,7 @@ class WatchedGrant(Struct, frozen=True, eq=False):
     keys: tuple[str, ...]
     grant: str
     notes: tuple[str, ...]
-    lose: Callable[[Break | None], None]
+    lose: Callable[[BreakNote | None], None]
 
 
 class BackgroundJob(Protocol):
@@ -120,7 +120,7 @@ class Keeper:
     def __init__(
         self,
         sessions: Sessions,
-        queues: Queues,
+        queues: GrantService,
         clock: Clock,
         trouble: Callable[[], str],
         missing: Callable[[], bool],
@@ -141,7 +141,7 @@ class Keeper:
         self._guard = threading.Lock()
         self._leases: tuple[Lease, ...] = ()
         self._watched: tuple[WatchedGrant, ...] = ()
-        queues.on_abandoned = self.drop_grant
+        queues.on_abandoned_grant = self.drop_grant
 
     def keep(self, write: Write, sent: float, *, renewable: bool = True) -> Lease:
         """Keep this alive from now on; ``sent`` is when the request that put it was sent."""
@@ -209,7 +209,7 @@ class Keeper:
         if self.housekeeping is not None and self.housekeeping.due and not self._trouble():
             return 0.0
         due = self._until(lease.due for lease in self._leases if lease.renewable and not lease.lost)
-        if not self._queues.owing and not self._trouble():
+        if not self._queues.has_pending and not self._trouble():
             return due
         return min(due, max(0.0, self._tried + self._allow(SOON) - self._clock.monotonic()))
 
@@ -256,7 +256,7 @@ class Keeper:
         for watched in all_watched:
             there = all((key, watched.grant) in standing for key in watched.keys)
             if not there and any(kept is watched for kept in self._watched):
-                watched.lose((yield from self._queues.ended_by(watched.notes)))
+                watched.lose((yield from self._queues.break_note(watched.notes)))
 
     def expire(self) -> None:
         """Give up every lease whose time is over, and all of them if their store is gone."""

@@ -10,14 +10,14 @@ from functools import partial
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Success
-from interlock.core.wait import Asleep
+from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.agents import session as sessions
 from interlock.nouns.agents.report import at_work
 from interlock.nouns.agents.service import reported
 from interlock.nouns.grants import rules
-from interlock.nouns.grants.pool import Pool, listing
+from interlock.nouns.grants.pool import Pool, listed_sessions
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.runtime import decode
 from interlock.runtime.gather import KEYS_AT_ONCE, every, looked_up
@@ -125,7 +125,7 @@ class Maintenance:
         ]
         live = yield from looked_up(key for _, wanted in lives for key in wanted)
         stale = [item for item, wanted in lives if any(live[key] is None for key in wanted)]
-        held = {item.key: listing(decode.readable_pool(item, base)) for item in pools}
+        held = {item.key: listed_sessions(decode.readable_pool(item, base)) for item in pools}
         return [*stale, *(yield from self._orphans(base)), *(yield from self._unheld(held))]
 
     def _unheld(self, held: dict[str, set[str]]) -> Op[list[Item]]:
@@ -160,7 +160,7 @@ class Maintenance:
     def _listed(self, key: str, base: int) -> DecideOp[str]:
         session, pool = keys.held_of(key)
         snapshot = yield (key, pool)
-        if snapshot[key] is None or session in listing(decode.pool(snapshot[pool], base)):
+        if snapshot[key] is None or session in listed_sessions(decode.pool(snapshot[pool], base)):
             return Decision(outcome="gone")
         return Decision(outcome="cleared", verb="wait.clear", thing="record", deletes=(key,))
 
@@ -218,7 +218,7 @@ def _stands_on(item: Item) -> str:
         found = decode.listed_wait(item)
     except StoreDamaged:
         return ""
-    return found.live if isinstance(found, Asleep) else next(iter(found), "")
+    return found.live if isinstance(found, UnqueuedWait) else next(iter(found), "")
 
 
 def _waits(

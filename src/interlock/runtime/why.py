@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.validate import shell, span
-from interlock.core.wait import Asleep
+from interlock.core.wait import UnqueuedWait, caller_name, caller_name_of
 from interlock.drivers import Op
 from interlock.nouns.agents.service import Sessions
 from interlock.nouns.agents.session import Session
-from interlock.nouns.grants.pool import Grant, Pool, Waiter, caller, caller_of
+from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.semaphore_service import Queued
 from interlock.nouns.grants.service import notes
 from interlock.nouns.tasks.task import TaskClaim
@@ -192,7 +192,9 @@ class Explain:
             by=", ".join(dict.fromkeys(grant.agent for grant in seen.grants)),
             since=min((grant.since for grant in seen.grants), default=None),
             expires_in=None if seen.lives is None else round(seen.lives, 3),
-            meanwhile=(yield from meanwhile({caller_of(g): g.agent for g in seen.grants[:NAMED]})),
+            meanwhile=(
+                yield from meanwhile({caller_name_of(g): g.agent for g in seen.grants[:NAMED]})
+            ),
             waiters=_queue(seen.waiters),
         )
 
@@ -250,12 +252,12 @@ def _holders(wanted: Iterable[str]) -> Op[dict[str, str]]:
         if key.startswith(keys.TASKS):
             claim = yield from _worker(keys.task_of(key))
             if claim is not None:
-                found[caller(claim.agent, claim.session, claim.caller)] = claim.agent
+                found[caller_name(claim.agent, claim.session, claim.caller)] = claim.agent
         elif key.startswith(keys.POOLS):
             item = (yield Read(key))[key]
             pool = None if item is None else decode.readable_pool(item, 0)
             for grant in () if pool is None else pool.grants[:NAMED]:
-                found[caller_of(grant) or grant.session] = grant.agent
+                found[caller_name_of(grant) or grant.session] = grant.agent
     return found
 
 
@@ -307,7 +309,7 @@ def things(wanted: Iterable[str]) -> str:
 def _stands_on(item: Item) -> tuple[str, ...]:
     """What shows whether a listed wait is one: its pools, or its liveness."""
     found = decode.listed_wait(item)
-    return (found.live,) if isinstance(found, Asleep) else found
+    return (found.live,) if isinstance(found, UnqueuedWait) else found
 
 
 def _waits(key: str, stands_on: Iterable[Item | None]) -> bool:

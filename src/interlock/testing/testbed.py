@@ -28,7 +28,7 @@ from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.record.calls import RecordCalls
 from interlock.nouns.tasks.calls import TaskCalls
-from interlock.runtime.callers import Someone
+from interlock.runtime.callers import LocalCaller
 from interlock.runtime.context import Context
 from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.runner import Runner
@@ -49,8 +49,8 @@ class Client:
         self.clock = bed.clock
         self.runner = Runner(store, clock=bed.clock, randomness=bed.random.randbytes)
         self.context = Context(store, agent, "", self.runner)
-        self.someone = Someone(self.runner.new_id("tsk"))
-        self.context.queues.speaks = lambda: self.someone
+        self.someone = LocalCaller(self.runner.new_id("tsk"))
+        self.context.queues.current_caller = lambda: self.someone
         self.locks = LockCalls(self.context)
         self.semaphores = SemaphoreCalls(self.context)
         self.several = SeveralCalls(self.context)

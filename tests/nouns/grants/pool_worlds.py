@@ -22,13 +22,13 @@ from interlock.nouns.agents.session import Session
 from interlock.nouns.agents.session import join as join_session
 from interlock.nouns.agents.session import leave as leave_session
 from interlock.nouns.grants import lock, rules, semaphore, several
-from interlock.nouns.grants.lock_service import Locks
+from interlock.nouns.grants.lock_service import LockService
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_change import PoolFacts, complete
-from interlock.nouns.grants.request import Ask, Caller
-from interlock.nouns.grants.semaphore_service import Semaphores
-from interlock.nouns.grants.service import Queues
-from interlock.nouns.grants.several_service import Several
+from interlock.nouns.grants.request import GrantRequest, HolderRequest
+from interlock.nouns.grants.semaphore_service import SemaphoreService
+from interlock.nouns.grants.service import GrantService
+from interlock.nouns.grants.several_service import SeveralService
 from interlock.runtime import decode
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.maintain import Maintenance
@@ -196,7 +196,7 @@ class CoreCall:
             if _word(outcome) == "waiting":
                 return None
             if _word(outcome) in ("acquired", "reclaimed") and self.terms.ttl is not None:
-                self._world.carry_out(rules.agree(self._ask, self._world.facts()))
+                self._world.carry_out(rules.confirm(self._ask, self._world.facts()))
             self._end(outcome)
         return self._ended
 
@@ -296,10 +296,10 @@ class _Context:
 
     def __init__(self, store: Store, clock: FakeClock, random: Random) -> None:
         self.runner = Runner(store, clock=clock, randomness=random.randbytes)
-        self.queues = Queues(self.runner)
-        self.locks = Locks(self.runner, self.queues)
-        self.semaphores = Semaphores(self.runner, self.queues)
-        self.several = Several(self.queues)
+        self.queues = GrantService(self.runner)
+        self.locks = LockService(self.runner, self.queues)
+        self.semaphores = SemaphoreService(self.runner, self.queues)
+        self.several = SeveralService(self.queues)
         self.sessions = Sessions(self.runner)
 
 
@@ -323,7 +323,7 @@ class ServiceCall:
         self._hand.interrupt(asyncio.CancelledError())
 
 
-def _ask(terms: Terms, grant: str, session_ttl: float) -> Ask[Any]:
+def _ask(terms: Terms, grant: str, session_ttl: float) -> GrantRequest[Any]:
     common: dict[str, Any] = {
         "grant": grant,
         "agent": terms.agent,
@@ -336,23 +336,23 @@ def _ask(terms: Terms, grant: str, session_ttl: float) -> Ask[Any]:
         "wait": terms.wait > 0,
     }
     if len(terms.wants) > 1:
-        parts = tuple(several.Part(thing, weight) for thing, weight in terms.wants)
-        return several.Acquire(parts=parts, **common)
+        parts = tuple(several.ThingRequest(thing, weight) for thing, weight in terms.wants)
+        return several.SeveralGrantRequest(parts=parts, **common)
     ((thing, weight),) = terms.wants
     kind, _, name = thing.partition("/")
     if kind == "lock":
-        return lock.Acquire(lock=name, **common)
-    return semaphore.Acquire(semaphore=name, weight=weight, **common)
+        return lock.LockGrantRequest(lock=name, **common)
+    return semaphore.SlotsGrantRequest(semaphore=name, weight=weight, **common)
 
 
-def _caller(actor: Actor, things: tuple[str, ...], token: int) -> Caller[Any]:
+def _caller(actor: Actor, things: tuple[str, ...], token: int) -> HolderRequest[Any]:
     common: dict[str, Any] = {"agent": actor.agent, "session": actor.session, "token": token}
     if len(things) > 1:
-        return several.Caller(things=things, **common)
+        return several.SeveralHolderRequest(things=things, **common)
     kind, _, name = things[0].partition("/")
     if kind == "lock":
-        return lock.Caller(lock=name, **common)
-    return semaphore.Caller(semaphore=name, **common)
+        return lock.LockHolderRequest(lock=name, **common)
+    return semaphore.SlotsHolderRequest(semaphore=name, **common)
 
 
 def _word(outcome: object) -> str:

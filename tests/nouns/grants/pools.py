@@ -11,9 +11,9 @@ from interlock.core import keys
 from interlock.core.changes import MANY
 from interlock.core.decision import Decision
 from interlock.nouns.grants import rules, semaphore, several
-from interlock.nouns.grants.pool import Pool, seen
+from interlock.nouns.grants.pool import Pool, with_token
 from interlock.nouns.grants.pool_change import PoolFacts, complete
-from interlock.nouns.grants.request import Ask
+from interlock.nouns.grants.request import GrantRequest
 
 NOW = 100.0
 NAMES = ("ada", "bob", "cleo", "dora", "eve")
@@ -34,9 +34,9 @@ def facts(
     return complete({**dict.fromkeys((A, B, X, Y)), **pools}, live, 50, max_operations)
 
 
-def slots(agent: str, weight: int = 1, **terms: Any) -> semaphore.Acquire:
+def slots(agent: str, weight: int = 1, **terms: Any) -> semaphore.SlotsGrantRequest:
     """A request for slots of x."""
-    ask = semaphore.Acquire(
+    ask = semaphore.SlotsGrantRequest(
         semaphore="x",
         weight=weight,
         grant=f"grt_{agent}",
@@ -47,11 +47,11 @@ def slots(agent: str, weight: int = 1, **terms: Any) -> semaphore.Acquire:
     return replace(ask, **terms)
 
 
-def all_of(agent: str, *parts: str, **terms: Any) -> several.Acquire:
+def all_of(agent: str, *parts: str, **terms: Any) -> several.SeveralGrantRequest:
     """A request for several things at once: ``lock/a``, ``sem/x=2``."""
     words = [part.partition("=") for part in parts]
-    ask = several.Acquire(
-        parts=tuple(several.Part(thing, int(weight or 1)) for thing, _, weight in words),
+    ask = several.SeveralGrantRequest(
+        parts=tuple(several.ThingRequest(thing, int(weight or 1)) for thing, _, weight in words),
         grant=f"grt_{agent}",
         agent=agent,
         session=f"ses_{agent}",
@@ -69,7 +69,7 @@ class Table:
         }
         self.revision = 0
 
-    def acquire(self, ask: Ask[Any], live: frozenset[str] = EVERYBODY) -> Decision[Any]:
+    def acquire(self, ask: GrantRequest[Any], live: frozenset[str] = EVERYBODY) -> Decision[Any]:
         return self.carry_out(rules.acquire(ask, facts(self.pools, live), NOW))
 
     def carry_out(self, decision: Decision[Any]) -> Decision[Any]:
@@ -77,7 +77,7 @@ class Table:
         self.revision += 1
         for put in decision.puts:
             if isinstance(put.value, Pool):
-                self.pools[put.key] = seen(put.value, self.revision)
+                self.pools[put.key] = with_token(put.value, self.revision)
         for key in decision.deletes:
             if key.startswith(keys.POOLS):
                 self.pools[key] = None

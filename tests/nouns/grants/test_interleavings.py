@@ -16,9 +16,9 @@ from tests.searches import budget
 
 from interlock.drivers import Op
 from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreBusy, Unavailable
-from interlock.nouns.grants.holding import Holding, take
+from interlock.nouns.grants.holding import HeldPools, take
 from interlock.nouns.grants.lock import ReleaseOutcome
-from interlock.nouns.grants.targets import LockAim, Terms
+from interlock.nouns.grants.targets import BlockTerms, LockTarget
 from interlock.runtime.chain import Draft
 from interlock.store import Committed
 from interlock.testing.audit import audit
@@ -51,7 +51,7 @@ class Resource:
 class Worker:
     """A process that works under the lock, again and again, until it has worked enough."""
 
-    def __init__(self, stage: Testbed, name: str, resource: Resource, terms: Terms) -> None:
+    def __init__(self, stage: Testbed, name: str, resource: Resource, terms: BlockTerms) -> None:
         self.finished = 0
         self.unheard = 0
         self.chances = CHANCES
@@ -64,8 +64,8 @@ class Worker:
     def _start(self) -> None:
         """A new process: a session of its own, nothing in hand."""
         self.client: Client = self._stage.remote(self._name, ttl=TTL, chances=self.chances)
-        self.holding: Holding | None = None
-        self._taking: Stepper[Holding] | None = None
+        self.holding: HeldPools | None = None
+        self._taking: Stepper[HeldPools] | None = None
         self._giving: Stepper[ReleaseOutcome] | None = None
         self._beating: Stepper[None] | None = None
         self._work = 0
@@ -140,7 +140,7 @@ class Worker:
 
     def _take(self) -> None:
         if self._taking is None:
-            taking = take(self.client.context, LockAim("merge"), None, self._terms)
+            taking = take(self.client.context, LockTarget("merge"), None, self._terms)
             self._taking = Stepper(taking, self.client.store, self._stage.clock)
         self._taking.go()
         if self._taking.done:
@@ -150,7 +150,7 @@ class Worker:
 
 
 TERMS = st.builds(
-    Terms,
+    BlockTerms,
     wait=st.just(float("inf")),
     ttl=st.sampled_from([None, None, 3.0]),
     max_hold=st.sampled_from([None, None, 4.0]),
@@ -166,7 +166,7 @@ TERMS = st.builds(
     schedule=st.lists(st.integers(0, 7), min_size=100, max_size=400),
 )
 def test_one_at_a_time_whatever_the_order_and_whatever_fails(
-    seed: int, terms: list[Terms], schedule: list[int]
+    seed: int, terms: list[BlockTerms], schedule: list[int]
 ) -> None:
     stage, resource = Testbed(seed), Resource()
     workers = [Worker(stage, f"w{n}", resource, each) for n, each in enumerate(terms)]

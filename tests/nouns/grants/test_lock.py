@@ -10,7 +10,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.errors import NotAllowed
 from interlock.nouns.grants import lock, rules
-from interlock.nouns.grants.pool import WAITERS, Grant, Pool, seen
+from interlock.nouns.grants.pool import WAITERS, Grant, Pool, with_token
 from interlock.nouns.grants.pool_change import CLAIM_WINDOW, PoolFacts, complete
 
 NOW = 100.0
@@ -28,8 +28,8 @@ def acquire(agent: str, state: Pool | None = None, *live: str, **terms: object) 
     return rules.acquire(ask(agent, **terms), facts(state, live), NOW)
 
 
-def ask(agent: str, **terms: object) -> lock.Acquire:
-    command = lock.Acquire(
+def ask(agent: str, **terms: object) -> lock.LockGrantRequest:
+    command = lock.LockGrantRequest(
         lock="merge", grant=f"grt_{agent}", agent=agent, session=f"ses_{agent}", session_ttl=30.0
     )
     return replace(command, **terms)
@@ -43,11 +43,13 @@ def withdraw(state: Pool | None, agent: str, live: set[str]) -> Decision[Any]:
     return rules.withdraw(ask(agent), facts(state, live), NOW)
 
 
-def release(state: Pool | None, who: lock.Caller, live: set[str]) -> Decision[Any]:
+def release(state: Pool | None, who: lock.LockHolderRequest, live: set[str]) -> Decision[Any]:
     return rules.release(who, facts(state, live), NOW)
 
 
-def beat(state: Pool | None, who: lock.Caller, live: set[str], ttl: float) -> Decision[Any]:
+def beat(
+    state: Pool | None, who: lock.LockHolderRequest, live: set[str], ttl: float
+) -> Decision[Any]:
     return rules.beat(who, facts(state, live), ttl)
 
 
@@ -55,15 +57,15 @@ def reclaim(state: Pool, live: set[str]) -> Decision[Any]:
     return rules.reclaim(KEY, facts(state, live), NOW)
 
 
-def caller(agent: str, token: int | None = None) -> lock.Caller:
-    return lock.Caller(lock="merge", agent=agent, session=f"ses_{agent}", token=token)
+def caller(agent: str, token: int | None = None) -> lock.LockHolderRequest:
+    return lock.LockHolderRequest(lock="merge", agent=agent, session=f"ses_{agent}", token=token)
 
 
 def state(decision: Decision[Any], token: int | None = None) -> Pool:
     """The lock that a decision writes, as the next reader sees it."""
     (found,) = (put.value for put in decision.puts if put.key == KEY)
     assert isinstance(found, Pool)
-    return found if token is None else seen(found, token)
+    return found if token is None else with_token(found, token)
 
 
 def grant(found: Pool) -> Grant:
@@ -191,7 +193,7 @@ def test_the_next_writer_of_the_item_fills_in_the_token() -> None:
 
 
 def test_a_token_once_filled_in_stays() -> None:
-    assert grant(seen(held(token=5), 99)).token == 5
+    assert grant(with_token(held(token=5), 99)).token == 5
 
 
 def test_waiters_queue_in_the_order_of_their_coming() -> None:
@@ -262,7 +264,7 @@ def test_an_older_token_is_fenced() -> None:
 
 
 @pytest.mark.parametrize("who", [caller("bob"), caller("bob", 5), caller("ada", 6)])
-def test_who_never_held_it_is_no_owner(who: lock.Caller) -> None:
+def test_who_never_held_it_is_no_owner(who: lock.LockHolderRequest) -> None:
     assert release(held(), who, {ADA}).outcome == lock.LockNotOwner(lock="merge", holder="ada")
 
 
@@ -296,7 +298,7 @@ def test_a_promoted_waiter_starts_with_a_short_ttl() -> None:
 
 
 def test_a_look_takes_what_was_handed_over() -> None:
-    found = seen(state(release(queued("bob"), caller("ada", 5), {ADA, BOB})), 9)
+    found = with_token(state(release(queued("bob"), caller("ada", 5), {ADA, BOB})), 9)
     decision = look(found, "bob", {BOB})
     assert decision.outcome == lock.LockAcquired(
         lock="merge", holder="bob", token=9, grant="grt_bob"

@@ -41,10 +41,10 @@ from interlock.nouns.agents.session import join as join_session
 from interlock.nouns.agents.session import leave as leave_session
 from interlock.nouns.grants import lock as core
 from interlock.nouns.grants import rules as queue
-from interlock.nouns.grants.lock_service import Locks
+from interlock.nouns.grants.lock_service import LockService
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_change import PoolFacts, complete
-from interlock.nouns.grants.service import Queues
+from interlock.nouns.grants.service import GrantService
 from interlock.runtime import decode
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.keeper import margin
@@ -289,11 +289,11 @@ class CoreWorld:
         return call
 
     def release(self, session: str, agent: str, token: int | None) -> str:
-        caller = core.Caller(lock=NAME, agent=agent, session=session, token=token)
+        caller = core.LockHolderRequest(lock=NAME, agent=agent, session=session, token=token)
         return word(self.carry_out(queue.release(caller, self.facts(), 0.0)))
 
     def beat(self, session: str, agent: str, token: int | None) -> str:
-        caller = core.Caller(lock=NAME, agent=agent, session=session, token=token)
+        caller = core.LockHolderRequest(lock=NAME, agent=agent, session=session, token=token)
         lock = self.lock()
         ttl = 0.0 if lock is None else self.ttls[lock.grants[0].session]
         return word(self.carry_out(queue.beat(caller, self.facts(), ttl)))
@@ -341,7 +341,7 @@ class CoreCall:
         self.terms = terms
         self.ended: str | None = None
         self._world = world
-        self._ask: core.Acquire | None = None
+        self._ask: core.LockGrantRequest | None = None
 
     def start(self) -> None:
         world, terms = self._world, self.terms
@@ -351,7 +351,7 @@ class CoreCall:
         lock = world.lock()
         carries = lock is not None and terms.token is not None
         renewed = lock.grants[0].session if lock is not None and carries else terms.session
-        self._ask = core.Acquire(
+        self._ask = core.LockGrantRequest(
             lock=NAME,
             grant=f"grt_{terms.number}_{world.revision}",
             agent=terms.agent,
@@ -395,7 +395,7 @@ class ServiceWorld:
         self.store = store
         self._memory = memory
         self._runner = Runner(store, clock=clock, randomness=Random(1).randbytes)
-        self._locks = Locks(self._runner, Queues(self._runner))
+        self._locks = LockService(self._runner, GrantService(self._runner))
         self._sessions = Sessions(self._runner)
         self._ttls: dict[str, float] = {}
 

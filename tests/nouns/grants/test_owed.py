@@ -19,7 +19,7 @@ from interlock.core.decision import Proof
 from interlock.drivers import Op, Step
 from interlock.errors import InterlockError, StoreBusy
 from interlock.nouns.grants.lock import LockAcquired, LockFenced
-from interlock.nouns.grants.targets import LockAim
+from interlock.nouns.grants.targets import LockTarget
 from interlock.store import Store
 from interlock.stores.sqlite import SQLiteStore
 from interlock.testing.testbed import Testbed
@@ -146,7 +146,9 @@ def test_what_is_owed_in_a_session_that_goes_on_is_paid_before_we_go(path: Path)
         shell.locks.acquire("merge")
         grant = shell.locks.acquire("merge")
         assert isinstance(grant, interlock.Extended)
-        shell.context.queues.owe(shell.context.identity, LockAim("merge").ask(grant.grant))
+        shell.context.queues.release_later(
+            shell.context.identity, LockTarget("merge").ask(grant.grant)
+        )
         shell.close()
         assert ada.locks.show("merge").state == "free"
 
@@ -156,7 +158,7 @@ def test_paying_stops_at_the_first_debt_that_cannot_be_paid_yet() -> None:
     ada = stage.client("ada")
     identity = ada.context.identity
     for name in ("a", "b", "c"):
-        ada.context.queues.owe(identity, LockAim(name).ask("grt_0"))
+        ada.context.queues.release_later(identity, LockTarget(name).ask("grt_0"))
     paying = ada.context.queues.pay()
     next(paying)
     with pytest.raises(StopIteration):

@@ -8,7 +8,7 @@ from tests.nouns.grants.pools import NOW, Table, X, Y, all_of, facts, slots, wit
 from interlock.core.decision import Decision
 from interlock.errors import BadInput
 from interlock.nouns.grants import rules, semaphore
-from interlock.nouns.grants.pool import GRANTS, Pool, seen
+from interlock.nouns.grants.pool import GRANTS, Pool, with_token
 
 
 @pytest.fixture
@@ -16,11 +16,13 @@ def table() -> Table:
     return Table(x=3)
 
 
-def caller(agent: str, token: int | None = None) -> semaphore.Caller:
-    return semaphore.Caller(semaphore="x", agent=agent, session=f"ses_{agent}", token=token)
+def caller(agent: str, token: int | None = None) -> semaphore.SlotsHolderRequest:
+    return semaphore.SlotsHolderRequest(
+        semaphore="x", agent=agent, session=f"ses_{agent}", token=token
+    )
 
 
-def release(table: Table, who: semaphore.Caller, *dead: str) -> Decision[Any]:
+def release(table: Table, who: semaphore.SlotsHolderRequest, *dead: str) -> Decision[Any]:
     return table.carry_out(rules.release(who, facts(table.pools, without(*dead)), NOW))
 
 
@@ -159,7 +161,7 @@ def test_who_meets_its_own_heir_comes_again_for_a_token_of_its_own(table: Table)
 
 
 @pytest.mark.parametrize("who", [caller("bob"), caller("bob", 1), caller("ada", 9_000)])
-def test_who_never_held_is_no_holder(table: Table, who: semaphore.Caller) -> None:
+def test_who_never_held_is_no_holder(table: Table, who: semaphore.SlotsHolderRequest) -> None:
     table.acquire(slots("ada"))
     assert release(table, who).outcome == semaphore.NotHolder(semaphore="x")
 
@@ -241,7 +243,7 @@ def test_there_is_a_limit_to_grants_whatever_the_capacity() -> None:
     table.acquire(slots("ada"))
     pool = table.pools[X]
     assert pool is not None
-    table.pools[X] = seen(Pool(pool.grants * GRANTS, (), 5000), 1)
+    table.pools[X] = with_token(Pool(pool.grants * GRANTS, (), 5000), 1)
     assert isinstance(table.acquire(slots("bob")).outcome, semaphore.SlotsFull)
     assert isinstance(table.acquire(slots("bob", wait=True)).outcome, semaphore.SlotsWaiting)
 

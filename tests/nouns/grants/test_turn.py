@@ -6,7 +6,7 @@ from tests.nouns.grants.pools import EVERYBODY, NOW, A, B, Table, X, all_of, fac
 from interlock.core import keys
 from interlock.core.changes import Missing
 from interlock.nouns.grants import rules, semaphore
-from interlock.nouns.grants.pool import Pool, seen
+from interlock.nouns.grants.pool import Pool, with_token
 from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts, complete
 
 MANY_NAMES = [f"n{number}" for number in range(40)]
@@ -24,7 +24,7 @@ def crowd(capacity: int = 40) -> Table:
 
 def given_back(table: Table, max_operations: int) -> tuple[list[str], tuple[str, ...], int]:
     """Who is served and who is woken when ada releases, and how large the commit is."""
-    who = semaphore.Caller(semaphore="x", agent="ada", session="ses_ada")
+    who = semaphore.SlotsHolderRequest(semaphore="x", agent="ada", session="ses_ada")
     known = complete({X: table.pools[X]}, ALL, max_operations=max_operations)
     decision = table.carry_out(rules.release(who, known, NOW))
     size = len(decision.puts) + len(decision.deletes) + len(decision.signals)
@@ -67,7 +67,7 @@ def test_a_waiter_that_needs_many_other_things_is_woken_and_not_looked_into() ->
     table = Table(x=1)
     table.acquire(slots("ada"))
     table.acquire(all_of("bob", "sem/x", "lock/a", "lock/b", wait=True))
-    who = semaphore.Caller(semaphore="x", agent="ada", session="ses_ada")
+    who = semaphore.SlotsHolderRequest(semaphore="x", agent="ada", session="ses_ada")
     known = complete({X: table.pools[X]}, EVERYBODY, max_operations=10)
     decision = rules.release(who, known, NOW)
     assert decision.signals == ("wake/grt_bob",)
@@ -85,7 +85,7 @@ def test_tokens_and_the_order_of_waiters_are_filled_in_by_the_next_reader() -> N
     pool = table.pools[X] or Pool()
     assert [grant.token for grant in pool.grants] == [1]
     assert [waiter.order for waiter in pool.waiters] == [2, 3]
-    assert seen(pool, 99) == pool
+    assert with_token(pool, 99) == pool
 
 
 def test_facts_ask_for_each_thing_once_and_together() -> None:
@@ -110,5 +110,7 @@ def test_a_release_relies_on_who_gives_back_and_on_the_waiter_that_it_serves() -
     table.acquire(slots("bob", wait=True))
     table.acquire(slots("cleo", wait=True))
     known = facts(table.pools)
-    rules.release(semaphore.Caller(semaphore="x", agent="ada", session="ses_ada"), known, NOW)
+    rules.release(
+        semaphore.SlotsHolderRequest(semaphore="x", agent="ada", session="ses_ada"), known, NOW
+    )
     assert list(known.relied) == ["live/ses_ada", "live/ses_bob"]

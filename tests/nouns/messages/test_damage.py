@@ -6,7 +6,7 @@ import pytest
 from tests.nouns.messages.mail import came, said, sent
 
 from interlock.core import codec, keys
-from interlock.core.wait import Asleep, listed
+from interlock.core.wait import UnqueuedWait, wait_keys
 from interlock.drivers import drive
 from interlock.nouns.messages import views
 from interlock.nouns.messages.message import Acknowledged, Subscribed
@@ -82,14 +82,14 @@ def test_a_subscription_that_cannot_be_read_hears_all_and_can_be_made_anew(
 def test_a_question_that_cannot_be_read_keeps_nobody_from_asking(
     stage: Testbed, ada: Client, bob: Client
 ) -> None:
-    asleep = Asleep(
+    asleep = UnqueuedWait(
         wants=keys.query("qry_1"),
         agent="bob",
         session=bob.session,
         live=keys.live(bob.session),
         since=0.0,
     )
-    (place,) = listed(asleep, "qry_1")
+    (place,) = wait_keys(asleep, "qry_1")
     spoil(stage, place, value=codec.encode(asleep))
     spoil(stage, keys.query("qry_1"), keys.serving("bob", "x"))
     assert isinstance(ada.run(ada.messages.query("bob", "?", timeout=2)), TimedOut)

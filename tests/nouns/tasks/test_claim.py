@@ -10,7 +10,13 @@ from interlock.drivers import Op
 from interlock.errors import Lost, StoreAway, StoreTrouble, Unavailable
 from interlock.nouns.grants import lock
 from interlock.nouns.grants.holding import take
-from interlock.nouns.grants.targets import Aim, LockAim, SeveralAim, SlotsAim, Terms
+from interlock.nouns.grants.targets import (
+    BlockTarget,
+    BlockTerms,
+    LockTarget,
+    SeveralTarget,
+    SlotsTarget,
+)
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.held_claim import ClaimHandle, HeldClaim, claim_for_block
@@ -125,27 +131,27 @@ def test_its_proof_lets_a_lock_be_had_only_while_the_claim_lives(stage: Testbed)
 
 @pytest.mark.parametrize(
     "aim",
-    [LockAim("merge"), SlotsAim("gpus", 1, 1), SeveralAim(("lock/a", "lock/b"))],
+    [LockTarget("merge"), SlotsTarget("gpus", 1, 1), SeveralTarget(("lock/a", "lock/b"))],
     ids=["lock", "semaphore", "several"],
 )
-def test_a_block_that_relied_on_a_claim_names_the_task(stage: Testbed, aim: Aim) -> None:
+def test_a_block_that_relied_on_a_claim_names_the_task(stage: Testbed, aim: BlockTarget) -> None:
     ada = stage.client("ada")
     working = hold(ada, published(ada))
     proof = ada.run(working.check())
     ada.run(working.complete())
-    terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=[proof])
+    terms = BlockTerms(wait=0, ttl=None, max_hold=None, metadata=None, given=[proof])
     with pytest.raises(Unavailable, match=r"^task 't1', which this relies on, .* claim it again$"):
         ada.run(take(ada.context, aim, None, terms))
 
 
 def test_a_block_that_relied_on_slots_names_the_semaphore(stage: Testbed) -> None:
     ada = stage.client("ada")
-    terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
-    held = ada.run(take(ada.context, SlotsAim("gpus", 1, 1), None, terms))
+    terms = BlockTerms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
+    held = ada.run(take(ada.context, SlotsTarget("gpus", 1, 1), None, terms))
     proof = ada.run(held.check())
     ada.run(held.release())
     with pytest.raises(Unavailable, match=r"^semaphore 'gpus', which .* acquire it again$"):
-        ada.run(take(ada.context, LockAim("merge"), None, replace(terms, given=[proof])))
+        ada.run(take(ada.context, LockTarget("merge"), None, replace(terms, given=[proof])))
 
 
 def test_the_proof_of_a_lapsed_claim_is_no_proof(stage: Testbed) -> None:

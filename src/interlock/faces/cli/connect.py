@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from interlock import store_location
 from interlock.core import keys, validate
 from interlock.core.plain import plain
+from interlock.core.wait import AGENT_CALLER, NAMED_CALLER, SESSION_CALLER
 from interlock.errors import BadInput, Lapsed
 from interlock.faces.cli.command import note
 from interlock.faces.cli.common import Common
 from interlock.faces.cli.parse import Parsed
-from interlock.nouns.grants.pool import AGENT, OTHER, SESSION
 from interlock.stores import file_of, is_network, open_store
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Identity:
         # An option is above the environment: --session overrides a name that is set there.
         self.agent = common.agent if common.session else _either(common.agent, "INTERLOCK_AGENT")
         inside = os.environ.get("INTERLOCK_CALLER") if self.session else None
-        self.caller = OTHER + _inside(inside) if inside else ""
+        self.caller = NAMED_CALLER + _inside(inside) if inside else ""
         self.store = common.store
         if common.store == "":
             raise BadInput("--store is empty; give a path, or leave it out")
@@ -164,7 +164,7 @@ def _connected(parsed: Parsed, identity: Identity, *, joins: bool, named: bool) 
             fleet = opened(
                 agent=identity.agent,
                 session=identity.session,
-                caller=identity.caller or SESSION,
+                caller=identity.caller or SESSION_CALLER,
                 **common,
             )
         except Lapsed:
@@ -181,7 +181,7 @@ def _connected(parsed: Parsed, identity: Identity, *, joins: bool, named: bool) 
 
 def _named() -> str:
     """Whoever has the agent's name on this host."""
-    return AGENT + os.uname().nodename
+    return AGENT_CALLER + os.uname().nodename
 
 
 def _kept(fleet: Fleet) -> Fleet:

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 from interlock.core import validate
 from interlock.core.plain import quoted
+from interlock.core.wait import SESSION_CALLER, caller_name
 from interlock.errors import BadInput, InterlockError, Lapsed, Lost, Unavailable
 from interlock.faces.cli.child import Child
 from interlock.faces.cli.command import Stopped, answer_to, note
 from interlock.faces.cli.connect import Identity, opened, speak_up, tell, url_of
 from interlock.faces.cli.parse import Parsed, usage
-from interlock.nouns.grants.pool import SESSION, caller
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from interlock.client import Fleet
-    from interlock.nouns.grants.holding import Holding
-    from interlock.nouns.grants.targets import Aim
+    from interlock.nouns.grants.holding import HeldPools
+    from interlock.nouns.grants.targets import BlockTarget
     from interlock.nouns.messages.stops import StopNotice
     from interlock.runtime.keeper import Lease
 
@@ -44,11 +44,11 @@ _PART_FOR_GRACE = 3
 def run(parsed: Parsed) -> int:
     """Run a program inside a session of its own, holding whatever is named."""
     from interlock.nouns.fleet.noun import RunRequest
-    from interlock.nouns.grants.targets import SeveralAim
+    from interlock.nouns.grants.targets import SeveralTarget
 
     request: RunRequest = parsed.request
     if request.hold:
-        aim = SeveralAim(request.hold)
+        aim = SeveralTarget(request.hold)
         return _holding(parsed, aim, {"INTERLOCK_HELD": " ".join(aim.named)})
     if validate.patience(request.wait) or request.max_hold or request.metadata is not None:
         raise BadInput("--wait, --max-hold and --metadata are about what is held; name it: --hold")
@@ -58,31 +58,31 @@ def run(parsed: Parsed) -> int:
 def lock_run(parsed: Parsed) -> int:
     """Run a program while holding a lock, as flock(1) does."""
     from interlock.nouns.grants.lock_noun import LockRun
-    from interlock.nouns.grants.targets import LockAim
+    from interlock.nouns.grants.targets import LockTarget
 
     request: LockRun = parsed.request
-    aim = LockAim(request.lock)
+    aim = LockTarget(request.lock)
     return _holding(parsed, aim, {"INTERLOCK_LOCK": aim.name})
 
 
 def sem_run(parsed: Parsed) -> int:
     """Run a program while holding slots of a semaphore."""
     from interlock.nouns.grants.semaphore_noun import SemaphoreRun
-    from interlock.nouns.grants.targets import SlotsAim
+    from interlock.nouns.grants.targets import SlotsTarget
 
     request: SemaphoreRun = parsed.request
-    aim = SlotsAim(request.semaphore, request.weight, request.capacity)
+    aim = SlotsTarget(request.semaphore, request.weight, request.capacity)
     return _holding(parsed, aim, {"INTERLOCK_SEMAPHORE": aim.name})
 
 
-def _holding(parsed: Parsed, aim: Aim, environment: dict[str, str]) -> int:
+def _holding(parsed: Parsed, aim: BlockTarget, environment: dict[str, str]) -> int:
     """Run a program while holding something."""
     from interlock.drivers import drive
     from interlock.nouns.grants.holding import take
-    from interlock.nouns.grants.targets import Terms
+    from interlock.nouns.grants.targets import BlockTerms
 
     request: Any = parsed.request
-    terms = Terms(
+    terms = BlockTerms(
         wait=request.wait,
         ttl=None,
         max_hold=request.max_hold,
@@ -129,7 +129,7 @@ class _Guard:
         self._asked: list[StopNotice] = []
         """Messages that ask the program to stop."""
         self._running = False
-        self.holding: list[Holding] = []
+        self.holding: list[HeldPools] = []
         """What is held while the program runs."""
 
     @property
@@ -275,7 +275,7 @@ class _Guard:
         actor, identity = fleet.context.me().actor, fleet.context.identity
         return {
             "INTERLOCK_AGENT": actor.agent,
-            "INTERLOCK_CALLER": caller(actor.agent, actor.session, identity.caller),
+            "INTERLOCK_CALLER": caller_name(actor.agent, actor.session, identity.caller),
             "INTERLOCK_SESSION": actor.session,
             "INTERLOCK_STORE": url_of(fleet.store, self._identity.store),
             "INTERLOCK_TRACE": actor.trace,
@@ -321,7 +321,7 @@ def _inside(outer: str) -> str:
     """Our session as a caller, inside of whoever runs us; of very many, the outermost."""
     if len(outer) > validate.NAME_LIMIT // 2:
         outer = outer.partition("/")[0]
-    return f"{outer}/{SESSION}" if outer else SESSION
+    return f"{outer}/{SESSION_CALLER}" if outer else SESSION_CALLER
 
 
 def _in_foreground() -> bool:

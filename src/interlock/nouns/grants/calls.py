@@ -250,7 +250,7 @@ class SeveralCalls(Calls[D]):
             actor, names, token=validate.token(token), weights=weights
         )
 
-    def _with_capacity(self, part: several.Part) -> several.Part:
+    def _with_capacity(self, part: several.ThingRequest) -> several.ThingRequest:
         kind, _, name = part.thing.partition("/")
         if kind != "sem":
             return part
@@ -258,7 +258,9 @@ class SeveralCalls(Calls[D]):
 
         least = self.context.runner.capabilities.min_ttl
         capacity = self.context.settings.semaphore(name, least).get("capacity")
-        return several.Part(part.thing, part.weight, None if capacity is None else int(capacity))
+        return several.ThingRequest(
+            part.thing, part.weight, None if capacity is None else int(capacity)
+        )
 
 
 def named(name: str, kind: str) -> str:
@@ -277,7 +279,7 @@ def _single(name: str, kind: str) -> str:
     return name
 
 
-def parsed(things: Iterable[str]) -> tuple[several.Part, ...]:
+def parsed(things: Iterable[str]) -> tuple[several.ThingRequest, ...]:
     """Things as people write them; each at most once, and not too many."""
     from interlock.nouns.grants import several  # a command about one lock does without
 
@@ -293,7 +295,7 @@ def parsed(things: Iterable[str]) -> tuple[several.Part, ...]:
     return parts
 
 
-def _part(text: str) -> several.Part:
+def _part(text: str) -> several.ThingRequest:
     from interlock.nouns.grants import several
 
     if not isinstance(text, str):
@@ -314,7 +316,7 @@ def _part(text: str) -> several.Part:
             )
         name, _, weight = name.rpartition("=")
     name = _single(validate.name(name, f"{said} name"), said)
-    return several.Part(f"{kind}/{name}", validate.count(int(weight), "weight", CAPACITY))
+    return several.ThingRequest(f"{kind}/{name}", validate.count(int(weight), "weight", CAPACITY))
 
 
 def _weighted(text: str) -> bool:

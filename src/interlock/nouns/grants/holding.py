@@ -17,8 +17,8 @@ from interlock.core.decision import Proof, Write
 from interlock.core.outcomes import Granted
 from interlock.drivers import Op
 from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
-from interlock.nouns.grants.pool import Break
-from interlock.nouns.grants.targets import Aim, Terms
+from interlock.nouns.grants.pool import BreakNote
+from interlock.nouns.grants.targets import BlockTarget, BlockTerms
 from interlock.runtime import callers, handover
 from interlock.runtime.context import Context
 from interlock.runtime.given import Given, proofs
@@ -33,7 +33,7 @@ WAITED = 0.05
 """An acquire that took longer may have waited: its grant began at some unknown moment meanwhile."""
 
 
-class Grip:
+class HeldGrant:
     """Something granted that we rely on, whatever it is."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Grip:
         """Called when we may no longer rely on it."""
         self._gone = False
         self.ticket = handover.current(context.queues)
-        self.broken: Break | None = None
+        self.broken: BreakNote | None = None
         """Who ended it and why, if an operator did and we heard of it."""
         notes = tuple([keys.broken(thing, grant.grant) for thing in things])
         self._watched = WatchedGrant(tuple(map(keys.of, things)), grant.grant, notes, self._lose)
@@ -88,7 +88,7 @@ class Grip:
         """Hear why it is lost, if an operator said so; trouble with the store is no reason."""
         if self.broken is None:
             with suppress(StoreTrouble):
-                self.broken = yield from self.context.queues.ended_by(self._watched.notes)
+                self.broken = yield from self.context.queues.break_note(self._watched.notes)
 
     def let_go(self) -> None:
         """Rely on it no more."""
@@ -122,7 +122,7 @@ class Grip:
             "%s will be given back later: %s", " and ".join(self.things), trouble
         )
 
-    def _lose(self, note: Break | None) -> None:
+    def _lose(self, note: BreakNote | None) -> None:
         """The store no longer has it."""
         self._gone = True
         self.broken = note
@@ -133,13 +133,13 @@ class Grip:
             self.on_lost()
 
 
-class Holding(Grip):
+class HeldPools(HeldGrant):
     """A lock, slots, or several things in our hands."""
 
     def __init__(
         self,
         context: Context,
-        aim: Aim,
+        aim: BlockTarget,
         grant: Granted,
         leases: Sequence[Lease],
         on_lost: Callable[[], None] | None,
@@ -155,7 +155,7 @@ class Holding(Grip):
             self.let_go()  # in here: whatever strikes from now on, it is given back
             outcome = yield from self.aim.release(self.context, self.grant.grant, self.grant.token)
         except (StoreTrouble, GeneratorExit):
-            self.context.queues.owe(*owed)  # the keeper gives it back as soon as it can
+            self.context.queues.release_later(*owed)  # the keeper gives it back as soon as it can
             self.ticket.close()
             raise
         except BaseException:
@@ -172,7 +172,7 @@ class Holding(Grip):
             return False
         lost = self.lost()
         if trouble := self.context.store.outage:  # whoever ends need not wait for it, too
-            self.context.queues.owe(self.context.identity, self.aim.ask(self.grant.grant))
+            self.context.queues.release_later(self.context.identity, self.aim.ask(self.grant.grant))
             self.let_go()
             self.ticket.close()
             self._later(trouble)
@@ -188,10 +188,10 @@ class Holding(Grip):
         return True
 
 
-class InHand:
+class HeldProperties:
     """What we hold, as far as it can be looked at without asking the store."""
 
-    def __init__(self, holding: Holding) -> None:
+    def __init__(self, holding: HeldPools) -> None:
         self._holding = holding
 
     @property
@@ -221,8 +221,8 @@ class InHand:
 
 
 def take(
-    context: Context, aim: Aim, on_lost: Callable[[], None] | None, terms: Terms
-) -> Op[Holding]:
+    context: Context, aim: BlockTarget, on_lost: Callable[[], None] | None, terms: BlockTerms
+) -> Op[HeldPools]:
     """Acquire for a ``with`` block, which cannot return a no: it raises.
 
     A grant that was lost before the block could begin is none: it is given back, and we queue
@@ -245,8 +245,8 @@ def take(
 
 
 def _take_once(
-    context: Context, aim: Aim, on_lost: Callable[[], None] | None, terms: Terms
-) -> Op[Holding]:
+    context: Context, aim: BlockTarget, on_lost: Callable[[], None] | None, terms: BlockTerms
+) -> Op[HeldPools]:
     clock = context.runner.clock
     sent = clock.monotonic()
     outcome = yield from aim.acquire(context, terms)
@@ -259,18 +259,18 @@ def _take_once(
         try:
             times = yield from context.queues.lifetimes(keys.of(aim.things[0]), outcome.grant)
         except BaseException as error:
-            context.queues.owe(context.identity, aim.ask(outcome.grant))
+            context.queues.release_later(context.identity, aim.ask(outcome.grant))
             if not isinstance(error, StoreTrouble | GeneratorExit):
                 yield from context.queues.pay()
             raise
     leases = list(_leases(context, (aim, outcome), terms, sent, times))
-    return Holding(context, aim, outcome, leases, on_lost)
+    return HeldPools(context, aim, outcome, leases, on_lost)
 
 
 def _leases(
     context: Context,
-    got: tuple[Aim, Granted],
-    terms: Terms,
+    got: tuple[BlockTarget, Granted],
+    terms: BlockTerms,
     sent: float,
     times: Mapping[str, float] | None,
 ) -> Iterator[Lease]:

@@ -12,10 +12,10 @@ from msgspec.structs import asdict
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Outcome, Success
-from interlock.nouns.grants.pool import Break, Grant, Pool
-from interlock.nouns.grants.request import Ask, Standing, Want
-from interlock.nouns.grants.request import Breaker as AnyBreaker
-from interlock.nouns.grants.request import Caller as AnyCaller
+from interlock.nouns.grants.pool import BreakNote, Grant, Pool
+from interlock.nouns.grants.request import BreakRequest as AnyBreaker
+from interlock.nouns.grants.request import Demand, GrantRequest, RequestStatus
+from interlock.nouns.grants.request import HolderRequest as AnyCaller
 
 
 class LockGranted(outcomes.Granted, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ BeatOutcome: TypeAlias = LockExtended | LockNotOwner | LockFenced
 BreakOutcome: TypeAlias = LockBroken | AlreadyFree | LockFenced
 
 
-class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
+class LockGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=False):
     """Take the lock, extend the grant that is carried, or (``wait``) queue for it."""
 
     noun: ClassVar[str] = "lock"
@@ -130,16 +130,16 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
     lock: str
 
     @property
-    def wants(self) -> tuple[Want, ...]:
+    def wants(self) -> tuple[Demand, ...]:
         """All of it."""
-        return (Want(keys.lock(self.lock)),)
+        return (Demand(keys.lock(self.lock)),)
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The one pool."""
         return (keys.lock(self.lock),)
 
-    def answer(self, standing: Standing) -> Outcome:
+    def answer(self, standing: RequestStatus) -> Outcome:
         """How it stands, in the words of locks."""
         match standing.kind:
             case "granted" | "extended" | "increased":
@@ -166,11 +166,11 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
             return None
         return LockFenced(lock=self.lock, holder=holder.agent, token=holder.token)
 
-    def ended(self, note: Break) -> Outcome:
+    def ended(self, note: BreakNote) -> Outcome:
         """An operator ended it."""
         return LockFenced(lock=self.lock, by=note.by, reason=note.reason)
 
-    def _granted(self, standing: Standing, grant: Grant) -> LockGranted:
+    def _granted(self, standing: RequestStatus, grant: Grant) -> LockGranted:
         kind = LockAcquired if standing.kind == "granted" else LockExtended
         outcome = kind(
             lock=self.lock,
@@ -184,7 +184,7 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
         return Reclaimed(reclaimed_from=grant.reclaimed_from, **asdict(outcome))
 
 
-class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
+class LockHolderRequest(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
     """Who speaks about the grant of a lock."""
 
     noun: ClassVar[str] = "lock"
@@ -222,7 +222,7 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
             grant=grant.id,
         )
 
-    def ended(self, note: Break) -> Outcome:
+    def ended(self, note: BreakNote) -> Outcome:
         """An operator ended it."""
         return LockFenced(lock=self.lock, by=note.by, reason=note.reason)
 
@@ -232,7 +232,7 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
         return LockFenced(lock=self.lock)
 
 
-class Breaker(AnyBreaker[Outcome], frozen=True, kw_only=True, gc=False):
+class LockBreakRequest(AnyBreaker[Outcome], frozen=True, kw_only=True, gc=False):
     """An operator who ends the grant of a lock."""
 
     noun: ClassVar[str] = "lock"

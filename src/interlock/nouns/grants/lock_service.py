@@ -13,7 +13,7 @@ from interlock.drivers import Op
 from interlock.nouns.grants import lock as core
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import every_pool
-from interlock.nouns.grants.service import Queues
+from interlock.nouns.grants.service import GrantService
 from interlock.nouns.grants.waiting import expires_in
 from interlock.runtime import decode
 from interlock.runtime.gather import looked_up
@@ -41,10 +41,10 @@ class LockView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     waiters: tuple[str, ...] = ()
 
 
-class Locks:
+class LockService:
     """Every operation on locks, as generators for a driver."""
 
-    def __init__(self, runner: Runner, queues: Queues) -> None:
+    def __init__(self, runner: Runner, queues: GrantService) -> None:
         self._runner = runner
         self._queues = queues
 
@@ -61,7 +61,7 @@ class Locks:
         given: tuple[Proof, ...] = (),
     ) -> Op[core.AcquireOutcome]:
         """Take the lock, or queue for it until the wait is over; interrupted, leave no trace."""
-        ask = core.Acquire(
+        ask = core.LockGrantRequest(
             lock=name,
             grant="",
             agent="",
@@ -90,7 +90,7 @@ class Locks:
         self, actor: Actor, name: str, reason: str, *, token: int | None = None
     ) -> Op[core.BreakOutcome]:
         """End the grant of another."""
-        breaker = core.Breaker(lock=name, by=actor.agent, reason=reason, token=token)
+        breaker = core.LockBreakRequest(lock=name, by=actor.agent, reason=reason, token=token)
         return self._queues.end(actor, breaker)
 
     def show(self, name: str) -> Op[LockView]:
@@ -110,8 +110,8 @@ class Locks:
         return tuple(_shown(name, pool, live) for name, pool in pools.items())
 
 
-def _caller(actor: Actor, name: str, token: int | None, grant: str = "") -> core.Caller:
-    return core.Caller(
+def _caller(actor: Actor, name: str, token: int | None, grant: str = "") -> core.LockHolderRequest:
+    return core.LockHolderRequest(
         lock=name, agent=actor.agent, session=actor.session, token=token, grant=grant
     )
 

@@ -40,21 +40,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import keys
-
 CAPACITY = 1_000_000
 """The largest that a semaphore may be."""
 GRANTS = 1000
 WAITERS = 1000
-
-SESSION = "*"
-AGENT = "@"
-OTHER = "="
-"""How a caller is named: its session as a whole, its agent's name on the host that follows, or
-another one that follows; anything else is a task or thread, under a name that only it has.
-What is inside of a caller is named ``a/b``; after a name that follows, ``/*`` is its session."""
-_NAMED = "agent:"
-_SESSION = "session:"
 
 
 class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -141,7 +130,7 @@ class Pool(Struct, frozen=True, omit_defaults=True, gc=False):
         return Pool(grants, self.waiters, self.capacity)
 
 
-def listing(pool: Pool | None) -> set[str]:
+def listed_sessions(pool: Pool | None) -> set[str]:
     """The sessions that a pool is listed under."""
     if pool is None:
         return set()
@@ -149,7 +138,7 @@ def listing(pool: Pool | None) -> set[str]:
     return held | {waiter.session for waiter in pool.waiters if waiter.listed}
 
 
-class Break(Struct, frozen=True, kw_only=True):
+class BreakNote(Struct, frozen=True, kw_only=True):
     """A grant that an operator ended, as it is noted for its holder."""
 
     grant: str
@@ -161,7 +150,7 @@ class Break(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def seen(pool: Pool, token: int) -> Pool:
+def with_token(pool: Pool, token: int) -> Pool:
     """The pool as a reader knows it: what the last write brought has the token of the item."""
     grants, waiters = pool.grants, pool.waiters
     if None in [grant.token for grant in grants]:
@@ -171,36 +160,3 @@ def seen(pool: Pool, token: int) -> Pool:
     if grants is pool.grants and waiters is pool.waiters:
         return pool
     return Pool(grants, waiters, pool.capacity)
-
-
-def caller(agent: str, session: str, name: str) -> str:
-    """Who has to act before a grant is given back, or who waits; empty if nobody can tell."""
-    match name[:1]:
-        case "*":
-            return session
-        case "@":
-            return f"{_NAMED}{keys.part(agent)}{name}"
-        case "=":
-            return f"{name[1:-1]}{session}" if name.endswith("/*") else name[1:]
-        case _:
-            return name
-
-
-def of_agent(agent: str) -> str:
-    """An agent as a whole, whichever of its callers acts: the name that it is asked by."""
-    return _NAMED + keys.part(agent).replace("@", "%40")
-
-
-def of_session(session: str) -> str:
-    """A session of an agent as a whole, likewise; nothing is held by this name."""
-    return _SESSION + session
-
-
-def loose(caller: str) -> bool:
-    """Whether several may go by this name at once, and nobody can tell them apart."""
-    return caller.startswith(_NAMED) and AGENT in caller
-
-
-def caller_of(party: Grant | Waiter) -> str:
-    """The same for a holder or a waiter."""
-    return caller(party.agent, party.session, party.caller)

@@ -24,8 +24,8 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.changes import MANY, Changes, Facts, Missing
 from interlock.core.decision import Decision, Write
-from interlock.core.wait import Someone, listed
-from interlock.nouns.grants.pool import Grant, Pool, Waiter, listing
+from interlock.core.wait import CallerFields, wait_keys
+from interlock.nouns.grants.pool import Grant, Pool, Waiter, listed_sessions
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ _LEEWAY = 8
 _FEW = 4
 
 
-class GrantTerms(Someone, Protocol):
+class GrantTerms(CallerFields, Protocol):
     """Who asks for a grant, and what it is to live by."""
 
     @property
@@ -267,7 +267,7 @@ class PoolChanges(Changes[PoolFacts]):
             before, empty = self.facts.pool(key), not pool.grants and not pool.waiters
             if pool == before or (before is None and empty):
                 continue
-            was, now = listing(before), listing(pool)
+            was, now = listed_sessions(before), listed_sessions(pool)
             lists += [Write(keys.held(each, key), {}) for each in now - was]
             if self.spare:  # maintenance finds the rest
                 deletes += [keys.held(each, key) for each in was - now]
@@ -301,7 +301,7 @@ class PoolChanges(Changes[PoolFacts]):
 
     def _unlist(self, waiter: Waiter) -> None:
         if self.spare:  # maintenance finds the rest
-            self.delete(*listed(waiter, waiter.id))
+            self.delete(*wait_keys(waiter, waiter.id))
 
     def _ready(self, key: str, id_: str) -> bool:
         """Whether the waiter is the first here, and what it wants is there."""

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from msgspec import Struct
 
 from interlock.core.decision import Outcome
-from interlock.nouns.grants.pool import Break, Grant, Pool
+from interlock.nouns.grants.pool import BreakNote, Grant, Pool
 from interlock.nouns.grants.pool_change import things
 
 O_co = TypeVar("O_co", bound=Outcome, covariant=True)
 
 
-class Want(Struct, frozen=True, gc=False):
+class Demand(Struct, frozen=True, gc=False):
     """So much of one pool; a capacity makes it if it is not there, and must agree if it is."""
 
     key: str
@@ -26,7 +26,7 @@ class Want(Struct, frozen=True, gc=False):
     capacity: int | None = None
 
 
-class Standing(Struct, frozen=True, gc=False):
+class RequestStatus(Struct, frozen=True, gc=False):
     """How a request stands after a decision, before its noun puts that into words."""
 
     kind: Literal["granted", "extended", "increased", "queued", "refused", "gone", "deadlock"]
@@ -37,7 +37,7 @@ class Standing(Struct, frozen=True, gc=False):
     cycle: tuple[str, ...] = ()
 
 
-class Ask(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
+class GrantRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
     """What is asked for, by whom, and on what terms."""
 
     noun: ClassVar[str] = ""
@@ -58,11 +58,11 @@ class Ask(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
     listed: bool = False
 
     @property
-    def wants(self) -> tuple[Want, ...]:
+    def wants(self) -> tuple[Demand, ...]:
         """How much of which pools."""
         raise NotImplementedError
 
-    def answer(self, standing: Standing) -> O_co:
+    def answer(self, standing: RequestStatus) -> O_co:
         """The words of this noun for how the request stands."""
         raise NotImplementedError
 
@@ -75,7 +75,7 @@ class Ask(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
         del pool, newest
         return None
 
-    def ended(self, note: Break) -> O_co:
+    def ended(self, note: BreakNote) -> O_co:
         """What it is told if an operator ended the grant that it carries."""
         raise NotImplementedError
 
@@ -99,7 +99,7 @@ class Ask(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
         return f"{self.noun}.{word}" if self.noun else word
 
 
-class Caller(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
+class HolderRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
     """Who speaks about a grant: its token under the holder's name, or the session that has it."""
 
     noun: ClassVar[str] = ""
@@ -132,7 +132,7 @@ class Caller(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
         """What it is told when its grant lives on."""
         raise NotImplementedError
 
-    def ended(self, note: Break) -> O_co:
+    def ended(self, note: BreakNote) -> O_co:
         """What it is told if an operator ended its grant."""
         raise NotImplementedError
 
@@ -145,7 +145,7 @@ class Caller(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
         return f"{self.noun}.{word}" if self.noun else word
 
 
-class Breaker(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
+class BreakRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
     """An operator who ends the grant of another: that of a holder, of a token, or the only one."""
 
     noun: ClassVar[str] = ""

@@ -28,9 +28,9 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Outcome, Write
 from interlock.core.validate import shell
-from interlock.core.wait import listed
+from interlock.core.wait import wait_keys
 from interlock.errors import BadInput, NotAllowed
-from interlock.nouns.grants.pool import WAITERS, Break, Grant, Pool, Waiter, listing
+from interlock.nouns.grants.pool import WAITERS, BreakNote, Grant, Pool, Waiter, listed_sessions
 from interlock.nouns.grants.pool_change import (
     PoolChanges,
     PoolFacts,
@@ -39,7 +39,13 @@ from interlock.nouns.grants.pool_change import (
     renewal,
     things,
 )
-from interlock.nouns.grants.request import Ask, Breaker, Caller, Standing, Want
+from interlock.nouns.grants.request import (
+    BreakRequest,
+    Demand,
+    GrantRequest,
+    HolderRequest,
+    RequestStatus,
+)
 
 Answer = TypeVar("Answer", bound=Outcome)
 O_co = TypeVar("O_co", bound=Outcome, covariant=True)
@@ -48,10 +54,13 @@ REFUSAL_WINDOW = 60.0
 _NAMED = 5
 
 
-def acquire(ask: Ask[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
+def acquire(ask: GrantRequest[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
     """Take it, extend what is carried, or be refused; with ``wait`` queue for it."""
     wants = ask.wants
-    if len(wants) == 1 and (quick := at_once(ask, facts.pool(wants[0].key), now)) is not None:
+    if (
+        len(wants) == 1
+        and (quick := acquire_uncontended(ask, facts.pool(wants[0].key), now)) is not None
+    ):
         return quick
     changes = PoolChanges(facts, now)
     mine = _own(changes, wants[0].key, ask) if len(wants) == 1 else None
@@ -64,7 +73,9 @@ def acquire(ask: Ask[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
     return _take(changes, ask, wants) if mine is None else _again(changes, ask, wants[0], mine)
 
 
-def at_once(ask: Ask[O_co], pool: Pool | None, now: float) -> Decision[O_co] | None:
+def acquire_uncontended(
+    ask: GrantRequest[O_co], pool: Pool | None, now: float
+) -> Decision[O_co] | None:
     """What happens most, and needs to know nothing else: there is room, and nobody waits."""
     want = ask.wants[0]
     if pool is None or _may_take_at_once(ask, pool, want):
@@ -72,7 +83,7 @@ def at_once(ask: Ask[O_co], pool: Pool | None, now: float) -> Decision[O_co] | N
     return None
 
 
-def look(ask: Ask[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
+def look(ask: GrantRequest[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
     """How a waiter stands when it wakes, after what is in its way and dead was cleared."""
     changes = PoolChanges(facts, now)
     standing = _settle(changes, ask)
@@ -80,7 +91,7 @@ def look(ask: Ask[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
 
 
 def withdraw(
-    ask: Ask[O_co], facts: PoolFacts, now: float, cycle: tuple[str, ...] = ()
+    ask: GrantRequest[O_co], facts: PoolFacts, now: float, cycle: tuple[str, ...] = ()
 ) -> Decision[O_co]:
     """Leave the queue, unless our changes came at the last moment; a cycle may be the reason."""
     changes = PoolChanges(facts, now)
@@ -89,11 +100,11 @@ def withdraw(
         return changes.decision(ask.answer(standing), ask.verb("reclaim"), ask.thing)
     changes.leave(ask.keys, ask.grant)
     changes.serve(ask.keys)
-    left = Standing("deadlock" if cycle else "refused", changes.pools(ask.keys), cycle=cycle)
+    left = RequestStatus("deadlock" if cycle else "refused", changes.pools(ask.keys), cycle=cycle)
     return changes.decision(ask.answer(left), ask.verb("withdraw"), ask.thing)
 
 
-def abandon(ask: Ask[Any], facts: PoolFacts, now: float) -> Decision[str]:
+def abandon(ask: GrantRequest[Any], facts: PoolFacts, now: float) -> Decision[str]:
     """End the grant or the wait, whatever there is of it."""
     changes = PoolChanges(facts, now)
     held = _held(changes, ask)
@@ -106,7 +117,7 @@ def abandon(ask: Ask[Any], facts: PoolFacts, now: float) -> Decision[str]:
     return changes.decision(outcome, ask.verb(word), ask.thing)
 
 
-def agree(ask: Ask[Any], facts: PoolFacts) -> Decision[str]:
+def confirm(ask: GrantRequest[Any], facts: PoolFacts) -> Decision[str]:
     """Keep what came while we slept, for as long as was asked."""
     held = _held(PoolChanges(facts, 0.0), ask)
     if len(held) < len(ask.keys) or not facts.rely(held[0][1]):
@@ -115,9 +126,9 @@ def agree(ask: Ask[Any], facts: PoolFacts) -> Decision[str]:
     return Decision(outcome="agreed", puts=(renew,), quiet=True)
 
 
-def release(who: Caller[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
+def release(who: HolderRequest[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
     """Give back all that is carried, and serve those who wait in the same commit."""
-    found = [(key, grant) for key in who.keys if (grant := carried(facts.pool(key), who))]
+    found = [(key, grant) for key in who.keys if (grant := held_grant(facts.pool(key), who))]
     for key, grant in found:
         who.agrees(keys.thing(key), grant)
     if not found:
@@ -141,7 +152,7 @@ def release(who: Caller[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
 
 
 def _over(
-    who: Caller[O_co], facts: PoolFacts, found: list[tuple[str, Grant]], now: float
+    who: HolderRequest[O_co], facts: PoolFacts, found: list[tuple[str, Grant]], now: float
 ) -> Decision[O_co]:
     """What is carried lapsed, and nobody took it yet: refused, and passed on with that commit."""
     changes = PoolChanges(facts, now)
@@ -151,11 +162,11 @@ def _over(
     return changes.decision(who.lapsed(found[0][1]), who.verb("reclaim"), things(ended))
 
 
-def beat(who: Caller[O_co], facts: PoolFacts, session_ttl: float) -> Decision[O_co]:
+def beat(who: HolderRequest[O_co], facts: PoolFacts, session_ttl: float) -> Decision[O_co]:
     """Renew what keeps the grant alive; a grant that lapsed is not revived."""
     key = who.keys[0]
     pool = facts.pool(key)
-    grant = carried(pool, who)
+    grant = held_grant(pool, who)
     if pool is None or not pool.grants:
         return Decision(outcome=who.lapsed(None))
     if grant is None:
@@ -166,7 +177,7 @@ def beat(who: Caller[O_co], facts: PoolFacts, session_ttl: float) -> Decision[O_
     return Decision(outcome=who.extended(pool, grant, renew.ttl), puts=(renew,), quiet=True)
 
 
-def end(who: Breaker[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
+def end(who: BreakRequest[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
     """End the grant of another, wherever it stands, whether its holder lives or not.
 
     Those who wait are served with the same commit, and a note tells the holder why.
@@ -193,8 +204,8 @@ def end(who: Breaker[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
     return replace(decision, reason=who.reason)
 
 
-def _note(who: Breaker[Any], key: str, grant: Grant, now: float) -> Write:
-    note = Break(
+def _note(who: BreakRequest[Any], key: str, grant: Grant, now: float) -> Write:
+    note = BreakNote(
         grant=grant.id,
         holder=grant.agent,
         session=grant.session,
@@ -216,7 +227,7 @@ def reclaim(key: str, facts: PoolFacts, now: float) -> Decision[str]:
     return changes.decision(outcome, f"{noun}.reclaim", keys.thing(key))
 
 
-def carried(pool: Pool | None, who: Caller[Any]) -> Grant | None:
+def held_grant(pool: Pool | None, who: HolderRequest[Any]) -> Grant | None:
     """The grant that a caller speaks for: by its id, its token and name, or its session."""
     grants = () if pool is None else pool.grants
     if who.grant:
@@ -229,14 +240,16 @@ def carried(pool: Pool | None, who: Caller[Any]) -> Grant | None:
     return (own or fitting)[-1] if fitting else None
 
 
-def _may_take_at_once(ask: Ask[Any], pool: Pool, want: Want) -> bool:
+def _may_take_at_once(ask: GrantRequest[Any], pool: Pool, want: Demand) -> bool:
     """Whether there is room, nobody waits, and no grant that is carried may be meant."""
     carries = ask.token is not None or ask.whole_session
     agreed = want.capacity in (None, pool.capacity)
     return not carries and agreed and not pool.waiters and pool.fits(want.weight)
 
 
-def _take_at_once(ask: Ask[O_co], pool: Pool | None, want: Want, now: float) -> Decision[O_co]:
+def _take_at_once(
+    ask: GrantRequest[O_co], pool: Pool | None, want: Demand, now: float
+) -> Decision[O_co]:
     """What happens most, without a Turn."""
     pool = pool or _made(want)
     grant = grant_of(ask, want.weight, now)
@@ -246,7 +259,7 @@ def _take_at_once(ask: Ask[O_co], pool: Pool | None, want: Want, now: float) -> 
     if grant.listed and grant.ttl is None:
         lists = (Write(keys.held(grant.session, want.key), {}),)
     return Decision(
-        outcome=ask.answer(Standing("granted", (pool,), grant, 0, _lives(ask))),
+        outcome=ask.answer(RequestStatus("granted", (pool,), grant, 0, _lives(ask))),
         verb=ask.verb("acquire"),
         thing=thing,
         puts=(Write(want.key, pool), *lists, *liveness(grant, thing)),
@@ -254,14 +267,16 @@ def _take_at_once(ask: Ask[O_co], pool: Pool | None, want: Want, now: float) -> 
     )
 
 
-def _give_back_at_once(who: Caller[O_co], pool: Pool, key: str, grant: Grant) -> Decision[O_co]:
+def _give_back_at_once(
+    who: HolderRequest[O_co], pool: Pool, key: str, grant: Grant
+) -> Decision[O_co]:
     """What happens most when it is over: nobody waits for it."""
     rest = tuple([each for each in pool.grants if each is not grant])
     over = not rest and key.startswith(keys.LOCKS)
     thing, session = keys.thing(key), keys.live(grant.session)
     own = [each for each in grant.live if each != session]
     left = Pool(rest, (), pool.capacity)
-    if grant.listed and grant.session not in listing(left):
+    if grant.listed and grant.session not in listed_sessions(left):
         own.append(keys.held(grant.session, key))
     return Decision(
         outcome=who.released((thing,), ()),
@@ -273,28 +288,30 @@ def _give_back_at_once(who: Caller[O_co], pool: Pool, key: str, grant: Grant) ->
     )
 
 
-def _take(changes: PoolChanges, ask: Ask[O_co], wants: tuple[Want, ...]) -> Decision[O_co]:
+def _take(
+    changes: PoolChanges, ask: GrantRequest[O_co], wants: tuple[Demand, ...]
+) -> Decision[O_co]:
     if not _fit(changes, wants):
         changes.reclaim(ask.keys)
         changes.serve(ask.keys)
         if not _fit(changes, wants):
             return _queue(changes, ask, wants)
     if changes.fresh(ask.keys, ask.agent):  # with a token of its own, then: it comes again at once
-        again = ask.answer(Standing("gone"))
+        again = ask.answer(RequestStatus("gone"))
         return changes.decision(again, ask.verb("reclaim"), ask.thing)
     together = ask.keys if len(wants) > 1 else ()
     given = [changes.give(w.key, grant_of(ask, w.weight, changes.now, together)) for w in wants]
     changes.write(*liveness(given[0], ask.thing))
-    standing = Standing("granted", changes.pools(ask.keys), given[0], 0, _lives(ask))
+    standing = RequestStatus("granted", changes.pools(ask.keys), given[0], 0, _lives(ask))
     return changes.decision(ask.answer(standing), ask.verb("acquire"), ask.thing)
 
 
 def _queue(
-    changes: PoolChanges, ask: Ask[O_co], wants: tuple[Want, ...], into: str = ""
+    changes: PoolChanges, ask: GrantRequest[O_co], wants: tuple[Demand, ...], into: str = ""
 ) -> Decision[O_co]:
     """Refused, or behind everybody who waits."""
     if not ask.wait:
-        refused = Standing("refused", changes.pools(ask.keys))
+        refused = RequestStatus("refused", changes.pools(ask.keys))
         return changes.decision(ask.answer(refused), ask.verb("reclaim"), ask.thing)
     together = ask.keys if len(wants) > 1 else ()
     for want in wants:
@@ -310,28 +327,32 @@ def _queue(
         changes.rely_on_few(want.key)
         waiters = (*pool.waiters, _waiter(ask, want.weight, changes.now, together, into))
         changes.change(want.key, Pool(pool.grants, waiters, pool.capacity))
-    changes.write(*[Write(key, ask.keys) for key in listed(ask, ask.grant)])
+    changes.write(*[Write(key, ask.keys) for key in wait_keys(ask, ask.grant)])
     pools = changes.pools(ask.keys)
-    standing = Standing("queued", pools, before=max(len(pool.waiters) for pool in pools) - 1)
+    standing = RequestStatus("queued", pools, before=max(len(pool.waiters) for pool in pools) - 1)
     return changes.decision(ask.answer(standing), ask.verb("wait"), ask.thing)
 
 
-def _again(changes: PoolChanges, ask: Ask[O_co], want: Want, mine: Grant) -> Decision[O_co]:
+def _again(
+    changes: PoolChanges, ask: GrantRequest[O_co], want: Demand, mine: Grant
+) -> Decision[O_co]:
     """A call that carries a grant: extend it, or let it take more."""
     if want.weight > mine.weight:
-        return _increase(changes, ask, Want(want.key, want.weight - mine.weight), mine)
+        return _increase(changes, ask, Demand(want.key, want.weight - mine.weight), mine)
     renew = renewal(mine, ask.thing, ask.session_ttl)
     if ask.metadata is None or ask.metadata == mine.metadata:
-        standing = Standing("extended", changes.pools(ask.keys), mine, 0, renew.ttl)
+        standing = RequestStatus("extended", changes.pools(ask.keys), mine, 0, renew.ttl)
         return Decision(outcome=ask.answer(standing), puts=(renew,), quiet=True)
     mine = replace(mine, metadata=ask.metadata)
     changes.change(want.key, (changes.pool(want.key) or Pool()).with_grant(mine))
     changes.write(renew)
-    standing = Standing("extended", changes.pools(ask.keys), mine, 0, renew.ttl)
+    standing = RequestStatus("extended", changes.pools(ask.keys), mine, 0, renew.ttl)
     return changes.decision(ask.answer(standing), ask.verb("extend"), ask.thing)
 
 
-def _increase(changes: PoolChanges, ask: Ask[O_co], more: Want, mine: Grant) -> Decision[O_co]:
+def _increase(
+    changes: PoolChanges, ask: GrantRequest[O_co], more: Demand, mine: Grant
+) -> Decision[O_co]:
     if not _fit(changes, (more,), more=True):
         changes.reclaim(ask.keys)
         changes.serve(ask.keys)
@@ -340,48 +361,48 @@ def _increase(changes: PoolChanges, ask: Ask[O_co], more: Want, mine: Grant) -> 
     grown = changes.grow(more.key, mine, more.weight)
     renew = renewal(mine, ask.thing, ask.session_ttl)
     changes.write(renew)
-    standing = Standing("increased", changes.pools(ask.keys), grown, 0, renew.ttl)
+    standing = RequestStatus("increased", changes.pools(ask.keys), grown, 0, renew.ttl)
     return changes.decision(ask.answer(standing), ask.verb("increase"), ask.thing)
 
 
-def _settle(changes: PoolChanges, ask: Ask[Any]) -> Standing:
+def _settle(changes: PoolChanges, ask: GrantRequest[Any]) -> RequestStatus:
     """How a request that queued stands, after what is in its way and dead was cleared."""
     if not _places(changes, ask):
         return _outside(changes, ask)
     if _never(changes, ask):
         changes.leave(ask.keys, ask.grant)
         changes.serve(ask.keys)
-        return Standing("gone")
+        return RequestStatus("gone")
     changes.reclaim(ask.keys)
     changes.serve(ask.keys)
     if ask.grant in changes.served:
         return _given(changes, ask)
     places = _places(changes, ask)
     if len(places) < len(ask.keys):
-        return Standing("gone")
-    return Standing("queued", changes.pools(ask.keys), before=max(places))
+        return RequestStatus("gone")
+    return RequestStatus("queued", changes.pools(ask.keys), before=max(places))
 
 
-def _outside(changes: PoolChanges, ask: Ask[Any]) -> Standing:
+def _outside(changes: PoolChanges, ask: GrantRequest[Any]) -> RequestStatus:
     """How a request stands that waits no more: it got what it wanted, or it was forgotten."""
     held = _held(changes, ask)
     if held and len(held) == len(ask.keys) and changes.facts.alive(held[0][1]):
         return _given(changes, ask)
-    return Standing("gone") if held else _given(changes, ask)
+    return RequestStatus("gone") if held else _given(changes, ask)
 
 
-def _given(changes: PoolChanges, ask: Ask[Any]) -> Standing:
+def _given(changes: PoolChanges, ask: GrantRequest[Any]) -> RequestStatus:
     """A grant of its own, or more of the one that it carries."""
     pools = changes.pools(ask.keys)
     if held := _held(changes, ask):
-        return Standing("granted", pools, held[0][1])
+        return RequestStatus("granted", pools, held[0][1])
     mine = _own(changes, ask.keys[0], ask)
     if mine is not None and mine.weight >= ask.wants[0].weight:
-        return Standing("increased", pools, mine)
-    return Standing("gone")
+        return RequestStatus("increased", pools, mine)
+    return RequestStatus("gone")
 
 
-def _refuse(who: Caller[O_co], facts: PoolFacts, verb: str) -> Decision[O_co]:
+def _refuse(who: HolderRequest[O_co], facts: PoolFacts, verb: str) -> Decision[O_co]:
     """No grant of the caller: refused, and recorded once in a while."""
     key = who.keys[0]
     pool = facts.pool(key)
@@ -408,7 +429,7 @@ def _refusal(outcome: Answer, key: str, facts: PoolFacts, verb: str) -> Decision
     return Decision(outcome=outcome, verb=verb, thing=thing, puts=(mark_it,))
 
 
-def _admit(changes: PoolChanges, want: Want, mine: Grant | None) -> None:
+def _admit(changes: PoolChanges, want: Demand, mine: Grant | None) -> None:
     """Refuse what can never be, unless we have it; make a semaphore that is not there yet."""
     pool = changes.pool(want.key)
     if pool is None:
@@ -424,7 +445,7 @@ def _admit(changes: PoolChanges, want: Want, mine: Grant | None) -> None:
         _bounded(want, pool.capacity)
 
 
-def _made(want: Want) -> Pool:
+def _made(want: Demand) -> Pool:
     """The pool of something that nobody asked for before."""
     if want.key.startswith(keys.LOCKS):
         return Pool()
@@ -438,7 +459,7 @@ def _made(want: Want) -> Pool:
     return Pool(capacity=want.capacity)
 
 
-def _bounded(want: Want, capacity: int) -> None:
+def _bounded(want: Demand, capacity: int) -> None:
     if want.weight > capacity:
         raise BadInput(
             f"{keys.thing(want.key)} has {capacity} in all, so {want.weight} can never be had;"
@@ -446,33 +467,33 @@ def _bounded(want: Want, capacity: int) -> None:
         )
 
 
-def _fit(changes: PoolChanges, wants: Iterable[Want], *, more: bool = False) -> bool:
+def _fit(changes: PoolChanges, wants: Iterable[Demand], *, more: bool = False) -> bool:
     """Whether all of it can be taken at once: there is room, and nobody came before."""
     pools = [(changes.pool(want.key), want.weight) for want in wants]
     return all(p is None or (not p.waiters and p.fits(weight, more=more)) for p, weight in pools)
 
 
-def _held(changes: PoolChanges, ask: Ask[Any]) -> list[tuple[str, Grant]]:
+def _held(changes: PoolChanges, ask: GrantRequest[Any]) -> list[tuple[str, Grant]]:
     """Where the grant that was asked for stands."""
     pools = [(key, changes.pool(key)) for key in ask.keys]
     found = [(key, pool.grant(ask.grant)) for key, pool in pools if pool is not None]
     return [(key, grant) for key, grant in found if grant is not None]
 
 
-def _places(changes: PoolChanges, ask: Ask[Any]) -> list[int]:
+def _places(changes: PoolChanges, ask: GrantRequest[Any]) -> list[int]:
     """How many wait before us, in each pool where we wait."""
     pools = [changes.pool(key) for key in ask.keys]
     places = [pool.place(ask.grant) for pool in pools if pool is not None]
     return [place for place in places if place is not None]
 
 
-def _never(changes: PoolChanges, ask: Ask[Any]) -> bool:
+def _never(changes: PoolChanges, ask: GrantRequest[Any]) -> bool:
     """Whether somewhere we wait for more than there will ever be: the capacity was lowered."""
     pools = [(pool, pool.place(ask.grant)) for pool in changes.pools(ask.keys)]
     return any(pool.never(pool.waiters[at]) for pool, at in pools if at is not None)
 
 
-def _own(changes: PoolChanges, key: str, ask: Ask[Any]) -> Grant | None:
+def _own(changes: PoolChanges, key: str, ask: GrantRequest[Any]) -> Grant | None:
     """The grant that an acquire carries and may extend, if it lives."""
     if ask.token is None and not ask.whole_session:
         return None
@@ -485,7 +506,9 @@ def _own(changes: PoolChanges, key: str, ask: Ask[Any]) -> Grant | None:
     return None
 
 
-def _waiter(ask: Ask[Any], weight: int, now: float, together: tuple[str, ...], into: str) -> Waiter:
+def _waiter(
+    ask: GrantRequest[Any], weight: int, now: float, together: tuple[str, ...], into: str
+) -> Waiter:
     return Waiter(
         id=ask.grant,
         agent=ask.agent,
@@ -505,7 +528,7 @@ def _waiter(ask: Ask[Any], weight: int, now: float, together: tuple[str, ...], i
     )
 
 
-def _lives(ask: Ask[Any]) -> float:
+def _lives(ask: GrantRequest[Any]) -> float:
     """How long a fresh grant lives at least, renewed or not at most."""
     ttl = ask.ttl or ask.session_ttl
     return ttl if ask.max_hold is None else min(ttl, ask.max_hold)

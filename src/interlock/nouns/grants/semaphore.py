@@ -14,11 +14,11 @@ from typing import ClassVar, TypeAlias, cast
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Event, Outcome, Success, Write
-from interlock.nouns.grants.pool import Break, Grant, Pool
+from interlock.nouns.grants.pool import BreakNote, Grant, Pool
 from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts
-from interlock.nouns.grants.request import Ask, Standing, Want
-from interlock.nouns.grants.request import Breaker as AnyBreaker
-from interlock.nouns.grants.request import Caller as AnyCaller
+from interlock.nouns.grants.request import BreakRequest as AnyBreaker
+from interlock.nouns.grants.request import Demand, GrantRequest, RequestStatus
+from interlock.nouns.grants.request import HolderRequest as AnyCaller
 
 
 class SlotsGranted(outcomes.Granted, frozen=True, kw_only=True):
@@ -147,7 +147,7 @@ BeatOutcome: TypeAlias = AlreadyHeld | NotHolder | SlotsFenced
 BreakOutcome: TypeAlias = SlotsBroken | NoHolder
 
 
-class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
+class SlotsGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=False):
     """Take slots, extend or increase the grant that is carried, or (``wait``) queue for them."""
 
     noun: ClassVar[str] = "sem"
@@ -157,11 +157,11 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
     capacity: int | None = None
 
     @property
-    def wants(self) -> tuple[Want, ...]:
+    def wants(self) -> tuple[Demand, ...]:
         """So many slots."""
-        return (Want(keys.semaphore(self.semaphore), self.weight, self.capacity),)
+        return (Demand(keys.semaphore(self.semaphore), self.weight, self.capacity),)
 
-    def answer(self, standing: Standing) -> Outcome:
+    def answer(self, standing: RequestStatus) -> Outcome:
         """How it stands, in the words of semaphores."""
         match standing.kind:
             case "granted" | "extended" | "increased":
@@ -186,16 +186,16 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
             return None
         return SlotsFenced(semaphore=self.semaphore, token=newest)
 
-    def ended(self, note: Break) -> Outcome:
+    def ended(self, note: BreakNote) -> Outcome:
         """An operator ended it."""
         return SlotsFenced(semaphore=self.semaphore, by=note.by, reason=note.reason)
 
-    def _granted(self, kind: type[SlotsGranted], standing: Standing) -> SlotsGranted:
+    def _granted(self, kind: type[SlotsGranted], standing: RequestStatus) -> SlotsGranted:
         grant = cast("Grant", standing.grant)
         return _granted(kind, self.semaphore, standing.pools[0], grant, standing.expires_in)
 
 
-class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
+class SlotsHolderRequest(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
     """Who speaks about slots."""
 
     noun: ClassVar[str] = "sem"
@@ -224,7 +224,7 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
         """It lives on."""
         return _granted(AlreadyHeld, self.semaphore, pool, grant, expires_in)
 
-    def ended(self, note: Break) -> Outcome:
+    def ended(self, note: BreakNote) -> Outcome:
         """An operator ended it."""
         return SlotsFenced(semaphore=self.semaphore, by=note.by, reason=note.reason)
 
@@ -235,7 +235,7 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
         return SlotsFenced(semaphore=self.semaphore)
 
 
-class Breaker(AnyBreaker[Outcome], frozen=True, kw_only=True, gc=False):
+class SlotsBreakRequest(AnyBreaker[Outcome], frozen=True, kw_only=True, gc=False):
     """An operator who ends the grant of slots."""
 
     noun: ClassVar[str] = "sem"

@@ -14,7 +14,7 @@ from interlock.nouns.grants import semaphore as core
 from interlock.nouns.grants.pool import Grant, Pool
 from interlock.nouns.grants.pool_change import PoolFacts
 from interlock.nouns.grants.pool_reader import PoolReader, every_pool
-from interlock.nouns.grants.service import Queues
+from interlock.nouns.grants.service import GrantService
 from interlock.nouns.grants.waiting import expires_in
 from interlock.runtime import decode
 from interlock.runtime.gather import looked_up
@@ -58,10 +58,10 @@ class SemaphoreView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     waiters: tuple[Queued, ...] = ()
 
 
-class Semaphores:
+class SemaphoreService:
     """Every operation on semaphores, as generators for a driver."""
 
-    def __init__(self, runner: Runner, queues: Queues) -> None:
+    def __init__(self, runner: Runner, queues: GrantService) -> None:
         self._runner = runner
         self._queues = queues
 
@@ -80,7 +80,7 @@ class Semaphores:
         given: tuple[Proof, ...] = (),
     ) -> Op[core.AcquireOutcome]:
         """Take slots, or queue for them until the wait is over; interrupted, leave no trace."""
-        ask = core.Acquire(
+        ask = core.SlotsGrantRequest(
             semaphore=name,
             weight=weight,
             capacity=capacity,
@@ -137,7 +137,7 @@ class Semaphores:
         self, actor: Actor, name: str, reason: str, *, holder: str = "", token: int | None = None
     ) -> Op[core.BreakOutcome]:
         """End the grant of another."""
-        breaker = core.Breaker(
+        breaker = core.SlotsBreakRequest(
             semaphore=name, by=actor.agent, reason=reason, holder=holder, token=token
         )
         return self._queues.end(actor, breaker)
@@ -159,8 +159,8 @@ class Semaphores:
         return tuple(_shown(name, pool, live) for name, pool in pools.items())
 
 
-def _caller(actor: Actor, name: str, token: int | None, grant: str = "") -> core.Caller:
-    return core.Caller(
+def _caller(actor: Actor, name: str, token: int | None, grant: str = "") -> core.SlotsHolderRequest:
+    return core.SlotsHolderRequest(
         semaphore=name, agent=actor.agent, session=actor.session, token=token, grant=grant
     )
 

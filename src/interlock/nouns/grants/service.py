@@ -19,15 +19,21 @@ from interlock.core.decision import Decision, Outcome, Proof
 from interlock.drivers import Op
 from interlock.errors import InterlockError, Lapsed, StoreBusy, StoreTrouble
 from interlock.nouns.grants import rules
-from interlock.nouns.grants.pool import Break, Pool
+from interlock.nouns.grants.pool import BreakNote, Pool
 from interlock.nouns.grants.pool_reader import PoolReader
-from interlock.nouns.grants.request import Ask, Breaker, Caller
-from interlock.nouns.grants.waiting import Waiting, expires_in, recalled, session_ttl_of, stamped
+from interlock.nouns.grants.request import BreakRequest, GrantRequest, HolderRequest
+from interlock.nouns.grants.waiting import (
+    PoolWaits,
+    expires_in,
+    recalled,
+    session_ttl_of,
+    with_commit_token,
+)
 from interlock.runtime import callers, decode, handover
-from interlock.runtime.callers import Someone
+from interlock.runtime.callers import LocalCaller
 from interlock.runtime.gather import looked_up, outside
 from interlock.runtime.given import holds
-from interlock.runtime.handover import Ticket
+from interlock.runtime.handover import Handover
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.runner import ALIVE, Decided, DecideOp, ReadOp, Runner
 from interlock.runtime.steps import Read
@@ -36,7 +42,7 @@ from interlock.store import Item, Range, Snapshot
 _REMEMBERED = 4096
 
 
-class Debt(Struct, frozen=True, eq=False):
+class PendingRelease(Struct, frozen=True, eq=False):
     """A grant that is to be taken back, of what, and how."""
 
     grant: str
@@ -44,7 +50,7 @@ class Debt(Struct, frozen=True, eq=False):
     pay: Callable[[], Op[None]]
 
 
-class Own:
+class OwnPools:
     """The pools that one client may have something of, so that nobody has to look for them.
 
     It may name too many, and never too few: what is asked for counts, what was answered by an
@@ -98,36 +104,36 @@ class Own:
         return {*asked, *[key for key, _ in tuple(self._granted)], *tuple(self._perhaps)}
 
 
-class Queues:
+class GrantService:
     """Every operation on pools, as generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._waiting = Waiting(runner)
-        self._held: dict[tuple[str, int], Someone] = {}
-        self._own = Own()
+        self._waiting = PoolWaits(runner)
+        self._held: dict[tuple[str, int], LocalCaller] = {}
+        self._own = OwnPools()
         runner.on_unsettled = self._notify
-        self.owed: deque[Debt] = deque()
+        self.owed: deque[PendingRelease] = deque()
         """Grants and waits that nobody wants any more and that could not be taken back yet."""
         self.fresh = False
         """Whether some of that was not tried yet."""
-        self.on_owed: Callable[[], None] = lambda: None
+        self.on_pending: Callable[[], None] = lambda: None
         """Called when there is something to take back; whoever drives the keeper sets it."""
-        self.tickets: set[Ticket] = set()
+        self.tickets: set[Handover] = set()
         """What callers have in blocks."""
-        self.dropped: deque[Ticket] = deque()
+        self.dropped: deque[Handover] = deque()
         """What was abandoned otherwise."""
         self.ring: Callable[..., object] = lambda *_: None
         """Wakes who drives the keeper, at any moment: it takes no lock.  That sets it."""
-        self.on_abandoned: Callable[[str], None] = lambda _grant: None
+        self.on_abandoned_grant: Callable[[str], None] = lambda _grant: None
         """Called with a grant that its caller has lost, so that it is not renewed."""
-        self.speaks: Callable[[], Someone | None] = callers.current
+        self.current_caller: Callable[[], LocalCaller | None] = callers.current
         """Who of this process speaks; whoever plays several processes in one sets it."""
 
     def acquire(
         self,
         identity: Identity,
-        ask: Ask[Any],
+        ask: GrantRequest[Any],
         *,
         wait: float | None = None,
         given: tuple[Proof, ...] = (),
@@ -138,7 +144,7 @@ class Queues:
         """
         base = yield from self._runner.base()
         deadline = self._runner.clock.monotonic() + wait if wait else None
-        someone = None if identity.caller else self.speaks()
+        someone = None if identity.caller else self.current_caller()
         ask = self._on_terms(identity, ask, someone, wait=bool(wait))
         ticket = handover.current(self)
         wanted = ask.keys
@@ -159,7 +165,7 @@ class Queues:
             except (StoreTrouble, GeneratorExit):
                 # The store does not answer, or nobody drives us any more: later, then.
                 self._own.unanswered(ask.grant, refused=False)
-                self.owe(identity, ask)
+                self.release_later(identity, ask)
                 ticket.remove(ask.grant)
                 raise
             except BaseException as error:
@@ -180,39 +186,39 @@ class Queues:
         if grant in self.let_go():
             raise StoreBusy("an earlier grant could not be given back yet; try again")
 
-    def owe(self, identity: Identity, ask: Ask[Any]) -> None:
+    def release_later(self, identity: Identity, ask: GrantRequest[Any]) -> None:
         """Take this back later."""
-        self.owe_this(*self._debts(identity, ask))
+        self.add_pending(*self._debts(identity, ask))
 
-    def owe_this(self, debt: Debt) -> None:
+    def add_pending(self, debt: PendingRelease) -> None:
         """The same for anything that is granted."""
         self.owed.append(debt)
         self.fresh = True
-        self.on_owed()
+        self.on_pending()
 
     @property
-    def owing(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether there is something to settle or to take back."""
         return bool(self.owed or self._runner.unsettled)
 
     def _notify(self) -> None:
-        self.on_owed()
+        self.on_pending()
 
-    def give_up(self, identity: Identity, ask: Ask[Any]) -> Op[None]:
+    def give_up(self, identity: Identity, ask: GrantRequest[Any]) -> Op[None]:
         """Take back whatever of a grant or a wait reached the store; later, if not now."""
-        yield from self.give_this_up(*self._debts(identity, ask))
+        yield from self.release_or_queue(*self._debts(identity, ask))
 
-    def give_this_up(self, debt: Debt) -> Op[None]:
+    def release_or_queue(self, debt: PendingRelease) -> Op[None]:
         """Take back anything that is granted, once no request that may grant it can arrive."""
         try:
             yield from self._runner.settle_unsettled()
             yield from debt.pay()
         except (InterlockError, GeneratorExit) as error:
-            self.owe_this(debt)
+            self.add_pending(debt)
             if not isinstance(error, InterlockError):
                 raise
         except BaseException:
-            self.owe_this(debt)
+            self.add_pending(debt)
             raise
 
     def let_go(self) -> set[str]:
@@ -231,7 +237,7 @@ class Queues:
             for debt in ticket.debts():
                 self.owed.append(debt)
                 self.fresh = True
-                self.on_abandoned(debt.grant)
+                self.on_abandoned_grant(debt.grant)
             if ticket.relied is not None:
                 ticket.relied.let_go()
             self.tickets.discard(ticket)
@@ -264,14 +270,14 @@ class Queues:
             with suppress(ValueError):
                 self.owed.remove(debt)
 
-    def release(self, actor: Actor, caller: Caller[Any]) -> Op[Any]:
+    def release(self, actor: Actor, caller: HolderRequest[Any]) -> Op[Any]:
         """Give it back; whoever waits first has it with the same commit."""
         base = yield from self._runner.base()
 
         def deciding() -> DecideOp[Outcome]:
             reader = PoolReader(self._runner, base)
             reader.learn((yield caller.keys).items)
-            held = rules.carried(reader.facts.pool(caller.keys[0]), caller)
+            held = rules.held_grant(reader.facts.pool(caller.keys[0]), caller)
             if held is not None:
                 reader.learn((yield held.live).items)
             now = self._runner.clock.wall()
@@ -287,7 +293,7 @@ class Queues:
             self._own.released(caller.keys, caller.token)
         return (yield from self._told(caller, done.outcome))
 
-    def end(self, actor: Actor, breaker: Breaker[Any]) -> Op[Any]:
+    def end(self, actor: Actor, breaker: BreakRequest[Any]) -> Op[Any]:
         """End the grant of another; those who wait have it with the same commit."""
         base = yield from self._runner.base()
 
@@ -300,7 +306,7 @@ class Queues:
         done: Decided[Outcome] = yield from self._runner.change(deciding, actor, urgent=True)
         return done.outcome
 
-    def _told(self, caller: Caller[Any], outcome: Outcome) -> Op[Any]:
+    def _told(self, caller: HolderRequest[Any], outcome: Outcome) -> Op[Any]:
         """A refusal, with who ended the grant and why, if an operator did."""
         if isinstance(outcome, outcomes.Granted | outcomes.Released):
             return outcome
@@ -314,7 +320,9 @@ class Queues:
         """The pools that this client may have something of; None if it lost count."""
         return self._own.pools()
 
-    def heartbeat(self, actor: Actor, caller: Caller[Any], session_ttl: float = 0.0) -> Op[Any]:
+    def heartbeat(
+        self, actor: Actor, caller: HolderRequest[Any], session_ttl: float = 0.0
+    ) -> Op[Any]:
         """Renew what keeps the grant alive."""
         base = yield from self._runner.base()
         key = caller.keys[0]
@@ -325,14 +333,14 @@ class Queues:
             reader = PoolReader(self._runner, base)
             reader.learn((yield (key,)).items)
             held = reader.facts.pool(key)
-            grant = rules.carried(held, caller)
+            grant = rules.held_grant(held, caller)
             ttl = session_ttl
             if grant is not None and grant.ttl is None:
                 ttl = yield from session_ttl_of(grant.session, session_ttl)
             return (yield from reader.decide(lambda facts: rules.beat(caller, facts, ttl)))
 
         done: Decided[Outcome] = yield from self._runner.change(deciding, actor)
-        grant = rules.carried(held, caller)
+        grant = rules.held_grant(held, caller)
         if isinstance(done.outcome, outcomes.Granted) and grant is not None and grant.max_hold:
             live: Snapshot = yield Read(*grant.live, times=True)
             return replace(done.outcome, expires_in=expires_in(live.items) or 0.0)
@@ -349,7 +357,7 @@ class Queues:
         found = [(key, decode.granted(item)) for key, item in items.items() if item is not None]
         return frozenset((key, grant) for key, grants in found for grant in grants)
 
-    def ended_by(self, wanted: Iterable[str]) -> Op[Break | None]:
+    def break_note(self, wanted: Iterable[str]) -> Op[BreakNote | None]:
         """What an operator noted who ended a grant, under one of these keys."""
         items = yield from looked_up(wanted)
         return next(filter(None, (decode.readable(decode.broken, i) for i in items.values())), None)
@@ -364,8 +372,8 @@ class Queues:
         return {key: item.expires_in or 0.0 for key in own if (item := snapshot[key])}
 
     def _on_terms(
-        self, identity: Identity, ask: Ask[Any], someone: Someone | None, *, wait: bool
-    ) -> Ask[Any]:
+        self, identity: Identity, ask: GrantRequest[Any], someone: LocalCaller | None, *, wait: bool
+    ) -> GrantRequest[Any]:
         """The ask of this caller: who it is, and whether others must find what it waits for."""
         terms = callers.terms(identity.caller, someone)
         return replace(
@@ -382,12 +390,12 @@ class Queues:
             listed=identity.listed,
         )
 
-    def _note(self, someone: Someone | None, ask: Ask[Any], outcome: object) -> None:
+    def _note(self, someone: LocalCaller | None, ask: GrantRequest[Any], outcome: object) -> None:
         """Remember who of us has what: a caller that holds nothing is in nobody's way."""
         if someone is not None and isinstance(outcome, outcomes.Granted):
             self.note(someone, ask.keys, outcome.token or 0)
 
-    def note(self, someone: Someone, wanted: tuple[str, ...], token: int) -> None:
+    def note(self, someone: LocalCaller, wanted: tuple[str, ...], token: int) -> None:
         """The same for anything that is granted."""
         if len(self._held) >= _REMEMBERED:
             someone.holds.add(self)  # from now on it may always hold something
@@ -408,7 +416,7 @@ class Queues:
     def _acquire(
         self,
         identity: Identity,
-        ask: Ask[Any],
+        ask: GrantRequest[Any],
         base: int,
         deadline: float | None,
         given: tuple[Proof, ...],
@@ -423,7 +431,7 @@ class Queues:
         )
         outcome = done.outcome
         if isinstance(outcome, outcomes.Granted):
-            got = stamped(outcome, base, done.revision)
+            got = with_commit_token(outcome, base, done.revision)
             if got.grant != ask.grant:  # one that we have for longer
                 got = yield from self._waiting.measured(ask, got, always=False)
             return got
@@ -437,7 +445,7 @@ class Queues:
     def _deciding(
         self,
         identity: Identity,
-        ask: Ask[Any],
+        ask: GrantRequest[Any],
         base: int,
         given: tuple[Proof, ...],
         known: list[PoolReader],
@@ -457,7 +465,7 @@ class Queues:
                     return Decision(outcome=ask.ended(note))
         if len(wanted) == 1:
             pool = decode.pool(items[wanted[0]], base)
-            if (quick := rules.at_once(ask, pool, now)) is not None:
+            if (quick := rules.acquire_uncontended(ask, pool, now)) is not None:
                 return quick
         reader = PoolReader(self._runner, base)
         reader.learn(items)
@@ -465,7 +473,7 @@ class Queues:
         call = ask if ask.token is None else (yield from self._extending(ask, reader))
         return (yield from reader.decide(lambda facts: rules.acquire(call, facts, now)))
 
-    def _guess(self, ask: Ask[Any]) -> dict[str, Item | None]:
+    def _guess(self, ask: GrantRequest[Any]) -> dict[str, Item | None]:
         """A lock is free, and a semaphore as we left it, unless we learn otherwise."""
         guess: dict[str, Item | None] = {}
         if self._runner.capabilities.transacts:
@@ -480,7 +488,7 @@ class Queues:
                 guess |= known or {want.key: None}
         return guess
 
-    def _extending(self, ask: Ask[Any], reader: PoolReader) -> ReadOp[Ask[Any]]:
+    def _extending(self, ask: GrantRequest[Any], reader: PoolReader) -> ReadOp[GrantRequest[Any]]:
         """What may be extended is the holder's session, by its own ttl and not by ours."""
         pool = reader.facts.pool(ask.keys[0])
         for grant in () if pool is None else pool.grants:
@@ -489,17 +497,17 @@ class Queues:
                 return replace(ask, session_ttl=ttl)
         return ask
 
-    def _debts(self, identity: Identity, ask: Ask[Any]) -> tuple[Debt]:
+    def _debts(self, identity: Identity, ask: GrantRequest[Any]) -> tuple[PendingRelease]:
         """What takes a grant or a wait back."""
-        return (Debt(ask.grant, ask.thing, lambda: self._take_back(identity, ask)),)
+        return (PendingRelease(ask.grant, ask.thing, lambda: self._take_back(identity, ask)),)
 
-    def _take_back(self, identity: Identity, ask: Ask[Any]) -> Op[None]:
+    def _take_back(self, identity: Identity, ask: GrantRequest[Any]) -> Op[None]:
         """Leave the queues, or release."""
         base = yield from self._runner.base()
         yield from self._waiting.decide(rules.abandon, identity, ask, base)
 
 
-def notes(thing: str) -> ReadOp[list[Break]]:
+def notes(thing: str) -> ReadOp[list[BreakNote]]:
     """The notes about grants of a thing that operators ended, the latest first."""
     page = Range(keys.broken(thing))
     items = (yield (page,)).ranges[page]
@@ -507,7 +515,7 @@ def notes(thing: str) -> ReadOp[list[Break]]:
     return sorted(found, key=lambda note: -note.at)
 
 
-def _is_of(note: Break, caller: Caller[Any]) -> bool:
+def _is_of(note: BreakNote, caller: HolderRequest[Any]) -> bool:
     """Whether a note is about the grant that a caller speaks for."""
     if caller.grant:
         return note.grant == caller.grant

@@ -15,15 +15,15 @@ from interlock.core import keys, outcomes
 from interlock.core.decision import Outcome
 from interlock.errors import BadInput
 from interlock.nouns.grants import lock, semaphore
-from interlock.nouns.grants.pool import Break, Grant, Pool
-from interlock.nouns.grants.request import Ask, Standing, Want
-from interlock.nouns.grants.request import Caller as AnyCaller
+from interlock.nouns.grants.pool import BreakNote, Grant, Pool
+from interlock.nouns.grants.request import Demand, GrantRequest, RequestStatus
+from interlock.nouns.grants.request import HolderRequest as AnyCaller
 
 AT_ONCE = 16
 """Things in one request: every engine can commit so many pools and their waiters at once."""
 
 
-class Part(Struct, frozen=True, omit_defaults=True):
+class ThingRequest(Struct, frozen=True, omit_defaults=True):
     """One of the things: ``lock/merge``, or so many slots of ``sem/builds``."""
 
     thing: str
@@ -97,23 +97,23 @@ AcquireOutcome: TypeAlias = SeveralAcquired | SeveralBusy | SeveralDeadlock | Se
 ReleaseOutcome: TypeAlias = SeveralReleased | SeveralNotOwner | SeveralFenced
 
 
-class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
+class SeveralGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=False):
     """Take all of these, or (``wait``) queue for all of them."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ThingRequest, ...]
 
     @property
-    def wants(self) -> tuple[Want, ...]:
+    def wants(self) -> tuple[Demand, ...]:
         """So much of each."""
         parts = self.parts
-        return tuple([Want(keys.of(part.thing), part.weight, part.capacity) for part in parts])
+        return tuple([Demand(keys.of(part.thing), part.weight, part.capacity) for part in parts])
 
     @property
     def named(self) -> tuple[str, ...]:
         """What was asked for, as people write it."""
         return tuple([str(part) for part in self.parts])
 
-    def answer(self, standing: Standing) -> Outcome:
+    def answer(self, standing: RequestStatus) -> Outcome:
         """How it stands."""
         match standing.kind:
             case "granted" | "extended" | "increased":
@@ -131,7 +131,7 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
         """Something that it relies on is gone."""
         return SeveralFenced(things=(thing,))
 
-    def _acquired(self, standing: Standing, grant: Grant) -> SeveralAcquired:
+    def _acquired(self, standing: RequestStatus, grant: Grant) -> SeveralAcquired:
         return SeveralAcquired(
             things=self.named,
             holder=grant.agent,
@@ -146,7 +146,7 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
         return tuple([_no(thing, pool) for thing, pool in short])
 
 
-class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
+class SeveralHolderRequest(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
     """Who speaks about things that it got at once; ``weights`` are those that it named."""
 
     things: tuple[str, ...]
@@ -172,7 +172,7 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
             return SeveralFenced(things=self.things, token=newest)
         return SeveralNotOwner(things=self.things)
 
-    def ended(self, note: Break) -> Outcome:
+    def ended(self, note: BreakNote) -> Outcome:
         """An operator ended it."""
         return SeveralFenced(things=self.things, by=note.by, reason=note.reason)
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from interlock.core.decision import Proof
 from interlock.drivers import Op
 from interlock.nouns.grants import several as core
-from interlock.nouns.grants.service import Queues
+from interlock.nouns.grants.service import GrantService
 from interlock.runtime.identity import Actor, Identity
 
 
-class Several:
+class SeveralService:
     """Every operation on several things at once, as generators for a driver."""
 
-    def __init__(self, queues: Queues) -> None:
+    def __init__(self, queues: GrantService) -> None:
         self._queues = queues
 
     def acquire(
         self,
         identity: Identity,
-        parts: tuple[core.Part, ...],
+        parts: tuple[core.ThingRequest, ...],
         *,
         ttl: float | None = None,
         max_hold: float | None = None,
@@ -27,7 +27,7 @@ class Several:
         given: tuple[Proof, ...] = (),
     ) -> Op[core.AcquireOutcome]:
         """Take all of it, or queue for all of it until the wait is over; or have none."""
-        ask = core.Acquire(
+        ask = core.SeveralGrantRequest(
             parts=parts,
             grant="",
             agent="",
@@ -48,7 +48,7 @@ class Several:
         weights: tuple[tuple[str, int], ...] = (),
     ) -> Op[core.ReleaseOutcome]:
         """Give all of it back with one commit."""
-        caller = core.Caller(
+        caller = core.SeveralHolderRequest(
             things=things,
             weights=weights,
             agent=actor.agent,

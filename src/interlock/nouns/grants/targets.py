@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr
 from interlock.drivers import Op
 from interlock.nouns.grants import lock
 from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls, named, parsed
-from interlock.nouns.grants.request import Ask
+from interlock.nouns.grants.request import GrantRequest
 from interlock.runtime.context import Context
 from interlock.runtime.given import Given
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from interlock.nouns.grants import semaphore, several
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class BlockTerms(Struct, frozen=True, kw_only=True):
     """On what terms a block wants what it wants."""
 
     wait: float | str
@@ -29,7 +29,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     given: Given
 
 
-class Aim(Protocol):
+class BlockTarget(Protocol):
     """What a block wants to hold."""
 
     @property
@@ -39,17 +39,17 @@ class Aim(Protocol):
     def settings(self, context: Context) -> Mapping[str, float]:
         """What the settings say about it."""
 
-    def acquire(self, context: Context, terms: Terms) -> Op[Any]:
+    def acquire(self, context: Context, terms: BlockTerms) -> Op[Any]:
         """Ask for it."""
 
-    def ask(self, grant: str) -> Ask[Any]:
+    def ask(self, grant: str) -> GrantRequest[Any]:
         """What is to be taken back if it cannot be given back."""
 
     def release(self, context: Context, grant: str, token: int | None) -> Op[Any]:
         """Give it back."""
 
 
-class LockAim(Struct, frozen=True):
+class LockTarget(Struct, frozen=True):
     """One lock."""
 
     name: str
@@ -66,20 +66,20 @@ class LockAim(Struct, frozen=True):
         """Those of this lock."""
         return context.settings.lock(self.name, context.runner.capabilities.min_ttl)
 
-    def acquire(self, context: Context, terms: Terms) -> Op[lock.AcquireOutcome]:
+    def acquire(self, context: Context, terms: BlockTerms) -> Op[lock.AcquireOutcome]:
         """Ask for it."""
         return LockCalls(context).acquire(self.name, **_asked(terms))
 
-    def ask(self, grant: str) -> Ask[Any]:
+    def ask(self, grant: str) -> GrantRequest[Any]:
         """The lock under this grant."""
-        return lock.Acquire(lock=self.name, grant=grant, agent="", session="")
+        return lock.LockGrantRequest(lock=self.name, grant=grant, agent="", session="")
 
     def release(self, context: Context, grant: str, token: int | None) -> Op[lock.ReleaseOutcome]:
         """Give it back."""
         return context.locks.release(context.me().actor, self.name, token=token, grant=grant)
 
 
-class SlotsAim(Struct, frozen=True):
+class SlotsTarget(Struct, frozen=True):
     """Slots of one semaphore."""
 
     name: str
@@ -98,16 +98,16 @@ class SlotsAim(Struct, frozen=True):
         """Those of this semaphore."""
         return context.settings.semaphore(self.name, context.runner.capabilities.min_ttl)
 
-    def acquire(self, context: Context, terms: Terms) -> Op[semaphore.AcquireOutcome]:
+    def acquire(self, context: Context, terms: BlockTerms) -> Op[semaphore.AcquireOutcome]:
         """Ask for them."""
         calls = SemaphoreCalls(context)
         return calls.acquire(self.name, weight=self.weight, capacity=self.capacity, **_asked(terms))
 
-    def ask(self, grant: str) -> Ask[Any]:
+    def ask(self, grant: str) -> GrantRequest[Any]:
         """The slots under this grant."""
         from interlock.nouns.grants import semaphore
 
-        return semaphore.Acquire(semaphore=self.name, grant=grant, agent="", session="")
+        return semaphore.SlotsGrantRequest(semaphore=self.name, grant=grant, agent="", session="")
 
     def release(
         self, context: Context, grant: str, token: int | None
@@ -116,7 +116,7 @@ class SlotsAim(Struct, frozen=True):
         return context.semaphores.release(context.me().actor, self.name, token=token, grant=grant)
 
 
-class SeveralAim(Struct, frozen=True):
+class SeveralTarget(Struct, frozen=True):
     """Several things at once."""
 
     named: tuple[str, ...]
@@ -132,15 +132,17 @@ class SeveralAim(Struct, frozen=True):
         parsed(self.named)
         return {}
 
-    def acquire(self, context: Context, terms: Terms) -> Op[several.AcquireOutcome]:
+    def acquire(self, context: Context, terms: BlockTerms) -> Op[several.AcquireOutcome]:
         """Ask for all of them."""
         return SeveralCalls(context).acquire(*self.named, **_asked(terms))
 
-    def ask(self, grant: str) -> Ask[Any]:
+    def ask(self, grant: str) -> GrantRequest[Any]:
         """All of them under this grant."""
         from interlock.nouns.grants import several
 
-        return several.Acquire(parts=parsed(self.named), grant=grant, agent="", session="")
+        return several.SeveralGrantRequest(
+            parts=parsed(self.named), grant=grant, agent="", session=""
+        )
 
     def release(
         self, context: Context, grant: str, token: int | None
@@ -149,7 +151,7 @@ class SeveralAim(Struct, frozen=True):
         return context.several.release(context.me().actor, self.things, token=token, grant=grant)
 
 
-def _asked(terms: Terms) -> dict[str, Any]:
+def _asked(terms: BlockTerms) -> dict[str, Any]:
     return {
         "ttl": terms.ttl,
         "wait": terms.wait,

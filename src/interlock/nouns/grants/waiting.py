@@ -27,7 +27,7 @@ from interlock.drivers import Op
 from interlock.nouns.grants import lock, rules
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader
-from interlock.nouns.grants.request import Ask, Standing
+from interlock.nouns.grants.request import GrantRequest, RequestStatus
 from interlock.runtime import callers, decode
 from interlock.runtime.given import holds
 from interlock.runtime.identity import Identity
@@ -36,7 +36,7 @@ from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import Item, Snapshot
 
 if TYPE_CHECKING:
-    from interlock.runtime.deadlock import Deadlocks
+    from interlock.runtime.deadlock import DeadlockDetector
     from interlock.runtime.wait_graph.around import Around
 
 T = TypeVar("T")
@@ -60,22 +60,22 @@ class Debts(Protocol):
         """The grants that are as good as given back."""
 
 
-class Waiting:
+class PoolWaits:
     """Every step of a wait, as generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
     @cached_property
-    def _deadlocks(self) -> Deadlocks:
+    def _deadlocks(self) -> DeadlockDetector:
         """Whoever never waits does not pay for them."""
-        from interlock.runtime.deadlock import Deadlocks
+        from interlock.runtime.deadlock import DeadlockDetector
 
-        return Deadlocks(self._runner)
+        return DeadlockDetector(self._runner)
 
     def wait(
         self,
-        mine: tuple[Identity, Ask[Any], int],
+        mine: tuple[Identity, GrantRequest[Any], int],
         until: tuple[float, int],
         given: tuple[Proof, ...],
         debts: Debts,
@@ -103,13 +103,15 @@ class Waiting:
                 let_go = debts.let_go() | callers.let_go()
                 done = yield from self._deadlocks.refuse(identity.actor, ask, around, let_go)
                 if done.outcome is not None:
-                    refused = stamped(done.outcome, base, done.revision)
+                    refused = with_commit_token(done.outcome, base, done.revision)
                     return (yield from self._confirm(identity, ask, refused, given))
                 yield NextChanges(watch, min(left, nap))
         finally:
             watch.close()
 
-    def _look_at(self, ask: Ask[Any], base: int) -> Op[tuple[Outcome | None, float | None, Around]]:
+    def _look_at(
+        self, ask: GrantRequest[Any], base: int
+    ) -> Op[tuple[Outcome | None, float | None, Around]]:
         """The grant if it is ours by now, else how long we may sleep; and what is around us.
 
         Neither if there is something to decide: nobody is in the way any more, somebody before us
@@ -127,11 +129,11 @@ class Waiting:
             if None in held or None in [snapshot[key] for key in held[0].live]:
                 return None, None, around
             self._remember(ask, snapshot)
-            standing = Standing("granted", tuple(filter(None, pools)), held[0])
+            standing = RequestStatus("granted", tuple(filter(None, pools)), held[0])
             return ask.answer(standing), None, around
         return None, (yield from self._nap(ask, around)), around
 
-    def _nap(self, ask: Ask[Any], around: Around) -> Op[float | None]:
+    def _nap(self, ask: GrantRequest[Any], around: Around) -> Op[float | None]:
         """How long we may sleep: until somebody before us may have lapsed, and never for long."""
         pools = list(around.pools.values())
         places = [None if pool is None else pool.place(ask.grant) for pool in pools]
@@ -151,7 +153,7 @@ class Waiting:
         lapse = soonest + place * allow(_BEHIND_EACH_OTHER) + 0.001
         return min(lapse, allow(_NAP) * (1 + place / 2), allow(_LONGEST_NAP))
 
-    def _withdraw(self, identity: Identity, ask: Ask[Any], base: int) -> Op[Outcome]:
+    def _withdraw(self, identity: Identity, ask: GrantRequest[Any], base: int) -> Op[Outcome]:
         """The last word of a wait, so it looks who lives: the dead are no reason to say no."""
         last: Outcome = yield from self.decide(rules.withdraw, identity, ask, base, hopeful=False)
         return last
@@ -160,7 +162,7 @@ class Waiting:
         self,
         decide: Callable[..., Decision[T]],
         identity: Identity,
-        ask: Ask[Any],
+        ask: GrantRequest[Any],
         base: int,
         *,
         hopeful: bool = True,
@@ -174,10 +176,10 @@ class Waiting:
             return (yield from reader.decide(lambda facts: decide(ask, facts, now)))
 
         done: Decided[T] = yield from self._runner.change(deciding, identity.actor, hopeful=hopeful)
-        return stamped(done.outcome, base, done.revision)
+        return with_commit_token(done.outcome, base, done.revision)
 
     def _confirm(
-        self, identity: Identity, ask: Ask[Any], outcome: Outcome, given: tuple[Proof, ...]
+        self, identity: Identity, ask: GrantRequest[Any], outcome: Outcome, given: tuple[Proof, ...]
     ) -> Op[Outcome]:
         """Agree to a grant that came while we slept, if what it relies on still holds.
 
@@ -199,7 +201,7 @@ class Waiting:
                 if not (yield from holds(proof, base, ask.agent)):
                     back = yield from reader.decide(lambda facts: rules.abandon(ask, facts, now))
                     return replace(back, outcome=ask.fenced(proof.thing))
-            return (yield from reader.decide(lambda facts: rules.agree(ask, facts)))
+            return (yield from reader.decide(lambda facts: rules.confirm(ask, facts)))
 
         done = yield from self._runner.change(
             deciding, identity.actor, recalled(self._runner, ask.keys)
@@ -208,11 +210,11 @@ class Waiting:
             return (yield from self.measured(ask, outcome))
         if isinstance(done.outcome, Outcome):
             return done.outcome
-        gone: Outcome = ask.answer(Standing("gone"))
+        gone: Outcome = ask.answer(RequestStatus("gone"))
         return gone
 
     def measured(
-        self, ask: Ask[Any], outcome: outcomes.Granted, *, always: bool = True
+        self, ask: GrantRequest[Any], outcome: outcomes.Granted, *, always: bool = True
     ) -> Op[outcomes.Granted]:
         """How long a grant that is not of this moment lives: its maximum hold began before."""
         if ask.max_hold is not None or outcome.grant != ask.grant:
@@ -223,14 +225,16 @@ class Waiting:
                 return replace(outcome, expires_in=_least(ttl, item.expires_in))
         return replace(outcome, expires_in=ask.ttl or ask.session_ttl) if always else outcome
 
-    def _remember(self, ask: Ask[Any], snapshot: Snapshot) -> None:
+    def _remember(self, ask: GrantRequest[Any], snapshot: Snapshot) -> None:
         """A commit follows at once, to stretch the ttl."""
         if ask.ttl is not None:
             for key in ask.keys:
                 if (item := snapshot[key]) is not None:
                     self._runner.remember(key, item)
 
-    def timed(self, ask: Ask[Any], outcome: Outcome, last: PoolReader | None) -> Op[Outcome]:
+    def timed(
+        self, ask: GrantRequest[Any], outcome: Outcome, last: PoolReader | None
+    ) -> Op[Outcome]:
         """A busy answer also says how long its holder lives at least."""
         if not isinstance(outcome, lock.LockBusy) or not outcome.holder:
             return outcome
@@ -258,7 +262,7 @@ def session_ttl_of(session: str, otherwise: float) -> ReadOp[float]:
     return otherwise if found is None else found.ttl
 
 
-def stamped(outcome: T, base: int, revision: int | None) -> T:
+def with_commit_token(outcome: T, base: int, revision: int | None) -> T:
     """A grant that this very commit wrote has its revision for a token."""
     if isinstance(outcome, outcomes.Granted) and outcome.token is None and revision is not None:
         return replace(outcome, token=base + revision)

@@ -18,15 +18,15 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.validate import EVERYTHING, alike
+from interlock.core.wait import caller_name
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged, StoreTrouble
 from interlock.nouns.agents.report import Able
 from interlock.nouns.agents.reports import able, able_to, report
 from interlock.nouns.agents.session import TTL
-from interlock.nouns.grants.pool import caller
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.send_rules import MAILBOX
-from interlock.runtime.callers import Someone
+from interlock.runtime.callers import LocalCaller
 from interlock.runtime.context import Context
 from interlock.runtime.decode import decoded, readable
 from interlock.runtime.gather import every, looked_up, outside
@@ -318,7 +318,7 @@ class ReceiverPresence:
         self._can = can
         self._caller = ""
         self._lease: Lease | None = None
-        self._someone: Someone | None = None
+        self._someone: LocalCaller | None = None
         self._note = ReceiverNote("", "")
         """The last note that we wrote."""
         self._announced = False
@@ -335,7 +335,7 @@ class ReceiverPresence:
             return
         self._release()
         context, identity = self._context, self._context.me()
-        self._someone = someone = None if identity.caller else context.queues.speaks()
+        self._someone = someone = None if identity.caller else context.queues.current_caller()
         self._caller = self._caller or self._name(identity, someone)
         sent = context.runner.clock.monotonic()
         ttl = max(identity.session_ttl or TTL, context.runner.capabilities.min_ttl)
@@ -389,7 +389,7 @@ class ReceiverPresence:
                     self._context.runner, self._context.me().actor, self._caller, self._can
                 )
 
-    def _name(self, identity: Identity, someone: Someone | None) -> str:
+    def _name(self, identity: Identity, someone: LocalCaller | None) -> str:
         """A task or thread has its own name.
 
         At a shell, each command has one: it waits for nothing else, unlike other commands of that
@@ -398,7 +398,7 @@ class ReceiverPresence:
         if someone is not None:
             return someone.name
         own = self._context.runner.new_id("clr")
-        inside = caller(identity.actor.agent, identity.actor.session, identity.caller)
+        inside = caller_name(identity.actor.agent, identity.actor.session, identity.caller)
         return f"{inside}/{own}" if inside else own
 
     def _release(self) -> None:

@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.core.wait import Asleep
+from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op
 from interlock.nouns.agents.service import Sessions
-from interlock.nouns.grants.service import Queues
+from interlock.nouns.grants.service import GrantService
 from interlock.nouns.messages import decode
 from interlock.nouns.messages import query_rules as core
 from interlock.nouns.messages.query_rules import AskOutcome, Query
 from interlock.runtime import callers
-from interlock.runtime.deadlock import Deadlocks, Withdrawal
+from interlock.runtime.deadlock import DeadlockDetector, Withdrawal
 from interlock.runtime.gather import outside
 from interlock.runtime.identity import Actor
 from interlock.runtime.keeper import BEATS_PER_TTL
@@ -41,12 +41,12 @@ changes.  A check may read all agents with an ability, and the wait that closes 
 class QueryWaits:
     """The waits of askers; its methods are generators for a driver."""
 
-    def __init__(self, runner: Runner, queues: Queues) -> None:
+    def __init__(self, runner: Runner, queues: GrantService) -> None:
         self._runner = runner
         self._queues = queues
-        self._deadlocks = Deadlocks(runner)
+        self._deadlocks = DeadlockDetector(runner)
 
-    def beat(self, asleep: Asleep, query: Query) -> tuple[Write, ...]:
+    def beat(self, asleep: UnqueuedWait, query: Query) -> tuple[Write, ...]:
         """The wait's own liveness key, if it has one; it is put with the question."""
         if asleep.live != keys.asker(query.id):
             return ()
@@ -140,7 +140,9 @@ class QueryWaits:
 
         let_go = self._queues.let_go() | callers.let_go()
         give_way: Withdrawal[Any] = withdraw
-        done: Decided[Any] = yield from self._deadlocks.untie(actor, start, give_way, let_go=let_go)
+        done: Decided[Any] = yield from self._deadlocks.resolve(
+            actor, start, give_way, let_go=let_go
+        )
         refused: AskOutcome | None = done.outcome
         return refused
 

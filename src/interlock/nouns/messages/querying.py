@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Write
-from interlock.core.wait import Asleep, listed, listing
+from interlock.core.wait import UnqueuedWait, wait_keys, wait_writes
 from interlock.drivers import Op
-from interlock.nouns.grants.service import Queues
+from interlock.nouns.grants.service import GrantService
 from interlock.nouns.messages import decode, human_decision, log_lines
 from interlock.nouns.messages import query_rules as core
 from interlock.nouns.messages import reply_rules as replies
@@ -63,14 +63,14 @@ class AskOptions(Struct, frozen=True, kw_only=True):
 class QueryService:
     """Questions, answers and decisions; its methods are generators for a driver."""
 
-    def __init__(self, runner: Runner, message_sender: MessageSender, queues: Queues) -> None:
+    def __init__(self, runner: Runner, message_sender: MessageSender, queues: GrantService) -> None:
         self._runner = runner
         self._waits = QueryWaits(runner, queues)
         self._sender = message_sender
         self._quota = QueryQuota(runner, message_sender.limits.open)
 
     def query(
-        self, identity: Identity, query: Query, terms: AskOptions, waits: callers.Terms
+        self, identity: Identity, query: Query, terms: AskOptions, waits: callers.CallerTerms
     ) -> Op[AskOutcome]:
         """Ask, and wait for the answer."""
         actor, relying = identity.actor.plain, identity.actor
@@ -80,9 +80,11 @@ class QueryService:
                 return known
         asleep = self._listed_wait(identity, query, waits, keep=terms.keep)
         beat = self._waits.beat(asleep, query)
-        query = replace(query, waits=(*listed(asleep, query.id), *[each.key for each in beat]))
+        query = replace(query, waits=(*wait_keys(asleep, query.id), *[each.key for each in beat]))
         try:
-            done = yield from self._ask(relying, query, terms, (*listing(asleep, query.id), *beat))
+            done = yield from self._ask(
+                relying, query, terms, (*wait_writes(asleep, query.id), *beat)
+            )
             if not isinstance(done.outcome, core.Asked):
                 return decode_answer(done.outcome)
             log_lines.asked(actor.agent, query.id, query.to)
@@ -210,8 +212,8 @@ class QueryService:
         )
 
     def _listed_wait(
-        self, identity: Identity, query: Query, waits: callers.Terms, *, keep: bool
-    ) -> Asleep:
+        self, identity: Identity, query: Query, waits: callers.CallerTerms, *, keep: bool
+    ) -> UnqueuedWait:
         """The wait as others see it; it ends soon after the asker does.
 
         A client lives as long as its session. The session of a shell, and the question, may outlive
@@ -221,7 +223,7 @@ class QueryService:
         live = keys.asker(query.id) if keep or query.timeout > ASKER_TTL else keys.live(query.id)
         if identity.joined and not identity.whole_session:
             live = keys.live(actor.session)
-        return Asleep(
+        return UnqueuedWait(
             wants=keys.query(query.id),
             agent=actor.agent,
             session=actor.session,

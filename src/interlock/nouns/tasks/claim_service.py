@@ -28,7 +28,7 @@ from interlock.core import codec, keys
 from interlock.core.decision import Decision
 from interlock.drivers import Op
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
-from interlock.nouns.grants.service import Debt, Queues
+from interlock.nouns.grants.service import GrantService, PendingRelease
 from interlock.nouns.tasks import decode, rules
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.claim_wait import ClaimAttempt, TaskWait
@@ -67,7 +67,7 @@ _FRESH = codec.encode(core.FRESH)
 class ClaimService:
     """Every way to a claim, as generators for a driver."""
 
-    def __init__(self, runner: Runner, queues: Queues, housekeeping: Housekeeping) -> None:
+    def __init__(self, runner: Runner, queues: GrantService, housekeeping: Housekeeping) -> None:
         self._runner = runner
         self._queues = queues
         self._housekeeping = housekeeping
@@ -114,7 +114,9 @@ class ClaimService:
         return (yield from self._guarded(attempt, waiting))
 
     def _new_attempt(self, identity: Identity, ttl: float | None) -> ClaimAttempt:
-        return ClaimAttempt(identity, ttl, self._queues.speaks(), self._runner.clock.monotonic())
+        return ClaimAttempt(
+            identity, ttl, self._queues.current_caller(), self._runner.clock.monotonic()
+        )
 
     def _guarded(self, attempt: ClaimAttempt, op: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
         """Carry a call through; if it raises, leave no claim behind of which nobody was told.
@@ -131,13 +133,13 @@ class ClaimService:
             return outcome  # noqa: TRY300 - whatever strikes up to here takes it back
         except (StoreTrouble, GeneratorExit):
             for debt in (*self._unsettled_claim(attempt), *attempt.listed()):
-                self._queues.owe_this(debt)
+                self._queues.add_pending(debt)
             ticket.remove(attempt)
             raise
         except BaseException as error:
             refused = isinstance(error, InterlockError)  # nothing was committed but the wait
             for debt in (*(() if refused else self._unsettled_claim(attempt)), *attempt.listed()):
-                yield from self._queues.give_this_up(debt)
+                yield from self._queues.release_or_queue(debt)
             ticket.remove(attempt)
             raise
 
@@ -148,14 +150,14 @@ class ClaimService:
                 self._queues.note(attempt.someone, (keys.owner(outcome.task),), outcome.token or 0)
         elif not isinstance(outcome, core.TaskDeadlock):
             for debt in attempt.listed():
-                yield from self._queues.give_this_up(debt)
+                yield from self._queues.release_or_queue(debt)
 
-    def _unsettled_claim(self, attempt: ClaimAttempt) -> Iterator[Debt]:
+    def _unsettled_claim(self, attempt: ClaimAttempt) -> Iterator[PendingRelease]:
         """What takes back the claim that may stand."""
         if (request := attempt.unsettled) is not None:
             identity = replace(attempt.identity, actor=attempt.identity.actor.plain)
             pay = partial(self.take_back, identity, request.task, request.claim)
-            yield Debt(request.claim, f"task/{request.task}", pay)
+            yield PendingRelease(request.claim, f"task/{request.task}", pay)
 
     def _retry_until(
         self,

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.core.wait import Asleep, listed, listing
+from interlock.core.wait import UnqueuedWait, wait_keys, wait_writes
 from interlock.drivers import Op
-from interlock.nouns.grants.service import Debt, Queues
+from interlock.nouns.grants.service import GrantService, PendingRelease
 from interlock.nouns.tasks import task as core
 from interlock.runtime import callers
-from interlock.runtime.deadlock import Deadlocks
+from interlock.runtime.deadlock import DeadlockDetector
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.runner import DecideOp, Runner
 from interlock.runtime.wait_graph import Start
@@ -31,7 +31,11 @@ class ClaimAttempt:
     __slots__ = ("asleep", "began", "identity", "someone", "task_wait", "terms", "ttl", "unsettled")
 
     def __init__(
-        self, identity: Identity, ttl: float | None, someone: callers.Someone | None, began: float
+        self,
+        identity: Identity,
+        ttl: float | None,
+        someone: callers.LocalCaller | None,
+        began: float,
     ) -> None:
         self.identity = identity
         self.began = began
@@ -47,7 +51,7 @@ class ClaimAttempt:
         """How to ask for it, after the wait for it was listed or before."""
         return request if self.task_wait is None else self.task_wait.request
 
-    def listed(self) -> Iterator[Debt]:
+    def listed(self) -> Iterator[PendingRelease]:
         """What takes back the wait that may stand."""
         if self.task_wait is not None and (debt := self.task_wait.debt) is not None:
             yield debt
@@ -59,36 +63,36 @@ class TaskWait:
     def __init__(
         self,
         runner: Runner,
-        queues: Queues,
+        queues: GrantService,
         actor: Actor,
         request: core.ClaimRequest,
-        terms: callers.Terms,
+        terms: callers.CallerTerms,
     ) -> None:
         self.request = request
         self._runner = runner
         self._queues = queues
-        self._deadlocks = Deadlocks(runner)
+        self._deadlocks = DeadlockDetector(runner)
         self._thing = f"task/{request.task}"
         self._who = actor
         self._terms = terms
         self._start: Start | None = None
 
     @property
-    def debt(self) -> Debt | None:
+    def debt(self) -> PendingRelease | None:
         """What takes the wait back, if it may be listed."""
         if not self.request.listed:
             return None
-        return Debt(self.request.claim, self._thing, self._take_back)
+        return PendingRelease(self.request.claim, self._thing, self._take_back)
 
     def look(self) -> Op[core.TaskDeadlock | None]:
         """See whether the wait can end; it is withdrawn if not."""
         start = self._start or (yield from self._list())
         let_go = self._queues.let_go() | callers.let_go()
-        done = yield from self._deadlocks.untie(self._who, start, self._withdraw, let_go=let_go)
+        done = yield from self._deadlocks.resolve(self._who, start, self._withdraw, let_go=let_go)
         return done.outcome
 
     def _list(self) -> Op[Start]:
-        asleep = Asleep(
+        asleep = UnqueuedWait(
             wants=keys.status(self.request.task),
             agent=self._who.agent,
             session=self._who.session,
@@ -99,11 +103,11 @@ class TaskWait:
             also=self._terms.also,
         )
         id_ = self.request.claim
-        self.request = replace(self.request, listed=listed(asleep, id_))
+        self.request = replace(self.request, listed=wait_keys(asleep, id_))
 
         def deciding() -> DecideOp[str]:
             yield from ()
-            puts = listing(asleep, id_)
+            puts = wait_writes(asleep, id_)
             return Decision(outcome="waiting", verb="task.wait", thing=self._thing, puts=puts)
 
         done = yield from self._runner.change(deciding, self._who)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.health import Patience, Problem
 from interlock.core.validate import shell, span
-from interlock.core.wait import Asleep
+from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op
 from interlock.nouns.agents.reports import Crowd, crowd
 from interlock.nouns.agents.service import Sessions
@@ -286,7 +286,7 @@ class TaskHealth:
 def _awaited() -> Op[bool]:
     """Whether a live session waits for a task by its name."""
     read = [readable(listed_wait, item) for item in (yield from every(keys.WAITS, most=BOUND))]
-    waits = [each for each in read if isinstance(each, Asleep)]
+    waits = [each for each in read if isinstance(each, UnqueuedWait)]
     live = yield from looked_up(each.live for each in waits if each.wants.startswith(keys.TASKS))
     return any(item is not None for item in live.values())
 

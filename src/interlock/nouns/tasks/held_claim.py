@@ -18,13 +18,13 @@ from interlock.core import keys
 from interlock.core.decision import Outcome, Write
 from interlock.drivers import Op
 from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable
-from interlock.nouns.grants.holding import WAITED, Grip, deadlocked
-from interlock.nouns.grants.service import Debt
+from interlock.nouns.grants.holding import WAITED, HeldGrant, deadlocked
+from interlock.nouns.grants.service import PendingRelease
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.calls import TaskCalls
-from interlock.runtime.callers import Someone
+from interlock.runtime.callers import LocalCaller
 from interlock.runtime.context import Context
-from interlock.runtime.handover import Ticket
+from interlock.runtime.handover import Handover
 from interlock.runtime.keeper import Lease
 from interlock.runtime.steps import Read
 
@@ -41,7 +41,7 @@ _REASON = 1000
 _TRACEBACK = 16 * 1024
 
 
-class HeldClaim(Grip):
+class HeldClaim(HeldGrant):
     """A claim that we rely on, and every way to settle it."""
 
     def __init__(
@@ -51,7 +51,7 @@ class HeldClaim(Grip):
         self.claimed = claimed
         self._caller = caller
         """The name that the claim goes by, if nobody in particular made it."""
-        self._worker: Someone | None = None
+        self._worker: LocalCaller | None = None
         self.on_settled: Callable[[], None] = lambda: None
         """Called when it is no longer in our hands, however that came."""
         self._calls = TaskCalls(context)
@@ -107,7 +107,7 @@ class HeldClaim(Grip):
         """Rely on it no more, and have the keeper release it as soon as it can."""
         if self.released:
             return
-        self.context.queues.owe_this(self._debt())
+        self.context.queues.add_pending(self._debt())
         self.ended = self.ended or ("lost" if self.lost() else "released")
         self.let_go()
         self.ticket.close()
@@ -115,7 +115,7 @@ class HeldClaim(Grip):
     def take_up(self) -> None:
         """Whoever calls this works on it from now on: while that waits, so does the claim."""
         self._put_down()
-        worker = self.context.queues.speaks() if self._caller else None
+        worker = self.context.queues.current_caller() if self._caller else None
         if worker is not None:
             worker.works[self._caller] = None
             self._worker = worker
@@ -134,11 +134,13 @@ class HeldClaim(Grip):
             " stop working on it: it goes on without us"
         )
 
-    def _debt(self) -> Debt:
+    def _debt(self) -> PendingRelease:
         """What gives the task back."""
         task, claim = self.claimed.task, self.claimed.grant
         claiming, identity = self.context.tasks.claims, self.context.identity
-        return Debt(claim, f"task/{task}", lambda: claiming.take_back(identity, task, claim))
+        return PendingRelease(
+            claim, f"task/{task}", lambda: claiming.take_back(identity, task, claim)
+        )
 
     def _put_down(self) -> None:
         if self._worker is not None:
@@ -202,7 +204,7 @@ class ClaimHandle:
     """
 
     def __init__(
-        self, working: HeldClaim, *, in_loop: bool = False, ticket: Ticket | None = None
+        self, working: HeldClaim, *, in_loop: bool = False, ticket: Handover | None = None
     ) -> None:
         self._working = working
         if ticket is None or not ticket.tied:

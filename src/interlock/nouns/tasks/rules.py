@@ -15,7 +15,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.validate import shell
 from interlock.errors import BadInput
-from interlock.nouns.grants.pool import Break
+from interlock.nouns.grants.pool import BreakNote
 from interlock.nouns.tasks import progress_rules, task
 from interlock.nouns.tasks.task import (
     Claimant,
@@ -279,7 +279,7 @@ def requeue(
     changes.end_claim(id_, held)
     changes.move(id_, "release", "pending")
     changes.make_ready(id_, changes.facts.spec(id_))
-    note = Break(
+    note = BreakNote(
         grant=held.id,
         holder=held.agent,
         session=held.session,

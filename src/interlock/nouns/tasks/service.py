@@ -24,7 +24,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
-from interlock.nouns.grants.service import Queues, notes
+from interlock.nouns.grants.service import GrantService, notes
 from interlock.nouns.grants.waiting import recalled, session_ttl_of
 from interlock.nouns.tasks import decode, rules
 from interlock.nouns.tasks import task as core
@@ -53,7 +53,9 @@ Whatever it began there is owed, so it is not tried each time."""
 class TaskService:
     """Every operation on tasks, as generators for a driver."""
 
-    def __init__(self, runner: Runner, queues: Queues, settings: Settings | None = None) -> None:
+    def __init__(
+        self, runner: Runner, queues: GrantService, settings: Settings | None = None
+    ) -> None:
         self._runner = runner
         self._settings = settings
         self._queues = queues

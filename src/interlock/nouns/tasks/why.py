@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from interlock.core import keys
 from interlock.core.validate import shell
+from interlock.core.wait import caller_name
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.agents.reports import able
 from interlock.nouns.agents.service import Sessions
-from interlock.nouns.grants.pool import caller
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks.task import BATCH, TaskClaim
 from interlock.nouns.tasks.why_state import (
@@ -279,7 +279,9 @@ def _meanwhile(snapshot: TaskSnapshot) -> Op[tuple[str, ...]]:
     claim = snapshot.claim
     if claim is None or not snapshot.alive:
         return ()
-    return (yield from meanwhile({caller(claim.agent, claim.session, claim.caller): claim.agent}))
+    return (
+        yield from meanwhile({caller_name(claim.agent, claim.session, claim.caller): claim.agent})
+    )
 
 
 def _chain(path: Sequence[str]) -> str:

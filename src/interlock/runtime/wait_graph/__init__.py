@@ -18,9 +18,24 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.deadlock import Knot, Need, Room, Wait, closed, held_up, stuck
-from interlock.core.wait import Asleep, Party, listed
-from interlock.nouns.grants.pool import Waiter, caller, loose, of_agent, of_session
+from interlock.core.deadlock import (
+    DeadlockedSet,
+    Resource,
+    ResourceNeed,
+    Wait,
+    blocked_callers,
+    closed,
+    stuck,
+)
+from interlock.core.wait import (
+    UnqueuedWait,
+    agent_caller_name,
+    caller_name_of,
+    is_shared_name,
+    session_caller_name,
+    wait_keys,
+)
+from interlock.nouns.grants.pool import Waiter
 from interlock.runtime import decode
 from interlock.runtime.gather import KEYS_AT_ONCE
 from interlock.runtime.runner import ReadOp, Unchecked
@@ -37,7 +52,7 @@ class Start(Struct, frozen=True, kw_only=True):
 
     id: str
     wants: tuple[str, ...]
-    asleep: Asleep | None = None
+    asleep: UnqueuedWait | None = None
     revision: int = 0
 
 
@@ -61,7 +76,7 @@ class Graph:
         self._let_go = let_go
         self._start = start
         self._waits = {start.id}
-        self._asleep: dict[str, tuple[Asleep, int]] = {}
+        self._asleep: dict[str, tuple[UnqueuedWait, int]] = {}
         if start.asleep is not None:
             self._asleep[start.id] = (start.asleep, base + start.revision)
         self._lists: set[str] = set()
@@ -81,7 +96,7 @@ class Graph:
                 more.extend(self._listed(item))
             asked = more
 
-    def living(self, dead: set[str]) -> ReadOp[Knot | None]:
+    def living(self, dead: set[str]) -> ReadOp[DeadlockedSet | None]:
         """The knot of those who live; whoever does not is added to the dead."""
         asked = dead.copy()
         wanted = self._doubtful() if self._someone_waits else []
@@ -97,7 +112,7 @@ class Graph:
             if asked.issuperset(wanted):
                 return knot
 
-    def knot(self, dead: AbstractSet[str] = frozenset()) -> Knot | None:
+    def knot(self, dead: AbstractSet[str] = frozenset()) -> DeadlockedSet | None:
         """The knot that the wait closed, if nothing is dead but this."""
         return closed(self._standing(dead), self._start.id) if self._someone_waits else None
 
@@ -110,14 +125,14 @@ class Graph:
         """All that the look showed; if another one shows the same, it stood so in between."""
         return self._places, self._asleep, self._waits
 
-    def items(self, knot: Knot) -> tuple[str, ...]:
+    def items(self, knot: DeadlockedSet) -> tuple[str, ...]:
         """The items that make it a knot: the places of its members, and their waits."""
         found = [key for spot in self._spots(knot) for key in spot.keys]
         asleep = [wait.id for wait in knot.members if wait.id in self._asleep]
-        found += [listed(self._asleep[id_][0], id_)[0] for id_ in asleep]
+        found += [wait_keys(self._asleep[id_][0], id_)[0] for id_ in asleep]
         return tuple(dict.fromkeys(found))
 
-    def liveness(self, knot: Knot) -> tuple[str, ...]:
+    def liveness(self, knot: DeadlockedSet) -> tuple[str, ...]:
         """What keeps its members alive, and what they have of each other's needs."""
         inside = _inside(knot)
         found = [party.live for party in map(self._party, knot.members)]
@@ -171,7 +186,7 @@ class Graph:
             return
         self._someone_waits = True
         self._waits.add(id_)
-        if isinstance(waited, Asleep):
+        if isinstance(waited, UnqueuedWait):
             self._asleep[id_] = (waited, self._base + item.revision)
             yield waited.wants, id_
         else:
@@ -180,8 +195,8 @@ class Graph:
     def _standing(self, dead: AbstractSet[str]) -> list[Wait]:
         """Every wait of a living that was met, with what it takes."""
         self._several = self._known_twice()
-        needs: dict[str, list[Need]] = {}
-        found: dict[str, tuple[Waiter | Asleep, int]] = {}
+        needs: dict[str, list[ResourceNeed]] = {}
+        found: dict[str, tuple[Waiter | UnqueuedWait, int]] = {}
         for place in self._places.values():
             for waiter, need in self._queued(place, dead):
                 found[waiter.id] = (waiter, waiter.order or 0)
@@ -190,30 +205,38 @@ class Graph:
             if asleep.live not in dead:
                 spots = self._places[asleep.wants].spots
                 found[id_] = (asleep, order)
-                needs[id_] = [Need(_room) for spot in spots if (_room := self._room(spot, dead))]
+                needs[id_] = [
+                    ResourceNeed(_room) for spot in spots if (_room := self._room(spot, dead))
+                ]
         return [self._wait(id_, *found[id_], needs[id_]) for id_ in found]
 
-    def _wait(self, id_: str, party: Waiter | Asleep, order: int, needs: Iterable[Need]) -> Wait:
-        also = (of_agent(party.agent), of_session(party.session), *party.also)
-        return Wait(id_, self._name(_caller(party), id_), party.agent, order, tuple(needs), also)
+    def _wait(
+        self, id_: str, party: Waiter | UnqueuedWait, order: int, needs: Iterable[ResourceNeed]
+    ) -> Wait:
+        also = (agent_caller_name(party.agent), session_caller_name(party.session), *party.also)
+        return Wait(
+            id_, self._name(caller_name_of(party), id_), party.agent, order, tuple(needs), also
+        )
 
-    def _queued(self, place: Place, dead: AbstractSet[str]) -> Iterator[tuple[Waiter, Need]]:
+    def _queued(
+        self, place: Place, dead: AbstractSet[str]
+    ) -> Iterator[tuple[Waiter, ResourceNeed]]:
         last = max([n for n, w in enumerate(place.queue, 1) if w.id in self._waits], default=0)
         room = self._room(place.spots[0], dead) if last else None
         before = ""
         for waiter in place.queue[:last] if room else ():
             if room is not None and waiter.live not in dead:
-                yield waiter, Need(room, waiter.weight, before)
+                yield waiter, ResourceNeed(room, waiter.weight, before)
                 before = waiter.id
 
-    def _room(self, spot: Spot, dead: AbstractSet[str]) -> Room | None:
+    def _room(self, spot: Spot, dead: AbstractSet[str]) -> Resource | None:
         """What a wait needs its share of; None if there is nothing to wait for any more."""
         if not dead.isdisjoint(spot.live):
             return None
         met = [each for each in spot.met if dead.isdisjoint(each.live)]
         capacity = max(1, len(met)) if spot.capacity is None else spot.capacity
         holders = tuple([(self._name(each.caller, each.grant), each.weight) for each in met])
-        return Room(spot.thing, capacity, holders, tuple([each.agent for each in met]))
+        return Resource(spot.thing, capacity, holders, tuple([each.agent for each in met]))
 
     def _name(self, caller: str, id_: str) -> str:
         return "" if caller in self._several or id_ in self._let_go else caller
@@ -225,24 +248,28 @@ class Graph:
         """
         found: set[str] = set()
         for key, place in self._places.items():
-            waiting = {_caller(each) for each in place.queue}
-            waiting |= {_caller(each) for each, _ in self._asleep.values() if each.wants == key}
+            waiting = {caller_name_of(each) for each in place.queue}
+            waiting |= {
+                caller_name_of(each) for each, _ in self._asleep.values() if each.wants == key
+            }
             met = {each.caller for spot in place.spots for each in spot.met}
-            found |= {caller for caller in met & waiting if loose(caller)}
+            found |= {caller for caller in met & waiting if is_shared_name(caller)}
         return found
 
     def _doubtful(self) -> list[str]:
         """What keeps the waits alive of those who were met and have several."""
         met = {m.caller for place in self._places.values() for s in place.spots for m in s.met}
         waits = self._standing(frozenset())
-        names = Counter(name for wait in waits for name in set(held_up(wait)) if name in met)
+        names = Counter(
+            name for wait in waits for name in set(blocked_callers(wait)) if name in met
+        )
         return [
             self._party(wait).live
             for wait in waits
-            if any(names[name] > 1 for name in held_up(wait))
+            if any(names[name] > 1 for name in blocked_callers(wait))
         ]
 
-    def _spots(self, knot: Knot) -> Iterator[Spot]:
+    def _spots(self, knot: DeadlockedSet) -> Iterator[Spot]:
         """Where its members wait for each other."""
         inside = _inside(knot)
         places = dict.fromkeys(key for wait in knot.members for key in self._wanted(wait))
@@ -256,16 +283,12 @@ class Graph:
             return (self._asleep[wait.id][0].wants,)
         return tuple([need.room.thing for need in wait.needs])
 
-    def _party(self, wait: Wait) -> Waiter | Asleep:
+    def _party(self, wait: Wait) -> Waiter | UnqueuedWait:
         if wait.id in self._asleep:
             return self._asleep[wait.id][0]
         queue = self._places[wait.needs[0].room.thing].queue
         return next(waiter for waiter in queue if waiter.id == wait.id)
 
 
-def _inside(knot: Knot) -> set[str]:
-    return {name for wait in knot.members for name in held_up(wait)}
-
-
-def _caller(party: Party) -> str:
-    return caller(party.agent, party.session, party.caller)
+def _inside(knot: DeadlockedSet) -> set[str]:
+    return {name for wait in knot.members for name in blocked_callers(wait)}

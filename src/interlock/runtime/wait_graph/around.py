@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from interlock.core import keys
+from interlock.core.wait import caller_name_of
 from interlock.drivers import Op
-from interlock.nouns.grants.pool import Pool, caller_of
+from interlock.nouns.grants.pool import Pool
 from interlock.runtime.gather import KEYS_AT_ONCE, looked_up
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
@@ -44,7 +45,7 @@ class Around:
 
     def _pages(self) -> list[Range]:
         grants = [grant for pool in self.pools.values() if pool for grant in pool.grants]
-        callers = dict.fromkeys([caller for caller in map(caller_of, grants) if caller])
+        callers = dict.fromkeys([caller for caller in map(caller_name_of, grants) if caller])
         return list(dict.fromkeys(first_page(keys.waits(caller)) for caller in callers))
 
 

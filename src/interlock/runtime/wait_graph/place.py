@@ -18,7 +18,8 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.nouns.grants.pool import Pool, Waiter, caller_of
+from interlock.core.wait import caller_name_of
+from interlock.nouns.grants.pool import Pool, Waiter
 from interlock.runtime import decode
 from interlock.runtime.gather import KEYS_AT_ONCE
 from interlock.runtime.runner import ReadOp, Unchecked
@@ -83,7 +84,9 @@ def of_pool(key: str, pool: Pool | None) -> Place:
     """A lock or a semaphore; one that is not there has no queue."""
     if pool is None:
         return Place()
-    met = tuple([Met(caller_of(g), g.weight, g.id, g.live, agent=g.agent) for g in pool.grants])
+    met = tuple(
+        [Met(caller_name_of(g), g.weight, g.id, g.live, agent=g.agent) for g in pool.grants]
+    )
     return Place((Spot(key, met, pool.capacity, (key,)),), pool.waiters)
 
 

@@ -19,10 +19,10 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.validate import EVERYTHING
+from interlock.core.wait import agent_caller_name, session_caller_name
 from interlock.errors import StoreDamaged
 from interlock.nouns.agents.report import Report
 from interlock.nouns.agents.reports import able_to
-from interlock.nouns.grants.pool import of_agent, of_session
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import receiver_note
 from interlock.runtime.decode import decoded
@@ -88,7 +88,7 @@ def _of_agent(agent: str, able: Iterable[str] | None = None) -> ReadOp[tuple[Met
     )
     if met:
         return met
-    whole = of_agent(agent)
+    whole = agent_caller_name(agent)
     if able is not None:
         return tuple([_session(each, whole) for each in able])
     sessions = yield from _living(agent)
@@ -96,7 +96,7 @@ def _of_agent(agent: str, able: Iterable[str] | None = None) -> ReadOp[tuple[Met
 
 
 def _session(session: str, agent: str) -> Met:
-    return Met(of_session(session), live=(keys.live(session),), among=agent)
+    return Met(session_caller_name(session), live=(keys.live(session),), among=agent)
 
 
 def _living(agent: str) -> ReadOp[list[str]]:

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from interlock.core import keys
+from interlock.core.wait import caller_name
 from interlock.errors import StoreDamaged
-from interlock.nouns.grants.pool import caller
 from interlock.nouns.tasks.task import BATCH, Spec, TaskClaim, TaskStatus
 from interlock.runtime.decode import decoded
 from interlock.runtime.runner import ReadOp
@@ -78,7 +78,7 @@ def _running(
         owner = items[keys.owner(task)]
         if status.state == "running" and owner is not None:
             claim = decoded(_CLAIM, owner)
-            who = caller(claim.agent, claim.session, claim.caller)
+            who = caller_name(claim.agent, claim.session, claim.caller)
             met = Met(who, 1, claim.id, claim.live, agent=claim.agent)
             stands = (owner.key, *map(keys.status, _way(task, above)))
             yield Spot(owner.key, (met,), 1, stands)
