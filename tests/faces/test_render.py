@@ -65,7 +65,7 @@ def test_a_no_names_the_holder() -> None:
         ("", ""),
         ("answered", ", answered"),
         ("cancelled", ", taken back"),
-        ("expired", ", expired: nobody waits for its answer"),
+        ("expired", ", expired: its asker no longer waits"),
         ("deadlock", ", refused, since waiting for it would never have ended"),
         ("handed", ", handed to a person"),
     ],
@@ -148,7 +148,7 @@ def test_a_question_that_would_never_be_answered_says_whom_to_answer_first() -> 
     )
     alone = query_rules.QueryDeadlock(query="qry_1", cycle=("ada",))
     assert render(alone) == (
-        "deadlock qry_1: waiting would never end (ada -> ada); nobody but you could answer"
+        "deadlock qry_1: waiting would never end (ada -> ada); only you could answer"
     )
 
 

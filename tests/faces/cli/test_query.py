@@ -78,7 +78,7 @@ def test_an_asker_that_is_stopped_takes_its_question_back(
     assert asker.communicate(timeout=60) == ("", told)
     assert asker.returncode == 128 + number
     late = ada.run("reply", id_, "yes", "--agent", "bob")
-    assert (late.status, late.out) == (1, f"late {id_}: whoever asked took it back\n")
+    assert (late.status, late.out) == (1, f"late {id_}: its asker cancelled it\n")
     assert ada.json("reply", id_, "yes", "--agent", "bob")[1]["state"] == "cancelled"
 
 
@@ -116,7 +116,7 @@ def test_a_question_that_is_taken_back_has_no_answer(ada: Shell) -> None:
     out, _ = asker.communicate(timeout=60)
     assert (asker.returncode, out) == (
         1,
-        "taken back qry_1: whoever asked wants no answer any more; to know it still, ask again\n",
+        "taken back qry_1: its asker cancelled it; ask again if you still need the answer\n",
     )
 
 
@@ -166,7 +166,7 @@ def test_a_reply_to_what_is_not_yours_is_refused(here: Here) -> None:
     with interlock.connect(agent="ada") as fleet:
         fleet.messages.query("bob", "x", timeout=0.0, id="qry_late")
     assert here.run("reply", "qry_late", "x", "--agent", "bob").out == (
-        "late qry_late: its time is up, and nobody waits for the answer; mail may still help\n"
+        "late qry_late: it has expired, and its asker no longer waits; mail may still help\n"
     )
     assert here.run("reply", "qry_late", "x", "--agent", "eve") == (
         1,
@@ -205,7 +205,7 @@ def test_nobody_is_there_to_answer(here: Here) -> None:
     here.run("agent", "leave", "--session", session)
     more = "--hold lets the question wait, --person asks a person\n"
     assert here.run("query", "bob", "x") == (1, f"away bob: bob has no session now; {more}", "")
-    assert here.run("query", "?gpu", "x") == (1, f"away ?gpu: nobody here can do gpu; {more}", "")
+    assert here.run("query", "?gpu", "x") == (1, f"away ?gpu: no agent here can do gpu; {more}", "")
     held = here.json("query", "bob", "x", "--hold", "--timeout", "50ms")
     assert held[1]["outcome"] == "timed_out"
 
@@ -271,10 +271,7 @@ def test_no_more_questions_are_open_than_allowed(
     monkeypatch.setenv("INTERLOCK_MESSAGE_OPEN_QUERIES", "0")
     assert here.run("query", "bob", "x") == (
         3,
-        (
-            "too many: 0 questions are open, and no more are allowed;"
-            " try again when some are answered\n"
-        ),
+        ("too many: 0 questions are open, and no more are allowed; retry when some are answered\n"),
         "",
     )
 
@@ -286,16 +283,16 @@ def test_an_id_that_was_used_is_no_way_to_ask_something_else_or_longer(here: Her
     why = "exists qry_1: that was another question; choose another --id\n"
     assert (other.status, other.out) == (1, why)
     over = here.run("query", "bob", "open?", "--id", "qry_1", "--timeout", "9s", "--agent", "ada")
-    assert over.out.endswith("this question is over: ask under another --id, or without one\n")
+    assert over.out.endswith("this question has ended: ask under another --id, or without one\n")
 
 
 def test_what_cannot_be_taken_back_is_told_to_whoever_asked(here: Here) -> None:
     known(here, "bob")
     assert here.run("cancel", "qry_9").out == (
         "unknown qry_9: there is no such question, or none any more;"
-        " 'interlock record log --verb query.ask' has what was asked\n"
+        " 'interlock record log --verb query.ask' lists what was asked\n"
     )
     assert "inbox --kind query" in here.run("reply", "qry_9", "x", "--agent", "bob").out
     here.run("query", "bob", "now?", "--hold", "--timeout", "0", "--id", "qry_1")
-    assert here.run("cancel", "qry_1").out == "late qry_1: its time is up, so it is over already\n"
+    assert here.run("cancel", "qry_1").out == "late qry_1: it has expired already\n"
     assert "mail may still help" in here.run("reply", "qry_1", "x", "--agent", "bob").out

@@ -42,7 +42,7 @@ def test_mail_to_somebody_who_never_came_is_told_in_time(stage: Testbed) -> None
     assert (found.kind, found.agent, found.thing) == ("unread", "ghost", "agent/ghost")
     assert found.since == stage.clock.wall() - HOUR - 1
     assert "2 messages wait for ghost" in found.says
-    assert "nobody of that name has a session" in found.says
+    assert "no agent of that name has a session" in found.says
     assert "interlock inbox --agent ghost" in found.remedy
 
 

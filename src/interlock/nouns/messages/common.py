@@ -83,7 +83,7 @@ class MessageServices(Calls[D]):
 def named(agent: str) -> str:
     """The validated name of a single recipient."""
     if agent in (validate.EVERYBODY, ALL):
-        raise BadInput("only mail goes to everybody; to tell many of something use an alert")
+        raise BadInput("only mail goes to all; for an announcement use an alert")
     return validate.unmarked(agent, "agent name")
 
 

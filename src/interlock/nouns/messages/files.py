@@ -102,4 +102,4 @@ def _gone(file: File, error: Exception) -> Changed:
 
 
 def _changed(file: File) -> Changed:
-    return Changed(f"{file.path} is no longer what was shared; ask for it to be shared again")
+    return Changed(f"{file.path} has changed since it was shared; ask for it to be shared again")

@@ -149,7 +149,7 @@ class MessageHealth:
                 kind="paused",
                 says=f"agent/{each.agent}: {each.by} does not let it send"
                 + (f" ({each.reason})" if each.reason else ""),
-                remedy="when that is mended:"
+                remedy="when the cause is fixed:"
                 f" interlock agent resume {shell(each.agent)} --agent NAME",
                 thing=f"agent/{each.agent}",
                 agent=each.agent,
@@ -179,7 +179,7 @@ class MessageHealth:
         return [
             Problem(
                 kind="leftover",
-                says=f"query/{id_}: its time was over {span(now - ended)} ago, and nobody ended it",
+                says=f"query/{id_}: it expired {span(now - ended)} ago and was not ended",
                 remedy="run 'interlock maintain'",
                 thing=f"query/{id_}",
                 since=ended,
@@ -199,7 +199,7 @@ def _sent(item: Item | None) -> float | None:
 
 
 def _absent(joined: Item | None) -> str:
-    return "nobody of that name has a session" if joined is None else "it is not here"
+    return "no agent of that name has a session" if joined is None else "it is not here"
 
 
 def _messages(count: int) -> str:
@@ -225,7 +225,7 @@ def _stale(dead: Sequence[str]) -> Iterator[Problem]:
     for agent in dead:
         yield Problem(
             kind="stale",
-            says=f"agent/{agent}: somebody took messages for it and was lost",
+            says=f"agent/{agent}: a receiver of its messages is lost",
             remedy="run 'interlock maintain'",
             thing=f"agent/{agent}",
             agent=agent,

@@ -27,10 +27,10 @@ def answered(outcome: core.Answered, paint: Paint) -> str:
 
 def timed_out(outcome: core.TimedOut, paint: Paint) -> str:
     """No answer came, and what else to try."""
-    who = _whoever(outcome.to, "{} did not answer", "nobody who can do {} answered")
+    who = _whoever(outcome.to, "{} did not answer", "no agent that can do {} answered")
     more = "ask again with a longer --timeout, or with --person"
     if outcome.over:
-        more = "this question is over: ask under another --id, or without one"
+        more = "this question has ended: ask under another --id, or without one"
     word = paint("yellow", "timed out")
     within = f"within {lasting(outcome.timeout)}" if outcome.timeout else "at once"
     return f"{word} {outcome.query}: {who} {within}; {more}"
@@ -44,13 +44,13 @@ def cancelled(outcome: core.QueryCancelled, paint: Paint) -> str:
 def taken_back(outcome: core.TakenBack, paint: Paint) -> str:
     """The asker cancelled the question."""
     word = paint("yellow", "taken back")
-    why = "whoever asked wants no answer any more"
-    return f"{word} {outcome.query}: {why}; to know it still, ask again"
+    why = "its asker cancelled it"
+    return f"{word} {outcome.query}: {why}; ask again if you still need the answer"
 
 
 def away(outcome: core.NobodyToAsk, paint: Paint) -> str:
     """No agent can answer now, and what else to try."""
-    why = _whoever(outcome.to, "{} has no session now", "nobody here can do {}")
+    why = _whoever(outcome.to, "{} has no session now", "no agent here can do {}")
     more = "--hold lets the question wait, --person asks a person"
     return f"{paint('yellow', 'away')} {outcome.to}: {why}; {more}"
 
@@ -62,7 +62,7 @@ def deadlock(outcome: core.QueryDeadlock, paint: Paint) -> str:
         f"answer {last} first"
         f" (interlock inbox --agent {shell(you)}), or give back what it waits for"
     )
-    then = f"{inbox}; then ask again" if last != you else "nobody but you could answer"
+    then = f"{inbox}; then ask again" if last != you else "only you could answer"
     return f"{paint('red', 'deadlock')} {outcome.query}: {circle(outcome.cycle, then)}"
 
 
@@ -82,7 +82,7 @@ def too_many(outcome: core.TooMany, paint: Paint) -> str:
     """How many questions are open, and whose."""
     word = paint("yellow", "too many")
     soon = "" if outcome.retry_in is None else f"in {lasting(outcome.retry_in)}, or "
-    again = f"try again {soon}when some are answered"
+    again = f"retry {soon}when some are answered"
     if outcome.agent:
         count = f"{outcome.agent} has {outcome.open} questions open, and may have {outcome.limit}"
         return f"{word}: {count}; {again}, or 'interlock cancel' some"
@@ -94,7 +94,7 @@ def too_many(outcome: core.TooMany, paint: Paint) -> str:
 
 def taken(outcome: core.QueryExists, paint: Paint) -> str:
     """The id is taken."""
-    why = "that was another question" if outcome.ours else "somebody else asked so"
+    why = "that was another question" if outcome.ours else "another agent used this id"
     return f"{paint('yellow', 'exists')} {outcome.query}: {why}; choose another --id"
 
 
@@ -105,11 +105,11 @@ def replied(outcome: core.Replied, paint: Paint) -> str:
 
 def late(outcome: core.Late, paint: Paint) -> str:
     """How the question ended."""
-    expired = "its time is up, and nobody waits for the answer; mail may still help"
+    expired = "it has expired, and its asker no longer waits; mail may still help"
     how = {
         "answered": f"{outcome.by} has answered it already",
-        "cancelled": "whoever asked took it back",
-        "expired": "its time is up, so it is over already" if outcome.mine else expired,
+        "cancelled": "its asker cancelled it",
+        "expired": "it has expired already" if outcome.mine else expired,
         "deadlock": "it was refused, since waiting for it would never have ended",
     }.get(outcome.state, f"it is {outcome.state}")
     return f"{paint('yellow', 'late')} {outcome.query}: {how}"
@@ -129,7 +129,7 @@ def not_asked(outcome: core.NotAsked, paint: Paint) -> str:
 def no_query(outcome: core.UnknownQuery, paint: Paint) -> str:
     """The question is unknown."""
     theirs = "see 'interlock inbox --kind query'"
-    own = "'interlock record log --verb query.ask' has what was asked"
+    own = "'interlock record log --verb query.ask' lists what was asked"
     hint = f"there is no such question, or none any more; {own if outcome.mine else theirs}"
     return f"{paint('yellow', 'unknown')} {outcome.query}: {hint}"
 
@@ -143,7 +143,9 @@ def decision_list(outcome: DecisionList, paint: Paint) -> str:
     lost = f"\n{outcome.unreadable} cannot be read; run 'interlock doctor'"
     more = lost if outcome.unreadable else ""
     if not outcome.decisions:
-        none = "there is nothing to decide; 'interlock decision list --all' has what was decided"
+        none = (
+            "there is nothing to decide; 'interlock decision list --all' also lists past decisions"
+        )
         return none + more
     titles = ("DECISION", "STATE", "ASKED BY", "ASKED", "QUESTION")
     return table(titles, [_row(each, paint) for each in outcome.decisions], paint) + more
@@ -174,7 +176,7 @@ def decision(outcome: human_decision.DecisionView, paint: Paint) -> str:
 def resolved(outcome: human_decision.Resolved, paint: Paint) -> str:
     """The decision is made."""
     word = paint("green", "resolved")
-    return f"{word} {outcome.decision}; whoever asked has it in their inbox"
+    return f"{word} {outcome.decision}; the asker has it in its inbox"
 
 
 def already(outcome: human_decision.AlreadyResolved, paint: Paint) -> str:

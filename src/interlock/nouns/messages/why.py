@@ -18,8 +18,8 @@ from interlock.runtime.why import Why
 from interlock.store import Snapshot
 
 _ENDS = {
-    "cancelled": "whoever asked took it back",
-    "expired": "nobody answered in time",
+    "cancelled": "its asker cancelled it",
+    "expired": "no answer came in time",
     "deadlock": "waiting would never have ended",
 }
 
@@ -47,7 +47,7 @@ class QueryWhy:
         return (yield from self._open(found, left.expires_in))
 
     def _open(self, query: Query, left: float | None) -> Op[Why]:
-        answers = query.to if not query.to.startswith(ABLE) else f"somebody who can {query.to[1:]}"
+        answers = query.to if not query.to.startswith(ABLE) else f"an agent that can {query.to[1:]}"
         return Why(
             thing=f"query/{query.id}",
             blocked=True,
@@ -63,10 +63,10 @@ class QueryWhy:
         """Whether the recipient is present, and what it is doing."""
         if not (yield from can_answer(query.to, query.session)):
             if query.to.startswith(ABLE):
-                return "and nobody who is here said that it can"
+                return "and no agent here reports that it can"
             return "who is not here"
         if query.to.startswith(ABLE):
-            return "and somebody is here who can"
+            return "and an agent here can"
         doing = yield from _doing(query.to)
         return f"who is here{doing}" if doing is not None else "who may be at any shell"
 
@@ -136,7 +136,7 @@ def _handed(query: Query) -> Why:
         thing=f"query/{query.id}",
         blocked=True,
         state="handed",
-        because=f"nobody answered {query.agent}, so a person is asked",
+        because=f"no agent answered {query.agent}, so a person is asked",
         clear=f"a person decides: interlock decision resolve {query.decision} ANSWER",
         by=f"decision/{query.decision}",
         since=query.at,
@@ -148,7 +148,7 @@ def _late(query: Query) -> Why:
         thing=f"query/{query.id}",
         blocked=True,
         state="open",
-        because="its time is up, and nobody ended it: whoever asked is gone",
+        because="it has expired, and its asker is gone",
         clear="run 'interlock maintain'",
         by=query.to,
         since=query.at,
