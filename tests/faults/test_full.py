@@ -16,7 +16,7 @@ from interlock.core.decision import ENDINGS
 from interlock.errors import StoreFull
 from interlock.store import Put, Store
 from interlock.stores import open_store
-from interlock.stores.etcd import room
+from interlock.stores.etcd import quota
 from interlock.testing.audit import audit
 from interlock.testing.conformance.place import write
 from interlock.testing.servers import EtcdServer, RedisServer
@@ -45,7 +45,7 @@ def cramped(
             yield scene, lambda: server.command("CONFIG", "SET", "maxmemory", 1)
             server.command("CONFIG", "SET", "maxmemory", 0)
         return
-    monkeypatch.setattr(room, "_OFTEN", 0.0)
+    monkeypatch.setattr(quota, "_OFTEN", 0.0)
     extra = ("--quota-backend-bytes", str(16 * _MIB))
     with EtcdServer(tmp_path, extra=extra) as etcd, Scene(Etcd(etcd)) as scene:
         store = open_store(etcd.url("others"))
@@ -133,7 +133,7 @@ def _word(client: Client, call: Callable[[Any], Any]) -> str:
 def test_every_verb_is_known_to_begin_or_to_end_something() -> None:
     found: set[str] = set()
     package = Path(interlock.__file__).parent
-    for folder in ("core", "services"):
+    for folder in ("core", "nouns", "runtime"):
         for file in (package / folder).rglob("*.py"):
             found |= {one or other for one, other in _VERB.findall(file.read_text())}
     assert {"acquire", "complete", "ack"} <= found

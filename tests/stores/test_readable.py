@@ -18,7 +18,7 @@ from interlock.store import Check, Committed, Put, Txn
 from interlock.stores import open_store
 from interlock.stores.etcd import EtcdStore
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.shape import wrapped
+from interlock.stores.etcd.encoding import wrapped
 from interlock.stores.network import stamped, unstamped
 from interlock.stores.redis import RedisStore
 from interlock.testing.servers.redis import RedisServer

@@ -17,8 +17,8 @@ import grpc.aio
 from interlock.bench.engine import ACQUIRE, ENTRY, HASH, AsyncFloor, FloorCommit, NetworkEngine
 from interlock.stores.address import Address, parse
 from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.encoding import wrapped
 from interlock.stores.etcd.probe import get
-from interlock.stores.etcd.shape import wrapped
 
 _SERVED = re.compile(r'grpc_server_msg_received_total\{.*grpc_method="(\w+)".*\} (\S+)')
 _ID = f"txn_{0:026d}"

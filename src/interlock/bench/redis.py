@@ -24,8 +24,8 @@ from hiredis import Reader, ReplyError
 from interlock.bench.engine import ACQUIRE, ENTRY, HASH, AsyncFloor, FloorCommit, NetworkEngine
 from interlock.stores.address import Address, parse
 from interlock.stores.redis import RedisStore
-from interlock.stores.redis.grade import facts
-from interlock.stores.redis.packing import pack
+from interlock.stores.redis.scripts import pack
+from interlock.stores.redis.server import facts
 
 _SCRIPT = """
 redis.call('XADD', KEYS[2], '*', 'i', ARGV[1], 'e', ARGV[2], 'h', ARGV[3])

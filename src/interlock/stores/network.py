@@ -64,7 +64,7 @@ class Unanswered(Exception):
     """The request left, and no answer came."""
 
 
-class Wire(Protocol):
+class Transport(Protocol):
     """Carries requests to an engine, each once."""
 
     def call(self, request: Any) -> Any:  # noqa: ANN401 - each engine knows its own
@@ -80,7 +80,7 @@ class Wire(Protocol):
         """The same, and wait until nothing is left in this event loop."""
 
 
-class Ask:
+class SendRequest:
     """Carry one request over the wire."""
 
     __slots__ = ("request",)
@@ -88,11 +88,11 @@ class Ask:
     def __init__(self, request: object) -> None:
         self.request = request
 
-    def perform(self, wire: Wire) -> Any:  # noqa: ANN401
+    def perform(self, wire: Transport) -> Any:  # noqa: ANN401
         """Its answer."""
         return wire.call(self.request)
 
-    def perform_async(self, wire: Wire) -> Awaitable[Any]:
+    def perform_async(self, wire: Transport) -> Awaitable[Any]:
         """The same."""
         return wire.call_async(self.request)
 
@@ -106,7 +106,7 @@ class NetworkStore:
     capabilities: Capabilities
     missing = False  # a server that comes back with other data is known by its answers
 
-    def __init__(self, wire: Wire, where: str, *, patience: float = PATIENCE) -> None:
+    def __init__(self, wire: Transport, where: str, *, patience: float = PATIENCE) -> None:
         self.where = where
         self._wire = wire
         self.patience = patience
@@ -255,7 +255,7 @@ class NetworkStore:
     def _until_answered(self, request: object, txn: str | None) -> Op[Any]:
         began = time.monotonic()
         try:
-            answer = yield Ask(request)
+            answer = yield SendRequest(request)
         except (Unanswered, Unsent) as error:
             return (yield from self._again(request, txn, error, began + self.patience))
         if self._away is not None:
@@ -275,7 +275,7 @@ class NetworkStore:
                 raise self.gone(trouble) from trouble
             yield Pause(pause)
             try:
-                answer = yield Ask(request)
+                answer = yield SendRequest(request)
             except (Unanswered, Unsent) as error:
                 trouble = error
             else:

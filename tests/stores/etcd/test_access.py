@@ -25,8 +25,8 @@ from interlock.store import Change, Check, Put
 from interlock.stores.address import parse
 from interlock.stores.etcd import EtcdStore, probe
 from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.encoding import wrapped
 from interlock.stores.etcd.examine import _compaction
-from interlock.stores.etcd.shape import wrapped
 from interlock.stores.network import PATIENCE
 from interlock.testing.conformance.place import gather, txn, write
 from interlock.testing.servers import EtcdServer, RedisServer

@@ -11,8 +11,8 @@ import interlock
 from interlock.store import Check, Committed, Conflict, Put, Range, Txn
 from interlock.stores.etcd import EtcdStore
 from interlock.stores.etcd.examine import mended
-from interlock.stores.etcd.wire import GRANT, All
-from interlock.stores.network import REPLY, Ask
+from interlock.stores.etcd.transport import GRANT, RequestBatch
+from interlock.stores.network import REPLY, SendRequest
 from interlock.testing.conformance.place import committed, fresh, refused, txn, write
 from interlock.testing.servers import EtcdServer, until
 from interlock.testing.servers.etcd import coded
@@ -38,7 +38,7 @@ def test_the_leases_of_a_commit_that_is_interrupted_before_it_is_sent_are_revoke
     answer: Any = None
     while grants:
         step = op.send(answer)
-        assert isinstance(step, Ask)
+        assert isinstance(step, SendRequest)
         answer = step.perform(store.wire)
         grants -= isinstance(step.request, tuple) and step.request[0] == GRANT
     with pytest.raises(KeyboardInterrupt):
@@ -299,7 +299,7 @@ def test_a_renewal_is_waited_for_as_its_ttl_allows(url: str, ttl: float, most: f
         call = store.wire.call
 
         def noted(request: Any, call: Any = call, waits: list[float] = waits) -> Any:
-            waits.append(request.within if isinstance(request, All) else REPLY)
+            waits.append(request.within if isinstance(request, RequestBatch) else REPLY)
             return call(request)
 
         store.wire.call = noted  # type: ignore[method-assign]

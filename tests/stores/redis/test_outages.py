@@ -16,7 +16,7 @@ from tests.stores.redis.conftest import Take
 from interlock.errors import OutcomeUnknown, StoreAway, StoreUnsuitable
 from interlock.store import Answer, Change, Put, Resync, Scope, Txn, Watch
 from interlock.stores.network import Unanswered
-from interlock.stores.redis import RedisStore, bells, connection, link, seat
+from interlock.stores.redis import RedisStore, async_connections, subscriptions, transport
 from interlock.testing.conformance.place import committed, gather, txn, write
 from interlock.testing.servers import RedisServer, until
 
@@ -31,9 +31,9 @@ def own(tmp_path: Path) -> Iterator[RedisServer]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second and a half of silence is too long."""
-    for module in (connection, link, seat, bells):
+    for module in (transport, async_connections, subscriptions, subscriptions):
         monkeypatch.setattr(module, "REPLY", 1.5)
-    for module in (seat, bells):
+    for module in (subscriptions, subscriptions):
         monkeypatch.setattr(module, "PING", 0.1)
 
 
@@ -274,7 +274,7 @@ def test_a_listener_that_is_too_slow_is_cut_off_and_misses_nothing(
 def test_an_async_watch_that_is_not_asked_for_long_misses_nothing(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bells, "_INBOX", 5)
+    monkeypatch.setattr(subscriptions, "_INBOX", 5)
 
     async def main() -> None:
         watch = store.watch("p/", (await store.read_async()).revision)
@@ -310,7 +310,7 @@ def test_who_listens_to_silence_asks_less_and_less_often(
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
 ) -> None:
-    for module in (seat, bells):
+    for module in (subscriptions, subscriptions):
         monkeypatch.setattr(module, "PING", 0.02)
     store = opened(own.url())
     watch, began = store.watch("p/", 0), time.monotonic()
@@ -331,11 +331,11 @@ def test_who_listens_asks_soon_when_another_call_is_in_trouble(store: RedisStore
     watch = store.watch("p/", 0)
     assert watch.take(0.01) == []
     line = watch._seat
-    assert isinstance(line, seat.Line)
-    line._patience = seat.LONGEST
-    assert line._alarm() > time.monotonic() + 4 * seat.PING
+    assert isinstance(line, subscriptions.BlockingSubscription)
+    line._patience = subscriptions.LONGEST
+    assert line._alarm() > time.monotonic() + 4 * subscriptions.PING
     store.met(Unanswered("no answer"))
-    assert line._alarm() <= time.monotonic() + seat.PING
+    assert line._alarm() <= time.monotonic() + subscriptions.PING
     store.back()
     watch.close()
 

@@ -10,7 +10,7 @@ import pytest
 INTERRUPTED = """
 import signal
 from interlock.store import Check, Log, Put, Range, Txn
-from interlock.stores.redis.packing import asking, changing, pack
+from interlock.stores.redis.scripts import asking, changing, pack
 
 def strike(*_):
     raise KeyboardInterrupt

@@ -29,9 +29,8 @@ from interlock.stores import open_store, open_store_async
 from interlock.stores.address import parse
 from interlock.stores.network import Unsent
 from interlock.stores.redis import RedisStore
-from interlock.stores.redis.packing import pack
-from interlock.stores.redis.replies import CHANNELS, COMMANDS, KEYS, meaning
-from interlock.stores.redis.scripts import RIGHTS
+from interlock.stores.redis.errors import CHANNELS, COMMANDS, KEYS, meaning
+from interlock.stores.redis.scripts import RIGHTS, pack
 from interlock.testing.conformance.place import txn, write
 from interlock.testing.servers import RedisServer
 
@@ -250,7 +249,7 @@ def test_tls(tmp_path: Path) -> None:
 def test_a_server_that_does_not_speak_tls_is_recognised(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.stores.redis.connection.CONNECT", 0.2)
+    monkeypatch.setattr("interlock.stores.redis.transport.CONNECT", 0.2)
     refused(f"rediss://{redis_server.place}", StoreRefused, "does not speak TLS", "redis://")
 
 

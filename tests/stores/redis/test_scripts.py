@@ -14,10 +14,10 @@ import pytest
 import interlock
 from interlock.nouns.grants.lock import LockBusy
 from interlock.store import LOG, VOID, Check, Conflict, Extent, Log, Put, Range, Resync, void
-from interlock.stores.redis import RedisStore, packing
-from interlock.stores.redis.packing import pack
-from interlock.stores.redis.replies import Late
-from interlock.stores.redis.wire import LATEST
+from interlock.stores.redis import RedisStore, scripts
+from interlock.stores.redis.errors import RequestTooLate
+from interlock.stores.redis.scripts import pack
+from interlock.stores.redis.transport import LATEST
 from interlock.testing.conformance.place import committed, gather, txn, write
 from interlock.testing.servers import RedisServer
 from interlock.testing.servers.proxy import Proxy
@@ -37,7 +37,7 @@ def turn_ahead(store: RedisStore, microseconds: int) -> int:
     return revision
 
 
-def ask(store: RedisStore, *words: packing.Argument) -> Any:
+def ask(store: RedisStore, *words: scripts.Argument) -> Any:
     return store.wire.call(pack(words))
 
 
@@ -93,8 +93,8 @@ def test_a_clock_that_is_turned_back_revives_nothing(store: RedisStore) -> None:
 def test_a_request_that_comes_too_late_has_no_effect(store: RedisStore) -> None:
     write(store)
     late = txn(Put("a", b"1"))
-    stale = packing.changing(late, now() - 1_000_000, store.bound)
-    with pytest.raises(Late):
+    stale = scripts.changing(late, now() - 1_000_000, store.bound)
+    with pytest.raises(RequestTooLate):
         ask(store, *store._commits, *stale)
     assert store.read("a", LOG + late.id).items == {"a": None, LOG + late.id: None}
 
@@ -153,7 +153,7 @@ def test_a_void_outlives_the_request_that_it_keeps_out(
 ) -> None:
     store = opened(f"{redis_url}&log=0")
     late = txn(Put("a", b"1"))
-    request = packing.changing(late, store.wire.latest(), store.bound)
+    request = scripts.changing(late, store.wire.latest(), store.bound)
     committed(store.commit(void(late.id)))
     turn_ahead(store, LATEST - 1_000_000)
     for _ in range(200):
@@ -163,7 +163,7 @@ def test_a_void_outlives_the_request_that_it_keeps_out(
     for _ in range(3):
         write(store)
     assert store.read(LOG + late.id)[LOG + late.id] is None, "trimmed by now"
-    with pytest.raises(Late):
+    with pytest.raises(RequestTooLate):
         ask(store, *store._commits, *request)
     assert store.read("a")["a"] is None
 
@@ -172,7 +172,7 @@ def test_a_request_that_was_refused_commits_never(store: RedisStore) -> None:
     """It is delivered twice, and finds what it wanted to be absent gone the second time."""
     write(store, Put("a", b"1"))
     wanted = txn(Put("a", b"2"), checks=(Check("a", "absent"),))
-    request = packing.changing(wanted, store.wire.latest(), store.bound)
+    request = scripts.changing(wanted, store.wire.latest(), store.bound)
     assert ask(store, *store._commits, *request)[:3] == [0, mock.ANY, None]
     committed(store.commit(txn(deletes=("a",))))
     assert ask(store, *store._commits, *request)[0] == 0

@@ -17,8 +17,8 @@ import interlock
 from interlock.errors import OutcomeUnknown, StoreBusy, StoreClosed, StoreTrouble
 from interlock.store import Committed, Put, Txn, View, Work
 from interlock.stores.sqlite import SQLiteStore
-from interlock.stores.sqlite import engine as engine_module
-from interlock.stores.sqlite.turnstile import Turnstile
+from interlock.stores.sqlite import connection as engine_module
+from interlock.stores.sqlite.write_queue import WriteQueue
 from interlock.stores.sqlite.writer import PATIENCE
 
 
@@ -41,7 +41,7 @@ def count_durable(store: SQLiteStore) -> list[None]:
 @contextmanager
 def turn_taken(store: SQLiteStore) -> Iterator[None]:
     """As if another process were in its turn."""
-    other = Turnstile(store.path + "-bells")
+    other = WriteQueue(store.path + "-bells")
     other.enter()
     try:
         yield
@@ -338,14 +338,14 @@ def test_no_more_than_one_commit_for_a_group_that_cannot_begin(path: str) -> Non
 def test_a_turn_that_cannot_be_taken_fails_its_jobs_and_not_those_that_follow(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    enter, broken = Turnstile.enter, [OSError(37, "No locks available")]
+    enter, broken = WriteQueue.enter, [OSError(37, "No locks available")]
 
-    def fail_once(self: Turnstile) -> None:
+    def fail_once(self: WriteQueue) -> None:
         if broken:
             raise broken.pop()
         enter(self)
 
-    monkeypatch.setattr(Turnstile, "enter", fail_once)
+    monkeypatch.setattr(WriteQueue, "enter", fail_once)
     with turn_taken_at_first(store), pytest.raises(OSError, match="No locks"):
         store.transact(putting("k/1"))
     with turn_taken_at_first(store):

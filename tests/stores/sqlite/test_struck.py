@@ -13,7 +13,7 @@ from tests.stores.sqlite.actors import increase, put
 
 from interlock.store import Committed
 from interlock.stores.sqlite import SQLiteStore
-from interlock.stores.sqlite.turnstile import Turnstile
+from interlock.stores.sqlite.write_queue import WriteQueue
 
 PACKAGE = "interlock/stores/sqlite/"
 
@@ -52,7 +52,7 @@ def works(store: SQLiteStore) -> bool:
     before = store.read("k/after")["k/after"]
     answer = store.transact(lambda _: put("k/after"))
     found = store.read("k/after")["k/after"]
-    other = Turnstile(store.path + "-bells")
+    other = WriteQueue(store.path + "-bells")
     free = other.try_enter()
     other.close()
     return isinstance(answer, Committed) and found is not None and found != before and free
@@ -62,7 +62,7 @@ def moments(store: SQLiteStore, call: Callable[[], object]) -> int:
     """Strike at one moment after the other until the call comes to its end; how many there were."""
     for moment in range(1, 2000):
         struck = strike(call, moment)
-        other = Turnstile(store.path + "-bells")
+        other = WriteQueue(store.path + "-bells")
         assert other.try_enter(), f"struck at {moment}, it keeps the turn"
         other.close()
         assert works(store), f"struck at {moment}"

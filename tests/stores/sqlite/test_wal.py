@@ -14,7 +14,7 @@ from tests.stores.sqlite.actors import put
 
 import interlock
 from interlock.errors import OutcomeUnknown, StoreAway
-from interlock.stores.sqlite import SQLiteStore, place, wal
+from interlock.stores.sqlite import SQLiteStore, connection, files
 
 BOUND = 64 << 20
 
@@ -73,7 +73,7 @@ def test_nobody_is_answered_before_it_is_durable_and_nobody_else_waits_for_that(
 ) -> None:
     slow, quick = SQLiteStore(path), SQLiteStore(path)
     reached, go_on, done = threading.Event(), threading.Event(), threading.Event()
-    sync = wal._sync
+    sync = connection._sync
 
     def once(fd: int) -> None:
         if threading.current_thread().name == "slow":
@@ -85,7 +85,7 @@ def test_nobody_is_answered_before_it_is_durable_and_nobody_else_waits_for_that(
         slow.transact(lambda _: put("k/slow"))
         done.set()
 
-    monkeypatch.setattr(wal, "_sync", once)
+    monkeypatch.setattr(connection, "_sync", once)
     thread = threading.Thread(target=commit, name="slow")
     thread.start()
     assert reached.wait(60)
@@ -109,7 +109,7 @@ def test_what_the_disk_refused_is_unknown_and_nothing_more_is_committed(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr(wal, "_sync", refuse)
+        patched.setattr(connection, "_sync", refuse)
         with pytest.raises(OutcomeUnknown, match="could not be made durable"):
             store.transact(lambda _: put("k/lost"))
     with pytest.raises(StoreAway, match="connect again"):
@@ -129,13 +129,13 @@ def test_a_store_that_cannot_be_looked_at_after_a_commit_leaves_no_outcome_in_do
         fleet.tasks.publish("t")
         claim = fleet.tasks.claim("t")
         assert isinstance(claim, interlock.Claimed)
-        real, faults = place._header, iter([apsw.IOError("disk I/O error")])
+        real, faults = files._header, iter([apsw.IOError("disk I/O error")])
 
         def header(*words: Any) -> Any:
             if (fault := next(faults, None)) is not None:
                 raise fault
             return real(*words)
 
-        monkeypatch.setattr(place, "_header", header)
+        monkeypatch.setattr(files, "_header", header)
         assert isinstance(fleet.tasks.complete("t", token=claim.token), interlock.Completed)
         assert fleet.tasks.show("t").state == "complete"

@@ -1,20 +1,18 @@
-"""etcd: a server or a cluster of them behind the waist.
+"""etcd behind the waist: a server or a cluster; docs/decisions/etcd.md gives the reasons.
 
-store.py      the store: opening, reading, telling
+store.py      the store: opening, reading, maintenance
 commits.py    one transaction each, and renewals that write nothing
-leases.py     what liveness keys hang on
-watch.py      one stream for all watches, and the thread that reads it
-shape.py      keys and values as they stand in etcd
-room.py       nothing new in a database that is nearly full
-wire.py       channels: blocking and async, one endpoint at a time
-silence.py    gRPC, kept from printing
-trouble.py    what gRPC's errors mean
+leases.py     the leases of liveness keys and of signals
+watch.py      one stream for all watches, and one watch of etcd for each scope
+encoding.py   keys and values as they are in etcd
+quota.py      refuses new data when the database is nearly full
+transport.py  channels: blocking and async, one endpoint at a time
+quiet_grpc.py imports gRPC so that it prints nothing
+errors.py     what gRPC's errors mean
 probe.py      why an endpoint cannot be used
-examine.py    what ``doctor`` looks at
-rpc.proto     the messages; rpc_pb2.py is made of it
+examine.py    findings for people
+rpc_pb2.py    generated from rpc.proto
 """
-
-from __future__ import annotations
 
 from interlock.stores.etcd.store import EtcdStore
 

@@ -34,10 +34,10 @@ from interlock.drivers import Op
 from interlock.errors import OutcomeUnknown, StoreBusy, StoreTrouble
 from interlock.store import LIVE, LOG, Answer, Check, Committed, Conflict, Item, Put, Txn
 from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.encoding import Namespace, wrapped
+from interlock.stores.etcd.errors import NoLease
 from interlock.stores.etcd.leases import Leases
-from interlock.stores.etcd.shape import Shape, wrapped
-from interlock.stores.etcd.trouble import NoLease
-from interlock.stores.etcd.wire import TXN, All
+from interlock.stores.etcd.transport import TXN, RequestBatch
 from interlock.stores.network import REPLY
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ class _Own(Struct, frozen=True):
     item: Item
 
 
-class Commits:
+class EtcdCommits:
     """Carries transactions out on one store."""
 
-    def __init__(self, store: NetworkStore, shape: Shape, leases: Leases) -> None:
+    def __init__(self, store: NetworkStore, shape: Namespace, leases: Leases) -> None:
         self._store = store
         self._shape = shape
         self._leases = leases
@@ -157,7 +157,7 @@ class Commits:
     def _sent(self, txn: Txn, request: rpc.TxnRequest) -> Op[Any]:
         """The answer to one attempt."""
         if _renews(txn) and (within := _within(txn.puts)) < REPLY:
-            (answer,) = yield from self._store.sent(All([(TXN, request)], within), txn.id)
+            (answer,) = yield from self._store.sent(RequestBatch([(TXN, request)], within), txn.id)
             return answer
         return (yield from self._store.sent((TXN, request), txn.id))
 
@@ -366,7 +366,7 @@ class Commits:
         reads = [rpc.RequestOp(range=self._shape.one(key)) for key in keys]
         request = (TXN, rpc.TxnRequest(success=reads))
         if within < REPLY:
-            (answer,) = yield from self._store.asked(All([request], within))
+            (answer,) = yield from self._store.asked(RequestBatch([request], within))
         else:
             answer = yield from self._store.asked(request)
         return answer.header.revision, _found(keys, answer)

@@ -10,10 +10,10 @@ from interlock.drivers import Op
 from interlock.errors import StoreTrouble
 from interlock.store import Finding
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.probe import Look, get, history
-from interlock.stores.etcd.room import MOST, WARN, filled
-from interlock.stores.etcd.wire import ALARM, STATUS
-from interlock.stores.network import Ask
+from interlock.stores.etcd.probe import DirectRequest, get, history
+from interlock.stores.etcd.quota import MOST, WARN, filled
+from interlock.stores.etcd.transport import ALARM, STATUS
+from interlock.stores.network import SendRequest
 
 if TYPE_CHECKING:
     from interlock.stores.etcd.store import EtcdStore
@@ -36,7 +36,7 @@ def findings(store: EtcdStore) -> Op[list[Finding]]:
     found.append((yield from _alarms(store)))
     most = yield from store.room.quota(store.wire.number)
     found.append(_size(status, most))
-    found.append(_compaction(*(yield from store.asked(Look(history, store.wire.number)))))
+    found.append(_compaction(*(yield from store.asked(DirectRequest(history, store.wire.number)))))
     return found
 
 
@@ -70,7 +70,9 @@ def _server(store: EtcdStore, version: str) -> Finding:
 def _endpoint(number: int, target: str) -> Op[Finding]:
     started = time.monotonic()
     try:
-        yield Ask(Look(lambda address, number: get(address, number, "/version"), number))
+        yield SendRequest(
+            DirectRequest(lambda address, number: get(address, number, "/version"), number)
+        )
     except (OSError, StoreTrouble) as error:
         return Finding(
             verdict="warn",

@@ -19,8 +19,15 @@ from typing import TYPE_CHECKING
 
 from interlock.drivers import Op
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.trouble import LeaseExists, NoLease
-from interlock.stores.etcd.wire import GRANT, KEEP_ALIVE, REVOKE, TIME_TO_LIVE, All, EtcdWire
+from interlock.stores.etcd.errors import LeaseExists, NoLease
+from interlock.stores.etcd.transport import (
+    GRANT,
+    KEEP_ALIVE,
+    REVOKE,
+    TIME_TO_LIVE,
+    EtcdTransport,
+    RequestBatch,
+)
 from interlock.stores.network import REPLY
 
 if TYPE_CHECKING:
@@ -36,7 +43,7 @@ _AT_ONCE = 64
 class Leases:
     """The leases that one store makes, renews and ends."""
 
-    def __init__(self, store: NetworkStore, wire: EtcdWire) -> None:
+    def __init__(self, store: NetworkStore, wire: EtcdTransport) -> None:
         self._store = store
         self._wire = wire
         self._least = 0
@@ -93,7 +100,7 @@ class Leases:
     def kept(self, leases: Iterable[int], within: float = REPLY) -> Op[tuple[int, list[int]]]:
         """Start these again; the revision, and the seconds that each has now, 0 if it is gone."""
         requests = [(KEEP_ALIVE, rpc.LeaseKeepAliveRequest(id=lease)) for lease in leases]
-        answers = yield from self._store.asked(All(requests, within))
+        answers = yield from self._store.asked(RequestBatch(requests, within))
         revision = max((answer.header.revision for answer in answers), default=0)
         return revision, [answer.ttl for answer in answers]
 
@@ -107,7 +114,7 @@ class Leases:
         for start in range(0, len(pairs), _AT_ONCE):
             some = pairs[start : start + _AT_ONCE]
             requests = [(TIME_TO_LIVE, rpc.LeaseTimeToLiveRequest(id=lease)) for _, lease in some]
-            answers = yield from self._store.asked(All(requests))
+            answers = yield from self._store.asked(RequestBatch(requests))
             for (key, _), answer in zip(some, answers, strict=True):
                 found[key] = None if answer.ttl < 0 else float(answer.ttl)
         return found
@@ -119,7 +126,7 @@ class Leases:
         if len(requests) == 1:
             return [(yield from self._one(requests[0]))]
         try:
-            answers = yield from self._store.asked(All(requests))
+            answers = yield from self._store.asked(RequestBatch(requests))
         except LeaseExists:  # one of them was asked for a second time: find out which
             answered: list[int] = []
             for request in requests:

@@ -29,7 +29,7 @@ _ENOUGH = 1 << 24
 _COMPLAINT = 0.3
 
 
-class Look:
+class DirectRequest:
     """A request that goes past gRPC: one of the functions here, on one of the endpoints."""
 
     __slots__ = ("function", "number")

@@ -31,16 +31,23 @@ from interlock.store import (
 )
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.commits import TRIMMED, Commits
+from interlock.stores.etcd.commits import TRIMMED, EtcdCommits
+from interlock.stores.etcd.encoding import NUL, Namespace, wrapped
+from interlock.stores.etcd.errors import Compacted
 from interlock.stores.etcd.examine import findings, mended
 from interlock.stores.etcd.leases import Leases
-from interlock.stores.etcd.probe import Look, moment, probe
-from interlock.stores.etcd.room import Room
-from interlock.stores.etcd.shape import NUL, Shape, wrapped
-from interlock.stores.etcd.trouble import Compacted
-from interlock.stores.etcd.watch import EtcdWatch, Feed
-from interlock.stores.etcd.wire import MEMBERS, RANGE, STATUS, TXN, EtcdWire, LogIn
-from interlock.stores.network import OPENING, PATIENCE, Ask, NetworkStore, Unanswered, Unsent
+from interlock.stores.etcd.probe import DirectRequest, moment, probe
+from interlock.stores.etcd.quota import Quota
+from interlock.stores.etcd.transport import MEMBERS, RANGE, STATUS, TXN, EtcdTransport, LogIn
+from interlock.stores.etcd.watch import EtcdWatch, WatchStream
+from interlock.stores.network import (
+    OPENING,
+    PATIENCE,
+    NetworkStore,
+    SendRequest,
+    Unanswered,
+    Unsent,
+)
 
 FORMAT = 2
 LEAST = (3, 4)
@@ -76,17 +83,17 @@ class EtcdStore(NetworkStore):
     )
 
     def __init__(self, address: Address, *, patience: float = PATIENCE) -> None:
-        wire = EtcdWire(address)
+        wire = EtcdTransport(address)
         super().__init__(wire, address.shown, patience=patience)
         self.address = address
         self.wire = wire
         self.version = ""
         self.caution = ""
-        self.shape = Shape(address.namespace)
-        self.feed = Feed(self, wire, self.shape)
-        self.room = Room(self, address)
+        self.shape = Namespace(address.namespace)
+        self.feed = WatchStream(self, wire, self.shape)
+        self.room = Quota(self, address)
         self._leases = Leases(self, wire)
-        self._commits = Commits(self, self.shape, self._leases)
+        self._commits = EtcdCommits(self, self.shape, self._leases)
 
     def watch(self, scope: Scope, after: int) -> EtcdWatch:
         """Every change in a scope, or in one of several, after a revision."""
@@ -137,14 +144,14 @@ class EtcdStore(NetworkStore):
         request, met, began = (STATUS, rpc.StatusRequest()), "", time.monotonic()
         for _ in self.wire.targets:
             try:
-                status: rpc.StatusResponse = yield Ask(request)
+                status: rpc.StatusResponse = yield SendRequest(request)
             except (Unsent, Unanswered) as error:
                 self.check()
                 met = str(error)
             else:
                 return status
         for number in range(len(self.wire.targets)):
-            yield Ask(Look(probe, number))
+            yield SendRequest(DirectRequest(probe, number))
         if any(part in met for part in _ALIEN):  # it hung up on the probe
             raise StoreUnsuitable(f"{self.where} is not an etcd server; check host and port")
         if time.monotonic() - began > OPENING:
@@ -321,7 +328,7 @@ class EtcdStore(NetworkStore):
         return Extent(answer.count)
 
     def _wall(self) -> Op[float | None]:
-        return (yield from self.asked(Look(moment, self.wire.number)))  # type: ignore[no-any-return]
+        return (yield from self.asked(DirectRequest(moment, self.wire.number)))  # type: ignore[no-any-return]
 
 
 def _version(text: str) -> tuple[int, int]:

@@ -17,6 +17,11 @@ the present, and whether it came in between is read: it stays for a while under 
 
 Answers to these questions bring a revision that may be ahead of changes still to come (etcd up to
 3.4.24 and 3.5.7), so they never move a watch: only changes do, and a Resync.
+
+One scope of a watch, as the stream serves it.
+
+Each scope is a watch of etcd's own, with a position of its own: so each goes on right behind what
+it has seen, whatever becomes of the others, and what comes twice is dropped.
 """
 
 from __future__ import annotations
@@ -31,13 +36,12 @@ from typing import TYPE_CHECKING, Any
 
 from interlock.drivers import Op, drive, drive_async, finish_future, wait_for_future
 from interlock.errors import StoreRefused
-from interlock.store import Change, Resync
+from interlock.store import WAKE, Change, Resync
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.part import Part
-from interlock.stores.etcd.shape import Shape
-from interlock.stores.etcd.silence import grpc
-from interlock.stores.etcd.trouble import SILENT, Stale, told
-from interlock.stores.etcd.wire import RANGE, EtcdWire, Link, LogIn
+from interlock.stores.etcd.encoding import NUL, Namespace, is_quiet
+from interlock.stores.etcd.errors import SILENT, TokenExpired, translated
+from interlock.stores.etcd.quiet_grpc import grpc
+from interlock.stores.etcd.transport import RANGE, EndpointChannel, EtcdTransport, LogIn
 from interlock.stores.network import REPLY, Unanswered, Unsent, pauses
 from interlock.threads import background
 
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 
     from interlock.stores.etcd.store import EtcdStore
 
+
 SILENCE = 1.5
 """Seconds without a word after which a sign of life is asked for."""
 _LEAST = 0.01
@@ -53,10 +58,10 @@ _BACKLOG = 10_000
 """Changes that are laid in for a reader who does not come; then etcd keeps them."""
 
 
-class Feed:
+class WatchStream:
     """All watches of one store, and the stream that serves them."""
 
-    def __init__(self, store: EtcdStore, wire: EtcdWire, shape: Shape) -> None:
+    def __init__(self, store: EtcdStore, wire: EtcdTransport, shape: Namespace) -> None:
         self.lock = threading.RLock()
         self.doubles = 0
         """Changes that came again after a break; they were not handed out again."""
@@ -64,7 +69,7 @@ class Feed:
         self.wire = wire
         self._shape = shape
         self._numbers = itertools.count(1)
-        self._served: dict[int, Part] = {}
+        self._served: dict[int, ScopeWatch] = {}
         self._waiting: set[EtcdWatch] = set()
         self._thread: threading.Thread | None = None
         self._requests: SimpleQueue[Any] | None = None
@@ -116,13 +121,13 @@ class Feed:
             left = min(left, self._listen_for_life(self._requests))
         return min(left, SILENCE)
 
-    def past(self, part: Part) -> Op[Iterable[rpc.KeyValue]]:
+    def past(self, part: ScopeWatch) -> Op[Iterable[rpc.KeyValue]]:
         """The signal of this part as it stands."""
         key, end = self._shape.scope(part.scope)
         answer = yield from self._store.asked((RANGE, rpc.RangeRequest(key=key, range_end=end)))
         return answer.kvs  # type: ignore[no-any-return]  # answers have no types
 
-    def drop(self, parts: tuple[Part, ...]) -> None:
+    def drop(self, parts: tuple[ScopeWatch, ...]) -> None:
         """Serve these no more."""
         with self.lock:
             for part in parts:
@@ -157,7 +162,7 @@ class Feed:
             self._lost = (min(self._lost[0] + idle, now), self._lost[1])
         self._fatal = None
 
-    def _serve(self, part: Part, requests: SimpleQueue[Any]) -> None:
+    def _serve(self, part: ScopeWatch, requests: SimpleQueue[Any]) -> None:
         part.number = next(self._numbers)
         self._served[part.number] = part
         key, end = self._shape.scope(part.scope)
@@ -195,7 +200,7 @@ class Feed:
         """The thread: one stream after the other, as long as somebody waits."""
         waits = pauses()
         while True:
-            link: Link | None = None
+            link: EndpointChannel | None = None
             try:
                 link = self.wire.link()
                 for count, answer in enumerate(self._stream(link)):
@@ -211,7 +216,7 @@ class Feed:
             if not self._goes_on(link, error, next(waits)):
                 return
 
-    def _stream(self, link: Link) -> Iterable[rpc.WatchResponse]:
+    def _stream(self, link: EndpointChannel) -> Iterable[rpc.WatchResponse]:
         requests: SimpleQueue[Any] = SimpleQueue()
         with self.lock:
             self._store.check()
@@ -228,7 +233,7 @@ class Feed:
         with self.lock:
             self._lost = None
 
-    def _goes_on(self, link: Link | None, error: Exception, pause: float) -> bool:
+    def _goes_on(self, link: EndpointChannel | None, error: Exception, pause: float) -> bool:
         """After a stream: whether there is to be another, and then only after a pause."""
         with self.lock:
             if self._requests is not None:
@@ -252,9 +257,13 @@ class Feed:
             self._wake_all()
         return False
 
-    def _heed(self, link: Link | None, error: Exception) -> None:
+    def _heed(self, link: EndpointChannel | None, error: Exception) -> None:
         """Draw the consequences of what broke the stream."""
-        if isinstance(error, Stale | StoreRefused) and self.wire.address.user and not self._denied:
+        if (
+            isinstance(error, TokenExpired | StoreRefused)
+            and self.wire.address.user
+            and not self._denied
+        ):
             self._denied = True
             with suppress(Unsent, Unanswered):
                 self.wire.call(LogIn())
@@ -274,7 +283,7 @@ class Feed:
             self._heard = time.monotonic()
             part = self._served.get(answer.watch_id)
             if answer.canceled and not answer.compact_revision and (part or answer.created):
-                raise told(self._store.where, "PERMISSION_DENIED", answer.cancel_reason)
+                raise translated(self._store.where, "PERMISSION_DENIED", answer.cancel_reason)
             if part is None:
                 return
             if answer.canceled:
@@ -296,8 +305,10 @@ class Feed:
 class EtcdWatch:
     """The changes in some scopes for one reader: a part for each of them."""
 
-    def __init__(self, feed: Feed, shape: Shape, scopes: tuple[str, ...], after: int) -> None:
-        self.parts = tuple([Part(self, shape, scope, after) for scope in scopes])
+    def __init__(
+        self, feed: WatchStream, shape: Namespace, scopes: tuple[str, ...], after: int
+    ) -> None:
+        self.parts = tuple([ScopeWatch(self, shape, scope, after) for scope in scopes])
         self.given_up: Exception | None = None
         """Why nobody waits for it any longer."""
         self.arrived: list[Change | Resync] = []
@@ -367,9 +378,9 @@ class EtcdWatch:
 
     def resync(self, revision: int) -> None:
         """Keep one Resync for all parts that need one; called under the lock."""
-        told = [each for each in self.arrived if isinstance(each, Resync)]
+        translated = [each for each in self.arrived if isinstance(each, Resync)]
         self.arrived = [each for each in self.arrived if not isinstance(each, Resync)]
-        self.arrived.append(max([Resync(revision), *told], key=lambda each: each.revision))
+        self.arrived.append(max([Resync(revision), *translated], key=lambda each: each.revision))
         self.wake()
 
     @property
@@ -392,3 +403,73 @@ class EtcdWatch:
             return found, 0.0
         due = self._feed.tend(self)
         return [], due if ends is None else min(due, ends - time.monotonic())
+
+
+SIGNALS_LAST = 10.0
+"""Seconds for which a signal can be found for sure; its lease may not be new."""
+
+
+class ScopeWatch:
+    """The changes in one scope; everything is called under the lock of the feed."""
+
+    def __init__(self, reader: EtcdWatch, shape: Namespace, scope: str, after: int) -> None:
+        self.scope = scope
+        self.after = after
+        self.number = 0
+        """Under which the stream serves it; 0 if it does not."""
+        self.begun = 0
+        """The revision of etcd when it began to serve it."""
+        self.signal = scope.startswith(WAKE) and not scope.endswith("/")
+        self.behind = False
+        """Whether a signal may have come before it was served."""
+        self.unserved = time.monotonic()
+        """Since when nobody serves it."""
+        self.reader = reader
+        self._shape = shape
+
+    def late(self, now: float) -> None:
+        """It is served from now on; whether a signal came before is to be seen, if it can be."""
+        if now - self.unserved > SIGNALS_LAST:
+            self.resync(self.begun)
+        else:
+            self.behind = True
+            self.reader.wake()
+
+    def resync(self, revision: int) -> None:
+        """Everything up to this revision is gone; go on behind it."""
+        self.after = max(self.after, revision)
+        self.reader.resync(self.after)
+
+    def lay(self, events: Iterable[rpc.Event]) -> int:
+        """Tell what is a change; returns how many of them came for the second time."""
+        before, doubles = self.after, 0
+        found: list[Change] = []
+        for event in events:
+            kv = event.kv
+            if kv.mod_revision <= before:
+                doubles += 1
+                continue
+            self.after = kv.mod_revision
+            change = self._change(event, kv)
+            if change is not None:
+                found.append(change)
+        if found:
+            self.reader.tell(found)
+        return doubles
+
+    def caught_up(self, kvs: Iterable[rpc.KeyValue]) -> None:
+        """What came before it was served; what is newer came by itself."""
+        self.behind = False
+        self.lay(rpc.Event(type=rpc.Event.PUT, kv=kv) for kv in kvs)
+
+    def _change(self, event: rpc.Event, kv: rpc.KeyValue) -> Change | None:
+        """What the event is to a reader; None for what is no change."""
+        shape, signal = self._shape, kv.key.endswith(NUL)
+        if event.type == rpc.Event.DELETE:
+            if signal or shape.is_live(kv.key) or shape.is_log(kv.key):  # an entry was trimmed
+                return None
+            return Change(kv.mod_revision, shape.name(kv.key), deleted=True)
+        if is_quiet(kv.value):
+            return None
+        value = shape.item(kv).value if shape.is_log(kv.key) and not signal else b""
+        return Change(kv.mod_revision, shape.name(kv.key), value=value)

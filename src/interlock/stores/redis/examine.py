@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from interlock.drivers import Op
 from interlock.store import Finding
-from interlock.stores.redis.grade import FORMAT, Grade, facts
-from interlock.stores.redis.packing import pack
+from interlock.stores.redis.scripts import pack
+from interlock.stores.redis.server import FORMAT, ServerFacts, facts
 
 if TYPE_CHECKING:
     from interlock.stores.redis.store import RedisStore
@@ -68,7 +68,7 @@ def findings(store: RedisStore) -> Op[list[Finding]]:
     ]
 
 
-def _grade(store: RedisStore) -> Grade:
+def _grade(store: RedisStore) -> ServerFacts:
     assert store.grade is not None, "it has just answered"  # noqa: S101
     return store.grade
 
@@ -92,7 +92,7 @@ def _reach(took: float) -> Finding:
     )
 
 
-def _durable(grade: Grade) -> Finding:
+def _durable(grade: ServerFacts) -> Finding:
     good = grade.durability == "power loss"
     return Finding(
         verdict="ok" if good else "warn",

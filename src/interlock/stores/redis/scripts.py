@@ -1,8 +1,24 @@
-"""The scripts that run inside the server, and their names."""
+"""The scripts that run inside the server, and their names.
+
+Requests as the scripts take them, and answers as they give them.
+
+An item is kept as ``revision created expires entry hash value``, separated by blanks, the value
+as it is: the scripts look at the first few words and never copy or parse the rest.
+One of a task is plain JSON, for people to read: ``{...,"stamp":"revision created entry hash"}``.
+Times are microseconds of the server's clock; an item that never lapses has 0.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import ceil
+from typing import TypeAlias, cast
+
+from hiredis import pack_command
+
+from interlock.store import LOG, Change, Check, Item, Log, Range, Ref, Txn, covers
+from interlock.stores.network import unstamped
 
 try:  # hashlib would load OpenSSL, a tenth of a command's time
     from _sha1 import sha1  # type: ignore[import-not-found]
@@ -29,3 +45,112 @@ RIGHTS = Script("rights")
 SINCE = Script("since")
 SWEEP = Script("sweep")
 TRIM = Script("trim")
+
+
+Argument: TypeAlias = bytes | str
+"""No number: hiredis crashes if a signal handler raises while it spells one."""
+
+pack = cast("Callable[[tuple[Argument, ...]], bytes]", pack_command)
+"""A command as it goes over the wire.  (Its own annotation allows one word only.)"""
+
+_MICRO = 1_000_000
+
+
+def changing(txn: Txn, latest: int, bound: int) -> list[Argument]:
+    """The arguments of commit.lua."""
+    if " " in txn.id or " " in txn.hash:
+        raise ValueError(f"the id or the hash of {txn.id!r} has a blank")
+    found: list[Argument] = [
+        txn.id,
+        str(latest),
+        str(bound),
+        ("quiet " if txn.quiet else "") + ("room" if txn.makes_room else ""),
+        txn.entry,
+        txn.hash,
+        str(len(txn.checks)),
+        str(len(txn.puts)),
+        str(len(txn.deletes)),
+        str(len(txn.reads)),
+        str(len(txn.signals)),
+    ]
+    for check in txn.checks:
+        found += (check.kind, check.key, _wanted(check))
+    for put in txn.puts:
+        # Rounded up: it never lapses early.
+        found += (put.key, put.value, "0" if put.ttl is None else str(ceil(put.ttl * _MICRO)))
+    found += txn.deletes
+    found += txn.reads
+    found += txn.signals
+    return found
+
+
+def _wanted(check: Check) -> Argument:
+    return check.value if check.kind == "has" else str(check.revision)
+
+
+def asking(refs: Iterable[Ref]) -> list[Argument]:
+    """The arguments of read.lua."""
+    found: list[Argument] = []
+    for ref in refs:
+        if isinstance(ref, str):
+            found += ("k", ref)
+        elif isinstance(ref, Range):
+            start = f"({ref.after}" if ref.after >= ref.prefix and ref.after else f"[{ref.prefix}"
+            # No key in UTF-8 has this byte.
+            found += ("r", start, b"(" + ref.prefix.encode() + b"\xff", str(ref.limit))
+        else:
+            found += ("l", *map(str, (ref.after, ref.before, ref.limit)), "1" if ref.last else "0")
+    return found
+
+
+def item(key: str, packed: bytes, now: int) -> Item:
+    """An item as it was kept: with its stamp in front, or (of a task) as the last member."""
+    if packed[:1] == b"{":
+        value, stamp = unstamped(packed)
+        revision, created, entry, hash_ = stamp.split(b" ", 3)
+        return Item(key, value, int(revision), int(created), entry.decode(), hash_.decode())
+    revision, created, expires, entry, stamp, value = packed.split(b" ", 5)
+    left = None if expires == b"0" else (int(expires) - now) / _MICRO
+    return Item(key, value, int(revision), int(created), entry.decode(), stamp.decode(), left)
+
+
+def items(keys: Iterable[str], answers: Sequence[bytes | None], now: int) -> dict[str, Item | None]:
+    """Items by key, None for what is not there."""
+    return {
+        key: None if packed is None else item(key, packed, now)
+        for key, packed in zip(keys, answers, strict=True)
+    }
+
+
+def many(ref: Range | Log, answer: Sequence[bytes], now: int) -> tuple[Item, ...]:
+    """The items of a range, or the entries of the log."""
+    if isinstance(ref, Range):
+        pairs = zip(answer[::2], answer[1::2], strict=True)
+        return tuple([item(key.decode(), packed, now) for key, packed in pairs])
+    rows = zip(answer[::4], answer[1::4], answer[2::4], answer[3::4], strict=True)
+    return tuple([_entry(*row) for row in rows])
+
+
+def _entry(place: bytes, txn: bytes, entry: bytes, digest: bytes) -> Item:
+    revision, name = int(place.partition(b"-")[0]), txn.decode()
+    return Item(LOG + name, entry, revision, revision, name, digest.decode())
+
+
+def changes(scopes: tuple[str, ...], revision: int, tokens: bytes, at: int = 0) -> Iterator[Change]:
+    """What a bell or the log told, as far as it is in the scopes.
+
+    Each token has its length before it and its kind as its first byte: a key that was put (+),
+    deleted (-) or signalled (!), or the id of the entry (=) and then the entry itself (").
+    """
+    name = ""
+    while at < len(tokens):
+        colon = tokens.index(b":", at)
+        at = colon + 1 + int(tokens[at:colon])
+        kind, told = tokens[colon + 1 : colon + 2], tokens[colon + 2 : at]
+        if kind == b"=":
+            name = LOG + told.decode()
+        elif kind == b'"':
+            if covers(scopes, name):
+                yield Change(revision, name, value=told)
+        elif covers(scopes, key := told.decode()):
+            yield Change(revision, key, deleted=kind == b"-")

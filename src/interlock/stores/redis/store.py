@@ -2,7 +2,7 @@
 
 A namespace is one hash tag, so a cluster keeps all of it on one node:
 
-    {ns}:items   hash     key -> item (see packing.py)
+    {ns}:items   hash     key -> item (see scripts.py)
     {ns}:index   zset     all keys, in order
     {ns}:live    zset     liveness keys by when they lapse
     {ns}:log     stream   one entry for each recorded commit; its id is the revision
@@ -36,14 +36,13 @@ from interlock.store import (
     scopes,
 )
 from interlock.stores.address import Address
-from interlock.stores.network import PATIENCE, Ask, NetworkStore
-from interlock.stores.redis import examine, packing
-from interlock.stores.redis.grade import Grade
-from interlock.stores.redis.packing import pack
-from interlock.stores.redis.replies import Late, NoScript, denied
-from interlock.stores.redis.scripts import COMMIT, READ, RIGHTS, SWEEP, TRIM, Script
+from interlock.stores.network import PATIENCE, NetworkStore, SendRequest
+from interlock.stores.redis import examine, scripts
+from interlock.stores.redis.errors import NoScript, RequestTooLate, denied
+from interlock.stores.redis.scripts import COMMIT, READ, RIGHTS, SWEEP, TRIM, Script, pack
+from interlock.stores.redis.server import ServerFacts
+from interlock.stores.redis.transport import RedisTransport
 from interlock.stores.redis.watch import RedisWatch
-from interlock.stores.redis.wire import Wire
 
 LOG_BOUND = 200_000
 """Entries that the log keeps at least, unless the URL says otherwise."""
@@ -60,7 +59,7 @@ commit.lua has the same."""
 class RedisStore(NetworkStore):
     """A namespace of a Redis or Valkey server."""
 
-    wire: Wire
+    wire: RedisTransport
 
     def __init__(self, address: Address, *, patience: float = PATIENCE) -> None:
         prefix = f"{{{address.namespace}}}:"
@@ -70,11 +69,11 @@ class RedisStore(NetworkStore):
         self._address = address
         self.bound = _bound(address)
         self.settling = SETTLING
-        self.wire = Wire(address, self.keys["meta"], self._welcome)
+        self.wire = RedisTransport(address, self.keys["meta"], self._welcome)
         super().__init__(self.wire, address.shown, patience=patience)
         self.capabilities = _capabilities("none", self.bound)
-        self.grade: Grade | None = None
-        self._tail: tuple[packing.Argument, ...] = (str(len(self.keys)), *self.keys.values())
+        self.grade: ServerFacts | None = None
+        self._tail: tuple[scripts.Argument, ...] = (str(len(self.keys)), *self.keys.values())
         self._commits = ("EVALSHA", COMMIT.sha, *self._tail)
         self._reads = ("EVALSHA", READ.sha, *self._tail)
 
@@ -98,27 +97,27 @@ class RedisStore(NetworkStore):
         self.wire.doubted = time.monotonic()
         super().met(error)
 
-    def run(self, script: Script, args: Sequence[packing.Argument]) -> Op[Any]:
+    def run(self, script: Script, args: Sequence[scripts.Argument]) -> Op[Any]:
         """The answer of a script that may run twice."""
         try:
             return (yield from self.asked(self._by_name(script, args)))
         except NoScript:
             return (yield from self.asked(self._in_full(script, args)))
 
-    def once(self, script: Script, args: Sequence[packing.Argument]) -> Op[Any]:
+    def once(self, script: Script, args: Sequence[scripts.Argument]) -> Op[Any]:
         """The same without patience: whoever asks decides what trouble means."""
         try:
-            return (yield Ask(self._by_name(script, args)))
+            return (yield SendRequest(self._by_name(script, args)))
         except NoScript:
-            return (yield Ask(self._in_full(script, args)))
+            return (yield SendRequest(self._in_full(script, args)))
 
-    def _by_name(self, script: Script, args: Sequence[packing.Argument]) -> bytes:
+    def _by_name(self, script: Script, args: Sequence[scripts.Argument]) -> bytes:
         return pack(("EVALSHA", script.sha, *self._tail, *args))
 
-    def _in_full(self, script: Script, args: Sequence[packing.Argument]) -> bytes:
+    def _in_full(self, script: Script, args: Sequence[scripts.Argument]) -> bytes:
         return pack(("EVAL", script.body, *self._tail, *args))
 
-    def _welcome(self, grade: Grade) -> None:
+    def _welcome(self, grade: ServerFacts) -> None:
         """Take notice of what a new connection reached."""
         if grade != self.grade:
             self.grade = grade
@@ -135,7 +134,7 @@ class RedisStore(NetworkStore):
         return tuple([each.decode() for each in told])
 
     def _read(self, refs: tuple[Ref, ...], *, times: bool) -> Op[Snapshot]:  # noqa: ARG002 - always there
-        args = packing.asking(refs)
+        args = scripts.asking(refs)
         try:
             answer = yield from self.asked(pack((*self._reads, *args)))
         except NoScript:
@@ -144,12 +143,12 @@ class RedisStore(NetworkStore):
         return Snapshot(
             revision,
             {
-                ref: None if told is None else packing.item(ref, told, now)
+                ref: None if told is None else scripts.item(ref, told, now)
                 for ref, told in zip(refs, found, strict=True)
                 if isinstance(ref, str)
             },
             {
-                ref: packing.many(ref, told, now)
+                ref: scripts.many(ref, told, now)
                 for ref, told in zip(refs, found, strict=True)
                 if not isinstance(ref, str)
             },
@@ -158,13 +157,13 @@ class RedisStore(NetworkStore):
     def _commit(self, txn: Txn) -> Op[Answer]:
         whole = False
         for _ in range(_TRIES):
-            args = packing.changing(txn, self.wire.latest(), self.bound)
+            args = scripts.changing(txn, self.wire.latest(), self.bound)
             request = self._in_full(COMMIT, args) if whole else pack((*self._commits, *args))
             try:
                 answer = yield from self.sent(request, txn.id)
             except NoScript:
                 whole = True
-            except Late:
+            except RequestTooLate:
                 pass  # the wire has learnt the time
             except StoreRefused as error:  # by a script, which is not told what it lacks
                 lacking = yield from self._lacking()
@@ -177,12 +176,12 @@ class RedisStore(NetworkStore):
         now = answer[1]
         if answer[0]:
             self.wire.learn(now)
-            return Committed(now, packing.items(txn.reads, answer[2:], now) if txn.reads else {})
+            return Committed(now, scripts.items(txn.reads, answer[2:], now) if txn.reads else {})
         asked = (*(check.key for check in txn.checks), *txn.reads)
-        items = packing.items(asked, answer[3:], now)
+        items = scripts.items(asked, answer[3:], now)
         if not txn.quiet:
             own, standing = LOG + txn.id, answer[2]
-            items[own] = None if standing is None else packing.item(own, standing, now)
+            items[own] = None if standing is None else scripts.item(own, standing, now)
         return Conflict(items)
 
     def _sweep(self) -> Op[int]:
@@ -198,7 +197,7 @@ class RedisStore(NetworkStore):
         return Extent(entries, int(trimmed or 0))
 
     def _wall(self) -> Op[float]:
-        answer = yield from self.run(READ, packing.asking(()))
+        answer = yield from self.run(READ, scripts.asking(()))
         return answer[1] / 1e6  # type: ignore[no-any-return]
 
     def _info(self) -> Op[dict[str, object]]:

@@ -12,27 +12,33 @@ and starts over whenever its connection ends.  Its position is all it has to rem
 move between threads and event loops.  Whoever listens on the root channel sees the revisions
 without gaps, and looks again if there is one; and a watch that hears nothing looks now and then
 anyway, so that a server that was replaced behind our back cannot keep it waiting.
+
+How far a watch has got, though a commit may arrive in pieces.
+
+A commit that concerns several channels is published on each of them, one after the other, and
+whoever listens to more than one may have heard the first piece when the connection ends or when it
+is time to look into the log.  So a revision is behind us only when a later one was heard.  Until
+then the log is asked for it again, and the keys that were told by then are left out.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from interlock.drivers import Op, Pause, drive, drive_async
 from interlock.errors import StoreClosed
 from interlock.store import LOG, Change, Resync
 from interlock.stores.network import Unanswered, Unsent, pauses
-from interlock.stores.redis.packing import changes
-from interlock.stores.redis.position import Position
-from interlock.stores.redis.scripts import SINCE
-from interlock.stores.redis.seat import Line
+from interlock.stores.redis.scripts import SINCE, changes
+from interlock.stores.redis.subscriptions import BlockingSubscription
 
 if TYPE_CHECKING:
     from interlock.stores.redis.store import RedisStore
-    from interlock.stores.redis.wire import Wire
+    from interlock.stores.redis.transport import RedisTransport
+
 
 LOOK = 10.0
 """Seconds of silence after which a watch looks into the log by itself; twice as many each time that
@@ -42,7 +48,7 @@ PAGE = 1000
 """Entries that one look goes through."""
 
 
-class Seat(Protocol):
+class ChannelSubscription(Protocol):
     """Where a watch listens."""
 
     def serves(self, loop: object) -> bool:
@@ -60,10 +66,10 @@ class _Join:
     def __init__(self, watch: RedisWatch) -> None:
         self.watch = watch
 
-    def perform(self, wire: Wire) -> Seat:
-        return Line.join(wire, self.watch.channels)
+    def perform(self, wire: RedisTransport) -> ChannelSubscription:
+        return BlockingSubscription.join(wire, self.watch.channels)
 
-    def perform_async(self, wire: Wire) -> Awaitable[Seat]:
+    def perform_async(self, wire: RedisTransport) -> Awaitable[ChannelSubscription]:
         return wire.loops().join(self.watch.channels)
 
 
@@ -76,10 +82,10 @@ class _Hear:
         self.seat = seat
         self.seconds = seconds
 
-    def perform(self, _wire: Wire) -> list[bytes]:
+    def perform(self, _wire: RedisTransport) -> list[bytes]:
         return self.seat.hear(self.seconds)  # type: ignore[no-any-return]
 
-    def perform_async(self, _wire: Wire) -> Awaitable[list[bytes]]:
+    def perform_async(self, _wire: RedisTransport) -> Awaitable[list[bytes]]:
         return self.seat.hear_async(self.seconds)  # type: ignore[no-any-return]
 
 
@@ -93,9 +99,9 @@ class RedisWatch:
         self._root = any(not scope or scope.startswith(LOG) for scope in scopes)
         self._asked = ("",) if self._root else scopes
         self.channels = tuple([store.bell + scope.encode() for scope in self._asked])
-        self.position = Position(after, pieces=len(self.channels) > 1)
+        self.position = WatchPosition(after, pieces=len(self.channels) > 1)
         self._life = store.life
-        self._seat: Seat | None = None
+        self._seat: ChannelSubscription | None = None
         self._behind = True
         self._due = 0.0
         self._patience = 1
@@ -222,3 +228,34 @@ class RedisWatch:
         seat, self._seat = self._seat, None
         if seat is not None:
             seat.leave(well=well)
+
+
+class WatchPosition:
+    """Everything up to ``after`` was told, and some keys of the revision that has begun."""
+
+    def __init__(self, after: int, *, pieces: bool) -> None:
+        self.after = after
+        self._pieces = pieces
+        self._begun = 0
+        self._told: set[str] = set()
+
+    def untold(self, change: Change) -> bool:
+        """Whether the reader does not know of this one yet."""
+        if change.revision == self._begun:
+            return change.key not in self._told
+        return change.revision > self.after
+
+    def hear(self, revision: int, previous: int, changes: Iterable[Change]) -> list[Change]:
+        """What is new in a piece of this revision; ``previous`` is the one recorded before it."""
+        found = [change for change in changes if self.untold(change)]
+        if not self._pieces:
+            self.after = revision
+            return found
+        if revision != self._begun:
+            self.after, self._begun, self._told = max(self.after, previous), revision, set()
+        self._told.update(change.key for change in found)
+        return found
+
+    def reach(self, revision: int) -> None:
+        """Nothing is missing up to this revision, whichever that is."""
+        self.after, self._begun = revision, 0

@@ -1,14 +1,15 @@
-"""SQLite: the default store, one file for all processes of a machine.
+"""SQLite, the default store: one file for all processes of a machine.
 
-store.py      the waist's methods
-writer.py     grouped commits: inline when nothing waits, else one writer thread
-turnstile.py  processes queue for the write in the kernel, in order, without sleeping
-bells.py      doorbells: who watches what, and how a commit wakes them
-watch.py      the feed of changes, rung by the bells
-schema.py     tables, format number, migration
-fork.py       no connection is open at the moment of a fork
-examine.py    what the doctor looks at
-place.py      where a file may stand, and who may read it
+store.py        the waist's methods
+writer.py       grouped commits: inline when nothing waits, otherwise one writer thread
+write_queue.py  processes queue for the write in the kernel, in order, without sleeping
+connection.py   the connection that reads, the one that writes, and the write-ahead log
+watch.py        the feed of changes, read from the log
+notify.py       how a commit wakes the processes that watch
+schema.py       tables, format number, migrations, errors of SQLite
+files.py        where a file may be, who may read it, and whether it is still there
+fork.py         open stores in a program that forks
+examine.py      findings for people
 """
 
 from interlock.stores.sqlite.store import SQLiteStore

@@ -11,7 +11,7 @@ import apsw
 
 from interlock.errors import StoreUnsuitable
 from interlock.store import Finding
-from interlock.stores.sqlite import place
+from interlock.stores.sqlite import files
 
 if TYPE_CHECKING:
     from interlock.stores.sqlite.store import SQLiteStore
@@ -43,12 +43,12 @@ def _sqlite() -> Finding:
 
 
 def _file_system(path: str) -> Finding:
-    kind = place.file_system(path)
+    kind = files.file_system(path)
     try:
-        place.refuse_shared(path, kind)
+        files.refuse_shared(path, kind)
     except StoreUnsuitable as error:
         return _bad("file system", *str(error).split("; ", 1))
-    if kind in place.VOLATILE:
+    if kind in files.VOLATILE:
         return _warn("file system", f"{kind} is gone with the machine", "move it to a disk")
     return Finding(verdict="ok", name="file system", fact=kind or "unknown")
 

@@ -20,7 +20,7 @@ import weakref
 from typing import Protocol
 
 from interlock.errors import StoreClosed
-from interlock.stores.sqlite.place import identity
+from interlock.stores.sqlite.files import identity
 
 PATIENCE = 5.0
 

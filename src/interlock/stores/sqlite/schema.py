@@ -33,7 +33,7 @@ from interlock.errors import (
     StoreTrouble,
     StoreUnsuitable,
 )
-from interlock.stores.sqlite.place import away, beginning, full, no_room
+from interlock.stores.sqlite.files import away, beginning, full, no_room
 from interlock.version import __version__
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def boot_id() -> str:
         return _boot_time()
 
 
-def trouble(error: apsw.Error, path: str) -> InterlockError:
+def translated(error: apsw.Error, path: str) -> InterlockError:
     """The engine's complaint in words that say what to do."""
     said = " ".join(str(error).split())  # it may quote what it read, over several lines
     if _no_room(error, path):

@@ -35,12 +35,17 @@ from interlock.store import (
     Work,
 )
 from interlock.stores.derived import BlockingStore, RenewalWork
-from interlock.stores.sqlite import fork, place, schema
-from interlock.stores.sqlite.bells import Bells
-from interlock.stores.sqlite.engine import Engine, Later, Reader, part
+from interlock.stores.sqlite import files, fork, schema
+from interlock.stores.sqlite.connection import (
+    Later,
+    ReadConnection,
+    WriteConnection,
+    close_connection,
+)
 from interlock.stores.sqlite.fork import guard
-from interlock.stores.sqlite.turnstile import Turnstile
-from interlock.stores.sqlite.watch import Feed, SQLiteWatch
+from interlock.stores.sqlite.notify import Notifier
+from interlock.stores.sqlite.watch import ChangeFeed, SQLiteWatch
+from interlock.stores.sqlite.write_queue import WriteQueue
 from interlock.stores.sqlite.writer import PATIENCE, Writer
 
 T = TypeVar("T")
@@ -56,11 +61,11 @@ class SQLiteStore(BlockingStore):
     def __init__(self, path: str, *, create: bool = True, patience: float = PATIENCE) -> None:
         self.path = os.path.realpath(path)  # once: SQLite names its other files by the real path
         guard.check(self.path)
-        kind = place.prepare(self.path, create=create)
-        self._standing = place.Standing(os.path.abspath(path), self.path)
+        kind = files.prepare(self.path, create=create)
+        self._standing = files.OpenFiles(os.path.abspath(path), self.path)
         self.capabilities = Capabilities(
             engine="sqlite",
-            durability="process" if kind in place.VOLATILE else "power loss",
+            durability="process" if kind in files.VOLATILE else "power loss",
             clock="machine",
             push=True,
             transacts=True,
@@ -75,7 +80,7 @@ class SQLiteStore(BlockingStore):
         self._pid = os.getpid()
         self._forked = False
         self._reading = threading.Lock()
-        self._reader: Reader | None = None
+        self._reader: ReadConnection | None = None
         self._resting = self._closed = False
         with guard.changing:
             self._open(patience)
@@ -83,23 +88,23 @@ class SQLiteStore(BlockingStore):
 
     def _open(self, patience: float) -> None:
         db = self._connect()
-        folder = self.path + place.SIDE
-        self._bells = Bells(folder)
+        folder = self.path + files.SIDE
+        self._bells = Notifier(folder)
         try:
             self._standing.begin(db)
-            place.make_side_folder(folder)
-            self._turnstile = Turnstile(folder)
+            files.make_side_folder(folder)
+            self._turnstile = WriteQueue(folder)
         except StoreTrouble:
             db.close()
             raise
         except OSError as error:
             db.close()
-            if error.errno in place.FULL:
-                raise place.full(self.path) from None
+            if error.errno in files.FULL:
+                raise files.full(self.path) from None
             raise StoreReadOnly(f"{folder}: {error.strerror}; mend its rights") from None
-        self._engine = Engine(db, self.path, self._bells.ring, self._standing)
+        self._engine = WriteConnection(db, self.path, self._bells.ring, self._standing)
         self._writer = Writer(self._engine, self._turnstile, patience)
-        self._feed = Feed(self._bells, self._later, self._data_version, self._check)
+        self._feed = ChangeFeed(self._bells, self._later, self._data_version, self._check)
 
     @property
     def missing(self) -> bool:
@@ -220,7 +225,7 @@ class SQLiteStore(BlockingStore):
             "path": self.path,
             "format": schema.FORMAT,
             "sqlite": apsw.sqlite_lib_version(),
-            "file_system": place.file_system(self.path),
+            "file_system": files.file_system(self.path),
             "durability": self.capabilities.durability,
             "bytes": _size(self.path),
             "wal_bytes": _size(self.path + "-wal"),
@@ -258,7 +263,7 @@ class SQLiteStore(BlockingStore):
         self._bells.close()
         with guard.changing, self._reading:
             if self._reader is not None:
-                part(self._reader.db, self._standing)
+                close_connection(self._reader.db, self._standing)
             if idle:
                 self._engine.close()
             guard.discard(self)
@@ -275,7 +280,7 @@ class SQLiteStore(BlockingStore):
         self._standing.recheck(self._engine.db)
         self._standing.rest()
         if self._reader is not None:
-            part(self._reader.db, self._standing)
+            close_connection(self._reader.db, self._standing)
         self._reader = None
         self._engine.close()
         self._resting = True
@@ -317,12 +322,12 @@ class SQLiteStore(BlockingStore):
                 db.close()
                 raise
         except apsw.Error as error:
-            raise schema.trouble(error, self.path) from error
+            raise schema.translated(error, self.path) from error
         return db
 
-    def _read_connection(self) -> Reader:
+    def _read_connection(self) -> ReadConnection:
         if self._reader is None:
-            self._reader = Reader(schema.connect(self.path))
+            self._reader = ReadConnection(schema.connect(self.path))
         return self._reader
 
     def _check(self) -> None:
@@ -347,7 +352,7 @@ class SQLiteStore(BlockingStore):
     def _data_version(self) -> int:
         return self._ask(lambda reader: int(str(reader.db.pragma("data_version"))))
 
-    def _ask(self, question: Callable[[Reader], T]) -> T:
+    def _ask(self, question: Callable[[ReadConnection], T]) -> T:
         self._check()
         try:
             with self._reading:

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 from interlock.drivers import finish_future, wait_for_future
 from interlock.errors import StoreTrouble
 from interlock.store import LOG, Change, Resync, Scope, scopes
-from interlock.stores.sqlite.bells import Bell, Bells
-from interlock.stores.sqlite.engine import ROWS_AT_ONCE
+from interlock.stores.sqlite.connection import ROWS_AT_ONCE
+from interlock.stores.sqlite.notify import Notifier, NotifySocket
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,7 +35,7 @@ BACKSTOP = 1.0
 Rows = list[tuple[int, str, bytes, str]]
 
 
-class Ear:
+class LoopListener:
     """One event loop that listens: its next look without a ring, and whether it was called."""
 
     __slots__ = ("called", "loop", "timer")
@@ -46,12 +46,12 @@ class Ear:
         self.called = False
 
 
-class Feed:
+class ChangeFeed:
     """New log rows, read once and laid into every watch that they concern."""
 
     def __init__(
         self,
-        bells: Bells,
+        bells: Notifier,
         later: Callable[[int], tuple[Rows, int]],
         data_version: Callable[[], int],
         check: Callable[[], None],
@@ -62,13 +62,13 @@ class Feed:
         self._data_version = data_version
         self._lock = threading.RLock()
         self._guard = threading.Condition(self._lock)
-        self._index = Index()
-        self._bell: Bell | None = None
+        self._index = WatchIndex()
+        self._bell: NotifySocket | None = None
         self._deaf = False
         self._seen = 0
         self._version = -1
         self._listener: object = None
-        self._ears: dict[asyncio.AbstractEventLoop, Ear] = {}
+        self._ears: dict[asyncio.AbstractEventLoop, LoopListener] = {}
 
     def open(self, scope: Scope, after: int) -> SQLiteWatch:
         """A watch of this scope that has seen everything up to ``after``."""
@@ -131,10 +131,10 @@ class Feed:
             if watch.arrived:
                 watch.wake()
 
-    def _grow(self, loop: asyncio.AbstractEventLoop) -> Ear:
+    def _grow(self, loop: asyncio.AbstractEventLoop) -> LoopListener:
         """One more loop listens, beside those that are not over."""
         self._ears = {each: ear for each, ear in self._ears.items() if not each.is_closed()}
-        ear = self._ears[loop] = Ear(loop)
+        ear = self._ears[loop] = LoopListener(loop)
         if self._bell is not None:
             loop.add_reader(self._bell.socket.fileno(), self._on_ring)
             self._bell.answer = self._answer
@@ -159,11 +159,11 @@ class Feed:
         """In the child of a fork: let go of the parent's socket, and leave its files alone."""
         if self._bell is not None:
             self._bell.socket.close()
-        self._bell, self._ears, self._index = None, {}, Index()
+        self._bell, self._ears, self._index = None, {}, WatchIndex()
         self._lock = threading.RLock()
         self._guard = threading.Condition(self._lock)
 
-    def _listen(self, bell: Bell | None, timeout: float) -> None:
+    def _listen(self, bell: NotifySocket | None, timeout: float) -> None:
         """Wait for the bell on behalf of all threads, and lay what is new into the watches."""
         poll = select.poll()
         if bell is not None:
@@ -190,7 +190,7 @@ class Feed:
             ear.loop.call_soon(self._on_call, ear)
         return True
 
-    def _on_call(self, ear: Ear) -> None:
+    def _on_call(self, ear: LoopListener) -> None:
         ear.called = False
         with self._lock:
             self._pump_or_wake(rang=True)
@@ -201,7 +201,7 @@ class Feed:
                 self._bell.drain()
             self._pump_or_wake(rang=True)
 
-    def _on_backstop(self, ear: Ear) -> None:
+    def _on_backstop(self, ear: LoopListener) -> None:
         with self._lock:
             ear.timer = None
             self._pump_or_wake(rang=False)
@@ -236,9 +236,9 @@ class Feed:
         if not self._index.watches:
             self._seen = after  # nobody else relies on it: a long log need not be read
         self._pump(rang=True)
-        self._advance(Index(watch), after, self._seen)
+        self._advance(WatchIndex(watch), after, self._seen)
 
-    def _advance(self, index: Index, position: int, end: int | None = None) -> int:
+    def _advance(self, index: WatchIndex, position: int, end: int | None = None) -> int:
         """Lay what came after a position into these watches; returns the new position."""
         gap = False
         while end is None or position < end:
@@ -260,7 +260,7 @@ class Feed:
         return position
 
 
-class Index:
+class WatchIndex:
     """Some watches by their scopes: what a change costs does not grow with their number."""
 
     def __init__(self, *watches: SQLiteWatch) -> None:
@@ -313,7 +313,7 @@ class Index:
 class SQLiteWatch:
     """The changes in some scopes for one reader."""
 
-    def __init__(self, feed: Feed, scopes: tuple[str, ...]) -> None:
+    def __init__(self, feed: ChangeFeed, scopes: tuple[str, ...]) -> None:
         self.scopes = scopes
         self.arrived: list[Change | Resync] = []
         self.sleeper: asyncio.Future[None] | None = None

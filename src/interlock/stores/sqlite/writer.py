@@ -16,7 +16,7 @@ its work only reads and returns; so the others are not touched.  If the engine f
 group is rolled back and each job runs again alone, so that only the guilty one fails.
 
 Answers are given when they are durable: after COMMIT the turn is given on, then the log is
-synchronised, together with what others commit meanwhile (``wal.py``).
+synchronised, together with what others commit meanwhile (``Wal``).
 
 An exception may strike a caller anywhere (Ctrl-C, an alarm), also just as a lock was taken.  So a
 lock is taken by ``with`` on the lock itself, which cannot be struck between, or inside of the
@@ -38,8 +38,8 @@ import apsw
 
 from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy, StoreClosed, StoreMissing
 from interlock.store import Committed, Work
-from interlock.stores.sqlite.engine import Engine, Job
-from interlock.stores.sqlite.turnstile import Turnstile
+from interlock.stores.sqlite.connection import WriteConnection, WriteJob
+from interlock.stores.sqlite.write_queue import WriteQueue
 from interlock.threads import background
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ CLOSING = 1.0
 class Writer:
     """The only way to the write transaction for all threads and tasks of a store object."""
 
-    def __init__(self, engine: Engine, turnstile: Turnstile, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, engine: WriteConnection, turnstile: WriteQueue, patience: float = PATIENCE
+    ) -> None:
         self._engine = engine
         self._turnstile = turnstile
         self._patience = patience
@@ -69,8 +71,8 @@ class Writer:
         self._arrived = threading.Lock()
         """Let go when there is something for the thread to do: a condition costs far more."""
         self._arrived.acquire()
-        self._queue: deque[Job] = deque()
-        self._gathered: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+        self._queue: deque[WriteJob] = deque()
+        self._gathered: dict[asyncio.AbstractEventLoop, list[WriteJob]] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
         self.stuck = ""
@@ -79,7 +81,7 @@ class Writer:
 
     def run(self, work: Work, *, whole: bool = False) -> Committed | None:
         """Commit, and return when it is durable."""
-        job = Job(work, self._deadline(), whole=whole)
+        job = WriteJob(work, self._deadline(), whole=whole)
         if not self._at_once((job,)):
             waiter = threading.Lock()
             waiter.acquire()
@@ -99,7 +101,7 @@ class Writer:
     async def run_async(self, work: Work) -> Committed | None:
         """The same for an event loop; jobs of one turn of the loop form a group."""
         loop = _running_loop()
-        job = Job(work, self._deadline())
+        job = WriteJob(work, self._deadline())
         job.future = loop.create_future()
         self._gather(job, loop)
         try:
@@ -134,7 +136,7 @@ class Writer:
     def _deadline(self) -> float:
         return time.monotonic() + (min(self._patience, MOMENT) if self.stuck else self._patience)
 
-    def _gather(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
+    def _gather(self, job: WriteJob, loop: asyncio.AbstractEventLoop) -> None:
         """Lay a job beside those of this turn of its loop; no other thread adds to them."""
         gathered = self._gathered.get(loop)
         if gathered is None:
@@ -167,7 +169,7 @@ class Writer:
             _fail(jobs, error)
         _finish([job.future for job in jobs if job.future is not None])
 
-    def _at_once(self, jobs: Sequence[Job]) -> bool:
+    def _at_once(self, jobs: Sequence[WriteJob]) -> bool:
         """Run the jobs here and now if nobody else waits, in this process or in another."""
         right, turnstile = self._right, self._turnstile
         if self._queue or self._owned():  # owned: we are called in the midst of a commit
@@ -194,7 +196,7 @@ class Writer:
         self._engine.ring(touched)
         return ran
 
-    def _hand_over(self, jobs: Sequence[Job]) -> None:
+    def _hand_over(self, jobs: Sequence[WriteJob]) -> None:
         with self._queueing:
             if self._closed:
                 raise StoreClosed("this store was closed; connect again")
@@ -207,7 +209,7 @@ class Writer:
     def _serve(self) -> None:
         """The life of the writer thread: whatever happens, whoever waits for it is answered."""
         while self._wait_for_jobs():
-            jobs: list[Job] = []
+            jobs: list[WriteJob] = []
             touched: list[str] = []
             try:
                 # The right first: the turn belongs to the process, so two threads would share
@@ -226,7 +228,7 @@ class Writer:
             self._turnstile.close()
             self._right.release()
 
-    def _take_turn(self, jobs: list[Job]) -> None:
+    def _take_turn(self, jobs: list[WriteJob]) -> None:
         """Wait for the turn, and run everything that has gathered by then."""
         self._turnstile.enter()
         try:
@@ -259,11 +261,11 @@ class Writer:
             self._arrived.acquire()
         return not self._closed
 
-    def _next_batch(self) -> list[Job]:
+    def _next_batch(self) -> list[WriteJob]:
         with self._queueing:
             return [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
 
-    def _withdraw(self, job: Job) -> bool:
+    def _withdraw(self, job: WriteJob) -> bool:
         """Take a job back that has not been begun; its work never runs then."""
         with self._queueing, suppress(ValueError):
             self._queue.remove(job)
@@ -275,7 +277,7 @@ class Writer:
                 return True
         return False
 
-    def _put_back(self, jobs: Sequence[Job]) -> list[Job]:
+    def _put_back(self, jobs: Sequence[WriteJob]) -> list[WriteJob]:
         """Another program kept the engine busy: those whose time is up fail, the others go on."""
         now = time.monotonic()
         late = [job for job in jobs if job.ends <= now]
@@ -286,7 +288,7 @@ class Writer:
         _fail(late, error)
         return late
 
-    def _give_up(self, jobs: Sequence[Job]) -> None:
+    def _give_up(self, jobs: Sequence[WriteJob]) -> None:
         late = [job for job in jobs if self._withdraw(job)]
         if late:
             _fail(late, self._held_up())
@@ -302,7 +304,7 @@ class Writer:
             )
         return StoreBusy(self.stuck)
 
-    def _group(self, jobs: Sequence[Job], wait: float) -> bool:
+    def _group(self, jobs: Sequence[WriteJob], wait: float) -> bool:
         """Run all jobs in one transaction; False if the engine was busy for so many seconds."""
         engine = self._engine
         try:
@@ -323,7 +325,7 @@ class Writer:
             raise
         return True
 
-    def _sync(self, jobs: Sequence[Job]) -> None:
+    def _sync(self, jobs: Sequence[WriteJob]) -> None:
         """Make what the jobs committed, and what they saw, durable; others have the turn by now.
 
         Then see that it is in the store that stands there: nothing else is acknowledged.
@@ -339,7 +341,7 @@ class Writer:
                 unknown = None if job.txn is None else OutcomeUnknown(trouble, job.txn.id)
                 job.error = job.error or gone or unknown or StoreAway(trouble)
 
-    def _commit(self, jobs: Sequence[Job]) -> None:
+    def _commit(self, jobs: Sequence[WriteJob]) -> None:
         engine = self._engine
         try:
             engine.commit()
@@ -359,7 +361,7 @@ class Writer:
             engine.rollback()
             self._alone(jobs, error)
 
-    def _alone(self, jobs: Sequence[Job], error: Exception) -> None:
+    def _alone(self, jobs: Sequence[WriteJob], error: Exception) -> None:
         """After a failed group: each job by itself, so that only the guilty one fails."""
         if len(jobs) == 1:
             if isinstance(error, apsw.Error):
@@ -370,7 +372,7 @@ class Writer:
             if job.error is None:
                 self._again(job)
 
-    def _again(self, job: Job) -> None:
+    def _again(self, job: WriteJob) -> None:
         if not self._group((job,), _time_left((job,))):
             _fail((job,), self._engine.trouble(apsw.BusyError(), self._engine.db))
 
@@ -382,22 +384,22 @@ def _running_loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-def _slow(started: float, jobs: Sequence[Job]) -> bool:
+def _slow(started: float, jobs: Sequence[WriteJob]) -> bool:
     return time.monotonic() - started > SLOW + 0.0002 * len(jobs)
 
 
-def _time_left(jobs: Sequence[Job]) -> float:
+def _time_left(jobs: Sequence[WriteJob]) -> float:
     """Seconds until the first deadline of these jobs."""
     first = min((job.ends for job in jobs), default=0.0)
     return max(0.0, first - time.monotonic())
 
 
-def _fail(jobs: Sequence[Job], error: Exception) -> None:
+def _fail(jobs: Sequence[WriteJob], error: Exception) -> None:
     for job in jobs:
         job.error = error
 
 
-def _answer(jobs: Sequence[Job]) -> None:
+def _answer(jobs: Sequence[WriteJob]) -> None:
     """Tell the callers, whichever thread each of them is in."""
     futures: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for job in jobs:

@@ -16,15 +16,15 @@ from interlock.errors import StoreReadOnly, StoreUnsuitable
 from interlock.store import Durability
 from interlock.stores.address import Address
 from interlock.stores.network import Unsent
-from interlock.stores.redis.packing import Argument
-from interlock.stores.redis.replies import meaning, newer
+from interlock.stores.redis.errors import meaning, newer
+from interlock.stores.redis.scripts import Argument
 
 OLDEST = (6, 2)
 FORMAT = 2
 NAME = "interlock"
 
 
-class Grade(Struct, frozen=True, kw_only=True):
+class ServerFacts(Struct, frozen=True, kw_only=True):
     """One server at the moment of the greeting; ``promoted`` if it took over from another."""
 
     product: str
@@ -59,7 +59,7 @@ def greeting(address: Address, meta: bytes) -> list[tuple[Argument, ...]]:
     return commands
 
 
-def graded(replies: Sequence[Any], address: Address) -> Grade:
+def server_facts(replies: Sequence[Any], address: Address) -> ServerFacts:
     """What the replies to a greeting say; an unsuitable server is refused in one line."""
     where = address.shown
     *before, time, config, told, number = replies
@@ -83,7 +83,7 @@ def graded(replies: Sequence[Any], address: Address) -> Grade:
         raise newer(number.decode(errors="replace"), where)
     # Hosted servers forbid CONFIG; then the usual setting is assumed.
     fsync = "everysec" if isinstance(config, ReplyError) or not config else config[1].decode()
-    return Grade(
+    return ServerFacts(
         product=product,
         version=version,
         life=info.get("run_id", ""),

@@ -1,13 +1,12 @@
-"""Where a store's file may stand, and who may read it.
+"""Where a store's file may be, who may read it, and whether it is still there.
 
 SQLite in WAL mode needs shared memory and honest file locks, which network and host-shared file
 systems do not give: there a store would be damaged, so it is refused.
 A store is for its owner only: folder 0700, files 0600, and no file of another user.
 
-An open store must stay the one that stands at its path.  What is committed into a file that was
-deleted or replaced is in no store, and no other client sees it.  So ``Standing`` compares names and
-files after each commit and each read, before the caller gets the answer.  Once they differ, every
-call fails until the store is opened again.
+A commit into a file that was deleted or replaced is in no store, and no other client sees it.  So
+``OpenFiles`` compares names and files after each commit and each read, before the caller gets the
+answer.  Once they differ, every call fails until the store is opened again.
 """
 
 from __future__ import annotations
@@ -162,7 +161,7 @@ def identity(path: str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-class Standing:
+class OpenFiles:
     """The files of an open store, and whether they still stand at its path.
 
     The names are compared by device and inode: the path as it was given, which may go through

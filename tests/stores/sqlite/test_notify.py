@@ -20,8 +20,8 @@ from interlock.store import Change, Resync
 from interlock.stores import open_store
 from interlock.stores.sqlite import SQLiteStore, writer
 from interlock.stores.sqlite import watch as watch_module
-from interlock.stores.sqlite.bells import Bell, Bells
-from interlock.stores.sqlite.watch import Feed, Rows, SQLiteWatch
+from interlock.stores.sqlite.notify import Notifier, NotifySocket
+from interlock.stores.sqlite.watch import ChangeFeed, Rows, SQLiteWatch
 
 MANY = 600
 """More datagrams than the queue of a socket holds."""
@@ -88,13 +88,13 @@ def test_a_loop_that_commits_tells_its_own_watches_without_a_bell(
 ) -> None:
     """Also when several loops use the store in turn, each of them ended in the midst of a call."""
     rung: list[str] = []
-    ring = Bells.send
+    ring = Notifier.send
 
-    def send(bells: Bells, name: str) -> bool:
+    def send(bells: Notifier, name: str) -> bool:
         rung.append(name)
         return ring(bells, name)
 
-    monkeypatch.setattr(Bells, "send", send)
+    monkeypatch.setattr(Notifier, "send", send)
     monkeypatch.setattr(writer, "SLOW", 60.0)  # a slow disk is left to a thread, which rings
     with closing(SQLiteStore(str(tmp_path / "store.db"))) as store:
 
@@ -157,7 +157,9 @@ def sleeper(watch: SQLiteWatch) -> tuple[threading.Thread, list[str]]:
 def test_a_loop_is_woken_by_a_thread_that_finds_what_it_sleeps_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Bells, "send", lambda _bells, _name: True)  # whoever committed was killed
+    monkeypatch.setattr(
+        Notifier, "send", lambda _bells, _name: True
+    )  # whoever committed was killed
     with closing(SQLiteStore(str(tmp_path / "store.db"))) as store:
         ours, other = store.watch("k/", 0), store.watch("other/", 0)
         thread, found = sleeper(ours)
@@ -221,9 +223,9 @@ def test_a_thread_waits_for_no_loop_that_committed_and_is_busy(tmp_path: Path) -
 def test_when_the_thread_that_listens_is_interrupted_another_one_listens(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listens, struck, first = Feed._listen, threading.Event(), threading.Event()
+    listens, struck, first = ChangeFeed._listen, threading.Event(), threading.Event()
 
-    def interrupted(feed: Feed, bell: Bell | None, timeout: float) -> None:
+    def interrupted(feed: ChangeFeed, bell: NotifySocket | None, timeout: float) -> None:
         if first.is_set():
             return listens(feed, bell, timeout)
         first.set()
@@ -234,7 +236,7 @@ def test_when_the_thread_that_listens_is_interrupted_another_one_listens(
         with suppress(KeyboardInterrupt):
             store.watch("k/", 0).take(3600)
 
-    monkeypatch.setattr(Feed, "_listen", interrupted)
+    monkeypatch.setattr(ChangeFeed, "_listen", interrupted)
     threading.Thread(target=ends, daemon=True).start()
     assert first.wait(60)
     watch, found = store.watch("k/", 0), list[str]()
@@ -253,11 +255,11 @@ def test_only_those_are_rung_whose_prefix_matches(
 ) -> None:
     rung: list[str] = []
 
-    def send(_bells: Bells, name: str) -> bool:
+    def send(_bells: Notifier, name: str) -> bool:
         rung.append(name)
         return True
 
-    monkeypatch.setattr(Bells, "send", send)
+    monkeypatch.setattr(Notifier, "send", send)
     watches = [store.watch("k/", 0), store.watch("other/", 0)]
     write(store, "unrelated")
     assert rung == []
@@ -500,7 +502,7 @@ def test_threads_that_ring_at_once_close_no_descriptor_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A dead watcher's bell makes whoever rings let go of the folder."""
-    bells = Bells(str(tmp_path))
+    bells = Notifier(str(tmp_path))
     close, closed = os.close, list[int]()
 
     def slowly(fd: int) -> None:
@@ -549,7 +551,7 @@ def test_a_list_made_in_the_same_second_is_not_kept_where_times_have_no_smaller_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = 1_700_000_000 * 10**9
-    bells = Bells(str(tmp_path))
+    bells = Notifier(str(tmp_path))
     (tmp_path / "1-00000001=a").touch()
     os.utime(tmp_path, ns=(second, second))
     monkeypatch.setattr(time, "time_ns", lambda: second + 900_000_000)
@@ -564,7 +566,7 @@ def test_only_files_of_our_own_form_are_cleared_away(tmp_path: Path) -> None:
     theirs = {"notes=k", "1-xyz=k", "12-0123456789=k", "gate", "=k"}
     for name in (*theirs, "99999-00000001=k"):
         (tmp_path / name).touch()
-    bells = Bells(str(tmp_path))
+    bells = Notifier(str(tmp_path))
     bells.ring(["k"])
     bells.close()
     assert set(os.listdir(tmp_path)) == theirs

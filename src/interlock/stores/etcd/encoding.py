@@ -24,7 +24,7 @@ _QUIET = 1
 NUL = b"\0"
 
 
-class Shape:
+class Namespace:
     """Keys and values of one namespace."""
 
     def __init__(self, namespace: str) -> None:

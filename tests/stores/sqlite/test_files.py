@@ -15,7 +15,7 @@ from tests.processes.helpers import Cast
 from tests.stores.sqlite.actors import put
 
 from interlock.errors import StoreMissing, StoreReadOnly, StoreUnsuitable
-from interlock.stores.sqlite import SQLiteStore, place
+from interlock.stores.sqlite import SQLiteStore, files
 
 NOBODY = 65534
 
@@ -53,7 +53,7 @@ MOUNTS = r"""
     ],
 )
 def test_the_innermost_and_latest_mount_says_what_a_path_is_on(path: str, kind: str) -> None:
-    assert place.file_system(path, MOUNTS) == kind
+    assert files.file_system(path, MOUNTS) == kind
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_innermost_and_latest_mount_says_what_a_path_is_on(path: str, kind: 
 )
 def test_file_systems_without_honest_locks_are_refused_with_a_way_out(kind: str) -> None:
     with pytest.raises(StoreUnsuitable, match=rf"/x/store.db is on {kind}, .*local disk") as caught:
-        place.refuse_shared("/x/store.db", kind)
+        files.refuse_shared("/x/store.db", kind)
     assert "\n" not in str(caught.value)
 
 
@@ -81,13 +81,13 @@ def test_file_systems_without_honest_locks_are_refused_with_a_way_out(kind: str)
     "kind", ["ext4", "xfs", "btrfs", "overlay", "tmpfs", "zfs", "f2fs", "fuse.fuse-overlayfs", ""]
 )
 def test_local_file_systems_are_accepted(kind: str) -> None:
-    place.refuse_shared("/x/store.db", kind)
+    files.refuse_shared("/x/store.db", kind)
 
 
 def test_a_store_on_a_shared_file_system_is_not_even_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(place, "file_system", lambda _path: "nfs4")
+    monkeypatch.setattr(files, "file_system", lambda _path: "nfs4")
     with pytest.raises(StoreUnsuitable):
         SQLiteStore(str(tmp_path / "new" / "store.db"))
     assert os.listdir(tmp_path) == []
@@ -97,7 +97,7 @@ def test_an_existing_store_is_not_opened_after_it_moved_to_a_shared_file_system(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     SQLiteStore(path).close()
-    monkeypatch.setattr(place, "file_system", lambda _path: "virtiofs")
+    monkeypatch.setattr(files, "file_system", lambda _path: "virtiofs")
     with pytest.raises(StoreUnsuitable):
         SQLiteStore(path)
 
@@ -237,7 +237,7 @@ def test_a_relative_path_keeps_its_meaning_when_the_program_moves(
 def test_a_store_in_memory_does_not_claim_to_survive_a_power_cut(
     path: str, monkeypatch: pytest.MonkeyPatch, kind: str, grade: str
 ) -> None:
-    monkeypatch.setattr(place, "file_system", lambda _path: kind)
+    monkeypatch.setattr(files, "file_system", lambda _path: kind)
     store = SQLiteStore(path)
     assert store.capabilities.durability == grade
     store.close()

@@ -1,4 +1,19 @@
-"""The two ends of the file: a connection that reads, and one that runs jobs in a transaction."""
+"""The two ends of the file: a connection that reads, and one that runs jobs in a transaction.
+
+Making commits durable: the write-ahead log is synchronised after the turn was given on.
+
+SQLite would do it before COMMIT returns (``synchronous=FULL``), that is, while everybody else waits
+for the turn.  The log of SQLite is one file that only ever grows until it begins anew, and before
+that it is written home durably.  So whoever synchronises the file after its own COMMIT has made
+durable its commit and all before it, whoever wrote them; and processes that wait for the disk wait
+together, while the next one already decides.
+
+Nobody is answered before that.  What can be seen a moment sooner, a read of another process may
+see; what that process commits then is never durable without what it saw.
+
+If the disk refuses, nobody can tell any more what is on it, and asking again would get a yes for
+what was dropped.  So this connection commits nothing from then on.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +30,11 @@ import apsw
 from interlock.errors import InterlockError, StoreAway, StoreMissing
 from interlock.store import LIVE, LOG, Committed, Item, Log, Range, Ref, Snapshot, Txn, Work
 from interlock.stores.sqlite import schema
-from interlock.stores.sqlite.place import Standing
-from interlock.stores.sqlite.wal import Wal
+from interlock.stores.sqlite.files import OpenFiles
 
 if TYPE_CHECKING:
     import asyncio
+
 
 JOBS_BETWEEN_LOOKS = 500
 WAL_TO_RESTART = 16 << 20
@@ -61,7 +76,7 @@ EntryRow = tuple[str, bytes, int, str]
 Later = list[tuple[int, str, bytes, str]]
 
 
-class Job:
+class WriteJob:
     """One transaction on its way, and where its answer goes."""
 
     __slots__ = ("answer", "ends", "error", "future", "timer", "txn", "waiter", "whole", "work")
@@ -84,7 +99,7 @@ class Job:
         return self.answer
 
 
-class Reader:
+class ReadConnection:
     """Reads through one connection; inside a transaction if the caller began one."""
 
     def __init__(self, db: apsw.Connection) -> None:
@@ -167,7 +182,7 @@ class Reader:
         return tuple(_entry(row) for row in (reversed(rows) if ref.last else rows))
 
 
-class Engine(Reader):
+class WriteConnection(ReadConnection):
     """The connection that writes: whoever has the turn runs jobs in one transaction of it."""
 
     def __init__(
@@ -175,7 +190,7 @@ class Engine(Reader):
         db: apsw.Connection,
         path: str,
         bell: Callable[[list[str]], None],
-        standing: Standing,
+        standing: OpenFiles,
     ) -> None:
         self.standing = standing
         self.seen = 0
@@ -199,7 +214,7 @@ class Engine(Reader):
         # holds no read open, since each transaction ends with a statement of this same cursor.
         self._execute = db.cursor().execute
         self._wait = None
-        # We do that ourselves: wal.py.
+        # We do that ourselves: `Wal`.
         db.execute("PRAGMA synchronous=NORMAL").fetchall()
         self.wal.close()
 
@@ -240,7 +255,7 @@ class Engine(Reader):
             cache[key] = super().item(key)
         return cache[key]
 
-    def run(self, job: Job) -> None:
+    def run(self, job: WriteJob) -> None:
         """Run one job; what its work raises is its own affair, the engine's errors are not."""
         job.txn, job.answer, job.error = None, None, None
         try:
@@ -268,7 +283,7 @@ class Engine(Reader):
 
     def close(self) -> None:
         """Let go of the file; what is left in its log never goes home into another one."""
-        part(self.db, self.standing)
+        close_connection(self.db, self.standing)
         self.wal.close()
 
     def rollback(self) -> None:
@@ -303,7 +318,7 @@ class Engine(Reader):
         """The engine's complaint in our words; ``db`` is ours to ask what became of the file."""
         if self.standing.recheck(db):
             return StoreMissing(self.standing.gone)
-        return schema.trouble(error, self._path)
+        return schema.translated(error, self._path)
 
     def _apply(self, txn: Txn) -> None:
         self._last = revision = self._last + 1
@@ -353,7 +368,7 @@ class Engine(Reader):
                 )
 
 
-def part(db: apsw.Connection, standing: Standing) -> None:
+def close_connection(db: apsw.Connection, standing: OpenFiles) -> None:
     """Close a connection; if its store is gone, without a checkpoint into what stands there."""
     if standing.recheck(db):
         with suppress(apsw.Error):
@@ -385,3 +400,36 @@ def _item(row: Row) -> Item | None:
 def _entry(row: EntryRow) -> Item:
     id_, value, revision, hash_ = row
     return Item(LOG + id_, value, revision, revision, id_, hash_)
+
+
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+class Wal:
+    """The write-ahead log of one connection, as a file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path + "-wal"
+        self.trouble = ""
+        """Why nothing can be made durable any more."""
+        self._fd = -1
+
+    def sync(self) -> None:
+        """Make everything durable that was committed by now."""
+        try:
+            if self._fd < 0:
+                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            _sync(self._fd)
+        except OSError as error:
+            self.trouble = (
+                f"{self.path} could not be made durable ({error.strerror}); the disk may have"
+                " lost what was written last: look after it, then connect again"
+            )
+            raise
+
+    def close(self) -> None:
+        """Let go of the file: the next connection may have another one."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):
+                os.close(fd)

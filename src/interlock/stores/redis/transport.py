@@ -1,34 +1,174 @@
-"""Connections for callers that may block, and the way to a new connection for everybody.
+"""One connection: a socket, and the parser of what comes from it.
+
+It knows what can happen to a request on the way (see network.py), and nothing of pools or loops.
+
+Connections for callers that may block, and the way to a new connection for everybody.
 
 One thread has a connection at a time; what is idle waits in a pool.  Nothing is repeated here,
 and whatever interrupts an exchange ends the connection, so that no answer can be taken for that
 of another request.
 
-Event loops have connections of their own (link.py), imported only when one asks: a command that
-ends after one call does not pay for asyncio.
+Event loops have connections of their own (async_connections.py), imported only when a loop needs
+one: a command that ends after one call does not import asyncio.
 """
 
 from __future__ import annotations
 
+import select
+import socket
+import struct
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hiredis import ProtocolError, ReplyError
+from hiredis import ProtocolError, Reader, ReplyError
 
 from interlock.errors import StoreReadOnly, StoreRefused, StoreUnsuitable
 from interlock.stores.address import Address
-from interlock.stores.network import Unanswered, Unsent
-from interlock.stores.redis.connection import Connection, connect, reason
-from interlock.stores.redis.grade import Grade, graded, greeting
-from interlock.stores.redis.packing import pack
-from interlock.stores.redis.replies import Late, Moved, meaning
+from interlock.stores.network import CONNECT, REPLY, Unanswered, Unsent
+from interlock.stores.redis.errors import MovedToNode, RequestTooLate, meaning
+from interlock.stores.redis.scripts import pack
+from interlock.stores.redis.server import ServerFacts, greeting, server_facts
 
 if TYPE_CHECKING:
-    from interlock.stores.redis.link import Loops
-    from interlock.stores.redis.seat import Line
+    from interlock.stores.redis.async_connections import LoopConnections
+    from interlock.stores.redis.subscriptions import BlockingSubscription
+
+
+_CHUNK = 65536
+
+_KEEPALIVE = [
+    (getattr(socket, name), value)
+    for name, value in (
+        ("TCP_KEEPIDLE", 30),
+        ("TCP_KEEPINTVL", 5),
+        ("TCP_KEEPCNT", 3),
+        ("TCP_USER_TIMEOUT", int(REPLY * 1000) + 1000),
+    )
+    if hasattr(socket, name)
+]
+"""Not every system has all of them.
+
+The last one ends what the kernel still has of a request that was given up, though its program was
+killed: it is not delivered when the network comes back.
+"""
+
+
+class Connection:
+    """One socket and the parser of what comes from it."""
+
+    def __init__(
+        self, sock: socket.socket, place: tuple[str, int] | None = None, *, tls: bool = False
+    ) -> None:
+        self.sock = sock
+        self.place = place
+        self.tls = tls
+        self.busy = True  # somebody waits for it, and will close it when it ends
+        self.reader = Reader()
+        self._recv = sock.recv
+        self._send = sock.send
+        self._poll = select.poll()
+        self._poll.register(sock.fileno(), select.POLLIN)
+        if tls:
+            sock.settimeout(REPLY)
+        else:  # saves a system call for each that follows
+            sock.settimeout(None)
+            limit = struct.pack("ll", int(REPLY), int(REPLY % 1 * 1_000_000))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+
+    def exchange(self, request: bytes) -> Any:  # noqa: ANN401 - whatever the server says
+        """Send, and receive one reply."""
+        self.send(request)
+        return self.receive()
+
+    def send(self, request: bytes) -> None:
+        """Hand a request to the kernel; Unsent if not one byte of it went."""
+        sent = 0
+        try:
+            sent = self._send(request)
+            while sent < len(request):
+                sent += self._send(memoryview(request)[sent:])
+        except OSError as error:
+            # Of what was encrypted, nobody knows how much went.
+            raise (Unanswered if sent or self.tls else Unsent)(reason(error)) from error
+
+    def receive(self) -> Any:  # noqa: ANN401
+        """The next reply."""
+        reader = self.reader
+        try:
+            reply = reader.gets()
+            while reply is False:
+                self.feed()
+                reply = reader.gets()
+        except ProtocolError as error:
+            raise Unanswered(f"it does not speak Redis ({error})") from error
+        return reply
+
+    def feed(self) -> None:
+        """Receive something."""
+        try:
+            data = self._recv(_CHUNK)
+        except OSError as error:
+            raise Unanswered(reason(error)) from error
+        if not data:
+            raise Unanswered("it closed the connection")
+        self.reader.feed(data)
+
+    def readable(self, seconds: float) -> bool:
+        """Whether there is something to receive, or the end, within this time."""
+        return bool(
+            (self.tls and self.sock.pending())  # type: ignore[attr-defined]  # of TLS sockets
+            or self._poll.poll(seconds * 1000)
+        )
+
+    def cut(self) -> None:
+        """End it from another thread: whoever waits for it wakes and closes it."""
+        with suppress(OSError):
+            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        self.sock.close()
+
+
+def connect(address: Address, place: tuple[str, int] | None) -> Connection:
+    """A connection to a place, or to the socket that the address names; OSError if none."""
+    return Connection(_connected(address, place), place, tls=address.tls)
+
+
+def _connected(address: Address, place: tuple[str, int] | None) -> socket.socket:
+    if place is None:
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.settimeout(CONNECT)
+            sock.connect(address.socket)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+    sock = socket.create_connection(place, CONNECT)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # an idle one may be cut unheard
+    for option, value in _KEEPALIVE:
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    if not address.tls:
+        return sock
+    from interlock.stores.redis.tls import secured
+
+    return secured(sock, address, *place)
+
+
+def reason(error: BaseException | None) -> str:
+    """What went wrong on the way, in a few words."""
+    if isinstance(error, (BlockingIOError, TimeoutError)):
+        return f"no answer within {REPLY:.0f} s"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error) or type(error).__name__
+
 
 LATEST = 10_000_000
 """Microseconds after which a commit that was sent must not take effect any more.
@@ -40,19 +180,21 @@ _IDLE = 16
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-class Wire:
+class RedisTransport:
     """All connections of a store."""
 
-    def __init__(self, address: Address, meta: bytes, welcome: Callable[[Grade], None]) -> None:
+    def __init__(
+        self, address: Address, meta: bytes, welcome: Callable[[ServerFacts], None]
+    ) -> None:
         self.where = address.shown
         self._address = address
         self._meta = meta
         self._welcome = welcome
         self._idle = deque[Connection]()
-        self._lines: deque[Line] = deque()
+        self._lines: deque[BlockingSubscription] = deque()
         self._all = set[Connection]()
         self._moved: tuple[str, int] | None = None
-        self._loops: Loops | None = None
+        self._loops: LoopConnections | None = None
         self.closed = False
         self.doubted = float("-inf")
         """When, by the monotonic clock, a call last met trouble: whoever listens asks soon."""
@@ -78,12 +220,12 @@ class Wire:
         loops = self._loops or self.loops()
         return loops.call(request)
 
-    def loops(self) -> Loops:
+    def loops(self) -> LoopConnections:
         """The connections of event loops."""
         if self._loops is None:
-            from interlock.stores.redis.link import Loops
+            from interlock.stores.redis.async_connections import LoopConnections
 
-            self._loops = Loops(self)
+            self._loops = LoopConnections(self)
         return self._loops
 
     def latest(self) -> int:
@@ -98,9 +240,9 @@ class Wire:
     def meaning(self, reply: ReplyError) -> Exception:
         """The exception that an error reply is; where to ask from now on is remembered."""
         error = meaning(str(reply), self._address)
-        if isinstance(error, Late):
+        if isinstance(error, RequestTooLate):
             self.learn(error.now)
-        elif isinstance(error, Moved):
+        elif isinstance(error, MovedToNode):
             host, port = error.place  # without a host it means its own
             self._moved = (host or self._address.hosts[0][0], port)
             self.empty()
@@ -113,7 +255,7 @@ class Wire:
 
     def leaves(self, reply: ReplyError) -> bool:
         """Whether an error reply means that another server is to be asked."""
-        return isinstance(meaning(str(reply), self._address), (Moved, StoreReadOnly))
+        return isinstance(meaning(str(reply), self._address), (MovedToNode, StoreReadOnly))
 
     def dial(self) -> Connection:
         """A new connection to a server that will do; whoever gets it drops it.
@@ -128,7 +270,7 @@ class Wire:
         for place in places:
             try:
                 return self._reach(place)
-            except Moved:
+            except MovedToNode:
                 raise
             except Unsent as error:
                 trouble = error
@@ -142,14 +284,14 @@ class Wire:
         self._all.discard(connection)
         connection.close()
 
-    def idle_line(self) -> Line | None:
+    def idle_line(self) -> BlockingSubscription | None:
         """A connection that listened before, if there is one."""
         try:
             return self._lines.pop()
         except IndexError:
             return None
 
-    def keep_line(self, line: Line) -> None:
+    def keep_line(self, line: BlockingSubscription) -> None:
         """Keep a listening connection for the next who wants one."""
         if len(self._lines) >= _IDLE:
             line.close()
@@ -228,7 +370,7 @@ class Wire:
         for reply in replies:
             if isinstance(reply, ReplyError) and str(reply).startswith("MOVED "):
                 raise self.meaning(reply)
-        grade = graded(replies, self._address)
+        grade = server_facts(replies, self._address)
         self.learn(grade.now)
         self._welcome(grade)
 

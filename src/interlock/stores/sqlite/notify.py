@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from interlock.errors import StoreUnsuitable
-from interlock.stores.sqlite.place import make_side_folder
+from interlock.stores.sqlite.files import make_side_folder
 
 if TYPE_CHECKING:
     import socket
@@ -42,7 +42,7 @@ _TICK = 100_000_000
 _SECOND = 1_000_000_000
 
 
-class Bells:
+class Notifier:
     """The folder of doorbells of one store, seen from one process."""
 
     def __init__(self, folder: str) -> None:
@@ -55,7 +55,7 @@ class Bells:
         self._names: list[str] = []
         self._watched: dict[str, set[str]] = {}
         self._changed = -1
-        self.here: dict[str, Bell] = {}
+        self.here: dict[str, NotifySocket] = {}
         """Those of our own."""
 
     def ring(self, touched: Iterable[str]) -> None:
@@ -81,13 +81,13 @@ class Bells:
                 if not self.send(name):
                     self._clear(name)
 
-    def hang(self) -> Bell | None:
+    def hang(self) -> NotifySocket | None:
         """A bell of our own; None where sockets are forbidden, and ``trouble`` says why."""
         name = f"{os.getpid()}-{os.urandom(4).hex()}"
         try:
             make_side_folder(self.folder)  # somebody may have tidied up
             with self.lock:
-                return Bell(self, name)
+                return NotifySocket(self, name)
         except StoreUnsuitable as error:
             self.trouble = str(error)
         except OSError as error:
@@ -170,10 +170,10 @@ class Bells:
             os.unlink(f"{self.folder}/{name}")
 
 
-class Bell:
+class NotifySocket:
     """One socket for all watches of a store object."""
 
-    def __init__(self, bells: Bells, name: str) -> None:
+    def __init__(self, bells: Notifier, name: str) -> None:
         self._bells = bells
         self._name = name
         self._marks: dict[str, int] = {}

@@ -16,31 +16,31 @@ SILENT = f"silent for {REPLY:g} s"
 _SHOWN = 160
 
 
-class Stale(Exception):
+class TokenExpired(Exception):
     """The token of the login is no longer valid; nothing happened."""
 
 
-class Refusal(Exception):
+class EtcdRefusal(Exception):
     """etcd's own no, to something that the store asks in a way that allows for it."""
 
 
-class Compacted(Refusal):
+class Compacted(EtcdRefusal):
     """That revision is gone."""
 
 
-class NoLease(Refusal):
+class NoLease(EtcdRefusal):
     """There is no such lease; nothing happened."""
 
 
-class LeaseExists(Refusal):
+class LeaseExists(EtcdRefusal):
     """There is such a lease already."""
 
 
-class NoLogin(Refusal):
+class AuthDisabled(EtcdRefusal):
     """The server knows no users, so it lets in everybody."""
 
 
-def told(where: str, code: str, details: str) -> Exception:
+def translated(where: str, code: str, details: str) -> Exception:
     """The exception for an answer of gRPC: its status code by name, and its details."""
     short = _short(details) or code
     for part, meaning in _MEANINGS:
@@ -100,8 +100,8 @@ _MEANINGS: tuple[tuple[str, Callable[[str, str], Exception]], ...] = (
     ("too many requests", _unsent),
     ("no leader", _unsent),
     ("not leader", _unsent),
-    ("invalid auth token", lambda _, short: Stale(short)),
-    ("revision of auth store is old", lambda _, short: Stale(short)),
+    ("invalid auth token", lambda _, short: TokenExpired(short)),
+    ("revision of auth store is old", lambda _, short: TokenExpired(short)),
     ("database space exceeded", lambda where, _: full(where, "its database is at the quota")),
     ("request is too large", _too_large),
     ("message larger than max", _too_large),
@@ -109,7 +109,7 @@ _MEANINGS: tuple[tuple[str, Callable[[str, str], Exception]], ...] = (
     ("has been compacted", lambda _, short: Compacted(short)),
     ("lease not found", lambda _, short: NoLease(short)),
     ("lease already exists", lambda _, short: LeaseExists(short)),
-    ("authentication is not enabled", lambda _, short: NoLogin(short)),
+    ("authentication is not enabled", lambda _, short: AuthDisabled(short)),
     (
         "authentication failed",
         lambda where, _: StoreRefused(f"{where} refuses this user and password; check them"),

@@ -1,4 +1,7 @@
-"""How a watch listens when its caller may block: on a connection of its own."""
+"""Pub/sub for blocking callers: each watch listens on a connection of its own.
+
+async_connections.py has the same for event loops, whose watches share one connection.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from typing import TYPE_CHECKING
 from hiredis import ProtocolError, ReplyError
 
 from interlock.stores.network import REPLY, Unanswered, Unsent
-from interlock.stores.redis.packing import pack
+from interlock.stores.redis.scripts import pack
 
 if TYPE_CHECKING:
-    from interlock.stores.redis.connection import Connection
-    from interlock.stores.redis.wire import Wire
+    from interlock.stores.redis.transport import Connection, RedisTransport
+
 
 PING = 1.5
 """Seconds of silence after which a listener asks whether the server is still there; twice as many
@@ -22,10 +25,10 @@ LONGEST = 14
 _PING = pack(("PING",))
 
 
-class Line:
+class BlockingSubscription:
     """A connection that listens on some channels; an idle one may listen on others later."""
 
-    def __init__(self, wire: Wire, connection: Connection) -> None:
+    def __init__(self, wire: RedisTransport, connection: Connection) -> None:
         self._wire = wire
         self._connection = connection
         self._channels: frozenset[bytes] = frozenset()
@@ -35,7 +38,7 @@ class Line:
         self._patience = 1
 
     @classmethod
-    def join(cls, wire: Wire, channels: tuple[bytes, ...]) -> Line:
+    def join(cls, wire: RedisTransport, channels: tuple[bytes, ...]) -> BlockingSubscription:
         """Listen on these channels: everything that is published from now on will be heard."""
         line = wire.idle_line() or cls(wire, wire.dial())
         try:

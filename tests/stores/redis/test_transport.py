@@ -18,8 +18,8 @@ from interlock.store import Check, Committed, Conflict, Put
 from interlock.stores import open_store, open_store_async
 from interlock.stores.network import Unanswered, Unsent
 from interlock.stores.redis import RedisStore
-from interlock.stores.redis.connection import Connection
-from interlock.stores.redis.packing import pack
+from interlock.stores.redis.scripts import pack
+from interlock.stores.redis.transport import Connection
 from interlock.testing.conformance.place import at_once, committed, txn, write
 from interlock.testing.servers import RedisServer
 

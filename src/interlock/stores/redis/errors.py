@@ -40,7 +40,7 @@ class NoScript(Exception):
     """The server does not have this script; nothing ran."""
 
 
-class Moved(Unsent):
+class MovedToNode(Unsent):
     """Another node of the cluster has our slot; nothing ran."""
 
     def __init__(self, message: str, host: str, port: int) -> None:
@@ -48,7 +48,7 @@ class Moved(Unsent):
         self.place = (host, port)
 
 
-class Late(Exception):
+class RequestTooLate(Exception):
     """The request came later than it allowed by the server's clock, which is told; nothing ran."""
 
     def __init__(self, now: int) -> None:
@@ -105,9 +105,9 @@ def meaning(text: str, address: Address) -> Exception:  # noqa: PLR0911 - one fo
             return NoScript()
         case "MOVED":
             host, _, port = rest.rpartition(" ")[2].rpartition(":")
-            return Moved(f"its slot is at {host}:{port}", host, int(port))
+            return MovedToNode(f"its slot is at {host}:{port}", host, int(port))
         case "LATE":
-            return Late(int(rest.split()[0]))
+            return RequestTooLate(int(rest.split()[0]))
         case "NEWER":
             return newer(rest.split()[0], where)
         case _:

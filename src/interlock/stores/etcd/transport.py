@@ -4,7 +4,7 @@ Blocking callers use gRPC's synchronous channel, so that no thread stands betwee
 answer; event loops use ``grpc.aio``, with a channel for each loop, dropped when the loop is gone.
 The feed of a store (watch.py) is a stream on the synchronous channel.
 
-A request is a ``(method, message)``; ``All`` are several at once.  Nothing is retried here, but
+A request is a ``(method, message)``; a ``RequestBatch`` has several.  Nothing is retried here, but
 for one case in which nothing can have happened: a login that ran out is renewed first.
 
 An endpoint that cannot be reached or does not answer in time is left for the next one, with a
@@ -25,13 +25,13 @@ from typing import Any, TypeAlias
 from interlock.errors import StoreRefused
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.probe import Look
-from interlock.stores.etcd.silence import grpc
-from interlock.stores.etcd.trouble import SILENT, NoLogin, Stale, told
+from interlock.stores.etcd.errors import SILENT, AuthDisabled, TokenExpired, translated
+from interlock.stores.etcd.probe import DirectRequest
+from interlock.stores.etcd.quiet_grpc import grpc
 from interlock.stores.network import CONNECT, REPLY, Unanswered, Unsent
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
-Request: TypeAlias = "tuple[str, Any] | All | LogIn | Look"
+EtcdRequest: TypeAlias = "tuple[str, Any] | RequestBatch | LogIn | DirectRequest"
 
 RANGE = "/etcdserverpb.KV/Range"
 TXN = "/etcdserverpb.KV/Txn"
@@ -78,7 +78,7 @@ _FAREWELL = 0.3
 _BARE: Metadata = (("hasleader", "true"),)
 
 
-class All:
+class RequestBatch:
     """Several requests at once; the answers in the same order, or the first trouble.
 
     ``within`` is how long each of them is waited for.
@@ -95,7 +95,7 @@ class LogIn:
     """Get a token for the user of the address, if it names one."""
 
 
-class Link:
+class EndpointChannel:
     """A channel to one endpoint, and the calls that can be made on it."""
 
     def __init__(self, channel: Any, number: int) -> None:  # noqa: ANN401 - of either kind
@@ -111,7 +111,7 @@ class Link:
         }
 
 
-class EtcdWire:
+class EtcdTransport:
     """Carries requests to whichever endpoint answers."""
 
     def __init__(self, address: Address) -> None:
@@ -121,8 +121,8 @@ class EtcdWire:
         ]
         self._number = random.randrange(len(self.targets))  # noqa: S311 - spread the fleet
         self._lock = threading.Lock()
-        self._link: Link | None = None
-        self._loops: dict[asyncio.AbstractEventLoop, Link] = {}
+        self._link: EndpointChannel | None = None
+        self._loops: dict[asyncio.AbstractEventLoop, EndpointChannel] = {}
         self._old: list[tuple[float, Any]] = []
         self._secrets: grpc.ChannelCredentials | None = None
         self._metadata: Metadata = _BARE
@@ -134,36 +134,36 @@ class EtcdWire:
         """Which of the endpoints calls go to at present."""
         return self._number
 
-    def call(self, request: Request) -> Any:  # noqa: ANN401 - each method has its own answer
+    def call(self, request: EtcdRequest) -> Any:  # noqa: ANN401 - each method has its own answer
         """The answer."""
-        if isinstance(request, Look):
+        if isinstance(request, DirectRequest):
             return request.function(self.address, request.number)
         metadata = self._metadata
         if isinstance(request, LogIn):
             return self._log_in(metadata)
         try:
             return self._call(request, metadata)
-        except Stale:
+        except TokenExpired:
             self._log_in(metadata)
             try:
                 return self._call(request, self._metadata)
-            except Stale as error:
+            except TokenExpired as error:
                 raise Unsent(str(error)) from error
 
-    async def call_async(self, request: Request) -> Any:  # noqa: ANN401
+    async def call_async(self, request: EtcdRequest) -> Any:  # noqa: ANN401
         """The same for an event loop."""
-        if isinstance(request, Look):
+        if isinstance(request, DirectRequest):
             return await asyncio.to_thread(request.function, self.address, request.number)
         metadata = self._metadata
         if isinstance(request, LogIn):
             return await self._log_in_async(metadata)
         try:
             return await self._call_async(request, metadata)
-        except Stale:
+        except TokenExpired:
             await self._log_in_async(metadata)
             try:
                 return await self._call_async(request, self._metadata)
-            except Stale as error:
+            except TokenExpired as error:
                 raise Unsent(str(error)) from error
 
     def later(self, requests: Iterable[tuple[str, Any]]) -> None:
@@ -175,7 +175,7 @@ class EtcdWire:
                 self._courtesies.add(call)  # gRPC cancels a call that nobody holds
                 call.add_done_callback(self._courtesies.discard)
 
-    def stream(self, link: Link, requests: Iterator[Any]) -> Any:  # noqa: ANN401 - gRPC's call
+    def stream(self, link: EndpointChannel, requests: Iterator[Any]) -> Any:  # noqa: ANN401 - gRPC's call
         """A stream of watch answers, for a thread that reads it."""
         make = link.channel.stream_stream(
             WATCH,
@@ -184,7 +184,7 @@ class EtcdWire:
         )
         return make(requests, metadata=self._metadata)
 
-    def link(self) -> Link:
+    def link(self) -> EndpointChannel:
         """The channel for blocking callers."""
         link = self._link
         if link is not None:
@@ -196,7 +196,7 @@ class EtcdWire:
                 self._link = self._made(grpc)
             return self._link
 
-    def leave(self, link: Link) -> None:
+    def leave(self, link: EndpointChannel) -> None:
         """This endpoint does not answer: go on with the next one, over a new connection."""
         with self._lock:
             if link is self._link:
@@ -216,7 +216,9 @@ class EtcdWire:
     def failed(self, error: Any) -> Exception:  # noqa: ANN401 - it has more than its type says
         """What an error of gRPC means."""
         code = error.code()
-        return told(self.address.shown, code.name if code else "UNKNOWN", error.details() or "")
+        return translated(
+            self.address.shown, code.name if code else "UNKNOWN", error.details() or ""
+        )
 
     def close(self) -> None:
         """Cut everything, from whatever thread."""
@@ -242,7 +244,7 @@ class EtcdWire:
             with suppress(Exception):  # nobody wants to know how it ended
                 call.result(timeout=max(0.0, ends - time.monotonic()))
 
-    def _cut(self) -> dict[asyncio.AbstractEventLoop, Link]:
+    def _cut(self) -> dict[asyncio.AbstractEventLoop, EndpointChannel]:
         self._farewell()
         with self._lock:
             self._closed = True
@@ -253,10 +255,10 @@ class EtcdWire:
         _close(channels)
         return loops
 
-    def _call(self, request: tuple[str, Any] | All, metadata: Metadata) -> Any:  # noqa: ANN401
+    def _call(self, request: tuple[str, Any] | RequestBatch, metadata: Metadata) -> Any:  # noqa: ANN401
         link = self.link()
         try:
-            if isinstance(request, All):
+            if isinstance(request, RequestBatch):
                 futures = [
                     link.calls[method].future(message, timeout=request.within, metadata=metadata)
                     for method, message in request.requests
@@ -269,10 +271,10 @@ class EtcdWire:
         except (ValueError, grpc.FutureCancelledError) as error:  # the channel was closed
             raise Unanswered("closed") from error
 
-    async def _call_async(self, request: tuple[str, Any] | All, metadata: Metadata) -> Any:  # noqa: ANN401
+    async def _call_async(self, request: tuple[str, Any] | RequestBatch, metadata: Metadata) -> Any:  # noqa: ANN401
         link = self._link_async()
         try:
-            if isinstance(request, All):
+            if isinstance(request, RequestBatch):
                 calls = [
                     link.calls[method](message, timeout=request.within, metadata=metadata)
                     for method, message in request.requests
@@ -290,7 +292,7 @@ class EtcdWire:
         except grpc.aio.UsageError as error:
             raise Unanswered("closed") from error
 
-    def _link_async(self) -> Link:
+    def _link_async(self) -> EndpointChannel:
         loop = asyncio.get_running_loop()
         link = self._loops.get(loop)
         if link is not None:
@@ -302,20 +304,22 @@ class EtcdWire:
             link = self._loops[loop] = self._made(grpc.aio)
             return link
 
-    def _made(self, kind: Any) -> Link:  # noqa: ANN401 - grpc or grpc.aio: the same two names
+    def _made(self, kind: Any) -> EndpointChannel:  # noqa: ANN401 - grpc or grpc.aio: the same two names
         number = self._number
         target = self.targets[number]
         if not self.address.tls:
-            return Link(kind.insecure_channel(target, options=_OPTIONS), number)
+            return EndpointChannel(kind.insecure_channel(target, options=_OPTIONS), number)
         if self._secrets is None:
             self._secrets = _credentials(self.address)
-        return Link(kind.secure_channel(target, self._secrets, options=_OPTIONS), number)
+        return EndpointChannel(kind.secure_channel(target, self._secrets, options=_OPTIONS), number)
 
-    def _met(self, link: Link, error: grpc.RpcError, request: tuple[str, Any] | All) -> Exception:
+    def _met(
+        self, link: EndpointChannel, error: grpc.RpcError, request: tuple[str, Any] | RequestBatch
+    ) -> Exception:
         failed = self.failed(error)
         if isinstance(failed, Unsent | Unanswered):
             self.leave(link)
-        if isinstance(request, All) and str(failed) == SILENT:
+        if isinstance(request, RequestBatch) and str(failed) == SILENT:
             return Unanswered(f"silent for {request.within:g} s")
         return failed
 
@@ -323,14 +327,14 @@ class EtcdWire:
         if self._metadata is before and self.address.user:
             try:
                 self._logged_in(self._call(self._login(), _BARE))
-            except NoLogin:
+            except AuthDisabled:
                 self._metadata = _BARE
 
     async def _log_in_async(self, before: Metadata) -> None:
         if self._metadata is before and self.address.user:
             try:
                 self._logged_in(await self._call_async(self._login(), _BARE))
-            except NoLogin:
+            except AuthDisabled:
                 self._metadata = _BARE
 
     def _login(self) -> tuple[str, Any]:

@@ -17,9 +17,9 @@ from interlock.errors import BadInput, StoreFull
 from interlock.store import LIVE, Txn
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.probe import Look, quota
-from interlock.stores.etcd.trouble import full
-from interlock.stores.etcd.wire import STATUS
+from interlock.stores.etcd.errors import full
+from interlock.stores.etcd.probe import DirectRequest, quota
+from interlock.stores.etcd.transport import STATUS
 
 if TYPE_CHECKING:
     from interlock.stores.network import NetworkStore
@@ -34,7 +34,7 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"([0-9]+)\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
 
 
-class Room:
+class Quota:
     """How full the database is, looked at now and then."""
 
     def __init__(self, store: NetworkStore, address: Address) -> None:
@@ -56,7 +56,7 @@ class Room:
     def quota(self, number: int) -> Op[int]:
         """How large the database may become."""
         if not self._quota:
-            self._quota = (yield from self._store.asked(Look(quota, number))) or _DEFAULT
+            self._quota = (yield from self._store.asked(DirectRequest(quota, number))) or _DEFAULT
         return self._quota
 
     def saw(self, status: rpc.StatusResponse) -> None:

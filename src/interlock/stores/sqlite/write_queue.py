@@ -19,13 +19,13 @@ from contextlib import suppress
 from functools import partial
 
 from interlock.errors import StoreUnsuitable
-from interlock.stores.sqlite.place import make_side_folder
+from interlock.stores.sqlite.files import make_side_folder
 
 _LOCKS = "/proc/locks"
 _MOUNTS = "/proc/self/mountinfo"
 
 
-class Turnstile:
+class WriteQueue:
     """The queue for one store, seen from one process."""
 
     def __init__(self, folder: str) -> None:

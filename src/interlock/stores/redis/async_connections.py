@@ -1,0 +1,526 @@
+"""A connection of an event loop: bytes out at once, replies in as they come.
+
+A plain socket under ``add_reader``, not a transport: whoever closes the store may be in another
+thread, or come when the loop is gone, and must be able to let go of it all the same.
+
+The connections of event loops: in each one that is pipelined, and one that listens.
+
+All calls of a loop share a connection.  Each leaves a slot in a queue, and replies come in the
+order of the requests; a call that is cancelled leaves its slot behind, so the reply that comes
+later is not taken for that of another call.  One timer watches the head of the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from hiredis import ProtocolError, ReplyError
+
+from interlock.stores.network import REPLY, Unanswered, Unsent
+from interlock.stores.redis.scripts import pack
+from interlock.stores.redis.subscriptions import LONGEST, PING
+from interlock.stores.redis.transport import Connection, reason
+
+if TYPE_CHECKING:
+    from interlock.stores.redis.transport import Connection, RedisTransport
+
+
+_CHUNK = 1 << 18
+_PING = pack(("PING",))
+_WANT = frozenset(("SSLWantReadError", "SSLWantWriteError"))
+
+
+class LoopConnection:
+    """One socket in one event loop; subclasses say what to do with replies and with the end."""
+
+    def __init__(
+        self, wire: RedisTransport, loop: asyncio.AbstractEventLoop, connection: Connection
+    ) -> None:
+        self.loop = loop
+        self.ended = ""
+        self._wire = wire
+        self._connection = connection
+        self._sock = connection.sock
+        self._reader = connection.reader
+        self._out: list[bytes] = []
+        self._rest = b""
+        self._sock.setblocking(False)
+        loop.add_reader(self._sock.fileno(), self._readable)
+
+    @property
+    def usable(self) -> bool:
+        """Whether something new can be asked over it."""
+        return not self.ended
+
+    def received(self, reply: Any) -> None:  # noqa: ANN401 - whatever the server says
+        """One reply came."""
+        raise NotImplementedError
+
+    def finished(self, why: str) -> None:
+        """It is over; there will be no further reply."""
+        raise NotImplementedError
+
+    def write(self, data: bytes) -> None:
+        """Send at once."""
+        if self._rest:
+            self._rest += data
+        else:
+            self._send(data)
+
+    def write_soon(self, data: bytes) -> None:
+        """Send together with whatever else is written in this turn of the loop."""
+        if not self._out:
+            self.loop.call_soon(self._flush)
+        self._out.append(data)
+
+    def end(self, why: str) -> None:
+        """Close it, in its own loop; or in any thread if that does not run."""
+        if self.ended:
+            return
+        self.ended = why
+        if not self.loop.is_closed():
+            fileno = self._sock.fileno()
+            with suppress(Exception):  # a loop may be half gone
+                self.loop.remove_reader(fileno)
+                self.loop.remove_writer(fileno)
+        self._wire.drop(self._connection)
+        self.finished(why)
+
+    def _flush(self) -> None:
+        if not self.ended:
+            data, self._out = b"".join(self._out), []
+            self.write(data)
+
+    def _send(self, data: bytes) -> None:
+        """Hand over what goes; the rest waits until the socket takes more."""
+        try:
+            sent = self._sock.send(data)
+        except OSError as error:
+            if not _later(error):
+                self.end(reason(error))
+                return
+            sent = 0
+        if sent < len(data) and not self._rest:
+            self.loop.add_writer(self._sock.fileno(), self._writable)
+        elif sent == len(data) and self._rest:
+            self.loop.remove_writer(self._sock.fileno())
+        self._rest = data[sent:]
+
+    def _writable(self) -> None:
+        self._send(self._rest)
+
+    def _readable(self) -> None:
+        try:
+            data = self._sock.recv(_CHUNK)
+        except OSError as error:
+            if not _later(error):
+                self.end(reason(error))
+            return
+        if not data:
+            self.end("it closed the connection")
+            return
+        reader = self._reader
+        try:
+            reader.feed(data)
+            while (reply := reader.gets()) is not False:
+                self.received(reply)
+        except (ProtocolError, LookupError, TypeError) as error:
+            self.end(f"it does not speak our language ({error})")
+            return
+        if self._connection.tls and not self.ended and self._connection.sock.pending():  # type: ignore[attr-defined]
+            self.loop.call_soon(self._again)  # decrypted already: the selector sees nothing
+
+    def _again(self) -> None:
+        if not self.ended:
+            self._readable()
+
+
+def within(loop: asyncio.AbstractEventLoop, act: Callable[[], object]) -> None:
+    """Do something with what belongs to a loop, where that is safe."""
+    try:
+        here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+    except RuntimeError:
+        here = None
+    if here is loop or not loop.is_running():
+        act()
+    else:
+        try:
+            loop.call_soon_threadsafe(act)
+        except RuntimeError:  # closed this very moment
+            act()
+
+
+def _later(error: OSError) -> bool:
+    return isinstance(error, BlockingIOError) or type(error).__name__ in _WANT
+
+
+S = TypeVar("S", bound=LoopConnection)
+
+
+class PipelinedConnection(LoopConnection):
+    """The pipelined connection of a loop."""
+
+    def __init__(
+        self, wire: RedisTransport, loop: asyncio.AbstractEventLoop, connection: Connection
+    ) -> None:
+        super().__init__(wire, loop, connection)
+        self._waiting = deque[asyncio.Future[Any]]()
+        self._since = 0.0
+        self._retired = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is the way to go; not after the server has sent us elsewhere."""
+        return not (self.ended or self._retired)
+
+    def call(self, request: bytes) -> asyncio.Future[Any]:
+        """The answer to a request, in time."""
+        future = self.loop.create_future()
+        if self.ended:
+            future.set_exception(Unsent(self.ended))
+            return future
+        waiting = self._waiting
+        waiting.append(future)
+        if len(waiting) == 1:  # alone: at once
+            self._since = self.loop.time()
+            if self._timer is None:
+                self._timer = self.loop.call_later(REPLY, self._watch)
+            self.write(request)
+        else:
+            self.write_soon(request)
+        return future
+
+    def received(self, reply: Any) -> None:  # noqa: ANN401 - whatever the server says
+        """The reply to the call at the head of the queue."""
+        self._since = self.loop.time()
+        future = self._waiting.popleft()
+        if isinstance(reply, ReplyError):
+            if not future.done():
+                future.set_exception(self._wire.meaning(reply))
+            self._retired = self._retired or self._wire.leaves(reply)
+        elif not future.done():
+            future.set_result(reply)
+        if self._retired and not self._waiting:
+            self.end("it sent us elsewhere")
+
+    def finished(self, why: str) -> None:
+        """Nobody who waits will get an answer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.loop.is_closed():
+            return
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(Unanswered(why))
+
+    def _watch(self) -> None:
+        """Whether the head of the queue has waited for too long."""
+        self._timer = None
+        if self._waiting:
+            left = self._since + REPLY - self.loop.time()
+            if left <= 0:
+                self.end(f"no answer within {REPLY:.0f} s")
+            else:
+                self._timer = self.loop.call_later(left, self._watch)
+
+
+_INBOX = 1000
+"""Payloads kept for a watch that does not ask; one that is further behind reads the log."""
+
+
+class LoopSubscriptions(LoopConnection):
+    """The listening connection of a loop, and who listens on which of its channels."""
+
+    def __init__(
+        self, wire: RedisTransport, loop: asyncio.AbstractEventLoop, connection: Connection
+    ) -> None:
+        super().__init__(wire, loop, connection)
+        self._places: dict[bytes, set[LoopSubscription]] = {}
+        self._unconfirmed: dict[bytes, int] = {}
+        self._joining: dict[bytes, list[asyncio.Future[None]]] = {}
+        self._heard = loop.time()
+        self._pinged: float | None = None
+        self._patience = 1
+        self._timer: asyncio.TimerHandle | None = loop.call_later(PING, self._watch)
+
+    async def join(self, channels: tuple[bytes, ...]) -> LoopSubscription:
+        """Listen on these channels, from when this returns on."""
+        place = LoopSubscription(self, channels)
+        try:
+            self._subscribe(place)
+            for channel in channels:
+                if self._unconfirmed.get(channel):
+                    await self._confirmed(channel)
+        except BaseException:
+            self.leave(place)
+            raise
+        return place
+
+    def _subscribe(self, place: LoopSubscription) -> None:
+        fresh = [channel for channel in place.channels if channel not in self._places]
+        for channel in place.channels:
+            self._places.setdefault(channel, set()).add(place)
+        for channel in fresh:
+            # Counted: the confirmation of an earlier one says nothing about this one.
+            self._unconfirmed[channel] = self._unconfirmed.get(channel, 0) + 1
+        if fresh:
+            self.write(pack(("SUBSCRIBE", *fresh)))
+
+    async def _confirmed(self, channel: bytes) -> None:
+        if self.ended:
+            raise Unanswered(self.ended)
+        future: asyncio.Future[None] = self.loop.create_future()
+        self._joining.setdefault(channel, []).append(future)
+        await future
+
+    def leave(self, place: LoopSubscription) -> None:
+        """Listen no more for this one; in the thread of the loop."""
+        place.wake()
+        silent = [channel for channel in place.channels if self._places.get(channel) == {place}]
+        for channel in place.channels:
+            self._places.get(channel, set()).discard(place)
+        for channel in silent:
+            del self._places[channel]
+        if silent and not self.ended:
+            self.write(pack(("UNSUBSCRIBE", *silent)))
+
+    def received(self, reply: Any) -> None:  # noqa: ANN401 - whatever the server says
+        """A message, a confirmation, or a sign of life."""
+        self._heard, self._pinged = self.loop.time(), None
+        if isinstance(reply, ReplyError):
+            self.end(str(self._wire.meaning(reply)))
+            return
+        kind, channel = reply[0], reply[1]
+        if kind == b"message":
+            self._patience = 1
+            for place in self._places.get(channel, ()):
+                place.told(reply[2])
+        elif kind == b"subscribe":
+            self._unconfirmed[channel] -= 1
+            if not self._unconfirmed[channel]:
+                del self._unconfirmed[channel]
+                for future in self._joining.pop(channel, ()):
+                    if not future.done():
+                        future.set_result(None)
+
+    def finished(self, why: str) -> None:
+        """All who listen must start over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.loop.is_closed():
+            return
+        for futures in self._joining.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(Unanswered(why))
+        self._joining.clear()
+        for places in self._places.values():
+            for place in places:
+                place.wake()
+
+    def _watch(self) -> None:
+        """Ask for a sign of life after a while of silence, and end if none comes."""
+        now = self.loop.time()
+        if self._pinged is not None and now >= self._alarm():
+            self._timer = None
+            self.end(f"no sign of life for {REPLY:.0f} s")
+            return
+        if self._pinged is None and now >= self._alarm():
+            self._pinged = now
+            self._patience = min(2 * self._patience, LONGEST)
+            self.write(_PING)
+            if self.ended:
+                return
+        # Not later than this: another call may meet trouble meanwhile.
+        soon = min(self._alarm(), now + PING)
+        self._timer = self.loop.call_at(max(soon, now + 0.01), self._watch)
+
+    def _alarm(self) -> float:
+        if self._pinged is None:
+            doubted = self._wire.doubted > self._heard
+            return self._heard + PING * (1 if doubted else self._patience)
+        # A loop that was blocked for a while asks first, and gives the answer its time.
+        return max(self._heard + REPLY, self._pinged + REPLY - PING)
+
+
+class LoopSubscription:
+    """Where one watch listens."""
+
+    def __init__(self, bells: LoopSubscriptions, channels: tuple[bytes, ...]) -> None:
+        self.channels = channels
+        self._bells = bells
+        self._inbox = deque[bytes]()
+        self._sleeper: asyncio.Future[None] | None = None
+        self._overrun = False
+
+    def serves(self, loop: object) -> bool:
+        """Whether a caller in this loop can go on with it."""
+        return loop is self._bells.loop and not self._bells.ended and not self._overrun
+
+    def told(self, payload: bytes) -> None:
+        """Something was published."""
+        if len(self._inbox) >= _INBOX:
+            self._overrun = True
+        else:
+            self._inbox.append(payload)
+        self.wake()
+
+    def wake(self) -> None:
+        """End the sleep of whoever hears."""
+        if self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)
+
+    async def hear_async(self, seconds: float) -> list[bytes]:
+        """What was published; nothing if the time is up.  Unanswered if it ended."""
+        if not self._inbox and not self._bells.ended and seconds > 0:
+            self._sleeper = self._bells.loop.create_future()
+            timer = self._bells.loop.call_later(seconds, self.wake)
+            try:
+                await self._sleeper
+            finally:
+                timer.cancel()
+                self._sleeper = None
+        if self._bells.ended:
+            raise Unanswered(self._bells.ended)
+        if self._overrun:
+            raise Unanswered("it told more than was listened to")
+        heard = list(self._inbox)
+        self._inbox.clear()
+        return heard
+
+    def leave(self, *, well: bool) -> None:  # noqa: ARG002 - others share the connection
+        """Stop listening."""
+        bells = self._bells
+        if not bells.loop.is_closed():
+            within(bells.loop, lambda: bells.leave(self))
+
+
+class LoopConnections:
+    """What a store has in each event loop."""
+
+    def __init__(self, wire: RedisTransport) -> None:
+        self._wire = wire
+        self._links: OnePerLoop[PipelinedConnection] = OnePerLoop(wire, PipelinedConnection)
+        self._bells: OnePerLoop[LoopSubscriptions] = OnePerLoop(wire, LoopSubscriptions)
+
+    def call(self, request: bytes) -> Awaitable[Any]:
+        """The answer to a request; over the link of the running loop."""
+        link = self._links.there.get(asyncio.get_running_loop())
+        if link is not None and link.usable:
+            return link.call(request)
+        return self._first_call(request)
+
+    async def join(self, channels: tuple[bytes, ...]) -> LoopSubscription:
+        """Listen on these channels: everything that is published from now on will be heard."""
+        bells = await self._bells.get()
+        return await bells.join(channels)
+
+    def close(self) -> None:
+        """Cut everything, in whatever loop."""
+        self._links.close()
+        self._bells.close()
+
+    async def ended(self) -> None:
+        """Wait until nothing is left in this loop."""
+        await self._links.ended()
+        await self._bells.ended()
+
+    async def _first_call(self, request: bytes) -> Any:  # noqa: ANN401
+        link = await self._links.get()
+        return await link.call(request)
+
+
+class OnePerLoop(Generic[S]):
+    """One stream of a kind for each loop, connected when it is first wanted."""
+
+    def __init__(
+        self,
+        wire: RedisTransport,
+        make: Callable[[RedisTransport, asyncio.AbstractEventLoop, Connection], S],
+    ) -> None:
+        self.there: dict[asyncio.AbstractEventLoop, S] = {}
+        self._wire = wire
+        self._make = make
+        self._coming: dict[asyncio.AbstractEventLoop, asyncio.Task[S]] = {}
+
+    async def get(self) -> S:
+        """That of the running loop; whoever come at the same time share one attempt."""
+        loop = asyncio.get_running_loop()
+        stream = self.there.get(loop)
+        if stream is not None and stream.usable:
+            return stream
+        task = self._coming.get(loop)
+        if task is None or task.done():
+            self._forget_closed()
+            task = self._coming[loop] = loop.create_task(self._connect(loop))
+            task.add_done_callback(_retrieved)
+        return await asyncio.shield(task)
+
+    def close(self) -> None:
+        """End all of them, from whatever thread."""
+        # Who is about to connect finds out by itself: the connection is cut.
+        for loop, stream in tuple(self.there.items()):
+            within(loop, partial(stream.end, "closed"))
+
+    async def ended(self) -> None:
+        """Wait until the attempt to connect of this loop is over, if there is one."""
+        task = self._coming.get(asyncio.get_running_loop())
+        if task is not None:
+            await asyncio.wait((task,))
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> S:
+        """Dial in a thread: finding a host, TLS and the greeting are one text for everybody."""
+        handover = PendingConnection(self._wire)
+        try:
+            connection = await loop.run_in_executor(None, handover.dial)
+        except BaseException:
+            handover.abandon()
+            raise
+        if self._wire.closed:
+            self._wire.drop(connection)
+            raise Unsent("closed")
+        stream = self.there[loop] = self._make(self._wire, loop, connection)
+        return stream
+
+    def _forget_closed(self) -> None:
+        for loop in [loop for loop in tuple(self.there) if loop.is_closed()]:
+            self.there.pop(loop).end("its event loop is gone")
+        for loop in [loop for loop in tuple(self._coming) if loop.is_closed()]:
+            self._coming.pop(loop, None)
+
+
+class PendingConnection:
+    """A connection on its way from the thread that dials to a loop that may not wait for it."""
+
+    def __init__(self, wire: RedisTransport) -> None:
+        self._wire = wire
+        self._connection: Connection | None = None
+        self._abandoned = False
+
+    def dial(self) -> Connection:
+        """In the thread."""
+        connection = self._connection = self._wire.dial()
+        if self._abandoned:
+            self._wire.drop(connection)
+        return connection
+
+    def abandon(self) -> None:
+        """In the loop; closing twice is fine."""
+        self._abandoned = True
+        if self._connection is not None:
+            self._wire.drop(self._connection)
+
+
+def _retrieved(task: asyncio.Task[Any]) -> None:
+    """Nobody may be left who waits for an attempt that failed."""
+    if not task.cancelled():
+        task.exception()
