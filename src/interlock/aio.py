@@ -182,9 +182,9 @@ class Held(HeldProperties):
 class Block:
     """``async with fleet.lock(...)``: holds it inside, gives it back at the end."""
 
-    def __init__(self, fleet: Fleet, aim: BlockTarget, terms: BlockTerms) -> None:
+    def __init__(self, fleet: Fleet, target: BlockTarget, terms: BlockTerms) -> None:
         self._fleet = fleet
-        self._aim = aim
+        self._target = target
         self._terms = terms
         self._held: Held | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -194,7 +194,7 @@ class Block:
         context = self._fleet.context
         self._task = asyncio.current_task()
         holding = await drive_async(
-            take(context, self._aim, self._cancel, self._terms), context.store
+            take(context, self._target, self._cancel, self._terms), context.store
         )
         self._held = Held(holding)
         self._fleet.keep()
@@ -233,11 +233,11 @@ class Fleet(_DrivenFleet):
         context.client = self
         self._closed = False
         self._nudge = asyncio.Event()
-        context.queues.on_pending = context.housekeeping.on_due = self._nudge.set
-        context.queues.ring = self._ring
+        context.grants.on_pending = context.housekeeping.on_due = self._nudge.set
+        context.grants.wake_keeper = self._ring
         self._loop = asyncio.get_running_loop()
         context.on_due = context.housekeeping.on_late = self._wake
-        callers.grant_services.add(context.queues)
+        callers.grant_services.add(context.grants)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _calls(self, noun: Noun) -> Calls[Awaiting]:
@@ -363,7 +363,7 @@ class Fleet(_DrivenFleet):
             if not self.trouble:  # else it lapses by itself: whoever ends need not wait
                 await self.agents.leave()
         else:  # a session that goes on without us: nobody else would pay
-            await drive_async(context.queues.pay(), context.store)
+            await drive_async(context.grants.release_pending(), context.store)
         if not self._tasks and context.housekeeping.due:  # a short life
             await drive_async(context.housekeeping.run(Actor()), context.store)
 

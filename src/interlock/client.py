@@ -71,16 +71,16 @@ def granting(function: Callable[..., Op[Any]]) -> Callable[..., Any]:
     """A call that may be granted something, as a method: if it raises, nothing is granted."""
 
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> object:
-        queues = self.context.queues
-        ticket = Handover(queues)
-        drop = queues.dropped.append
+        grants = self.context.grants
+        handover = Handover(grants)
+        drop = grants.abandoned.append
         try:
-            HANDOVER.set(ticket)
+            HANDOVER.set(handover)
             return drive(function(self, *args, **kwargs), self.context.store)
         except BaseException:
-            drop(ticket)  # first of all: it runs no Python that could be interrupted again
-            if queues.collect() and queues.owed:
-                queues.on_pending()
+            drop(handover)  # first of all: it runs no Python that could be interrupted again
+            if grants.collect_abandoned() and grants.pending:
+                grants.on_pending()
             raise
 
     return update_wrapper(method, function)
@@ -205,11 +205,11 @@ class Block:
     """``with fleet.lock(...)``: holds it inside, gives it back at the end."""
 
     def __init__(
-        self, fleet: Fleet, aim: BlockTarget, terms: BlockTerms, *, interrupt: bool
+        self, fleet: Fleet, target: BlockTarget, terms: BlockTerms, *, interrupt: bool
     ) -> None:
         self._fleet = fleet
-        self._ticket: Handover | None = None
-        self._aim = aim
+        self._handover: Handover | None = None
+        self._target = target
         self._interrupt = interrupt
         self._terms = terms
         self._held: Held | None = None
@@ -217,27 +217,29 @@ class Block:
         self._striking = threading.Lock()
 
     def entering(self, end: Callable[..., None]) -> None:
-        """Take a fresh ticket, unless the block has begun."""
-        if self._ticket is None or not self._ticket.tied:
-            self._ticket = Handover(self._fleet.context.queues)
-            self._ticket.tie(end)
+        """Take a fresh handover, unless the block has begun."""
+        if self._handover is None or not self._handover.tied:
+            self._handover = Handover(self._fleet.context.grants)
+            self._handover.tie(end)
 
     def __enter__(self) -> Held:
         context = self._fleet.context
-        ticket = self._ticket if self._ticket and self._ticket.tied else Handover(context.queues)
+        handover = (
+            self._handover if self._handover and self._handover.tied else Handover(context.grants)
+        )
         try:
             self._thread = threading.get_ident()
             on_lost = self._raise_in_thread if self._interrupt else None
             self._fleet.keep(watch=self._interrupt, nudge=False)  # an interrupt leaves it to that
-            HANDOVER.set(ticket)
-            holding = drive(take(context, self._aim, on_lost, self._terms), context.store)
+            HANDOVER.set(handover)
+            holding = drive(take(context, self._target, on_lost, self._terms), context.store)
             HANDOVER.set(None)
             self._held = held = Held(holding)
             if holding.leases and holding.leases[-1] is not context.session_lease:
                 self._fleet.nudge()
             holding.insist()  # it may have been lost before the block could be told
         except BaseException:
-            ticket.abandon()
+            handover.abandon()
             with self._striking:
                 self._held = None
             raise
@@ -282,13 +284,13 @@ class Fleet(_DrivenFleet):
         context.client = self
         self._stopped = threading.Event()
         self._bell = SimpleQueue[None]()
-        context.queues.ring = self._bell.put
-        context.queues.on_pending = self._wake
+        context.grants.wake_keeper = self._bell.put
+        context.grants.on_pending = self._wake
         context.housekeeping.on_due = self.nudge
         context.on_due = context.housekeeping.on_late = self._wake
         self._waking = threading.RLock()  # a handler of a signal may wake us, too
         self._threads: dict[str, threading.Thread] = {}
-        callers.grant_services.add(context.queues)
+        callers.grant_services.add(context.grants)
         _open.add(self)
 
     def _calls(self, noun: Noun) -> Calls[Blocking]:
@@ -414,7 +416,7 @@ class Fleet(_DrivenFleet):
             if not self.trouble:  # else it lapses by itself: whoever ends need not wait
                 self.agents.leave()
         else:  # a session that goes on without us: nobody else would pay
-            drive(context.queues.pay(), context.store)
+            drive(context.grants.release_pending(), context.store)
         if not self._threads and context.housekeeping.due:  # a short life
             drive(context.housekeeping.run(Actor()), context.store)
 

@@ -69,13 +69,13 @@ class Claim(ClaimHandle):
             self._drive(self._passed_over(reason))
 
     def entering(self, end: Callable[..., bool]) -> None:
-        """What the ticket is tied to as soon as the block begins."""
+        """What the handover is tied to as soon as the block begins."""
         if not self._entered:
             self._end = weakref.ref(end)
 
     def __enter__(self) -> Self:
         if self._end is not None and (end := self._end()) is not None:
-            self._working.ticket.tie(end)
+            self._working.handover.tie(end)
         self._entered = True
         if self._working.lost() and not self._in_loop:
             self._working.give_up()
@@ -107,29 +107,31 @@ class Hold:
     ) -> None:
         self._fleet = fleet
         self._asked = (task, ttl, wait)
-        self._ticket: Handover | None = None
+        self._handover: Handover | None = None
         self._claim: Claim | None = None
 
     def entering(self, end: Callable[..., None]) -> None:
-        """Take a fresh ticket, unless the block has begun."""
-        if self._ticket is None or not self._ticket.tied:
-            self._ticket = Handover(self._fleet.context.queues)
-            self._ticket.tie(end)
+        """Take a fresh handover, unless the block has begun."""
+        if self._handover is None or not self._handover.tied:
+            self._handover = Handover(self._fleet.context.grants)
+            self._handover.tie(end)
 
     def __enter__(self) -> Claim:
         task, ttl, wait = self._asked
         context = self._fleet.context
-        ticket = self._ticket if self._ticket and self._ticket.tied else Handover(context.queues)
+        handover = (
+            self._handover if self._handover and self._handover.tied else Handover(context.grants)
+        )
         try:
             self._fleet.keep(nudge=False)  # an interrupt leaves it to that
-            HANDOVER.set(ticket)
+            HANDOVER.set(handover)
             working = drive(claim_for_block(context, task, ttl=ttl, wait=wait), context.store)
             HANDOVER.set(None)
-            self._claim = claim = Claim(working, ticket=ticket)
+            self._claim = claim = Claim(working, handover=handover)
             self._fleet.nudge()
             claim.__enter__()
         except BaseException:
-            ticket.abandon()
+            handover.abandon()
             raise
         return claim
 
@@ -174,11 +176,11 @@ class Worker:
 
     def __iter__(self) -> Iterator[Claim]:
         with SignalListener(self._heard, wanted=self._signals), self._messages():
-            ticket = Handover(self._fleet.context.queues)
+            handover = Handover(self._fleet.context.grants)
             try:
                 while True:
-                    ticket = Handover(self._fleet.context.queues)
-                    HANDOVER.set(ticket)
+                    handover = Handover(self._fleet.context.grants)
+                    HANDOVER.set(handover)
                     claim = self._next()
                     HANDOVER.set(None)
                     if claim is None:
@@ -188,7 +190,7 @@ class Worker:
                     claim.passed_over(WENT_ON)
                     self._claim = None
             finally:
-                self._left(ticket)
+                self._left(handover)
 
     def serve(self, handler: Callable[[Claim], object]) -> None:
         """Have each claim handled; what that returns is the result, and what it raises why not."""
@@ -198,11 +200,11 @@ class Worker:
                 if not claim.settled:
                     claim.complete(result)
 
-    def _left(self, ticket: Handover) -> None:
+    def _left(self, handover: Handover) -> None:
         """The loop is over; an interrupt may have kept the last claim from it."""
         claim, self._claim = self._claim, None
         if claim is None:
-            ticket.abandon()
+            handover.abandon()
         elif self._shift.reason:
             claim.let_go()
         else:

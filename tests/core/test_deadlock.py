@@ -10,7 +10,14 @@ from msgspec.structs import replace
 from tests.core.knots import Asked, State, knots, never_end, served
 from tests.searches import budget
 
-from interlock.core.deadlock import DeadlockedSet, Resource, ResourceNeed, Wait, closed, knot
+from interlock.core.deadlock import (
+    DeadlockedSet,
+    Resource,
+    ResourceNeed,
+    Wait,
+    closed_deadlock,
+    deadlocked_set,
+)
 
 
 def room(thing: str, *holders: str | tuple[str, int], capacity: int = 1) -> Resource:
@@ -38,67 +45,67 @@ def ring(*callers: str) -> list[Wait]:
 
 
 def test_two_who_wait_for_each_other_are_a_knot_and_the_younger_gives_way() -> None:
-    found = knot(ring("ada", "bob"), "bob")
+    found = deadlocked_set(ring("ada", "bob"), "bob")
     assert members(found) == {"ada", "bob"}
     assert cycle(found) == ["bob", "ada"]
     assert found is not None
-    assert found.youngest.id == "bob"
+    assert found.victim.id == "bob"
 
 
 def test_who_waits_for_its_own_lock_is_a_knot_by_itself() -> None:
-    assert cycle(knot([wait("ada", room("x", "ada"))], "ada")) == ["ada"]
+    assert cycle(deadlocked_set([wait("ada", room("x", "ada"))], "ada")) == ["ada"]
 
 
 def test_who_holds_under_another_name_than_it_waits_under_is_told_by_both() -> None:
     as_ada = Resource("x", 1, (("thread", 1),), ("ada",))
     alone = Wait("w", "thread", "bob", 0, (ResourceNeed(as_ada),))
-    found = knot([alone], "w")
+    found = deadlocked_set([alone], "w")
     assert found is not None
     assert found.names == ("bob", "ada")
-    same = knot([replace(alone, agent="ada")], "w")
+    same = deadlocked_set([replace(alone, agent="ada")], "w")
     assert same is not None
     assert same.names == ("ada",)
 
 
 def test_a_holder_that_goes_on_is_no_deadlock() -> None:
-    assert knot([wait("ada", room("x", "bob"))], "ada") is None
+    assert deadlocked_set([wait("ada", room("x", "bob"))], "ada") is None
 
 
 def test_a_long_circle_is_told_in_order_from_whoever_asks() -> None:
     names = [f"w{number:02}" for number in range(20)]
-    assert cycle(knot(ring(*names), "w07")) == names[7:] + names[:7]
+    assert cycle(deadlocked_set(ring(*names), "w07")) == names[7:] + names[:7]
 
 
 def test_the_shortest_of_several_circles_is_told() -> None:
     long = ring("ada", "bob", "cleo", "dan")
     short = wait("dan", ResourceNeed(room("ada", "ada")), ResourceNeed(room("b2", "bob")), order=3)
-    assert cycle(knot([*long[:3], short], "bob")) == ["bob", "cleo", "dan"]
+    assert cycle(deadlocked_set([*long[:3], short], "bob")) == ["bob", "cleo", "dan"]
 
 
 def test_slots_with_a_way_open_are_no_deadlock() -> None:
     slots = room("s", "bob", "cleo", capacity=2)
     waits = [wait("ada", slots, order=1), wait("bob", room("a", "ada"), order=2)]
-    assert knot(waits, "ada") is None, "cleo goes on"
+    assert deadlocked_set(waits, "ada") is None, "cleo goes on"
     waits.append(wait("cleo", room("a2", "ada"), order=3))
-    assert members(knot(waits, "cleo")) == {"ada", "bob", "cleo"}
+    assert members(deadlocked_set(waits, "cleo")) == {"ada", "bob", "cleo"}
 
 
 def test_free_room_is_a_way_open() -> None:
     slots = room("s", ("bob", 1), capacity=3)
     ring_ = [wait("ada", ResourceNeed(slots, 2)), wait("bob", room("a", "ada"))]
-    assert knot(ring_, "ada") is None
+    assert deadlocked_set(ring_, "ada") is None
     tight = [wait("ada", ResourceNeed(slots, 3)), wait("bob", room("a", "ada"))]
-    assert members(knot(tight, "ada")) == {"ada", "bob"}
+    assert members(deadlocked_set(tight, "ada")) == {"ada", "bob"}
 
 
 def test_a_small_request_behind_a_big_one_that_waits_for_it_is_a_knot() -> None:
     slots = room("s", "ada", capacity=2)
     big = wait("bob", ResourceNeed(slots, 2), order=1)
     small = wait("ada", ResourceNeed(slots, 1, before="bob"), order=2)
-    found = knot([big, small], "ada")
+    found = deadlocked_set([big, small], "ada")
     assert cycle(found) == ["ada", "bob"]
     assert found is not None
-    assert found.youngest.id == "ada"
+    assert found.victim.id == "ada"
 
 
 def test_two_holders_that_both_want_more_are_a_knot() -> None:
@@ -107,41 +114,41 @@ def test_two_holders_that_both_want_more_are_a_knot() -> None:
         wait("ada", ResourceNeed(slots, 2), order=1),
         wait("bob", ResourceNeed(slots, 2, "ada"), order=2),
     ]
-    assert members(knot(waits, "bob")) == {"ada", "bob"}
-    assert knot([waits[0]], "ada") is None
+    assert members(deadlocked_set(waits, "bob")) == {"ada", "bob"}
+    assert deadlocked_set([waits[0]], "ada") is None
 
 
 def test_who_wants_several_at_once_waits_for_all_of_them() -> None:
     free, taken = room("free"), room("x", "bob")
     waits = [wait("ada", free, taken, order=2), wait("bob", room("a", "ada"), order=1)]
-    assert members(knot(waits, "ada")) == {"ada", "bob"}
+    assert members(deadlocked_set(waits, "ada")) == {"ada", "bob"}
 
 
 def test_a_caller_with_several_waits_goes_on_if_one_of_them_can_end() -> None:
     one = wait("ada", room("b", "bob"), id_="one")
     two = wait("ada", room("c", "cleo"), id_="two")
     bob = wait("bob", room("a", "ada"))
-    assert knot([one, two, bob], "bob") is None
+    assert deadlocked_set([one, two, bob], "bob") is None
     cleo = wait("cleo", room("a", "ada"))
-    assert members(knot([one, two, bob, cleo], "bob")) == {"one", "two", "bob", "cleo"}
+    assert members(deadlocked_set([one, two, bob, cleo], "bob")) == {"one", "two", "bob", "cleo"}
 
 
 def test_nobody_in_particular_is_never_in_the_way() -> None:
-    assert knot([wait("", room("x", ""), id_="one")], "one") is None
+    assert deadlocked_set([wait("", room("x", ""), id_="one")], "one") is None
     waits = [wait("ada", room("x", ""), order=1), wait("", room("a", "ada"), id_="one")]
-    assert knot(waits, "ada") is None
+    assert deadlocked_set(waits, "ada") is None
 
 
 def test_who_stands_behind_a_knot_is_not_part_of_it() -> None:
     waits = [*ring("ada", "bob"), wait("eve", room("ada", "ada"), order=9)]
-    assert knot(waits, "eve") is None
-    assert members(knot(waits, "ada")) == {"ada", "bob"}
+    assert deadlocked_set(waits, "eve") is None
+    assert members(deadlocked_set(waits, "ada")) == {"ada", "bob"}
 
 
 def test_two_knots_are_two() -> None:
     waits = [*ring("ada", "bob"), *ring("cleo", "dan", "eve")]
-    assert members(knot(waits, "ada")) == {"ada", "bob"}
-    assert members(knot(waits, "dan")) == {"cleo", "dan", "eve"}
+    assert members(deadlocked_set(waits, "ada")) == {"ada", "bob"}
+    assert members(deadlocked_set(waits, "dan")) == {"cleo", "dan", "eve"}
 
 
 def test_a_circle_that_another_knot_keeps_closed_is_none() -> None:
@@ -152,9 +159,9 @@ def test_a_circle_that_another_knot_keeps_closed_is_none() -> None:
         wait("fay", slots, order=7),
         wait("gil", room("f", "fay"), order=8),
     ]
-    assert knot(waits, "fay") is None
-    assert knot(waits, "gil") is None
-    assert members(knot(waits, "eve")) == {"dan", "eve"}
+    assert deadlocked_set(waits, "fay") is None
+    assert deadlocked_set(waits, "gil") is None
+    assert members(deadlocked_set(waits, "eve")) == {"dan", "eve"}
 
 
 def test_a_need_that_can_be_met_ties_nobody_in() -> None:
@@ -165,8 +172,8 @@ def test_a_need_that_can_be_met_ties_nobody_in() -> None:
         wait("bob", room("a", "ada"), order=2),
         wait("yan", room("a2", "ada"), order=3),
     ]
-    assert knot(waits, "yan") is None
-    assert members(knot(waits, "bob")) == {"ada", "bob"}
+    assert deadlocked_set(waits, "yan") is None
+    assert members(deadlocked_set(waits, "bob")) == {"ada", "bob"}
 
 
 def test_of_two_circles_that_hang_together_each_is_untied_by_who_closed_it() -> None:
@@ -175,9 +182,9 @@ def test_of_two_circles_that_hang_together_each_is_untied_by_who_closed_it() -> 
         wait("bob", room("a", "ada"), order=2),
         wait("cleo", room("a2", "ada"), order=3),
     ]
-    assert closed(waits, "ada") is None
-    assert members(closed(waits, "bob")) == {"ada", "bob"}
-    assert members(closed(waits, "cleo")) == {"ada", "cleo"}
+    assert closed_deadlock(waits, "ada") is None
+    assert members(closed_deadlock(waits, "bob")) == {"ada", "bob"}
+    assert members(closed_deadlock(waits, "cleo")) == {"ada", "cleo"}
 
 
 def test_who_is_freed_by_another_that_gives_way_waits_for_that() -> None:
@@ -186,8 +193,8 @@ def test_who_is_freed_by_another_that_gives_way_waits_for_that() -> None:
         wait("ada", room("b", "bob"), room("c", "cleo"), order=2),
         wait("cleo", room("a2", "ada"), order=3),
     ]
-    assert members(closed(waits, "ada")) == {"ada", "bob"}
-    assert closed(waits, "cleo") is None
+    assert members(closed_deadlock(waits, "ada")) == {"ada", "bob"}
+    assert closed_deadlock(waits, "cleo") is None
 
 
 def test_who_waits_for_itself_gives_way_though_others_are_about_to() -> None:
@@ -197,19 +204,23 @@ def test_who_waits_for_itself_gives_way_though_others_are_about_to() -> None:
         wait("bob", ResourceNeed(held, 1, "ada"), order=2),
         wait("cleo", ResourceNeed(held, 1, "bob"), order=3),
     ]
-    assert members(closed(waits, "bob")) == {"ada", "bob"}
-    assert "cleo" in members(closed(waits, "cleo"))
+    assert members(closed_deadlock(waits, "bob")) == {"ada", "bob"}
+    assert "cleo" in members(closed_deadlock(waits, "cleo"))
 
 
 def test_what_is_inside_of_a_caller_keeps_it_from_going_on() -> None:
     waits = [wait("ada/inner", room("b", "bob"), order=1), wait("bob", room("a", "ada"), order=2)]
-    assert members(knot(waits, "bob")) == {"ada/inner", "bob"}
-    assert cycle(knot([wait("ada/inner", room("a", "ada"))], "ada/inner")) == ["ada/inner"]
+    assert members(deadlocked_set(waits, "bob")) == {"ada/inner", "bob"}
+    assert cycle(deadlocked_set([wait("ada/inner", room("a", "ada"))], "ada/inner")) == [
+        "ada/inner"
+    ]
 
 
 def test_two_inside_of_one_caller_are_two() -> None:
-    assert knot([wait("ada/one", room("b", "ada/two"))], "ada/one") is None
-    assert knot([wait("ada", room("b", "ada/two"))], "ada") is None, "it may go on by itself"
+    assert deadlocked_set([wait("ada/one", room("b", "ada/two"))], "ada/one") is None
+    assert deadlocked_set([wait("ada", room("b", "ada/two"))], "ada") is None, (
+        "it may go on by itself"
+    )
 
 
 def test_a_thousand_waiters_and_holders_are_judged_in_no_time() -> None:
@@ -221,8 +232,8 @@ def test_a_thousand_waiters_and_holders_are_judged_in_no_time() -> None:
     ]
     stuck = [wait(name, room("w", "w999"), order=2000 + n) for n, name in enumerate(holders)]
     began = time.thread_time()
-    assert knot([*waits, *stuck[1:]], "w999") is None
-    assert len(members(knot([*waits, *stuck], "w999"))) == 2000
+    assert deadlocked_set([*waits, *stuck[1:]], "w999") is None
+    assert len(members(deadlocked_set([*waits, *stuck], "w999"))) == 2000
     assert time.thread_time() - began < 10.0
 
 
@@ -295,7 +306,7 @@ def states(draw: st.DrawFn) -> State:
 @given(states())
 def test_who_closed_a_knot_gives_way_and_nobody_else(state: State) -> None:
     waits = as_waits(state)
-    told = {each.id: closed(waits, each.id) for each in waits}
+    told = {each.id: closed_deadlock(waits, each.id) for each in waits}
     truth, standing = knots(state), set[str]()
     for id_, found in told.items():
         closes = any(id_ in each and each <= {*standing, id_} for each in truth)
@@ -303,7 +314,7 @@ def test_who_closed_a_knot_gives_way_and_nobody_else(state: State) -> None:
         if found is None:
             standing.add(id_)
         else:
-            assert found.youngest.id == found.cycle[0].id == id_
+            assert found.victim.id == found.cycle[0].id == id_
             assert never_end(state, members(found))
 
 
@@ -315,6 +326,6 @@ def test_the_last_wait_closes_every_knot_and_is_the_only_one_to_give_way(state: 
     for each in state.waits:
         standing.append(each)
         now = State(*state[:2], tuple(standing))
-        if closed(as_waits(now), each[0]) is not None:
+        if closed_deadlock(as_waits(now), each[0]) is not None:
             standing.pop()
         assert knots(State(*state[:2], tuple(standing))) == [], "nobody sleeps for ever"

@@ -192,7 +192,7 @@ def test_a_request_that_arrives_after_its_caller_gave_up_grants_nothing(
     ada, first, second = _lost_sight_of(scene, verb, way)
     store = scene.store()
     second.heal()
-    settle(lambda: not ada.fleet.context.queues.has_pending, "the keeper")
+    settle(lambda: not ada.fleet.context.grants.has_pending, "the keeper")
     assert voids(store) == 1
     _release_late(scene, first, after=scene.engine.handled())
     assert not _held(store, verb)

@@ -43,7 +43,7 @@ class Query(Struct, frozen=True, kw_only=True):
 def ask(client: Client, to: str, id_: str = "") -> Op[Unanswered | str]:
     """Ask, and sleep until somebody answered."""
     actor, id_ = client.context.identity.actor, id_ or client.runner.new_id("qry")
-    terms = callers.terms("", client.context.queues.current_caller())
+    terms = callers.caller_terms("", client.context.grants.current_caller())
     asleep = UnqueuedWait(
         wants=keys.query(id_),
         agent=actor.agent,

@@ -249,8 +249,8 @@ def test_two_processes_that_resume_one_session_are_two(path: str) -> None:
         one = interlock.connect(path, session=joined.session)
         two = interlock.connect(path, session=joined.session)
         first, second = callers.LocalCaller("p1.1"), callers.LocalCaller("p2.1")
-        one.context.queues.current_caller = lambda: first
-        two.context.queues.current_caller = lambda: second
+        one.context.grants.current_caller = lambda: first
+        two.context.grants.current_caller = lambda: second
         one.semaphores.acquire("s", capacity=1)
         two.locks.acquire("b")
         thread, found = in_thread(lambda: two.several.acquire("sem/s", "lock/c", wait=30))

@@ -61,7 +61,7 @@ class Program:
         """One step; whether there was one to do."""
         if self.done:
             return False
-        self.client.context.queues.current_caller = lambda: self.someone
+        self.client.context.grants.current_caller = lambda: self.someone
         if self._hand is None:
             self._hand = Stepper(self._next(), self.client.store, self.client.clock)
             return True

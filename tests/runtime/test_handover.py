@@ -113,8 +113,8 @@ def at_rest(fleet: Fleet) -> bool:
     context = fleet.context
     keeper = context.keeper
     leases = [lease for lease in keeper._leases if lease is not context.session_lease]
-    queues = context.queues
-    return not (leases or keeper._watched or queues.owed or queues.tickets or queues.dropped)
+    grants = context.grants
+    return not (leases or keeper._watched or grants.pending or grants.handovers or grants.abandoned)
 
 
 @pytest.fixture

@@ -109,12 +109,12 @@ def test_what_a_session_is_told_it_has_is_nothing_that_is_given_back(noun: str) 
         until(lambda: getattr(bob, noun).show("x").waiters)
         store.away = ("waits", "interlock-")
         getattr(bob, noun).release("x", token=had.token)
-        until(lambda: shell.context.queues.owed)
+        until(lambda: shell.context.grants.pending)
         store.away = ("interlock-",)  # the keeper is later than the wait
         waits.join()
         store.away = ()
         assert isinstance(found[0], interlock.Granted)
-        until(lambda: not shell.context.queues.owed)
+        until(lambda: not shell.context.grants.pending)
         shown = getattr(bob, noun).show("x")
         holders = [shown.token] if noun == "locks" else [each.token for each in shown.holders]
         assert holders == [found[0].token]

@@ -218,7 +218,7 @@ def test_a_lock_that_we_let_go_of_while_the_store_was_away_is_no_reason(stage: N
     ada = stage.join("ada")
     held = ada.run(take(ada.context, LockTarget("a"), None, TERMS))
     ada.run(ada.locks.acquire("other"))
-    ada.context.queues.release_later(ada.context.identity, held.aim.ask(held.grant.grant))
+    ada.context.grants.release_later(ada.context.identity, held.target.request(held.grant.grant))
     waits = ada.start(ada.locks.acquire("a", wait=600))
     assert isinstance(waits.run().result(), LockAcquired)
 

@@ -49,7 +49,7 @@ class Resource(Struct, frozen=True, gc=False):
 class ResourceNeed(Struct, frozen=True, gc=False):
     """So much of a room, and which wait is served before."""
 
-    room: Resource
+    resource: Resource
     weight: int = 1
     before: str = ""
 
@@ -75,7 +75,7 @@ class DeadlockedSet(Struct, frozen=True):
     cycle: tuple[Wait, ...]
 
     @property
-    def youngest(self) -> Wait:
+    def victim(self) -> Wait:
         """The one that gives way."""
         return max(self.members, key=_age)
 
@@ -92,13 +92,13 @@ class DeadlockedSet(Struct, frozen=True):
         return tuple([name for step in steps for name in step])
 
 
-def knot(waits: Iterable[Wait], start: str) -> DeadlockedSet | None:
+def deadlocked_set(waits: Iterable[Wait], start: str) -> DeadlockedSet | None:
     """All that is tied to this wait, if it waits for itself in the end."""
     everyone = _in_order(waits)
     return _tied(everyone, everyone, start)
 
 
-def closed(waits: Iterable[Wait], start: str) -> DeadlockedSet | None:
+def closed_deadlock(waits: Iterable[Wait], start: str) -> DeadlockedSet | None:
     """The knot that this wait closed and has to untie, as if each had looked when it came.
 
     Others may have closed knots of their own meanwhile and be about to give way: what is stuck only
@@ -116,7 +116,7 @@ def closed(waits: Iterable[Wait], start: str) -> DeadlockedSet | None:
     return _tied(everyone, {**standing, start: everyone[start]}, start)
 
 
-def stuck(waits: Iterable[Wait], start: str) -> bool:
+def is_stuck(waits: Iterable[Wait], start: str) -> bool:
     """Whether this wait cannot end as things stand, whoever has to give way."""
     everyone = _in_order(waits)
     return start in Reduction(everyone, everyone).stuck
@@ -160,7 +160,7 @@ def _holds_as(on: Wait, wait: Wait) -> tuple[str, ...]:
     names = [
         agent
         for need in wait.needs
-        for (caller, _), agent in zip(need.room.holders, need.room.agents, strict=False)
+        for (caller, _), agent in zip(need.resource.holders, need.resource.agents, strict=False)
         if caller in callers
     ]
     return () if on.agent in names else tuple([name for name in names if name][:1])
@@ -196,11 +196,11 @@ class Reduction:
     def __init__(self, everyone: Mapping[str, Wait], among: Mapping[str, Wait]) -> None:
         self.stuck = dict(among if among is everyone else _relinked(everyone, among))
         among = self.stuck.copy()
-        self._rooms = {n.room.thing: n.room for wait in among.values() for n in wait.needs}
+        self._rooms = {n.resource.thing: n.resource for wait in among.values() for n in wait.needs}
         self._queues: dict[str, deque[tuple[Wait, ResourceNeed]]] = {}
         for wait in among.values():
             for need in wait.needs:
-                self._queues.setdefault(need.room.thing, deque()).append((wait, need))
+                self._queues.setdefault(need.resource.thing, deque()).append((wait, need))
         going = {c for w in everyone.values() if w.id not in among for c in blocked_callers(w)}
         self._waiting = {c for w in among.values() for c in blocked_callers(w)} - going
         self._holds: dict[str, list[tuple[str, int]]] = {}
@@ -226,7 +226,7 @@ class Reduction:
                     edges[wait.id].append(("before", need.before))
                     edges["before", need.before] = [need.before]
                 if self._lacks(need):
-                    room = need.room
+                    room = need.resource
                     edges[wait.id].append(("room", room.thing))
                     if ("room", room.thing) not in edges:
                         found = [id_ for who, _ in room.holders for id_ in blocking.get(who, ())]
@@ -239,7 +239,7 @@ class Reduction:
             wait = todo.popleft()
             if wait.id in self.stuck and self._can_end(wait):
                 del self.stuck[wait.id]
-                things = [need.room.thing for need in wait.needs]
+                things = [need.resource.thing for need in wait.needs]
                 for caller in blocked_callers(wait):
                     things.extend(self._go_on(caller))
                 for thing in dict.fromkeys(things):
@@ -267,7 +267,7 @@ class Reduction:
         return not any(need.before in self.stuck or self._lacks(need) for need in wait.needs)
 
     def _lacks(self, need: ResourceNeed) -> bool:
-        return need.weight > need.room.capacity - self._held[need.room.thing]
+        return need.weight > need.resource.capacity - self._held[need.resource.thing]
 
 
 def _relinked(
@@ -278,10 +278,10 @@ def _relinked(
     for wait in everyone.values():
         needs = []
         for need in wait.needs:
-            thing = need.room.thing
+            thing = need.resource.thing
             before = need.before if need.before in among else last.get((thing, need.before), "")
             last[thing, wait.id] = before
-            needs.append(ResourceNeed(need.room, need.weight, before))
+            needs.append(ResourceNeed(need.resource, need.weight, before))
         if wait.id in among:
             yield wait.id, replace(wait, needs=tuple(needs))
 

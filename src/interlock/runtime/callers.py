@@ -49,7 +49,7 @@ class LocalCaller:
 class HasPendingGrants(Protocol):
     """Somebody of this process who gives back later what it could not give back yet."""
 
-    def let_go(self) -> AbstractSet[str]:
+    def pending_grants(self) -> AbstractSet[str]:
         """The grants that are as good as given back, whatever who took them waits for."""
 
 
@@ -90,21 +90,21 @@ class CallerTerms(Struct, frozen=True, gc=False):
     also: tuple[str, ...]
 
 
-def terms(named: str, someone: LocalCaller | None) -> CallerTerms:
+def caller_terms(named: str, someone: LocalCaller | None) -> CallerTerms:
     """Whoever was named speaks, or a task or thread of ours, or nobody in particular."""
     if named or someone is None:
         return CallerTerms(named, bool(named), ())
     return CallerTerms(someone.name, bool(someone.holds or someone.works), tuple(someone.works))
 
 
-def fresh() -> str:
+def new_name() -> str:
     """A name that nobody goes by yet: for a claim that is made for somebody else to work on."""
     return _new().name
 
 
-def let_go() -> set[str]:
+def pending_grants() -> set[str]:
     """The grants of this process that nobody has to act for any more."""
-    return {grant for debtor in tuple(grant_services) for grant in debtor.let_go()}
+    return {grant for debtor in tuple(grant_services) for grant in debtor.pending_grants()}
 
 
 class _Local(threading.local):

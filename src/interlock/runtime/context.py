@@ -60,12 +60,12 @@ class Context:
         self._caller = caller
         self._grant_ttl = grant_ttl
         self.runner = runner or Runner(store)
-        self.queues = GrantService(self.runner)
-        self.locks = LockService(self.runner, self.queues)
+        self.grants = GrantService(self.runner)
+        self.locks = LockService(self.runner, self.grants)
         self.sessions = Sessions(self.runner)
         self.keeper = Keeper(
             self.sessions,
-            self.queues,
+            self.grants,
             self.runner.clock,
             lambda: self.store.outage,
             lambda: self.store.missing,
@@ -98,21 +98,21 @@ class Context:
         """Semaphores on this store; whoever never asks for one does not pay for them."""
         from interlock.nouns.grants.semaphore_service import SemaphoreService
 
-        return SemaphoreService(self.runner, self.queues)
+        return SemaphoreService(self.runner, self.grants)
 
     @cached_property
     def several(self) -> SeveralService:
         """Several things at once, likewise."""
         from interlock.nouns.grants.several_service import SeveralService
 
-        return SeveralService(self.queues)
+        return SeveralService(self.grants)
 
     @cached_property
     def tasks(self) -> TaskService:
         """Tasks, likewise."""
         from interlock.nouns.tasks.service import TaskService
 
-        tasks = TaskService(self.runner, self.queues, self.settings)
+        tasks = TaskService(self.runner, self.grants, self.settings)
         self.housekeeping.passes["tasks"] = tasks.forget
         return tasks
 

@@ -85,7 +85,7 @@ class DeadlockDetector:
                             since=now, indexed=..., also=...)
             ... commit puts=(..., *listing(asleep, wait)) ...
             start = Start(id=wait, wants=(asleep.wants,), asleep=asleep, revision=done.revision)
-            done = yield from deadlocks.untie(who, start, withdraw, let_go=callers.let_go())
+            done = yield from deadlocks.untie(who, start, withdraw, let_go=callers.pending_grants())
 
         ``indexed`` if the caller may have something that others wait for: a grant, a claim, or a
         place among those who serve an inbox (``Someone.holds``).  ``withdraw`` gets the agents of

@@ -29,29 +29,29 @@ R = TypeVar("R")
 class DroppableGrant(Protocol):
     """Something granted that its holder relies on."""
 
-    def let_go(self) -> None:
+    def drop(self) -> None:
         """Rely on it no more."""
 
 
 class Handover:
     """What one call or block may have been granted and has not given back."""
 
-    __slots__ = ("_asked", "_closed", "_queues", "_tie", "relied")
+    __slots__ = ("_asked", "_closed", "_grants", "_tie", "held")
 
-    def __init__(self, queues: GrantService) -> None:
-        self.relied: DroppableGrant | None = None
+    def __init__(self, grants: GrantService) -> None:
+        self.held: DroppableGrant | None = None
         """What the holder relies on, once it does."""
-        self._queues = queues
+        self._grants = grants
         self._asked: dict[object, Callable[[], Iterable[PendingRelease]]] = {}
         self._tie: weakref.ref[Any] | None = None
         self._closed = False
 
     def tie(self, to: object) -> None:
         """Abandon it as soon as this object is gone."""
-        self._tie = weakref.ref(to, partial(self._queues.ring, None))
-        self._queues.tickets.add(self)
+        self._tie = weakref.ref(to, partial(self._grants.wake_keeper, None))
+        self._grants.handovers.add(self)
 
-    def asks(self, key: object, debts: Callable[[], Iterable[PendingRelease]]) -> None:
+    def add(self, key: object, debts: Callable[[], Iterable[PendingRelease]]) -> None:
         """Something is about to be asked for: how to take back what came of it."""
         self._asked[key] = debts
 
@@ -62,15 +62,15 @@ class Handover:
     def close(self) -> None:
         """All of it was given back, or is owed."""
         self._asked.clear()
-        self._queues.tickets.discard(self)
+        self._grants.handovers.discard(self)
         self._closed = True
         self._tie = None
 
     def abandon(self) -> None:
         """Nobody has it any more: the keeper gives back what is on it, if there is anything."""
         if self._asked:
-            self._queues.dropped.append(self)
-            self._queues.ring(None)
+            self._grants.abandoned.append(self)
+            self._grants.wake_keeper(None)
 
     @property
     def tied(self) -> bool:
@@ -82,23 +82,23 @@ class Handover:
         """Whether what it was tied to is gone."""
         return self._tie is not None and self._tie() is None
 
-    def debts(self) -> list[PendingRelease]:
+    def pending_releases(self) -> list[PendingRelease]:
         """What takes back all that is on it."""
         return [debt for asked in tuple(self._asked.values()) for debt in asked()]
 
-    def serves(self, queues: GrantService) -> bool:
+    def belongs_to(self, grants: GrantService) -> bool:
         """Whether a call to these may put something on it."""
-        return self._queues is queues and not self._closed and not self.abandoned
+        return self._grants is grants and not self._closed and not self.abandoned
 
 
 HANDOVER: ContextVar[Handover | None] = ContextVar("interlock_ticket", default=None)
 """Where a call puts what it asks for; set by its caller right before it is driven."""
 
 
-def current(queues: GrantService) -> Handover:
+def current(grants: GrantService) -> Handover:
     """The ticket of the call that is driven; one of its own if its caller has none."""
     ticket = HANDOVER.get()
-    return ticket if ticket is not None and ticket.serves(queues) else Handover(queues)
+    return ticket if ticket is not None and ticket.belongs_to(grants) else Handover(grants)
 
 
 class BlockWithHandover(Protocol[R]):

@@ -181,7 +181,7 @@ class Checkup:
         knots: dict[str, DeadlockedSet] = {}
         for start, _ in looked_at:
             if (knot := (yield from standing(base, start, pools))) is not None:
-                knots[knot.youngest.id] = knot
+                knots[knot.victim.id] = knot
         return [_deadlock(knot, settled[id_][1]) for id_, knot in knots.items() if id_ in settled]
 
     def _record(self) -> Op[list[Problem]]:
@@ -327,13 +327,13 @@ def _in_the_way(waiter: Waiter, pools: Mapping[str, Pool]) -> Iterator[str]:
         if holders:
             more = f" and {len(holders) - NAMED} more" if len(holders) > NAMED else ""
             yield f"{keys.thing(key)} is held by {', '.join(holders[:NAMED])}{more}"
-        if place := pool.place(waiter.id):
+        if place := pool.position(waiter.id):
             yield f"{pool.waiters[place - 1].agent} is before it"
 
 
 def _deadlock(knot: DeadlockedSet, youngest: Waiter | UnqueuedWait) -> Problem:
     names = knot.names
-    wanted = dict.fromkeys(need.room.thing for wait in knot.cycle for need in wait.needs)
+    wanted = dict.fromkeys(need.resource.thing for wait in knot.cycle for need in wait.needs)
     return Problem(
         kind="deadlock",
         says=f"{things(wanted)}: waiting never ends ({' -> '.join((*names, names[0]))})",

@@ -120,7 +120,7 @@ class Keeper:
     def __init__(
         self,
         sessions: Sessions,
-        queues: GrantService,
+        grants: GrantService,
         clock: Clock,
         trouble: Callable[[], str],
         missing: Callable[[], bool],
@@ -132,7 +132,7 @@ class Keeper:
         self._missing = missing
         self._allow = allow
         self._sessions = sessions
-        self._queues = queues
+        self._grants = grants
         self._tried = float("-inf")
         self.housekeeping: Housekeeping | None = None
         """What we do for the record now and then, where nobody waits for it."""
@@ -141,7 +141,7 @@ class Keeper:
         self._guard = threading.Lock()
         self._leases: tuple[Lease, ...] = ()
         self._watched: tuple[WatchedGrant, ...] = ()
-        queues.on_abandoned_grant = self.drop_grant
+        grants.on_abandoned_grant = self.drop_grant
 
     def keep(self, write: Write, sent: float, *, renewable: bool = True) -> Lease:
         """Keep this alive from now on; ``sent`` is when the request that put it was sent."""
@@ -203,13 +203,13 @@ class Keeper:
 
     def _wait(self) -> float:
         """Seconds until the next renewal is due, or what is unsettled or owed is tried again."""
-        self._queues.collect()
-        if self._queues.fresh and not self._trouble():
+        self._grants.collect_abandoned()
+        if self._grants.has_new_pending and not self._trouble():
             return 0.0
         if self.housekeeping is not None and self.housekeeping.due and not self._trouble():
             return 0.0
         due = self._until(lease.due for lease in self._leases if lease.renewable and not lease.lost)
-        if not self._queues.has_pending and not self._trouble():
+        if not self._grants.has_pending and not self._trouble():
             return due
         return min(due, max(0.0, self._tried + self._allow(SOON) - self._clock.monotonic()))
 
@@ -228,7 +228,7 @@ class Keeper:
         self._tried = self._clock.monotonic()
         if self._trouble():
             yield Read()  # is it back?  There may be nothing left to renew
-        yield from self._queues.pay()
+        yield from self._grants.release_pending()
         if self.housekeeping is not None and self.housekeeping.due:
             yield from self.housekeeping.run(Actor())
 
@@ -252,11 +252,11 @@ class Keeper:
         """A grant that the store no longer has is lost."""
         all_watched = self._watched
         wanted = [key for watched in all_watched for key in watched.keys]
-        standing = yield from self._queues.standing(wanted)
+        standing = yield from self._grants.grants_in(wanted)
         for watched in all_watched:
             there = all((key, watched.grant) in standing for key in watched.keys)
             if not there and any(kept is watched for kept in self._watched):
-                watched.lose((yield from self._queues.break_note(watched.notes)))
+                watched.lose((yield from self._grants.break_note(watched.notes)))
 
     def expire(self) -> None:
         """Give up every lease whose time is over, and all of them if their store is gone."""

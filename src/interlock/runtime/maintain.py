@@ -201,7 +201,7 @@ def _relies_on(pool: Pool | None) -> tuple[str, ...]:
     if pool is None:
         return ()
     held = [key for grant in pool.grants for key in grant.live]
-    first = pool.waiters[:1] if pool.room > 0 else ()
+    first = pool.waiters[:1] if pool.free > 0 else ()
     return (*held, *(waiter.live for waiter in first))
 
 
@@ -230,4 +230,4 @@ def _waits(
     if stands_on is None or stands_on.key.startswith(keys.LIVE):
         return stands_on is not None
     pool = read(stands_on, base)
-    return pool is not None and pool.place(keys.wait_of(key)) is not None
+    return pool is not None and pool.position(keys.wait_of(key)) is not None

@@ -22,7 +22,7 @@ from interlock.nouns.agents.service import Sessions
 from interlock.nouns.agents.session import Session
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.semaphore_service import Queued
-from interlock.nouns.grants.service import notes
+from interlock.nouns.grants.service import break_notes
 from interlock.nouns.tasks.task import TaskClaim
 from interlock.runtime import decode
 from interlock.runtime.gather import KEYS_AT_ONCE, looked_up, outside
@@ -201,7 +201,7 @@ class Explain:
 
 def with_ended(found: Why, now: float) -> Op[Why]:
     """The same explanation, with the grants that an operator ended."""
-    ended = yield from outside(notes(found.thing))
+    ended = yield from outside(break_notes(found.thing))
     said = [
         f"{note.by} ended the grant of {note.holder} (token {note.token}) {span(now - note.at)}"
         f" ago: {note.reason}"
@@ -319,7 +319,7 @@ def _waits(key: str, stands_on: Iterable[Item | None]) -> bool:
     if there and there[0].key.startswith(keys.LIVE):
         return True
     found = [decode.readable_pool(item, 0) for item in there]
-    return any(pool is not None and pool.place(id_) is not None for pool in found)
+    return any(pool is not None and pool.position(id_) is not None for pool in found)
 
 
 def _held_by(grant: Grant, session: Session | None, waiting: int) -> str:

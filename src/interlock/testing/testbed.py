@@ -50,7 +50,7 @@ class Client:
         self.runner = Runner(store, clock=bed.clock, randomness=bed.random.randbytes)
         self.context = Context(store, agent, "", self.runner)
         self.someone = LocalCaller(self.runner.new_id("tsk"))
-        self.context.queues.current_caller = lambda: self.someone
+        self.context.grants.current_caller = lambda: self.someone
         self.locks = LockCalls(self.context)
         self.semaphores = SemaphoreCalls(self.context)
         self.several = SeveralCalls(self.context)

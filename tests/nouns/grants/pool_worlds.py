@@ -191,7 +191,7 @@ class CoreCall:
     def look(self) -> object | None:
         while self._ended is None:
             late = self._world.clock.monotonic() >= self._deadline
-            decide = rules.withdraw if late else rules.look
+            decide = rules.withdraw if late else rules.check_wait
             outcome = self._world.carry_out(decide(self._ask, self._world.facts(), 0.0))
             if _word(outcome) == "waiting":
                 return None
@@ -255,12 +255,12 @@ class ServiceWorld:
             joined=True,
             caller=f"task{terms.number}",
         )
-        op = context.queues.acquire(identity, _ask(terms, "", 0.0), wait=terms.wait)
+        op = context.grants.acquire(identity, _ask(terms, "", 0.0), wait=terms.wait)
         return ServiceCall(terms, Stepper(op, self.store, self.clock).run())
 
     def release(self, actor: Actor, things: tuple[str, ...], token: int) -> object:
         context = self._context(actor.session)
-        return self._run(context.queues.release(actor, _caller(actor, things, token)))
+        return self._run(context.grants.release(actor, _caller(actor, things, token)))
 
     def resize(self, name: str, capacity: int) -> None:
         self._run(self._context("").semaphores.resize(Actor(), name, capacity))
@@ -296,10 +296,10 @@ class _Context:
 
     def __init__(self, store: Store, clock: FakeClock, random: Random) -> None:
         self.runner = Runner(store, clock=clock, randomness=random.randbytes)
-        self.queues = GrantService(self.runner)
-        self.locks = LockService(self.runner, self.queues)
-        self.semaphores = SemaphoreService(self.runner, self.queues)
-        self.several = SeveralService(self.queues)
+        self.grants = GrantService(self.runner)
+        self.locks = LockService(self.runner, self.grants)
+        self.semaphores = SemaphoreService(self.runner, self.grants)
+        self.several = SeveralService(self.grants)
         self.sessions = Sessions(self.runner)
 
 

@@ -36,7 +36,7 @@ def ask(agent: str, **terms: object) -> lock.LockGrantRequest:
 
 
 def look(state: Pool | None, agent: str, live: set[str]) -> Decision[Any]:
-    return rules.look(ask(agent), facts(state, live), NOW)
+    return rules.check_wait(ask(agent), facts(state, live), NOW)
 
 
 def withdraw(state: Pool | None, agent: str, live: set[str]) -> Decision[Any]:

@@ -372,7 +372,7 @@ class CoreCall:
         world = self._world
         if self.ended is None:
             assert self._ask is not None
-            ended = word(world.carry_out(queue.look(self._ask, world.facts(), 0.0)))
+            ended = word(world.carry_out(queue.check_wait(self._ask, world.facts(), 0.0)))
             if ended == "gone":
                 self.start()
                 return self.look()

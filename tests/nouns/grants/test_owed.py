@@ -146,8 +146,8 @@ def test_what_is_owed_in_a_session_that_goes_on_is_paid_before_we_go(path: Path)
         shell.locks.acquire("merge")
         grant = shell.locks.acquire("merge")
         assert isinstance(grant, interlock.Extended)
-        shell.context.queues.release_later(
-            shell.context.identity, LockTarget("merge").ask(grant.grant)
+        shell.context.grants.release_later(
+            shell.context.identity, LockTarget("merge").request(grant.grant)
         )
         shell.close()
         assert ada.locks.show("merge").state == "free"
@@ -158,9 +158,9 @@ def test_paying_stops_at_the_first_debt_that_cannot_be_paid_yet() -> None:
     ada = stage.client("ada")
     identity = ada.context.identity
     for name in ("a", "b", "c"):
-        ada.context.queues.release_later(identity, LockTarget(name).ask("grt_0"))
-    paying = ada.context.queues.pay()
+        ada.context.grants.release_later(identity, LockTarget(name).request("grt_0"))
+    paying = ada.context.grants.release_pending()
     next(paying)
     with pytest.raises(StopIteration):
         paying.throw(StoreBusy("held up"))
-    assert [debt.thing for debt in ada.context.queues.owed] == ["lock/b", "lock/c", "lock/a"]
+    assert [debt.thing for debt in ada.context.grants.pending] == ["lock/b", "lock/c", "lock/a"]

@@ -325,9 +325,9 @@ class PoolMachine(RuleBasedStateMachine):
         same = [b for b in self.beliefs.values() if terms.token and b.token == terms.token]
         mine = next((b.weights for b in same if self._stands(b)), {})
         more = sum(mine.values())
-        assert any(pool.waiters or weight - more > pool.room for pool, weight in wanted)
+        assert any(pool.waiters or weight - more > pool.free for pool, weight in wanted)
         for pool, weight in wanted:
-            if not pool.waiters and weight - more > pool.room:
+            if not pool.waiters and weight - more > pool.free:
                 live = {key for grant in pool.grants for key in grant.live}
                 assert self.world.alive(live) == live, "the dead are no reason"
 
@@ -358,7 +358,7 @@ class PoolMachine(RuleBasedStateMachine):
                 self.came.setdefault(party.id, len(self.came))
 
     def _room_is_kept(self, before: Pool, now: Pool) -> None:
-        assert now.room >= 0 or _taken(now) <= _taken(before)
+        assert now.free >= 0 or _taken(now) <= _taken(before)
 
     def _order_is_kept(self, before: Pool, now: Pool, live: frozenset[str]) -> None:
         had = {grant.id: grant.weight for grant in before.grants}
@@ -390,7 +390,7 @@ class PoolMachine(RuleBasedStateMachine):
                 assert waiter.id not in held
                 lives = waiter.live in live
                 for other in waiter.together if lives else ():
-                    assert pools[other].place(waiter.id) is not None
+                    assert pools[other].position(waiter.id) is not None
             for grant in pool.grants:
                 for other in grant.together if grant.id not in had else ():
                     assert pools[other].grant(grant.id) is not None
@@ -423,7 +423,7 @@ class PoolMachine(RuleBasedStateMachine):
         together = party.together or KEYS
         waited = [(k, w) for k in together for w in self.before.get(k, Pool()).waiters]
         found = [(p, w) for k, w in waited if (p := pools.get(k))]
-        return any(pool.never(waiter) for pool, waiter in found if waiter.id == party.id)
+        return any(pool.never_fits(waiter) for pool, waiter in found if waiter.id == party.id)
 
     def teardown(self) -> None:
         """Nobody who lives waits for ever, whatever happened before."""
@@ -462,7 +462,7 @@ def _gone(before: Pool, now: Pool) -> Iterator[Grant | Waiter]:
 def _settled(waiter: Waiter, before: Pool, now: Pool) -> bool:
     """Whether what was to become larger did, is over, or can never be so large."""
     had, into = before.grant(waiter.into), now.grant(waiter.into)
-    if had is None or into is None or now.never(waiter):
+    if had is None or into is None or now.never_fits(waiter):
         return True
     return into.weight >= had.weight + waiter.weight
 

@@ -93,7 +93,7 @@ def test_an_increase_waits_behind_everybody(table: Table) -> None:
     assert table.acquire(waits).outcome == semaphore.SlotsWaiting(semaphore="x", before=1)
     release(table, caller("bob"))
     assert table.holders(X) == {"ada": 2, "cleo": 1}
-    looked = rules.look(waits, facts(table.pools), NOW)
+    looked = rules.check_wait(waits, facts(table.pools), NOW)
     assert isinstance(looked.outcome, semaphore.Increased)
     assert (looked.outcome.grant, looked.outcome.token) == ("grt_ada", token)
 
@@ -105,7 +105,7 @@ def test_an_increase_whose_grant_ends_meanwhile_comes_again(table: Table) -> Non
     table.acquire(waits)
     release(table, caller("ada"))
     assert table.holders(X) == {"bob": 2}
-    looked = rules.look(waits, facts(table.pools), NOW)
+    looked = rules.check_wait(waits, facts(table.pools), NOW)
     assert looked.outcome == semaphore.SlotsGone(semaphore="x")
     assert table.waiters(X) == []
 
@@ -146,7 +146,7 @@ def test_a_token_under_its_holders_name_means_one_grant(table: Table) -> None:
     assert decision.outcome.next == ("bob",)
     assert decision.signals == ("wake/grt_bob1", "wake/grt_bob2")
     second = slots("bob", grant="grt_bob2")
-    table.carry_out(rules.look(second, facts(table.pools), NOW))
+    table.carry_out(rules.check_wait(second, facts(table.pools), NOW))
     pool = table.pools[X] or Pool()
     assert len({grant.token for grant in pool.grants}) == 2
 
@@ -233,7 +233,7 @@ def test_whoever_the_commit_of_a_resize_has_no_room_for_leaves_by_itself(table: 
     decision = semaphore.resize("x", 2, facts(table.pools, max_operations=2), NOW)
     table.carry_out(decision)
     assert table.waiters(X) == ["bob"]
-    looked = table.carry_out(rules.look(slots("bob", 3), facts(table.pools), NOW))
+    looked = table.carry_out(rules.check_wait(slots("bob", 3), facts(table.pools), NOW))
     assert looked.outcome == semaphore.SlotsGone(semaphore="x")
     assert table.waiters(X) == []
 

@@ -128,7 +128,7 @@ def test_some_of_it_lost_is_all_of_it_lost(table: Table) -> None:
     table.acquire(waits)
     release(table, "ada", "lock/a")
     release(table, "bob", "lock/b")
-    assert isinstance(rules.look(waits, facts(table.pools), NOW).outcome, several.SeveralGone)
+    assert isinstance(rules.check_wait(waits, facts(table.pools), NOW).outcome, several.SeveralGone)
     table.carry_out(rules.abandon(waits, facts(table.pools), NOW))
     assert (table.pools[A], table.pools[B]) == (None, None)
 

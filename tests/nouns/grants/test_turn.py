@@ -73,7 +73,7 @@ def test_a_waiter_that_needs_many_other_things_is_woken_and_not_looked_into() ->
     assert decision.signals == ("wake/grt_bob",)
     table.carry_out(decision)
     looks = all_of("bob", "sem/x", "lock/a", "lock/b")
-    table.carry_out(rules.look(looks, facts(table.pools, max_operations=10), NOW))
+    table.carry_out(rules.check_wait(looks, facts(table.pools, max_operations=10), NOW))
     assert [table.holders(key) for key in (X, A, B)] == [{"bob": 1}] * 3
 
 

@@ -130,18 +130,18 @@ def test_its_proof_lets_a_lock_be_had_only_while_the_claim_lives(stage: Testbed)
 
 
 @pytest.mark.parametrize(
-    "aim",
+    "target",
     [LockTarget("merge"), SlotsTarget("gpus", 1, 1), SeveralTarget(("lock/a", "lock/b"))],
     ids=["lock", "semaphore", "several"],
 )
-def test_a_block_that_relied_on_a_claim_names_the_task(stage: Testbed, aim: BlockTarget) -> None:
+def test_a_block_that_relied_on_a_claim_names_the_task(stage: Testbed, target: BlockTarget) -> None:
     ada = stage.client("ada")
     working = hold(ada, published(ada))
     proof = ada.run(working.check())
     ada.run(working.complete())
     terms = BlockTerms(wait=0, ttl=None, max_hold=None, metadata=None, given=[proof])
     with pytest.raises(Unavailable, match=r"^task 't1', which this relies on, .* claim it again$"):
-        ada.run(take(ada.context, aim, None, terms))
+        ada.run(take(ada.context, target, None, terms))
 
 
 def test_a_block_that_relied_on_slots_names_the_semaphore(stage: Testbed) -> None:
@@ -275,7 +275,7 @@ def test_what_is_owed_does_not_release_somebody_elses_claim(stage: Testbed) -> N
     while_away(ada, hold(ada, published(ada)).end(None))
     stage.clock.advance(30.1)
     assert isinstance(bob.run(bob.tasks.claim("t1")), core.Claimed)
-    ada.run(ada.context.queues.pay())
+    ada.run(ada.context.grants.release_pending())
     assert status(stage).state == "running"
 
 
@@ -305,5 +305,5 @@ def test_a_claim_that_nobody_can_settle_any_more_is_released(
     if tried:
         while_away(ada, claim._working.complete())
     del claim
-    ada.run(ada.context.queues.pay())
+    ada.run(ada.context.grants.release_pending())
     assert status(stage).state == "pending"

@@ -129,7 +129,7 @@ def test_the_quick_way_is_not_tried_each_time_and_not_given_up(stage: Testbed, a
     damage(stage, keys.status("bad"))
     for _ in range(5):
         ada.run(ada.tasks.next())
-    assert len(ada.context.queues.owed) == 1, "what it may have begun there"
+    assert len(ada.context.grants.pending) == 1, "what it may have begun there"
     sound = codec.encode(core.FRESH)
     stage.store.commit(Txn(id="mend", puts=(Put(keys.status("bad"), sound),), quiet=True))
     assert done(ada) == ["bad"]

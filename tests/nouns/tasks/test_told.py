@@ -136,7 +136,7 @@ def test_a_call_that_could_not_even_look_owes_nothing(stage: Testbed) -> None:
     hand = Stepper(ada.tasks.next(), ada.store, ada.clock)
     with pytest.raises(StoreAway):
         hand.interrupt(StoreAway("cut off")).result()
-    assert not ada.context.queues.owed
+    assert not ada.context.grants.pending
 
 
 def test_what_is_owed_is_found_among_any_number_of_claims(stage: Testbed) -> None:

@@ -48,8 +48,8 @@ def run(parsed: Parsed) -> int:
 
     request: RunRequest = parsed.request
     if request.hold:
-        aim = SeveralTarget(request.hold)
-        return _holding(parsed, aim, {"INTERLOCK_HELD": " ".join(aim.named)})
+        target = SeveralTarget(request.hold)
+        return _holding(parsed, target, {"INTERLOCK_HELD": " ".join(target.named)})
     if validate.patience(request.wait) or request.max_hold or request.metadata is not None:
         raise BadInput("--wait, --max-hold and --metadata are about what is held; name it: --hold")
     return _Guard(parsed).run(lambda fleet: (fleet.context.session_lease,), {})
@@ -61,8 +61,8 @@ def lock_run(parsed: Parsed) -> int:
     from interlock.nouns.grants.targets import LockTarget
 
     request: LockRun = parsed.request
-    aim = LockTarget(request.lock)
-    return _holding(parsed, aim, {"INTERLOCK_LOCK": aim.name})
+    target = LockTarget(request.lock)
+    return _holding(parsed, target, {"INTERLOCK_LOCK": target.name})
 
 
 def sem_run(parsed: Parsed) -> int:
@@ -71,11 +71,11 @@ def sem_run(parsed: Parsed) -> int:
     from interlock.nouns.grants.targets import SlotsTarget
 
     request: SemaphoreRun = parsed.request
-    aim = SlotsTarget(request.semaphore, request.weight, request.capacity)
-    return _holding(parsed, aim, {"INTERLOCK_SEMAPHORE": aim.name})
+    target = SlotsTarget(request.semaphore, request.weight, request.capacity)
+    return _holding(parsed, target, {"INTERLOCK_SEMAPHORE": target.name})
 
 
-def _holding(parsed: Parsed, aim: BlockTarget, environment: dict[str, str]) -> int:
+def _holding(parsed: Parsed, target: BlockTarget, environment: dict[str, str]) -> int:
     """Run a program while holding something."""
     from interlock.drivers import drive
     from interlock.nouns.grants.holding import take
@@ -89,11 +89,11 @@ def _holding(parsed: Parsed, aim: BlockTarget, environment: dict[str, str]) -> i
         metadata=request.metadata,
         given=(),
     )
-    guard = _Guard(parsed, " and ".join(aim.things))
+    guard = _Guard(parsed, " and ".join(target.things))
     holding = guard.holding
 
     def hold(fleet: Fleet) -> Sequence[Lease | None]:
-        held = drive(take(fleet.context, aim, guard.wake, terms), fleet.store)
+        held = drive(take(fleet.context, target, guard.wake, terms), fleet.store)
         fleet.keep()
         holding.append(held)
         environment["INTERLOCK_TOKEN"] = str(held.grant.token)

@@ -88,7 +88,7 @@ class LockCalls(Calls[D]):
         grant is ended.
         """
         actor, lock = self.context.me().actor, named(name, "lock")
-        return self.context.locks.end(
+        return self.context.locks.break_grant(
             actor, lock, validate.reason(reason), token=validate.token(token)
         )
 
@@ -191,7 +191,7 @@ class SemaphoreCalls(Calls[D]):
         """
         actor, sem = self.context.me().actor, named(name, "semaphore")
         held_by = validate.name(holder, "agent name") if holder else ""
-        end = self.context.semaphores.end
+        end = self.context.semaphores.break_grant
         return end(actor, sem, validate.reason(reason), holder=held_by, token=validate.token(token))
 
     @call

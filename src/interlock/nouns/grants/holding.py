@@ -1,7 +1,7 @@
 """What a holder relies on while it works: the leases behind a grant, and the proof of it.
 
 Shared by the blocking and the async ``with`` blocks, which differ only in how they wait, and by
-blocks for a lock, for slots and for several things at once, which differ in their aim.
+blocks for a lock, for slots and for several things at once, which differ in their target.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class HeldGrant:
         self.on_lost = on_lost
         """Called when we may no longer rely on it."""
         self._gone = False
-        self.ticket = handover.current(context.queues)
+        self.handover = handover.current(context.grants)
         self.broken: BreakNote | None = None
         """Who ended it and why, if an operator did and we heard of it."""
         notes = tuple([keys.broken(thing, grant.grant) for thing in things])
@@ -79,7 +79,7 @@ class HeldGrant:
 
     def check(self) -> Op[Proof]:
         """The proof, if the store agrees that we still hold."""
-        if self.lost() or not (yield from self.context.queues.check(self.proof)):
+        if self.lost() or not (yield from self.context.grants.check(self.proof)):
             yield from self.learn()
             raise self.over()
         return self.proof
@@ -88,9 +88,9 @@ class HeldGrant:
         """Hear why it is lost, if an operator said so; trouble with the store is no reason."""
         if self.broken is None:
             with suppress(StoreTrouble):
-                self.broken = yield from self.context.queues.break_note(self._watched.notes)
+                self.broken = yield from self.context.grants.break_note(self._watched.notes)
 
-    def let_go(self) -> None:
+    def drop(self) -> None:
         """Rely on it no more."""
         for lease in self.leases:
             if self._tell in lease.listeners:
@@ -139,31 +139,33 @@ class HeldPools(HeldGrant):
     def __init__(
         self,
         context: Context,
-        aim: BlockTarget,
+        target: BlockTarget,
         grant: Granted,
         leases: Sequence[Lease],
         on_lost: Callable[[], None] | None,
     ) -> None:
-        super().__init__(context, aim.things, grant, leases, on_lost)
-        self.aim = aim
-        self.ticket.relied = self
+        super().__init__(context, target.things, grant, leases, on_lost)
+        self.target = target
+        self.handover.held = self
 
     def release(self) -> Op[Any]:
         """Give it back and stop relying on it."""
-        owed = (self.context.identity, self.aim.ask(self.grant.grant))
+        owed = (self.context.identity, self.target.request(self.grant.grant))
         try:
-            self.let_go()  # in here: whatever strikes from now on, it is given back
-            outcome = yield from self.aim.release(self.context, self.grant.grant, self.grant.token)
+            self.drop()  # in here: whatever strikes from now on, it is given back
+            outcome = yield from self.target.release(
+                self.context, self.grant.grant, self.grant.token
+            )
         except (StoreTrouble, GeneratorExit):
-            self.context.queues.release_later(*owed)  # the keeper gives it back as soon as it can
-            self.ticket.close()
+            self.context.grants.release_later(*owed)  # the keeper gives it back as soon as it can
+            self.handover.close()
             raise
         except BaseException:
-            self.let_go()
-            yield from self.context.queues.give_up(*owed)
-            self.ticket.close()
+            self.drop()
+            yield from self.context.grants.abandon(*owed)
+            self.handover.close()
             raise
-        self.ticket.close()
+        self.handover.close()
         return outcome
 
     def end(self) -> Op[bool]:
@@ -172,9 +174,11 @@ class HeldPools(HeldGrant):
             return False
         lost = self.lost()
         if trouble := self.context.store.outage:  # whoever ends need not wait for it, too
-            self.context.queues.release_later(self.context.identity, self.aim.ask(self.grant.grant))
-            self.let_go()
-            self.ticket.close()
+            self.context.grants.release_later(
+                self.context.identity, self.target.request(self.grant.grant)
+            )
+            self.drop()
+            self.handover.close()
             self._later(trouble)
             return lost
         try:
@@ -221,7 +225,7 @@ class HeldProperties:
 
 
 def take(
-    context: Context, aim: BlockTarget, on_lost: Callable[[], None] | None, terms: BlockTerms
+    context: Context, target: BlockTarget, on_lost: Callable[[], None] | None, terms: BlockTerms
 ) -> Op[HeldPools]:
     """Acquire for a ``with`` block, which cannot return a no: it raises.
 
@@ -229,12 +233,12 @@ def take(
     again, as long as we have a session and patience.
     """
     clock = context.runner.clock
-    ttl, max_hold = context.terms(aim.settings(context), terms.ttl, terms.max_hold)
+    ttl, max_hold = context.terms(target.settings(context), terms.ttl, terms.max_hold)
     ends = clock.monotonic() + validate.patience(terms.wait)
     while True:
         left = max(0.0, ends - clock.monotonic())
         now = replace(terms, ttl=ttl, max_hold=max_hold, wait=left)
-        holding = yield from _take_once(context, aim, on_lost, now)
+        holding = yield from _take_once(context, target, on_lost, now)
         if not holding.lost():
             return holding
         yield from holding.end()
@@ -245,26 +249,26 @@ def take(
 
 
 def _take_once(
-    context: Context, aim: BlockTarget, on_lost: Callable[[], None] | None, terms: BlockTerms
+    context: Context, target: BlockTarget, on_lost: Callable[[], None] | None, terms: BlockTerms
 ) -> Op[HeldPools]:
     clock = context.runner.clock
     sent = clock.monotonic()
-    outcome = yield from aim.acquire(context, terms)
+    outcome = yield from target.acquire(context, terms)
     if not isinstance(outcome, Granted):
-        raise _no(outcome, terms.given, aim.things)
+        raise _no(outcome, terms.given, target.things)
     times: dict[str, float] | None = None
     waited = clock.monotonic() - sent > context.runner.capabilities.allow(WAITED)
     if waited and (terms.ttl is not None or terms.max_hold is not None):
         sent = clock.monotonic()
         try:
-            times = yield from context.queues.lifetimes(keys.of(aim.things[0]), outcome.grant)
+            times = yield from context.grants.lifetimes(keys.of(target.things[0]), outcome.grant)
         except BaseException as error:
-            context.queues.release_later(context.identity, aim.ask(outcome.grant))
+            context.grants.release_later(context.identity, target.request(outcome.grant))
             if not isinstance(error, StoreTrouble | GeneratorExit):
-                yield from context.queues.pay()
+                yield from context.grants.release_pending()
             raise
-    leases = list(_leases(context, (aim, outcome), terms, sent, times))
-    return HeldPools(context, aim, outcome, leases, on_lost)
+    leases = list(_leases(context, (target, outcome), terms, sent, times))
+    return HeldPools(context, target, outcome, leases, on_lost)
 
 
 def _leases(
@@ -275,10 +279,10 @@ def _leases(
     times: Mapping[str, float] | None,
 ) -> Iterator[Lease]:
     """What the holder relies on: its session or a lease of its own, and the maximum hold."""
-    aim, grant = got
+    target, grant = got
     if terms.ttl is None and context.session_lease is not None:
         yield context.session_lease
-    tag = {"agent": grant.holder, "for": keys.several(aim.things)}
+    tag = {"agent": grant.holder, "for": keys.several(target.things)}
     for key, term, renewable in (
         (keys.live(grant.grant), terms.ttl, True),
         (keys.limit(grant.grant), terms.max_hold, False),

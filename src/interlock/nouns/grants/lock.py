@@ -130,7 +130,7 @@ class LockGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=Fals
     lock: str
 
     @property
-    def wants(self) -> tuple[Demand, ...]:
+    def demands(self) -> tuple[Demand, ...]:
         """All of it."""
         return (Demand(keys.lock(self.lock)),)
 

@@ -44,9 +44,9 @@ class LockView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class LockService:
     """Every operation on locks, as generators for a driver."""
 
-    def __init__(self, runner: Runner, queues: GrantService) -> None:
+    def __init__(self, runner: Runner, grants: GrantService) -> None:
         self._runner = runner
-        self._queues = queues
+        self._grants = grants
 
     def acquire(
         self,
@@ -71,27 +71,27 @@ class LockService:
             metadata=metadata,
             token=token,
         )
-        return self._queues.acquire(identity, ask, wait=wait, given=given)
+        return self._grants.acquire(identity, ask, wait=wait, given=given)
 
     def release(
         self, actor: Actor, name: str, *, token: int | None = None, grant: str = ""
     ) -> Op[core.ReleaseOutcome]:
         """Give it back; the next waiter has it with the same commit."""
-        return self._queues.release(actor, _caller(actor, name, token, grant))
+        return self._grants.release(actor, _caller(actor, name, token, grant))
 
     def heartbeat(
         self, actor: Actor, name: str, *, token: int | None = None, session_ttl: float = 0.0
     ) -> Op[core.BeatOutcome]:
         """Renew what keeps the grant alive."""
         caller = _caller(actor, name, token)
-        return self._queues.heartbeat(actor, caller, session_ttl)
+        return self._grants.heartbeat(actor, caller, session_ttl)
 
-    def end(
+    def break_grant(
         self, actor: Actor, name: str, reason: str, *, token: int | None = None
     ) -> Op[core.BreakOutcome]:
         """End the grant of another."""
         breaker = core.LockBreakRequest(lock=name, by=actor.agent, reason=reason, token=token)
-        return self._queues.end(actor, breaker)
+        return self._grants.break_grant(actor, breaker)
 
     def show(self, name: str) -> Op[LockView]:
         """The lock, its holder and its queue."""

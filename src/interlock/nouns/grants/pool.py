@@ -103,7 +103,7 @@ class Pool(Struct, frozen=True, omit_defaults=True, gc=False):
     capacity: int = 1
 
     @property
-    def room(self) -> int:
+    def free(self) -> int:
         """How much is not taken; less than nothing after the capacity was lowered."""
         return self.capacity - sum([grant.weight for grant in self.grants])
 
@@ -111,15 +111,15 @@ class Pool(Struct, frozen=True, omit_defaults=True, gc=False):
         """The grant of this id."""
         return next((grant for grant in self.grants if grant.id == id_), None)
 
-    def place(self, id_: str) -> int | None:
+    def position(self, id_: str) -> int | None:
         """How many wait before the waiter of this id."""
         return next((i for i, waiter in enumerate(self.waiters) if waiter.id == id_), None)
 
     def fits(self, weight: int, *, more: bool = False) -> bool:
         """Whether so much can be given now: a grant of its own, or ``more`` for one of these."""
-        return weight <= self.room and (more or len(self.grants) < GRANTS)
+        return weight <= self.free and (more or len(self.grants) < GRANTS)
 
-    def never(self, waiter: Waiter) -> bool:
+    def never_fits(self, waiter: Waiter) -> bool:
         """Whether a waiter wants more than there is in all, with what it would be added to."""
         into = self.grant(waiter.into) if waiter.into else None
         return waiter.weight + (0 if into is None else into.weight) > self.capacity

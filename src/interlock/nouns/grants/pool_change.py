@@ -220,7 +220,7 @@ class PoolChanges(Changes[PoolFacts]):
         while todo:
             key = todo.popleft()
             pool = self.pool(key)
-            if pool is None or not pool.waiters or pool.room < 1:
+            if pool is None or not pool.waiters or pool.free < 1:
                 continue
             first = self._first(key)
             if first is None:
@@ -240,7 +240,7 @@ class PoolChanges(Changes[PoolFacts]):
         found: Waiter | None = None
         for key in wanted:
             pool = self.pool(key)
-            place = None if pool is None else pool.place(id_)
+            place = None if pool is None else pool.position(id_)
             if pool is not None and place is not None:
                 found = pool.waiters[place]
                 rest = (*pool.waiters[:place], *pool.waiters[place + 1 :])
@@ -286,7 +286,7 @@ class PoolChanges(Changes[PoolFacts]):
         for number, waiter in enumerate(waiters):
             if waiter.live not in self.facts.exists:
                 self.facts.need([each.live for each in waiters[number : number + _AT_ONCE]])
-            if self.facts.exists[waiter.live] and not pool.never(waiter):
+            if self.facts.exists[waiter.live] and not pool.never_fits(waiter):
                 self._drop(key, number)
                 return waiter
         self._drop(key, len(waiters))

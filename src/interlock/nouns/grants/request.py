@@ -58,7 +58,7 @@ class GrantRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
     listed: bool = False
 
     @property
-    def wants(self) -> tuple[Demand, ...]:
+    def demands(self) -> tuple[Demand, ...]:
         """How much of which pools."""
         raise NotImplementedError
 
@@ -87,7 +87,7 @@ class GrantRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
     @property
     def keys(self) -> tuple[str, ...]:
         """The pools."""
-        return tuple([want.key for want in self.wants])
+        return tuple([want.key for want in self.demands])
 
     @property
     def thing(self) -> str:

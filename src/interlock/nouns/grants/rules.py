@@ -56,7 +56,7 @@ _NAMED = 5
 
 def acquire(ask: GrantRequest[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
     """Take it, extend what is carried, or be refused; with ``wait`` queue for it."""
-    wants = ask.wants
+    wants = ask.demands
     if (
         len(wants) == 1
         and (quick := acquire_uncontended(ask, facts.pool(wants[0].key), now)) is not None
@@ -77,13 +77,13 @@ def acquire_uncontended(
     ask: GrantRequest[O_co], pool: Pool | None, now: float
 ) -> Decision[O_co] | None:
     """What happens most, and needs to know nothing else: there is room, and nobody waits."""
-    want = ask.wants[0]
+    want = ask.demands[0]
     if pool is None or _may_take_at_once(ask, pool, want):
         return _take_at_once(ask, pool, want, now)
     return None
 
 
-def look(ask: GrantRequest[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
+def check_wait(ask: GrantRequest[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
     """How a waiter stands when it wakes, after what is in its way and dead was cleared."""
     changes = PoolChanges(facts, now)
     standing = _settle(changes, ask)
@@ -177,7 +177,7 @@ def beat(who: HolderRequest[O_co], facts: PoolFacts, session_ttl: float) -> Deci
     return Decision(outcome=who.extended(pool, grant, renew.ttl), puts=(renew,), quiet=True)
 
 
-def end(who: BreakRequest[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
+def break_grant(who: BreakRequest[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
     """End the grant of another, wherever it stands, whether its holder lives or not.
 
     Those who wait are served with the same commit, and a note tells the holder why.
@@ -397,7 +397,7 @@ def _given(changes: PoolChanges, ask: GrantRequest[Any]) -> RequestStatus:
     if held := _held(changes, ask):
         return RequestStatus("granted", pools, held[0][1])
     mine = _own(changes, ask.keys[0], ask)
-    if mine is not None and mine.weight >= ask.wants[0].weight:
+    if mine is not None and mine.weight >= ask.demands[0].weight:
         return RequestStatus("increased", pools, mine)
     return RequestStatus("gone")
 
@@ -483,14 +483,14 @@ def _held(changes: PoolChanges, ask: GrantRequest[Any]) -> list[tuple[str, Grant
 def _places(changes: PoolChanges, ask: GrantRequest[Any]) -> list[int]:
     """How many wait before us, in each pool where we wait."""
     pools = [changes.pool(key) for key in ask.keys]
-    places = [pool.place(ask.grant) for pool in pools if pool is not None]
+    places = [pool.position(ask.grant) for pool in pools if pool is not None]
     return [place for place in places if place is not None]
 
 
 def _never(changes: PoolChanges, ask: GrantRequest[Any]) -> bool:
     """Whether somewhere we wait for more than there will ever be: the capacity was lowered."""
-    pools = [(pool, pool.place(ask.grant)) for pool in changes.pools(ask.keys)]
-    return any(pool.never(pool.waiters[at]) for pool, at in pools if at is not None)
+    pools = [(pool, pool.position(ask.grant)) for pool in changes.pools(ask.keys)]
+    return any(pool.never_fits(pool.waiters[at]) for pool, at in pools if at is not None)
 
 
 def _own(changes: PoolChanges, key: str, ask: GrantRequest[Any]) -> Grant | None:

@@ -157,7 +157,7 @@ class SlotsGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=Fal
     capacity: int | None = None
 
     @property
-    def wants(self) -> tuple[Demand, ...]:
+    def demands(self) -> tuple[Demand, ...]:
         """So many slots."""
         return (Demand(keys.semaphore(self.semaphore), self.weight, self.capacity),)
 
@@ -270,7 +270,7 @@ def full(name: str, pool: Pool) -> SlotsFull:
     return SlotsFull(
         semaphore=name,
         capacity=pool.capacity,
-        available=max(pool.room, 0),
+        available=max(pool.free, 0),
         waiters=len(pool.waiters),
         holders=tuple(dict.fromkeys([grant.agent for grant in pool.grants])),
     )
@@ -324,7 +324,7 @@ def _send_away(changes: PoolChanges, key: str) -> list[str]:
     """
     pool, left = changes.pool(key) or Pool(), list[str]()
     for waiter in pool.waiters:
-        if pool.never(waiter) and changes.spare:
+        if pool.never_fits(waiter) and changes.spare:
             changes.leave(waiter.together or (key,), waiter.id)
             changes.wake(waiter.id)
             left.extend(waiter.together)
@@ -339,7 +339,7 @@ def _granted(
         holder=grant.agent,
         weight=grant.weight,
         capacity=pool.capacity,
-        available=max(pool.room, 0),
+        available=max(pool.free, 0),
         token=grant.token,
         expires_in=expires_in,
         grant=grant.id,

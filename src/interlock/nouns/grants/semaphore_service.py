@@ -61,9 +61,9 @@ class SemaphoreView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class SemaphoreService:
     """Every operation on semaphores, as generators for a driver."""
 
-    def __init__(self, runner: Runner, queues: GrantService) -> None:
+    def __init__(self, runner: Runner, grants: GrantService) -> None:
         self._runner = runner
-        self._queues = queues
+        self._grants = grants
 
     def acquire(
         self,
@@ -92,20 +92,20 @@ class SemaphoreService:
             metadata=metadata,
             token=token,
         )
-        return self._queues.acquire(identity, ask, wait=wait, given=given)
+        return self._grants.acquire(identity, ask, wait=wait, given=given)
 
     def release(
         self, actor: Actor, name: str, *, token: int | None = None, grant: str = ""
     ) -> Op[core.ReleaseOutcome]:
         """Give them back; whoever waits and fits has them with the same commit."""
-        return self._queues.release(actor, _caller(actor, name, token, grant))
+        return self._grants.release(actor, _caller(actor, name, token, grant))
 
     def heartbeat(
         self, actor: Actor, name: str, *, token: int | None = None, session_ttl: float = 0.0
     ) -> Op[core.BeatOutcome]:
         """Renew what keeps the grant alive."""
         caller = _caller(actor, name, token)
-        return self._queues.heartbeat(actor, caller, session_ttl)
+        return self._grants.heartbeat(actor, caller, session_ttl)
 
     def resize(self, actor: Actor, name: str, capacity: int) -> Op[core.Resized]:
         """Set the capacity; whoever fits now is served with the same commit."""
@@ -133,14 +133,14 @@ class SemaphoreService:
         done: Decided[T] = yield from self._runner.change(deciding, actor)
         return done.outcome
 
-    def end(
+    def break_grant(
         self, actor: Actor, name: str, reason: str, *, holder: str = "", token: int | None = None
     ) -> Op[core.BreakOutcome]:
         """End the grant of another."""
         breaker = core.SlotsBreakRequest(
             semaphore=name, by=actor.agent, reason=reason, holder=holder, token=token
         )
-        return self._queues.end(actor, breaker)
+        return self._grants.break_grant(actor, breaker)
 
     def show(self, name: str) -> Op[SemaphoreView | core.NoSemaphore]:
         """The semaphore, its holders and its queue."""
@@ -169,7 +169,7 @@ def _shown(name: str, pool: Pool, live: Mapping[str, Item | None]) -> SemaphoreV
     return SemaphoreView(
         semaphore=name,
         capacity=pool.capacity,
-        available=max(pool.room, 0),
+        available=max(pool.free, 0),
         holders=tuple(_slots(grant, live) for grant in pool.grants),
         waiters=tuple(Queued(agent=w.agent, weight=w.weight, since=w.since) for w in pool.waiters),
     )

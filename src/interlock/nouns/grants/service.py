@@ -47,7 +47,7 @@ class PendingRelease(Struct, frozen=True, eq=False):
 
     grant: str
     thing: str
-    pay: Callable[[], Op[None]]
+    run: Callable[[], Op[None]]
 
 
 class OwnPools:
@@ -113,17 +113,17 @@ class GrantService:
         self._held: dict[tuple[str, int], LocalCaller] = {}
         self._own = OwnPools()
         runner.on_unsettled = self._notify
-        self.owed: deque[PendingRelease] = deque()
+        self.pending: deque[PendingRelease] = deque()
         """Grants and waits that nobody wants any more and that could not be taken back yet."""
-        self.fresh = False
+        self.has_new_pending = False
         """Whether some of that was not tried yet."""
         self.on_pending: Callable[[], None] = lambda: None
         """Called when there is something to take back; whoever drives the keeper sets it."""
-        self.tickets: set[Handover] = set()
+        self.handovers: set[Handover] = set()
         """What callers have in blocks."""
-        self.dropped: deque[Handover] = deque()
+        self.abandoned: deque[Handover] = deque()
         """What was abandoned otherwise."""
-        self.ring: Callable[..., object] = lambda *_: None
+        self.wake_keeper: Callable[..., object] = lambda *_: None
         """Wakes who drives the keeper, at any moment: it takes no lock.  That sets it."""
         self.on_abandoned_grant: Callable[[str], None] = lambda _grant: None
         """Called with a grant that its caller has lost, so that it is not renewed."""
@@ -150,8 +150,8 @@ class GrantService:
         wanted = ask.keys
         while True:
             # Before the attempt: the keeper may take something back meanwhile.
-            owed = self.let_go() if identity.whole_session else frozenset()
-            ticket.asks(ask.grant, partial(self._debts, identity, ask))
+            owed = self.pending_grants() if identity.whole_session else frozenset()
+            ticket.add(ask.grant, partial(self._debts, identity, ask))
             self._own.asks(ask.grant, wanted)
             try:
                 outcome = yield from self._acquire(identity, ask, base, deadline, given)
@@ -170,20 +170,20 @@ class GrantService:
                 raise
             except BaseException as error:
                 self._own.unanswered(ask.grant, refused=isinstance(error, InterlockError))
-                yield from self.give_up(identity, ask)
+                yield from self.abandon(identity, ask)
                 ticket.remove(ask.grant)
                 raise
             if not isinstance(outcome, outcomes.Granted):
                 ticket.remove(ask.grant)
             if not isinstance(outcome, outcomes.Gone):
-                self._note(someone, ask, outcome)
+                self._add_holder(someone, ask, outcome)
                 return outcome
             ask = replace(ask, grant=self._runner.new_id("grt"))
 
     def _taken_back(self, grant: str) -> Op[None]:
         """Take back what is owed of a grant, before it is asked for anew."""
-        yield from self.pay()
-        if grant in self.let_go():
+        yield from self.release_pending()
+        if grant in self.pending_grants():
             raise StoreBusy("an earlier grant could not be given back yet; try again")
 
     def release_later(self, identity: Identity, ask: GrantRequest[Any]) -> None:
@@ -192,19 +192,19 @@ class GrantService:
 
     def add_pending(self, debt: PendingRelease) -> None:
         """The same for anything that is granted."""
-        self.owed.append(debt)
-        self.fresh = True
+        self.pending.append(debt)
+        self.has_new_pending = True
         self.on_pending()
 
     @property
     def has_pending(self) -> bool:
         """Whether there is something to settle or to take back."""
-        return bool(self.owed or self._runner.unsettled)
+        return bool(self.pending or self._runner.unsettled)
 
     def _notify(self) -> None:
         self.on_pending()
 
-    def give_up(self, identity: Identity, ask: GrantRequest[Any]) -> Op[None]:
+    def abandon(self, identity: Identity, ask: GrantRequest[Any]) -> Op[None]:
         """Take back whatever of a grant or a wait reached the store; later, if not now."""
         yield from self.release_or_queue(*self._debts(identity, ask))
 
@@ -212,7 +212,7 @@ class GrantService:
         """Take back anything that is granted, once no request that may grant it can arrive."""
         try:
             yield from self._runner.settle_unsettled()
-            yield from debt.pay()
+            yield from debt.run()
         except (InterlockError, GeneratorExit) as error:
             self.add_pending(debt)
             if not isinstance(error, InterlockError):
@@ -221,54 +221,54 @@ class GrantService:
             self.add_pending(debt)
             raise
 
-    def let_go(self) -> set[str]:
+    def pending_grants(self) -> set[str]:
         """The grants among what is owed."""
-        self.collect()
-        return {debt.grant for debt in self.owed.copy()}
+        self.collect_abandoned()
+        return {debt.grant for debt in self.pending.copy()}
 
-    def collect(self) -> bool:
+    def collect_abandoned(self) -> bool:
         """Owe what is on tickets that were abandoned; whether there were any.
 
         A ticket goes last: whatever strikes in between, it is found again.
         """
-        abandoned = [ticket for ticket in tuple(self.tickets) if ticket.abandoned]
-        abandoned += tuple(self.dropped)
+        abandoned = [ticket for ticket in tuple(self.handovers) if ticket.abandoned]
+        abandoned += tuple(self.abandoned)
         for ticket in abandoned:
-            for debt in ticket.debts():
-                self.owed.append(debt)
-                self.fresh = True
+            for debt in ticket.pending_releases():
+                self.pending.append(debt)
+                self.has_new_pending = True
                 self.on_abandoned_grant(debt.grant)
-            if ticket.relied is not None:
-                ticket.relied.let_go()
-            self.tickets.discard(ticket)
+            if ticket.held is not None:
+                ticket.held.drop()
+            self.handovers.discard(ticket)
             with suppress(ValueError):
-                self.dropped.remove(ticket)
+                self.abandoned.remove(ticket)
         return bool(abandoned)
 
-    def pay(self) -> Op[None]:
+    def release_pending(self) -> Op[None]:
         """Settle what is unknown, then take back what is owed.
 
         Up to the first that cannot be done yet: no lease may wait for it.  A debt goes when it is
         paid, so an interrupt in between loses none.
         """
-        self.collect()
-        self.fresh = False
+        self.collect_abandoned()
+        self.has_new_pending = False
         try:
             yield from self._runner.settle_unsettled()
         except InterlockError:
             return
-        while self.owed:
+        while self.pending:
             try:
-                debt = self.owed[0]
+                debt = self.pending[0]
             except IndexError:  # another thread was quicker
                 return
             try:
-                yield from debt.pay()
+                yield from debt.run()
             except InterlockError:
-                self.owed.rotate(-1)
+                self.pending.rotate(-1)
                 return
             with suppress(ValueError):
-                self.owed.remove(debt)
+                self.pending.remove(debt)
 
     def release(self, actor: Actor, caller: HolderRequest[Any]) -> Op[Any]:
         """Give it back; whoever waits first has it with the same commit."""
@@ -287,13 +287,13 @@ class GrantService:
             deciding, actor, recalled(self._runner, caller.keys), urgent=True
         )
         if isinstance(done.outcome, outcomes.Released):
-            self.forget(caller.keys, caller.token)
+            self.remove_holder(caller.keys, caller.token)
             self._own.released(caller.keys, caller.token)
         elif isinstance(done.outcome, outcomes.Fenced) and caller.token is not None:
             self._own.released(caller.keys, caller.token)
         return (yield from self._told(caller, done.outcome))
 
-    def end(self, actor: Actor, breaker: BreakRequest[Any]) -> Op[Any]:
+    def break_grant(self, actor: Actor, breaker: BreakRequest[Any]) -> Op[Any]:
         """End the grant of another; those who wait have it with the same commit."""
         base = yield from self._runner.base()
 
@@ -301,7 +301,7 @@ class GrantService:
             reader = PoolReader(self._runner, base)
             reader.learn((yield (breaker.key,)).items)
             now = self._runner.clock.wall()
-            return (yield from reader.decide(lambda facts: rules.end(breaker, facts, now)))
+            return (yield from reader.decide(lambda facts: rules.break_grant(breaker, facts, now)))
 
         done: Decided[Outcome] = yield from self._runner.change(deciding, actor, urgent=True)
         return done.outcome
@@ -311,12 +311,12 @@ class GrantService:
         if isinstance(outcome, outcomes.Granted | outcomes.Released):
             return outcome
         for key in caller.keys:
-            for note in (yield from outside(notes(keys.thing(key)))):
+            for note in (yield from outside(break_notes(keys.thing(key)))):
                 if _is_of(note, caller):
                     return caller.ended(note)
         return outcome
 
-    def own(self) -> Collection[str] | None:
+    def own_pools(self) -> Collection[str] | None:
         """The pools that this client may have something of; None if it lost count."""
         return self._own.pools()
 
@@ -351,7 +351,7 @@ class GrantService:
         base = yield from self._runner.base()
         return (yield from outside(holds(proof, base)))
 
-    def standing(self, wanted: Iterable[str]) -> Op[frozenset[tuple[str, str]]]:
+    def grants_in(self, wanted: Iterable[str]) -> Op[frozenset[tuple[str, str]]]:
         """Which grants these pools, and tasks by their owners, have."""
         items = yield from looked_up(wanted)
         found = [(key, decode.granted(item)) for key, item in items.items() if item is not None]
@@ -375,7 +375,7 @@ class GrantService:
         self, identity: Identity, ask: GrantRequest[Any], someone: LocalCaller | None, *, wait: bool
     ) -> GrantRequest[Any]:
         """The ask of this caller: who it is, and whether others must find what it waits for."""
-        terms = callers.terms(identity.caller, someone)
+        terms = callers.caller_terms(identity.caller, someone)
         return replace(
             ask,
             grant=self._runner.new_id("grt"),
@@ -390,12 +390,14 @@ class GrantService:
             listed=identity.listed,
         )
 
-    def _note(self, someone: LocalCaller | None, ask: GrantRequest[Any], outcome: object) -> None:
+    def _add_holder(
+        self, someone: LocalCaller | None, ask: GrantRequest[Any], outcome: object
+    ) -> None:
         """Remember who of us has what: a caller that holds nothing is in nobody's way."""
         if someone is not None and isinstance(outcome, outcomes.Granted):
-            self.note(someone, ask.keys, outcome.token or 0)
+            self.add_holder(someone, ask.keys, outcome.token or 0)
 
-    def note(self, someone: LocalCaller, wanted: tuple[str, ...], token: int) -> None:
+    def add_holder(self, someone: LocalCaller, wanted: tuple[str, ...], token: int) -> None:
         """The same for anything that is granted."""
         if len(self._held) >= _REMEMBERED:
             someone.holds.add(self)  # from now on it may always hold something
@@ -404,7 +406,7 @@ class GrantService:
             self._held[key, token] = someone
             someone.holds.add((self, key, token))
 
-    def forget(self, wanted: tuple[str, ...], token: int | None) -> None:
+    def remove_holder(self, wanted: tuple[str, ...], token: int | None) -> None:
         """Who speaks for its session without a token gives back what it got last."""
         for key in wanted:
             last = token
@@ -460,7 +462,7 @@ class GrantService:
             if not (yield from holds(proof, base, ask.agent)):
                 return Decision(outcome=ask.fenced(proof.thing))
         if ask.token is not None:
-            for note in (yield from notes(ask.thing)):
+            for note in (yield from break_notes(ask.thing)):
                 if (note.token, note.holder) == (ask.token, ask.agent):
                     return Decision(outcome=ask.ended(note))
         if len(wanted) == 1:
@@ -478,7 +480,7 @@ class GrantService:
         guess: dict[str, Item | None] = {}
         if self._runner.capabilities.transacts:
             return guess  # nothing to save: it reads inside of its transaction
-        for want in ask.wants:
+        for want in ask.demands:
             if want.key.startswith(keys.LOCKS):
                 guess[want.key] = None
             else:
@@ -507,7 +509,7 @@ class GrantService:
         yield from self._waiting.decide(rules.abandon, identity, ask, base)
 
 
-def notes(thing: str) -> ReadOp[list[BreakNote]]:
+def break_notes(thing: str) -> ReadOp[list[BreakNote]]:
     """The notes about grants of a thing that operators ended, the latest first."""
     page = Range(keys.broken(thing))
     items = (yield (page,)).ranges[page]

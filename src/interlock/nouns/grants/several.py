@@ -103,7 +103,7 @@ class SeveralGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=F
     parts: tuple[ThingRequest, ...]
 
     @property
-    def wants(self) -> tuple[Demand, ...]:
+    def demands(self) -> tuple[Demand, ...]:
         """So much of each."""
         parts = self.parts
         return tuple([Demand(keys.of(part.thing), part.weight, part.capacity) for part in parts])
@@ -142,7 +142,7 @@ class SeveralGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=F
 
     def _blocked(self, pools: tuple[Pool, ...]) -> tuple[lock.LockBusy | semaphore.SlotsFull, ...]:
         pairs = zip(self.parts, pools, strict=True)
-        short = [(p.thing, pool) for p, pool in pairs if pool.waiters or p.weight > pool.room]
+        short = [(p.thing, pool) for p, pool in pairs if pool.waiters or p.weight > pool.free]
         return tuple([_no(thing, pool) for thing, pool in short])
 
 

@@ -12,8 +12,8 @@ from interlock.runtime.identity import Actor, Identity
 class SeveralService:
     """Every operation on several things at once, as generators for a driver."""
 
-    def __init__(self, queues: GrantService) -> None:
-        self._queues = queues
+    def __init__(self, grants: GrantService) -> None:
+        self._grants = grants
 
     def acquire(
         self,
@@ -36,7 +36,7 @@ class SeveralService:
             max_hold=max_hold,
             metadata=metadata,
         )
-        return self._queues.acquire(identity, ask, wait=wait, given=given)
+        return self._grants.acquire(identity, ask, wait=wait, given=given)
 
     def release(
         self,
@@ -56,4 +56,4 @@ class SeveralService:
             token=token,
             grant=grant,
         )
-        return self._queues.release(actor, caller)
+        return self._grants.release(actor, caller)

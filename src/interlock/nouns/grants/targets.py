@@ -42,7 +42,7 @@ class BlockTarget(Protocol):
     def acquire(self, context: Context, terms: BlockTerms) -> Op[Any]:
         """Ask for it."""
 
-    def ask(self, grant: str) -> GrantRequest[Any]:
+    def request(self, grant: str) -> GrantRequest[Any]:
         """What is to be taken back if it cannot be given back."""
 
     def release(self, context: Context, grant: str, token: int | None) -> Op[Any]:
@@ -70,7 +70,7 @@ class LockTarget(Struct, frozen=True):
         """Ask for it."""
         return LockCalls(context).acquire(self.name, **_asked(terms))
 
-    def ask(self, grant: str) -> GrantRequest[Any]:
+    def request(self, grant: str) -> GrantRequest[Any]:
         """The lock under this grant."""
         return lock.LockGrantRequest(lock=self.name, grant=grant, agent="", session="")
 
@@ -103,7 +103,7 @@ class SlotsTarget(Struct, frozen=True):
         calls = SemaphoreCalls(context)
         return calls.acquire(self.name, weight=self.weight, capacity=self.capacity, **_asked(terms))
 
-    def ask(self, grant: str) -> GrantRequest[Any]:
+    def request(self, grant: str) -> GrantRequest[Any]:
         """The slots under this grant."""
         from interlock.nouns.grants import semaphore
 
@@ -136,7 +136,7 @@ class SeveralTarget(Struct, frozen=True):
         """Ask for all of them."""
         return SeveralCalls(context).acquire(*self.named, **_asked(terms))
 
-    def ask(self, grant: str) -> GrantRequest[Any]:
+    def request(self, grant: str) -> GrantRequest[Any]:
         """All of them under this grant."""
         from interlock.nouns.grants import several
 

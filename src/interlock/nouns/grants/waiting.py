@@ -15,9 +15,9 @@ again with every nap, and the youngest of a circle withdraws (``core/deadlock.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -36,6 +36,7 @@ from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import Item, Snapshot
 
 if TYPE_CHECKING:
+    from interlock.nouns.grants.service import GrantService
     from interlock.runtime.deadlock import DeadlockDetector
     from interlock.runtime.wait_graph.around import Around
 
@@ -44,20 +45,6 @@ T = TypeVar("T")
 _BEHIND_EACH_OTHER = 0.02
 _NAP = 1.0
 _LONGEST_NAP = 5.0
-
-
-class Debts(Protocol):
-    """What this client lets go of, and gives back as soon as it can."""
-
-    @property
-    def owed(self) -> Sized:
-        """What could not be taken back yet."""
-
-    def pay(self) -> Op[None]:
-        """Take it back."""
-
-    def let_go(self) -> set[str]:
-        """The grants that are as good as given back."""
 
 
 class PoolWaits:
@@ -78,7 +65,7 @@ class PoolWaits:
         mine: tuple[Identity, GrantRequest[Any], int],
         until: tuple[float, int],
         given: tuple[Proof, ...],
-        debts: Debts,
+        grants: GrantService,
     ) -> Op[Outcome]:
         """Sleep until our turn comes, somebody before us may have lapsed, or the deadline."""
         (identity, ask, base), (deadline, revision) = mine, until
@@ -90,7 +77,7 @@ class PoolWaits:
                 left = deadline - clock.monotonic()
                 if nap is None and left > 0:
                     if found is None:
-                        found = yield from self.decide(rules.look, identity, ask, base)
+                        found = yield from self.decide(rules.check_wait, identity, ask, base)
                     if not isinstance(found, outcomes.Waiting):
                         return (yield from self._confirm(identity, ask, found, given))
                     continue
@@ -98,9 +85,9 @@ class PoolWaits:
                     if found is None:
                         found = yield from self._withdraw(identity, ask, base)
                     return (yield from self._confirm(identity, ask, found, given))
-                if ask.indexed and debts.owed:
-                    yield from debts.pay()  # others cannot know that we let go of it
-                let_go = debts.let_go() | callers.let_go()
+                if ask.indexed and grants.pending:
+                    yield from grants.release_pending()  # others cannot know that we let go of it
+                let_go = grants.pending_grants() | callers.pending_grants()
                 done = yield from self._deadlocks.refuse(identity.actor, ask, around, let_go)
                 if done.outcome is not None:
                     refused = with_commit_token(done.outcome, base, done.revision)
@@ -136,13 +123,13 @@ class PoolWaits:
     def _nap(self, ask: GrantRequest[Any], around: Around) -> Op[float | None]:
         """How long we may sleep: until somebody before us may have lapsed, and never for long."""
         pools = list(around.pools.values())
-        places = [None if pool is None else pool.place(ask.grant) for pool in pools]
+        places = [None if pool is None else pool.position(ask.grant) for pool in pools]
         if None in places:
             return None
         queues = [(pool, place or 0) for pool, place in zip(pools, places, strict=True) if pool]
         if all(place == 0 and _served(pool) for pool, place in queues):
             return None
-        if any(pool.never(pool.waiters[place]) for pool, place in queues):
+        if any(pool.never_fits(pool.waiters[place]) for pool, place in queues):
             return None
         live = yield from around.look(_before(queues))
         if None in live.values():
@@ -287,7 +274,7 @@ def _before(queues: Iterable[tuple[Pool, int]]) -> list[str]:
     found: list[str] = []
     for pool, place in queues:
         found.extend(key for grant in pool.grants for key in grant.live)
-        ahead = pool.waiters[:1] if place and pool.room > 0 else ()
+        ahead = pool.waiters[:1] if place and pool.free > 0 else ()
         found.extend(waiter.live for waiter in ahead)
     return found
 

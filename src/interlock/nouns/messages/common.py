@@ -39,7 +39,7 @@ class MessageServices(Calls[D]):
     @cached_property
     def queries(self) -> QueryService:
         """Questions; created on first use."""
-        return QueryService(self.context.runner, self.message_sender, self.context.queues)
+        return QueryService(self.context.runner, self.message_sender, self.context.grants)
 
     @cached_property
     def retention(self) -> MessageRetention:

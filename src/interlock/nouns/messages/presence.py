@@ -335,7 +335,7 @@ class ReceiverPresence:
             return
         self._release()
         context, identity = self._context, self._context.me()
-        self._someone = someone = None if identity.caller else context.queues.current_caller()
+        self._someone = someone = None if identity.caller else context.grants.current_caller()
         self._caller = self._caller or self._name(identity, someone)
         sent = context.runner.clock.monotonic()
         ttl = max(identity.session_ttl or TTL, context.runner.capabilities.min_ttl)

@@ -71,7 +71,7 @@ class QueryCalls(MessageServices[D]):
         )
         age = None if cached is None else validate.duration(cached, "age of an answer")
         terms = AskTerms(hold=validate.flag(hold, "hold"), cached=age, keep=id is not None)
-        waits = callers.terms(identity.caller, self.context.queues.current_caller())
+        waits = callers.caller_terms(identity.caller, self.context.grants.current_caller())
         return self._fenced(identity, self.queries.query(identity, asked, terms, waits))
 
     @call

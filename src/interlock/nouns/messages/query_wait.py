@@ -41,9 +41,9 @@ changes.  A check may read all agents with an ability, and the wait that closes 
 class QueryWaits:
     """The waits of askers; its methods are generators for a driver."""
 
-    def __init__(self, runner: Runner, queues: GrantService) -> None:
+    def __init__(self, runner: Runner, grants: GrantService) -> None:
         self._runner = runner
-        self._queues = queues
+        self._grants = grants
         self._deadlocks = DeadlockDetector(runner)
 
     def beat(self, asleep: UnqueuedWait, query: Query) -> tuple[Write, ...]:
@@ -138,7 +138,7 @@ class QueryWaits:
             decision: Decision[AskOutcome | None] = core.refuse(query, cycle)
             return decision
 
-        let_go = self._queues.let_go() | callers.let_go()
+        let_go = self._grants.pending_grants() | callers.pending_grants()
         give_way: Withdrawal[Any] = withdraw
         done: Decided[Any] = yield from self._deadlocks.resolve(
             actor, start, give_way, let_go=let_go

@@ -63,9 +63,9 @@ class AskOptions(Struct, frozen=True, kw_only=True):
 class QueryService:
     """Questions, answers and decisions; its methods are generators for a driver."""
 
-    def __init__(self, runner: Runner, message_sender: MessageSender, queues: GrantService) -> None:
+    def __init__(self, runner: Runner, message_sender: MessageSender, grants: GrantService) -> None:
         self._runner = runner
-        self._waits = QueryWaits(runner, queues)
+        self._waits = QueryWaits(runner, grants)
         self._sender = message_sender
         self._quota = QueryQuota(runner, message_sender.limits.open)
 

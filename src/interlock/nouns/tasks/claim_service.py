@@ -67,9 +67,9 @@ _FRESH = codec.encode(core.FRESH)
 class ClaimService:
     """Every way to a claim, as generators for a driver."""
 
-    def __init__(self, runner: Runner, queues: GrantService, housekeeping: Housekeeping) -> None:
+    def __init__(self, runner: Runner, grants: GrantService, housekeeping: Housekeeping) -> None:
         self._runner = runner
-        self._queues = queues
+        self._grants = grants
         self._housekeeping = housekeeping
         self._allow = runner.capabilities.allow
         self._ready = ReadyWindowReader(runner)
@@ -86,7 +86,7 @@ class ClaimService:
         request, scope = self._request_for(attempt, task), f"{keys.TASKS}{keys.part(task)}/"
         if wait:
             attempt.task_wait = TaskWait(
-                self._runner, self._queues, identity.actor.plain, request, attempt.terms
+                self._runner, self._grants, identity.actor.plain, request, attempt.terms
             )
         waiting = self._retry_until(
             attempt,
@@ -115,7 +115,7 @@ class ClaimService:
 
     def _new_attempt(self, identity: Identity, ttl: float | None) -> ClaimAttempt:
         return ClaimAttempt(
-            identity, ttl, self._queues.current_caller(), self._runner.clock.monotonic()
+            identity, ttl, self._grants.current_caller(), self._runner.clock.monotonic()
         )
 
     def _guarded(self, attempt: ClaimAttempt, op: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
@@ -123,34 +123,36 @@ class ClaimService:
 
         Nor a wait, however it ends.
         """
-        ticket = handover.current(self._queues)
-        ticket.asks(attempt, lambda: (*self._unsettled_claim(attempt), *attempt.listed()))
+        call_handover = handover.current(self._grants)
+        call_handover.add(attempt, lambda: (*self._unsettled_claim(attempt), *attempt.listed()))
         try:
             outcome = yield from op
             yield from self._note_outcome(attempt, outcome)
             if not isinstance(outcome, core.Claimed):
-                ticket.remove(attempt)
+                call_handover.remove(attempt)
             return outcome  # noqa: TRY300 - whatever strikes up to here takes it back
         except (StoreTrouble, GeneratorExit):
             for debt in (*self._unsettled_claim(attempt), *attempt.listed()):
-                self._queues.add_pending(debt)
-            ticket.remove(attempt)
+                self._grants.add_pending(debt)
+            call_handover.remove(attempt)
             raise
         except BaseException as error:
             refused = isinstance(error, InterlockError)  # nothing was committed but the wait
             for debt in (*(() if refused else self._unsettled_claim(attempt)), *attempt.listed()):
-                yield from self._queues.release_or_queue(debt)
-            ticket.remove(attempt)
+                yield from self._grants.release_or_queue(debt)
+            call_handover.remove(attempt)
             raise
 
     def _note_outcome(self, attempt: ClaimAttempt, outcome: core.ClaimOutcome) -> Op[None]:
         """Remember who of us has the claim; a wait that brought none is over, too."""
         if isinstance(outcome, core.Claimed):
             if attempt.someone is not None:
-                self._queues.note(attempt.someone, (keys.owner(outcome.task),), outcome.token or 0)
+                self._grants.add_holder(
+                    attempt.someone, (keys.owner(outcome.task),), outcome.token or 0
+                )
         elif not isinstance(outcome, core.TaskDeadlock):
             for debt in attempt.listed():
-                yield from self._queues.release_or_queue(debt)
+                yield from self._grants.release_or_queue(debt)
 
     def _unsettled_claim(self, attempt: ClaimAttempt) -> Iterator[PendingRelease]:
         """What takes back the claim that may stand."""
@@ -462,7 +464,7 @@ class ClaimService:
         if not task:
             places = yield from every(keys.claims(identity.actor.session))
             owners = {keys.owner(task): task for task in map(keys.listed, [p.key for p in places])}
-            standing = yield from self._queues.standing(owners)
+            standing = yield from self._grants.grants_in(owners)
             tasks = [task for owner, task in owners.items() if (owner, claim) in standing]
         base = yield from self._runner.base()
         for each in tasks:

@@ -41,7 +41,7 @@ class ClaimAttempt:
         self.began = began
         self.ttl = ttl
         self.someone = None if identity.caller else someone
-        self.terms = callers.terms(identity.caller, someone)
+        self.terms = callers.caller_terms(identity.caller, someone)
         self.asleep: Callable[[], None] | None = None
         """Called before each sleep of a wait."""
         self.unsettled: core.ClaimRequest | None = None
@@ -63,14 +63,14 @@ class TaskWait:
     def __init__(
         self,
         runner: Runner,
-        queues: GrantService,
+        grants: GrantService,
         actor: Actor,
         request: core.ClaimRequest,
         terms: callers.CallerTerms,
     ) -> None:
         self.request = request
         self._runner = runner
-        self._queues = queues
+        self._grants = grants
         self._deadlocks = DeadlockDetector(runner)
         self._thing = f"task/{request.task}"
         self._who = actor
@@ -87,7 +87,7 @@ class TaskWait:
     def look(self) -> Op[core.TaskDeadlock | None]:
         """See whether the wait can end; it is withdrawn if not."""
         start = self._start or (yield from self._list())
-        let_go = self._queues.let_go() | callers.let_go()
+        let_go = self._grants.pending_grants() | callers.pending_grants()
         done = yield from self._deadlocks.resolve(self._who, start, self._withdraw, let_go=let_go)
         return done.outcome
 

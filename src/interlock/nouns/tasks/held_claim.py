@@ -63,8 +63,8 @@ class HeldClaim(HeldGrant):
         self._settling = False
         self.ended = ""
         """How it ended: completed, failed, released or lost; empty while it has not."""
-        self.ticket.asks(self, lambda: (self._debt(),))
-        self.ticket.relied = self
+        self.handover.add(self, lambda: (self._debt(),))
+        self.handover.held = self
 
     def complete(self, result: object = None) -> Op[core.Completed]:
         """The task is done."""
@@ -107,23 +107,23 @@ class HeldClaim(HeldGrant):
         """Rely on it no more, and have the keeper release it as soon as it can."""
         if self.released:
             return
-        self.context.queues.add_pending(self._debt())
+        self.context.grants.add_pending(self._debt())
         self.ended = self.ended or ("lost" if self.lost() else "released")
-        self.let_go()
-        self.ticket.close()
+        self.drop()
+        self.handover.close()
 
     def take_up(self) -> None:
         """Whoever calls this works on it from now on: while that waits, so does the claim."""
         self._put_down()
-        worker = self.context.queues.current_caller() if self._caller else None
+        worker = self.context.grants.current_caller() if self._caller else None
         if worker is not None:
             worker.works[self._caller] = None
             self._worker = worker
 
-    def let_go(self) -> None:
+    def drop(self) -> None:
         """Rely on it no more."""
         if not self.released:
-            super().let_go()
+            super().drop()
             self._put_down()
             self.on_settled()
 
@@ -183,8 +183,8 @@ class HeldClaim(HeldGrant):
         finally:
             self._settling = False
         self.ended = _ENDS[good] if isinstance(outcome, good) else "lost"
-        self.let_go()
-        self.ticket.close()
+        self.drop()
+        self.handover.close()
         if not isinstance(outcome, good):
             yield from self.learn()
             raise self.over()
@@ -200,15 +200,15 @@ class ClaimHandle:
 
     If it is one of a worker's (``in_loop``), its block raises nothing but interruptions: whatever
     else went wrong is the task's, or is told to the log, and the worker goes on.  Dropped before
-    it was settled, it is given back; but the claim of a block lives by the ticket of that.
+    it was settled, it is given back; but the claim of a block lives by the handover of that.
     """
 
     def __init__(
-        self, working: HeldClaim, *, in_loop: bool = False, ticket: Handover | None = None
+        self, working: HeldClaim, *, in_loop: bool = False, handover: Handover | None = None
     ) -> None:
         self._working = working
-        if ticket is None or not ticket.tied:
-            working.ticket.tie(self)
+        if handover is None or not handover.tied:
+            working.handover.tie(self)
         self._in_loop = in_loop
         self._entered = False
 

@@ -24,7 +24,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
-from interlock.nouns.grants.service import GrantService, notes
+from interlock.nouns.grants.service import GrantService, break_notes
 from interlock.nouns.grants.waiting import recalled, session_ttl_of
 from interlock.nouns.tasks import decode, rules
 from interlock.nouns.tasks import task as core
@@ -54,13 +54,13 @@ class TaskService:
     """Every operation on tasks, as generators for a driver."""
 
     def __init__(
-        self, runner: Runner, queues: GrantService, settings: Settings | None = None
+        self, runner: Runner, grants: GrantService, settings: Settings | None = None
     ) -> None:
         self._runner = runner
         self._settings = settings
-        self._queues = queues
+        self._grants = grants
         self.housekeeping = Housekeeping(runner)
-        self.claims = ClaimService(runner, queues, self.housekeeping)
+        self.claims = ClaimService(runner, grants, self.housekeeping)
         self._last_time = 0.0
         self._fast_path_from = 0.0
 
@@ -257,7 +257,7 @@ class TaskService:
         """A refusal, with who ended the claim and why, if an operator did."""
         if not isinstance(outcome, core.TaskFenced | core.TaskNotOwner):
             return outcome
-        for note in (yield from outside(notes(f"task/{claimant.task}"))):
+        for note in (yield from outside(break_notes(f"task/{claimant.task}"))):
             own = (note.token, note.holder) == (claimant.token, claimant.agent)
             if own or (claimant.token is None and note.session == claimant.session):
                 state: core.State = "pending" if outcome.state == "unknown" else outcome.state
@@ -327,5 +327,5 @@ class TaskService:
         done: Decided[T] = yield from self._runner.change(deciding, actor, guess, urgent=True)
         if done.revision is not None:
             self.claims.specs.pop(claimant.task, None)
-            self._queues.forget((keys.owner(claimant.task),), claimant.token)
+            self._grants.remove_holder((keys.owner(claimant.task),), claimant.token)
         return done

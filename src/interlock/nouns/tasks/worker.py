@@ -165,7 +165,7 @@ class WorkerLoop:
     def _ask(self, wait: float) -> Op[HeldClaim | None]:
         context = self._context
         sent, patience = context.runner.clock.monotonic(), context.asking(wait)
-        fresh = "" if context.identity.caller else callers.fresh()
+        fresh = "" if context.identity.caller else callers.new_name()
         identity = replace(context.identity, caller=context.identity.caller or fresh, role="worker")
         outcome = yield from context.tasks.next(identity, self.can, ttl=self._ttl, wait=patience)
         if not isinstance(outcome, Claimed):

@@ -24,8 +24,8 @@ from interlock.core.deadlock import (
     ResourceNeed,
     Wait,
     blocked_callers,
-    closed,
-    stuck,
+    closed_deadlock,
+    is_stuck,
 )
 from interlock.core.wait import (
     UnqueuedWait,
@@ -114,11 +114,13 @@ class Graph:
 
     def knot(self, dead: AbstractSet[str] = frozenset()) -> DeadlockedSet | None:
         """The knot that the wait closed, if nothing is dead but this."""
-        return closed(self._standing(dead), self._start.id) if self._someone_waits else None
+        return (
+            closed_deadlock(self._standing(dead), self._start.id) if self._someone_waits else None
+        )
 
     def stuck(self, dead: AbstractSet[str]) -> bool:
         """Whether the wait cannot end, though others may have to give way."""
-        return self._someone_waits and stuck(self._standing(dead), self._start.id)
+        return self._someone_waits and is_stuck(self._standing(dead), self._start.id)
 
     @property
     def seen(self) -> object:
@@ -281,12 +283,12 @@ class Graph:
     def _wanted(self, wait: Wait) -> tuple[str, ...]:
         if wait.id in self._asleep:
             return (self._asleep[wait.id][0].wants,)
-        return tuple([need.room.thing for need in wait.needs])
+        return tuple([need.resource.thing for need in wait.needs])
 
     def _party(self, wait: Wait) -> Waiter | UnqueuedWait:
         if wait.id in self._asleep:
             return self._asleep[wait.id][0]
-        queue = self._places[wait.needs[0].room.thing].queue
+        queue = self._places[wait.needs[0].resource.thing].queue
         return next(waiter for waiter in queue if waiter.id == wait.id)
 
 
