@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests import searches
+from tests import hypothesis_settings
 
 from interlock.runtime import keeper
 from interlock.testing.servers import EtcdServer, RedisServer
@@ -32,7 +32,7 @@ _numbers = itertools.count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    searches.go(everyday=_everyday(config))
+    hypothesis_settings.go(everyday=_everyday(config))
 
 
 @pytest.hookimpl(tryfirst=True)

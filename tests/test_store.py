@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.searches import budget
+from tests.hypothesis_settings import budget
 
 from interlock.store import covers, scopes
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.core.knots import Asked, State, knots, never_end, served
-from tests.searches import budget
+from tests.hypothesis_settings import budget
 
 from interlock.core.deadlock import (
     DeadlockedSet,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.scene import THREADS, Engine, Etcd, Redis, Scene
+from tests.faults.setup import THREADS, Engine, Etcd, Redis, Setup
 
 from interlock.testing.servers import EtcdServer, RedisServer, until
 
@@ -45,14 +45,14 @@ def own(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def scene(shared: Engine) -> Iterator[Scene]:
+def setup(shared: Engine) -> Iterator[Setup]:
     """An empty namespace on a server that stays well."""
-    with Scene(shared) as scene:
-        yield scene
+    with Setup(shared) as setup:
+        yield setup
 
 
 @pytest.fixture
-def rough(own: Engine) -> Iterator[Scene]:
+def rough(own: Engine) -> Iterator[Setup]:
     """An empty namespace on a server of one's own."""
-    with Scene(own) as scene:
-        yield scene
+    with Setup(own) as setup:
+        yield setup

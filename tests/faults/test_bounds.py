@@ -1,7 +1,7 @@
 """A way that is cut, slow or leads nowhere, and a server that stands still.
 
 What is asked for is done right, or fails with one clear line in the time that is promised; nobody
-hangs, and the first call after the trouble works.
+hangs, and the first call after the trouble take_in_turns.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from tests.faults.scene import WAYS, Client, Scene, settle
-from tests.processes import judge
+from tests.faults.setup import WAYS, Client, Setup, settle
+from tests.processes import checks
 
 from interlock.errors import OutcomeUnknown, StoreAway, StoreTrouble
 from interlock.nouns.grants.lock import LockAcquired, LockBusy, LockReleased
@@ -38,13 +38,13 @@ def _timed(call: Callable[..., Any], *arguments: Any, **terms: Any) -> tuple[flo
     return time.monotonic() - began, found
 
 
-def test_calls_into_the_void_end_in_time_and_work_at_once_when_it_is_over(scene: Scene) -> None:
+def test_calls_into_the_void_end_in_time_and_work_at_once_when_it_is_over(setup: Setup) -> None:
     """Both directions are swallowed; what every call may cost is measured."""
-    bob, proxy, store = scene.client("bob"), scene.proxy(), scene.store()
+    bob, proxy, store = setup.client("bob"), setup.proxy(), setup.store()
     bob.acquire("taken")
 
     def client(agent: str) -> tuple[Client, ...]:
-        both = tuple(scene.client(f"{agent}-{way}", proxy, way, ttl=90) for way in WAYS)
+        both = tuple(setup.client(f"{agent}-{way}", proxy, way, ttl=90) for way in WAYS)
         for each in both:
             each.fleet.store.patience = HASTE
             each.fleet.context.no_retry = True  # else waits would go on
@@ -57,14 +57,14 @@ def test_calls_into_the_void_end_in_time_and_work_at_once_when_it_is_over(scene:
         assert isinstance(giver.acquire(giver.fleet.session), LockAcquired)
     watches = [each.fleet.store.watch("locks/", store.read().revision) for each in watchers]
     asleep = [each.falls_asleep() for each in waiters]
-    waits = [scene.begin(_timed, each.acquire, "taken", wait=80) for each in waiters]
+    waits = [setup.begin(_timed, each.acquire, "taken", wait=80) for each in waiters]
     settle(lambda: all(sleeps() for sleeps in asleep), "waiters")
     proxy.half_open()
-    reads = [scene.begin(_timed, each.show, "taken") for each in readers]
-    takes = [scene.begin(_timed, each.acquire, "free") for each in takers]
-    gives = [scene.begin(_timed, each.release, each.fleet.session) for each in givers]
+    reads = [setup.begin(_timed, each.show, "taken") for each in readers]
+    takes = [setup.begin(_timed, each.acquire, "free") for each in takers]
+    gives = [setup.begin(_timed, each.release, each.fleet.session) for each in givers]
     sees = [
-        scene.begin(_timed, each.take, watch, None)
+        setup.begin(_timed, each.take, watch, None)
         for each, watch in zip(watchers, watches, strict=True)
     ]
     for took, found in _results(reads):
@@ -90,61 +90,61 @@ def test_calls_into_the_void_end_in_time_and_work_at_once_when_it_is_over(scene:
         took, _ = _timed(giver.release, giver.fleet.session)
         assert took < BUSY
         assert bob.show(giver.fleet.session).state == "free"
-    judge.sound(scene.url, heads=10)
+    checks.sound(setup.url, heads=10)
 
 
 def _results(futures: list[Future[tuple[float, Any]]]) -> list[tuple[float, Any]]:
     return [future.result(80) for future in futures]
 
 
-def test_a_slow_way_is_slow_and_nothing_else(scene: Scene) -> None:
+def test_a_slow_way_is_slow_and_nothing_else(setup: Setup) -> None:
     """200 ms in each direction, for a whole session's life."""
-    bob = scene.client("bob")
+    bob = setup.client("bob")
 
     def lives(way: Any, lock: str) -> None:
-        proxy = scene.proxy()
-        ada = scene.client("ada", proxy, way)
+        proxy = setup.proxy()
+        ada = setup.client("ada", proxy, way)
         proxy.delay(0.2)
         took, got = _timed(ada.acquire, lock)
         assert isinstance(got, LockAcquired)
         assert 0.4 <= took < 0.4 * 2 + BUSY
         assert isinstance(bob.acquire(lock), LockBusy)
-        waits = scene.begin(bob.acquire, lock, wait=30)
+        waits = setup.begin(bob.acquire, lock, wait=30)
         settle(lambda: bob.show(lock).waiters == ("bob",), "a waiter")
         assert isinstance(ada.release(lock), LockReleased)
         token = waits.result().token
         assert token > got.token
-        waits = scene.begin(ada.acquire, lock, wait=30)
+        waits = setup.begin(ada.acquire, lock, wait=30)
         settle(lambda: bob.show(lock).waiters == ("ada",), "a waiter")
         bob.release(lock, token=token)
         assert waits.result().token > token
         assert ada.fleet.trouble == ""
         assert ada.leave().released == (lock,)
 
-    for life in [scene.begin(lives, way, f"lock-{way}") for way in WAYS]:
+    for life in [setup.begin(lives, way, f"lock-{way}") for way in WAYS]:
         life.result(60)
-    judge.sound(scene.url, heads=4)
+    checks.sound(setup.url, heads=4)
 
 
-def test_a_cut_in_the_middle_of_everything_is_survived(scene: Scene) -> None:
+def test_a_cut_in_the_middle_of_everything_is_survived(setup: Setup) -> None:
     """Connections are reset and refused while some work and others wait."""
-    bob, proxy = scene.client("bob"), scene.proxy()
+    bob, proxy = setup.client("bob"), setup.proxy()
     bob.acquire("taken")
-    busy = [scene.client(f"busy-{way}", proxy, way) for way in WAYS]
-    idle = [scene.client(f"idle-{way}", proxy, way) for way in WAYS]
-    waits = [scene.begin(each.acquire, "taken", wait=50) for each in idle]
+    busy = [setup.client(f"busy-{way}", proxy, way) for way in WAYS]
+    idle = [setup.client(f"idle-{way}", proxy, way) for way in WAYS]
+    waits = [setup.begin(each.acquire, "taken", wait=50) for each in idle]
     settle(lambda: len(bob.show("taken").waiters) == 2, "waiters")
     tokens: dict[int, list[int]] = {0: [], 1: []}
     rounds = 0
 
-    def works(number: int) -> None:
+    def take_in_turns(number: int) -> None:
         while rounds < 4:
             got = busy[number].acquire(f"lock-{number}")
             assert isinstance(got, LockAcquired)
             tokens[number].append(got.token or 0)
             assert isinstance(busy[number].release(f"lock-{number}"), LockReleased)
 
-    work = [scene.begin(works, number) for number in tokens]
+    work = [setup.begin(take_in_turns, number) for number in tokens]
     for rounds in range(1, 4):
         known = [len(some) for some in tokens.values()]
         settle(
@@ -169,11 +169,11 @@ def test_a_cut_in_the_middle_of_everything_is_survived(scene: Scene) -> None:
     for some in tokens.values():
         assert some == sorted(set(some))
     assert all(each.fleet.trouble == "" for each in busy)
-    judge.sound(scene.url, heads=2)
+    checks.sound(setup.url, heads=2)
 
 
 def test_a_frozen_server_is_noticed_by_everybody_and_does_no_harm_when_it_goes_on(
-    rough: Scene,
+    rough: Setup,
 ) -> None:
     """Whatever it does late counts once, or was settled meanwhile."""
     clients = [rough.client(f"ada-{way}", None, way, ttl=60) for way in WAYS]

@@ -6,8 +6,8 @@ import asyncio
 import threading
 
 import pytest
-from tests.faults.scene import PATIENCE, Client, Scene, Strike, settle
-from tests.processes import judge
+from tests.faults.setup import PATIENCE, Client, RequestFault, Setup, settle
+from tests.processes import checks
 
 from interlock import aio
 
@@ -15,10 +15,10 @@ from interlock import aio
 class Acquiring:
     """A task that acquires, and can be cancelled from outside of its event loop."""
 
-    def __init__(self, scene: Scene, ada: Client) -> None:
+    def __init__(self, setup: Setup, ada: Client) -> None:
         self._now = threading.Event()
         self._cancelled = threading.Event()
-        self._run = scene.begin(ada.do, self._acquires)
+        self._run = setup.begin(ada.do, self._acquires)
 
     def cancel(self) -> None:
         self._now.set()
@@ -38,27 +38,27 @@ class Acquiring:
         return task.cancelled()
 
 
-def test_a_grant_whose_answer_was_lost_is_given_back(scene: Scene) -> None:
-    bob, proxy = scene.client("bob"), scene.proxy()
-    ada = scene.client("ada", proxy, "async")
-    strike = Strike(proxy, "lost", b'"verb":"lock.acquire"')
-    acquiring = Acquiring(scene, ada)
+def test_a_grant_whose_answer_was_lost_is_given_back(setup: Setup) -> None:
+    bob, proxy = setup.client("bob"), setup.proxy()
+    ada = setup.client("ada", proxy, "async")
+    strike = RequestFault(proxy, "lost", b'"verb":"lock.acquire"')
+    acquiring = Acquiring(setup, ada)
     strike.wait()
     settle(lambda: bob.show("merge").holder == "ada", "the grant that nobody heard of")
     acquiring.cancel()
     strike.lose()
     assert acquiring.was_cancelled()
     settle(lambda: bob.show("merge").state == "free", "the lock is free again")
-    judge.sound(scene.url, heads=2)
+    checks.sound(setup.url, heads=2)
 
 
 @pytest.mark.parametrize("verb", ["lock.acquire", "lock.wait"])
-def test_a_request_that_arrives_after_its_task_is_gone_is_refused(scene: Scene, verb: str) -> None:
-    bob, proxy = scene.client("bob"), scene.proxy()
+def test_a_request_that_arrives_after_its_task_is_gone_is_refused(setup: Setup, verb: str) -> None:
+    bob, proxy = setup.client("bob"), setup.proxy()
     bob.acquire("merge" if verb == "lock.wait" else "other")
-    ada = scene.client("ada", proxy, "async")
-    strike = Strike(proxy, "hold", f'"verb":"{verb}"'.encode())
-    acquiring = Acquiring(scene, ada)
+    ada = setup.client("ada", proxy, "async")
+    strike = RequestFault(proxy, "hold", f'"verb":"{verb}"'.encode())
+    acquiring = Acquiring(setup, ada)
     strike.wait()
     acquiring.cancel()
     proxy.cut_once()
@@ -68,4 +68,4 @@ def test_a_request_that_arrives_after_its_task_is_gone_is_refused(scene: Scene, 
     settle(lambda: all(link.client for link in tuple(proxy._links)), "the end of the late link")
     shown = bob.show("merge")
     assert (shown.holder, shown.waiters) == ("bob" if verb == "lock.wait" else "", ())
-    judge.sound(scene.url, heads=2)
+    checks.sound(setup.url, heads=2)

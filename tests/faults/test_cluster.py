@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.faults.scene import WAYS, Etcd, Scene, settle
-from tests.faults.work import Notes, told_once, works
-from tests.processes import judge
+from tests.faults.lock_workload import Notes, check_told_once, take_in_turns
+from tests.faults.setup import WAYS, Etcd, Setup, settle
+from tests.processes import checks
 
 from interlock.nouns.grants.lock import LockGranted
 from interlock.store import Check, Committed, Put
@@ -21,27 +21,27 @@ from interlock.testing.servers import EtcdCluster
 from interlock.testing.servers.etcd import etcd_url
 
 BOUND = 60.0
-"""Seconds within which everybody works again: an election, and some silence before it."""
+"""Seconds within which everybody take_in_turns again: an election, and some silence before it."""
 
 
 def test_a_cluster_serves_on_when_a_member_dies_or_freezes(tmp_path: Path) -> None:
-    with EtcdCluster(tmp_path) as cluster, Scene(Etcd(cluster.members[0])) as scene:
-        scene.url = cluster.url("faults")
-        bob = scene.client("bob", ttl=60)
+    with EtcdCluster(tmp_path) as cluster, Setup(Etcd(cluster.members[0])) as setup:
+        setup.url = cluster.url("faults")
+        bob = setup.client("bob", ttl=60)
         token = bob.acquire("taken").token
-        waiters = [scene.client(f"idle-{way}", None, way, ttl=60) for way in WAYS]
-        waits = [scene.begin(each.acquire, "taken", wait=90) for each in waiters]
+        waiters = [setup.client(f"idle-{way}", None, way, ttl=60) for way in WAYS]
+        waits = [setup.begin(each.acquire, "taken", wait=90) for each in waiters]
         settle(lambda: len(bob.show("taken").waiters) == 2, "waiters")
-        workers = [scene.client(f"{way}-{n}", None, way, ttl=60) for way in WAYS for n in range(2)]
+        workers = [setup.client(f"{way}-{n}", None, way, ttl=60) for way in WAYS for n in range(2)]
         notes = [Notes() for _ in workers]
         over = threading.Event()
         work = [
-            scene.begin(works, each, ("a", "b"), own, over)
+            setup.begin(take_in_turns, each, ("a", "b"), own, over)
             for each, own in zip(workers, notes, strict=True)
         ]
 
         def go_on() -> float:
-            """Everybody works, by now or within the bound."""
+            """Everybody take_in_turns, by now or within the bound."""
             began = time.monotonic()
             known = [len(each) for each in notes]
             settle(
@@ -77,8 +77,8 @@ def test_a_cluster_serves_on_when_a_member_dies_or_freezes(tmp_path: Path) -> No
         over.set()
         for each in work:
             each.result(60)
-        told_once(scene.url, _all(notes))
-        judge.sound(scene.url, heads=2)
+        check_told_once(setup.url, _all(notes))
+        checks.sound(setup.url, heads=2)
 
 
 def _all(notes: list[Notes]) -> Notes:

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.scene import WAYS, Redis, Scene, settle
-from tests.faults.work import Notes, told_once, works
-from tests.processes import judge
+from tests.faults.lock_workload import Notes, check_told_once, take_in_turns
+from tests.faults.setup import WAYS, Redis, Setup, settle
+from tests.processes import checks
 
 from interlock.errors import Lapsed, Lost
 from interlock.nouns.grants.lock import LockAcquired
 from interlock.testing.servers import RedisServer
 
 
-def test_what_was_acknowledged_outlives_a_kill_and_nothing_happens_twice(rough: Scene) -> None:
+def test_what_was_acknowledged_outlives_a_kill_and_nothing_happens_twice(rough: Setup) -> None:
     notes, over = Notes(), threading.Event()
     clients = [rough.client(f"{way}-{n}", None, way) for way in WAYS for n in range(2)]
-    work = [rough.begin(works, each, ("a", "b"), notes, over) for each in clients]
+    work = [rough.begin(take_in_turns, each, ("a", "b"), notes, over) for each in clients]
     for _ in range(3):
         enough = len(notes) + 40
         settle(lambda enough=enough: len(notes) >= enough, "some commits")  # type: ignore[misc]
@@ -31,38 +31,38 @@ def test_what_was_acknowledged_outlives_a_kill_and_nothing_happens_twice(rough: 
     over.set()
     for each in work:
         each.result(60)
-    told_once(rough.url, notes)
-    judge.sound(rough.url)
+    check_told_once(rough.url, notes)
+    checks.sound(rough.url)
 
 
 def test_a_server_that_never_syncs_keeps_what_it_acknowledged_when_its_process_dies(
     tmp_path: Path,
 ) -> None:
     """It declares no more than that, and no less."""
-    with RedisServer(tmp_path, fsync="no") as server, Scene(Redis(server)) as scene:
+    with RedisServer(tmp_path, fsync="no") as server, Setup(Redis(server)) as setup:
         notes, over = Notes(), threading.Event()
-        clients = [scene.client(way, None, way) for way in WAYS]
+        clients = [setup.client(way, None, way) for way in WAYS]
         assert {each.fleet.store.capabilities.durability for each in clients} == {"process"}
-        work = [scene.begin(works, each, ("a", "b"), notes, over) for each in clients]
+        work = [setup.begin(take_in_turns, each, ("a", "b"), notes, over) for each in clients]
         for enough in (100, 200, 300):
             settle(lambda enough=enough: len(notes) >= enough, "some commits")  # type: ignore[misc]
-            scene.restart()
+            setup.restart()
         over.set()
         for each in work:
             each.result(60)
-        told_once(scene.url, notes)
-        judge.sound(scene.url)
+        check_told_once(setup.url, notes)
+        checks.sound(setup.url)
 
 
 @pytest.fixture
-def forgetful(tmp_path: Path) -> Iterator[Scene]:
+def forgetful(tmp_path: Path) -> Iterator[Setup]:
     """A Redis that keeps nothing."""
-    with RedisServer(tmp_path, appendonly=False) as server, Scene(Redis(server)) as scene:
-        yield scene
+    with RedisServer(tmp_path, appendonly=False) as server, Setup(Redis(server)) as setup:
+        yield setup
 
 
 @pytest.mark.usefixtures("lively")
-def test_whoever_held_something_learns_that_the_server_forgot_it(forgetful: Scene) -> None:
+def test_whoever_held_something_learns_that_the_server_forgot_it(forgetful: Setup) -> None:
     """Everything may be gone; but no token is given twice, and work goes on."""
     ada, amy = (forgetful.client("ada", None, way, ttl=10) for way in WAYS)
     waiters = [forgetful.client(f"bob-{way}", None, way, ttl=30) for way in WAYS]

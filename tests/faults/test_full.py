@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from tests.faults.scene import WAYS, Client, Etcd, Redis, Scene, Way, settle
+from tests.faults.setup import WAYS, Client, Etcd, Redis, Setup, Way, settle
 
 import interlock
 from interlock.core.decision import ENDINGS
@@ -21,7 +21,7 @@ from interlock.testing.audit import audit
 from interlock.testing.conformance.place import write
 from interlock.testing.servers import EtcdServer, RedisServer
 
-Cramped: TypeAlias = tuple[Scene, Callable[[], object]]
+Cramped: TypeAlias = tuple[Setup, Callable[[], object]]
 
 _MIB = 1 << 20
 _BEGINS_SOMETHING = """
@@ -41,15 +41,15 @@ def cramped(
 ) -> Iterator[Cramped]:
     """An empty namespace, and how to fill the server that it is on."""
     if request.param == "redis":
-        with RedisServer(tmp_path, appendonly=False) as server, Scene(Redis(server)) as scene:
-            yield scene, lambda: server.command("CONFIG", "SET", "maxmemory", 1)
+        with RedisServer(tmp_path, appendonly=False) as server, Setup(Redis(server)) as setup:
+            yield setup, lambda: server.command("CONFIG", "SET", "maxmemory", 1)
             server.command("CONFIG", "SET", "maxmemory", 0)
         return
     monkeypatch.setattr(quota, "_OFTEN", 0.0)
     extra = ("--quota-backend-bytes", str(16 * _MIB))
-    with EtcdServer(tmp_path, extra=extra) as etcd, Scene(Etcd(etcd)) as scene:
+    with EtcdServer(tmp_path, extra=extra) as etcd, Setup(Etcd(etcd)) as setup:
         store = open_store(etcd.url("others"))
-        yield scene, lambda: _fill(store)
+        yield setup, lambda: _fill(store)
         store.close()
 
 
@@ -66,11 +66,11 @@ def _fill(store: Store) -> None:
 def test_on_a_full_server_everything_that_began_can_end_or_be_renewed(
     cramped: Cramped, way: Way
 ) -> None:
-    scene, fill = cramped
-    ada, bob = scene.client("ada", None, way), scene.client("bob", None, way)
+    setup, fill = cramped
+    ada, bob = setup.client("ada", None, way), setup.client("bob", None, way)
     token = ada.acquire("merge").token
     ada.acquire("own", ttl=60)
-    waits = scene.begin(bob.acquire, "merge", wait=50)
+    waits = setup.begin(bob.acquire, "merge", wait=50)
     settle(lambda: ada.show("merge").waiters, "a waiter")
     ada.do(lambda fleet: fleet.semaphores.acquire("gpu", capacity=2))
     for begins in _HELD:
@@ -92,7 +92,7 @@ def test_on_a_full_server_everything_that_began_can_end_or_be_renewed(
     assert _word(bob, lambda fleet: fleet.locks.release("merge")) == "released"
     assert ada.do(lambda fleet: fleet.tasks.show("next")).state == "pending"
     assert _word(ada, lambda fleet: fleet.agents.leave()) == "left"
-    assert audit(scene.store(), 3) == []
+    assert audit(setup.store(), 3) == []
 
 
 _HELD: list[Callable[[Any], Any]] = [

@@ -6,7 +6,7 @@ import random
 import threading
 
 import pytest
-from tests.faults.scene import WAYS, Scene, Way, settle
+from tests.faults.setup import WAYS, Setup, Way, settle
 
 from interlock.store import Change, Put, Resync
 from interlock.testing.conformance.place import write
@@ -14,16 +14,16 @@ from interlock.testing.conformance.place import write
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_watch_that_was_cut_off_while_history_was_given_up_resyncs(
-    scene: Scene, way: Way
+    setup: Setup, way: Way
 ) -> None:
-    store, proxy = scene.store(), scene.proxy()
-    ada = scene.client("ada", proxy, way)
+    store, proxy = setup.store(), setup.proxy()
+    ada = setup.client("ada", proxy, way)
     start = write(store, Put("p/0", b""))
     watch = ada.fleet.store.watch("p/", start)
     assert ada.take(watch, 0.1) == []
     proxy.cut()
     revisions = [write(store, Put(f"p/{number}", b"")) for number in range(1, 6)]
-    scene.engine.forget(store, revisions[2])
+    setup.engine.trim_history(store, revisions[2])
     proxy.heal()
     found = ada.take(watch, 20)
     assert isinstance(found[0], Resync)
@@ -38,15 +38,15 @@ def test_a_watch_that_was_cut_off_while_history_was_given_up_resyncs(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_whoever_follows_the_record_from_what_is_gone_is_told_so(scene: Scene, way: Way) -> None:
-    store = scene.store()
-    bob = scene.client("bob")
-    ada = scene.client("ada", None, way)
+def test_whoever_follows_the_record_from_what_is_gone_is_told_so(setup: Setup, way: Way) -> None:
+    store = setup.store()
+    bob = setup.client("bob")
+    ada = setup.client("ada", None, way)
     early = store.read().revision
     for _ in range(3):
         bob.acquire("merge")
         bob.release("merge")
-    scene.engine.forget(store, store.read().revision)
+    setup.engine.trim_history(store, store.read().revision)
     told = ada.do(lambda fleet: fleet.record.follow(early).take(20))
     assert isinstance(told, Resync)
     assert told.revision >= store.read().revision
@@ -57,10 +57,10 @@ def test_whoever_follows_the_record_from_what_is_gone_is_told_so(scene: Scene, w
 
 @pytest.mark.parametrize("way", WAYS)
 def test_no_change_is_missed_in_silence_while_history_goes_and_connections_end(
-    scene: Scene, way: Way
+    setup: Setup, way: Way
 ) -> None:
-    store, proxy, draw = scene.store(), scene.proxy(), random.Random(7)
-    ada = scene.client("ada", proxy, way)
+    store, proxy, draw = setup.store(), setup.proxy(), random.Random(7)
+    ada = setup.client("ada", proxy, way)
     watch = ada.fleet.store.watch("p/", store.read().revision)
     written: list[int] = []
     over = threading.Event()
@@ -69,12 +69,12 @@ def test_no_change_is_missed_in_silence_while_history_goes_and_connections_end(
         for number in range(300):
             written.append(write(store, Put(f"p/{number % 7}", b"")))
             if draw.random() < 0.05:
-                scene.engine.forget(store, written[-draw.randint(1, min(10, len(written)))])
+                setup.engine.trim_history(store, written[-draw.randint(1, min(10, len(written)))])
             if draw.random() < 0.05:
                 proxy.cut_once()
         over.set()
 
-    work = scene.begin(writes)
+    work = setup.begin(writes)
     seen: list[int] = []
     gaps: list[tuple[int, int]] = []
     position = 0

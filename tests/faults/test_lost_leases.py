@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.faults.scene import Client, Scene, Way, settle
+from tests.faults.setup import Client, Setup, Way, settle
 
 from interlock.errors import Lapsed, Lost
 from interlock.nouns.grants.holding import take
@@ -14,10 +14,10 @@ from interlock.nouns.grants.targets import BlockTerms, LockTarget
 WAYS: tuple[Way, ...] = ("blocking", "async")
 
 
-def lost(scene: Scene, way: Way) -> Client:
+def lost(setup: Setup, way: Way) -> Client:
     """A client that gave its session up though the store still has it."""
-    proxy = scene.proxy()
-    ada = scene.client("ada", proxy, way, ttl=scene.engine.least)
+    proxy = setup.proxy()
+    ada = setup.client("ada", proxy, way, ttl=setup.engine.least)
     lease = ada.fleet.context.session_lease
     proxy.hold_requests()
     settle(lambda: not lease.alive(), "the lease given up")
@@ -27,16 +27,16 @@ def lost(scene: Scene, way: Way) -> Client:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_who_gave_its_session_up_takes_nothing_by_it(scene: Scene, way: Way) -> None:
-    ada = lost(scene, way)
+def test_who_gave_its_session_up_takes_nothing_by_it(setup: Setup, way: Way) -> None:
+    ada = lost(setup, way)
     with pytest.raises(Lapsed, match="connect again"):
         ada.acquire("merge")
-    assert scene.client("bob").show("merge").state == "free"
+    assert setup.client("bob").show("merge").state == "free"
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_block_whose_session_is_lost_does_not_begin(scene: Scene, way: Way) -> None:
-    ada = lost(scene, way)
+def test_a_block_whose_session_is_lost_does_not_begin(setup: Setup, way: Way) -> None:
+    ada = lost(setup, way)
 
     async def enter(fleet: Any) -> None:
         async with fleet.lock("merge"):
@@ -50,8 +50,8 @@ def test_a_block_whose_session_is_lost_does_not_begin(scene: Scene, way: Way) ->
         ada.do(enter_blocking if way == "blocking" else enter)
 
 
-def test_a_grant_that_was_lost_on_the_way_is_given_back(scene: Scene) -> None:
-    ada = scene.client("ada")
+def test_a_grant_that_was_lost_on_the_way_is_given_back(setup: Setup) -> None:
+    ada = setup.client("ada")
     context = ada.fleet.context
     terms = BlockTerms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
 
@@ -64,4 +64,4 @@ def test_a_grant_that_was_lost_on_the_way_is_given_back(scene: Scene) -> None:
 
     with pytest.raises(Lost):
         lapsing()
-    assert scene.client("bob").show("merge").state == "free"
+    assert setup.client("bob").show("merge").state == "free"

@@ -11,8 +11,8 @@ from concurrent.futures import Future
 from typing import Any, Literal, TypeAlias
 
 import pytest
-from tests.faults.scene import WAYS, Client, Scene, Strike, Way, settle, voids
-from tests.processes import judge
+from tests.faults.setup import WAYS, Client, RequestFault, Setup, Way, settle, voids
+from tests.processes import checks
 
 from interlock.nouns.agents.session import Left, Renewed
 from interlock.nouns.grants.lock import LockAcquired, LockBusy, LockReleased
@@ -24,15 +24,15 @@ Fate: TypeAlias = Literal["lost", "cut"]
 class Play:
     """Ada, whose connection will suffer, and Bob, who sees what there is."""
 
-    def __init__(self, scene: Scene, way: Way, fate: Fate) -> None:
-        self.scene = scene
-        self.bob = scene.client("bob")
-        self.proxy: Proxy = scene.proxy()
+    def __init__(self, setup: Setup, way: Way, fate: Fate) -> None:
+        self.setup = setup
+        self.bob = setup.client("bob")
+        self.proxy: Proxy = setup.proxy()
         self._way = way
         self._fate = fate
 
     def ada(self) -> Client:
-        return self.scene.client("ada", self.proxy, self._way)
+        return self.setup.client("ada", self.proxy, self._way)
 
     def suffer(
         self,
@@ -45,8 +45,8 @@ class Play:
         """Let the call lose the commit with this verb and outcome, or the answer to it."""
         verb, outcome = on
         words = (f'"verb":"{verb}"'.encode(), f'"outcome":"{outcome}"'.encode(), with_)
-        strike = Strike(self.proxy, self._fate, *words)
-        future = self.scene.begin(call, *arguments, **terms)
+        strike = RequestFault(self.proxy, self._fate, *words)
+        future = self.setup.begin(call, *arguments, **terms)
         strike.wait()
         if self._fate == "lost":
             settle(lambda: self.count()[verb, outcome, "ada"], "the commit")
@@ -99,7 +99,7 @@ def hands_over(play: Play) -> Iterator[tuple[str, str]]:
     on = ("lock.release", "released")
     ada = play.ada()
     token = ada.acquire("merge").token
-    waits = play.scene.begin(play.bob.acquire, "merge", wait=30)
+    waits = play.setup.begin(play.bob.acquire, "merge", wait=30)
     settle(lambda: ada.show("merge").waiters == ("bob",), "a waiter")
     assert isinstance(
         play.suffer(ada.release, "merge", on=on, with_=b"lock:acquired").result(), LockReleased
@@ -123,7 +123,7 @@ def leaves(play: Play) -> Iterator[tuple[str, str]]:
     on = ("agent.leave", "left")
     ada = play.ada()
     token = ada.acquire("merge").token
-    waits = play.scene.begin(play.bob.acquire, "merge", wait=30)
+    waits = play.setup.begin(play.bob.acquire, "merge", wait=30)
     settle(lambda: ada.show("merge").waiters == ("bob",), "a waiter")
     left = play.suffer(ada.leave, on=on).result()
     assert isinstance(left, Left)
@@ -137,40 +137,40 @@ def leaves(play: Play) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("step", [joins, acquires, queues, hands_over, withdraws, leaves])
 def test_a_commit_that_nobody_heard_of_happens_once_and_is_answered(
-    scene: Scene,
+    setup: Setup,
     way: Way,
     fate: Fate,
     step: Callable[[Play], Iterator[tuple[str, str]]],
 ) -> None:
-    play = Play(scene, way, fate)
+    play = Play(setup, way, fate)
     ((verb, outcome),) = step(play)
     assert play.count()[verb, outcome, "ada"] == 1
-    assert voids(scene.store()) == (1 if fate == "cut" else 0)
-    judge.sound(scene.url)
+    assert voids(setup.store()) == (1 if fate == "cut" else 0)
+    checks.sound(setup.url)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_conflict_that_nobody_heard_of_changes_nothing(scene: Scene, way: Way) -> None:
+def test_a_conflict_that_nobody_heard_of_changes_nothing(setup: Setup, way: Way) -> None:
     """The guess that the lock is free is wrong, and the answer that says so is lost."""
-    bob = scene.client("bob")
+    bob = setup.client("bob")
     bob.acquire("merge")
-    proxy = scene.proxy()
-    ada = scene.client("ada", proxy, way)
-    strike = Strike(proxy, "drop reply", b'"verb":"lock.acquire"')
+    proxy = setup.proxy()
+    ada = setup.client("ada", proxy, way)
+    strike = RequestFault(proxy, "drop reply", b'"verb":"lock.acquire"')
     got = ada.acquire("merge")
     strike.wait()
     assert isinstance(got, LockBusy)
     assert got.holder == "bob"
     assert bob.show("merge").waiters == ()
-    judge.sound(scene.url)
+    checks.sound(setup.url)
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_renewal_that_nobody_heard_of_is_made_again(scene: Scene, way: Way, number: int) -> None:
-    bob = scene.client("bob")
-    proxy = scene.proxy()
-    ada = scene.client("ada", proxy, way)
+def test_a_renewal_that_nobody_heard_of_is_made_again(setup: Setup, way: Way, number: int) -> None:
+    bob = setup.client("bob")
+    proxy = setup.proxy()
+    ada = setup.client("ada", proxy, way)
     ada.beat()
     before = len(bob.do(lambda fleet: fleet.record.log()))
     struck: list[int] = []
@@ -183,4 +183,4 @@ def test_a_renewal_that_nobody_heard_of_is_made_again(scene: Scene, way: Way, nu
     assert isinstance(ada.beat(), Renewed)
     assert len(struck) >= number
     assert len(bob.do(lambda fleet: fleet.record.log())) == before
-    judge.sound(scene.url)
+    checks.sound(setup.url)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.faults.scene import WAYS, Redis, Scene, Way, settle
-from tests.processes import judge
+from tests.faults.setup import WAYS, Redis, Setup, Way, settle
+from tests.processes import checks
 
 import interlock
 from interlock.errors import StoreFull, StoreReadOnly
@@ -22,13 +22,13 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def redis(server: RedisServer) -> Iterator[Scene]:
-    with Scene(Redis(server)) as scene:
-        yield scene
+def redis(server: RedisServer) -> Iterator[Setup]:
+    with Setup(Redis(server)) as setup:
+        yield setup
 
 
 def test_a_master_that_becomes_a_replica_says_so_and_goes_on_when_promoted(
-    server: RedisServer, redis: Scene
+    server: RedisServer, redis: Setup
 ) -> None:
     clients = [redis.client(f"ada-{way}", None, way) for way in WAYS]
     waiters = [redis.client(f"bob-{way}", None, way) for way in WAYS]
@@ -53,12 +53,12 @@ def test_a_master_that_becomes_a_replica_says_so_and_goes_on_when_promoted(
         assert isinstance(each.acquire(f"more-{number}"), LockAcquired)
         assert isinstance(each.release(f"own-{number}"), LockReleased)
         assert waits[number].result(20).token > tokens[number]
-    judge.sound(redis.url, heads=2)
+    checks.sound(redis.url, heads=2)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_full_server_takes_nothing_more_but_gives_back_and_goes_on_when_there_is_room(
-    server: RedisServer, redis: Scene, way: Way
+    server: RedisServer, redis: Setup, way: Way
 ) -> None:
     ada = redis.client("ada", None, way)
     bob = redis.client("bob")
@@ -75,4 +75,4 @@ def test_a_full_server_takes_nothing_more_but_gives_back_and_goes_on_when_there_
     server.command("CONFIG", "SET", "maxmemory", 0)
     assert isinstance(bob.acquire("merge"), LockAcquired)
     assert isinstance(ada.acquire("more"), LockAcquired)
-    judge.sound(redis.url)
+    checks.sound(redis.url)

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.processes.helpers import Cast
+from tests.processes.helpers import ProcessGroup
 
 from interlock.testing.servers import EtcdServer, RedisServer
 from interlock.testing.servers.proxy import Proxy
 
 
 @pytest.fixture
-def cast() -> Iterator[Cast]:
-    with Cast("tests.processes.actors") as everybody:
+def programs() -> Iterator[ProcessGroup]:
+    with ProcessGroup("tests.processes.lock_programs") as everybody:
         yield everybody
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from tests.processes import judge
-from tests.processes.actors import opened
-from tests.processes.helpers import Cast, Heirs, terms, until
+from tests.processes import checks
+from tests.processes.helpers import LockWaiters, ProcessGroup, store_times, until
+from tests.processes.lock_programs import opened
 
 import interlock
 from interlock.errors import StoreAway
@@ -35,25 +35,25 @@ def trouble(name: str, server: Engine, proxy: Proxy) -> tuple[Callable[[], None]
 
 @pytest.mark.parametrize("name", ["killed", "frozen", "cut", "half open"])
 def test_a_holder_that_cannot_reach_the_engine_stops_before_anybody_else_begins(
-    server: Engine, proxy: Proxy, cast: Cast, name: str
+    server: Engine, proxy: Proxy, programs: ProcessGroup, name: str
 ) -> None:
     url = server.url("away")
     ttl, late = (
-        terms(url).at_least(3.0),
-        terms(url).late,
+        store_times(url).at_least(3.0),
+        store_times(url).late,
     )  # who stops a tenth before the end must get the processor then
     begin, end = trouble(name, server, proxy)
     holders = {
-        way: cast.start("through_trouble", "hold", proxy.through(url), way, ttl, way)
+        way: programs.start("through_trouble", "hold", proxy.through(url), way, ttl, way)
         for way in WAYS
     }
-    tokens = {way: int(holder.hear().split()[1]) for way, holder in holders.items()}
-    heirs = Heirs(url, WAYS)
+    tokens = {way: int(holder.read_line().split()[1]) for way, holder in holders.items()}
+    heirs = LockWaiters(url, WAYS)
     heirs.wait()
     began = time.monotonic()
     begin()
     gone = time.monotonic()
-    stops = {way: holder.hear().split() for way, holder in holders.items()}
+    stops = {way: holder.read_line().split() for way, holder in holders.items()}
     if server.running and not server.frozen:
         heirs.came()  # though the holders are cut off
     end()
@@ -64,20 +64,22 @@ def test_a_holder_that_cannot_reach_the_engine_stops_before_anybody_else_begins(
         assert float(stop) < moment + float(stood), "before anybody else began, if it could"
         assert tokens[way] < later
     for holder in holders.values():
-        assert holder.hear() == "raised Lost"
+        assert holder.read_line() == "raised Lost"
         holder.finish()
-    judge.sound(url, heads=3)
+    checks.sound(url, heads=3)
 
 
-def test_holders_and_waiters_survive_a_restart_of_the_engine(server: Engine, cast: Cast) -> None:
+def test_holders_and_waiters_survive_a_restart_of_the_engine(
+    server: Engine, programs: ProcessGroup
+) -> None:
     url = server.url("restart")
     with interlock.connect(url, agent="holder", ttl=60) as fleet:
         with fleet.lock("merge") as held:
             waiters = []
             for number, name in enumerate(("acquire", "acquire_async", "acquire"), 1):
                 actor = ("through_trouble", "fast_asleep", name)
-                waiters.append(cast.start(*actor, url, "merge", 60, 60))
-                assert waiters[-1].hear() == "ready"
+                waiters.append(programs.start(*actor, url, "merge", 60, 60))
+                assert waiters[-1].read_line() == "ready"
                 until(lambda n=number: len(fleet.locks.show("merge").waiters) == n)  # type: ignore[misc]
             server.kill()
             server.restart()
@@ -92,32 +94,34 @@ def test_holders_and_waiters_survive_a_restart_of_the_engine(server: Engine, cas
         for waiter in waiters:
             waiter.thaw()
         for waiter in waiters:  # in the order in which they came
-            later = int(waiter.hear().split()[0])  # it sleeps until what called it is heard
+            later = int(waiter.read_line().split()[0])  # it sleeps until what called it is heard
             assert later > token
             token = later
-            waiter.tell()
+            waiter.write_line()
             waiter.finish()
-    judge.sound(url, heads=3)
+    checks.sound(url, heads=3)
 
 
-def busy(url: str, tmp_path: Path, cast: Cast, strike: Callable[[], object], times: int) -> None:
+def busy(
+    url: str, tmp_path: Path, programs: ProcessGroup, strike: Callable[[], object], times: int
+) -> None:
     """Four processes change whatever they can while something happens to their engine."""
-    ttl = terms(url).ttl
+    ttl = store_times(url).ttl
     books = [tmp_path / f"notes{n}" for n in range(4)]
-    actors = [cast.start("through_trouble", "busy", url, book, ttl) for book in books]
+    actors = [programs.start("through_trouble", "busy", url, book, ttl) for book in books]
     for actor in actors:
-        assert actor.hear() == "ready"
+        assert actor.read_line() == "ready"
     for _ in range(times):
         _work(books)
         strike()  # while all of them are at it
     _work(books)
     for actor in actors:
         actor.kill()
-    found = judge.notes(str(tmp_path / "notes*"))
-    assert judge.tokens_grow(found) > len(books) * 5 * times
-    judge.one_holder(found)
-    judge.nothing_lost(url, found)
-    judge.sound(url, heads=1 + 2 * times)
+    found = checks.notes(str(tmp_path / "notes*"))
+    assert checks.tokens_grow(found) > len(books) * 5 * times
+    checks.one_holder(found)
+    checks.nothing_lost(url, found)
+    checks.sound(url, heads=1 + 2 * times)
 
 
 def _work(books: Sequence[Path]) -> None:
@@ -132,23 +136,23 @@ def _work(books: Sequence[Path]) -> None:
 
 
 def test_nothing_acknowledged_is_lost_when_the_engine_is_killed_again_and_again(
-    server: Engine, tmp_path: Path, cast: Cast
+    server: Engine, tmp_path: Path, programs: ProcessGroup
 ) -> None:
-    busy(server.url("again"), tmp_path, cast, server.restart, times=3)
+    busy(server.url("again"), tmp_path, programs, server.restart, times=3)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(1200)
 def test_fifty_kills_of_the_engine_lose_nothing_acknowledged(
-    server: Engine, tmp_path: Path, cast: Cast
+    server: Engine, tmp_path: Path, programs: ProcessGroup
 ) -> None:
-    busy(server.url("fifty"), tmp_path, cast, server.restart, times=50)
+    busy(server.url("fifty"), tmp_path, programs, server.restart, times=50)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(1200)
 def test_what_a_frozen_engine_does_late_is_what_its_clients_were_told(
-    server: Engine, tmp_path: Path, cast: Cast
+    server: Engine, tmp_path: Path, programs: ProcessGroup
 ) -> None:
     url = server.url("late")
     store = opened(url, patience=1)
@@ -159,13 +163,13 @@ def test_what_a_frozen_engine_does_late_is_what_its_clients_were_told(
             store.read("meta/base")
         server.thaw()
 
-    busy(url, tmp_path, cast, freeze, times=6)
+    busy(url, tmp_path, programs, freeze, times=6)
     store.close()
 
 
 def test_the_trouble_ends_even_if_the_session_lapsed_meanwhile(server: Engine) -> None:
     url = server.url("lapsed")
-    ttl = terms(url).ttl
+    ttl = store_times(url).ttl
     with interlock.connect(agent="ada", store=opened(url, patience=1), ttl=ttl) as fleet:
         lease = fleet.context.session_lease
         assert lease is not None

@@ -7,26 +7,28 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.processes import judge
-from tests.processes.helpers import Cast, terms, until
+from tests.processes import checks
+from tests.processes.helpers import ProcessGroup, store_times, until
 
 import interlock
 
 
-def kill(cast: Cast, url: str, tmp_path: Path, *, rounds: int, seed: int) -> None:
+def kill(programs: ProcessGroup, url: str, tmp_path: Path, *, rounds: int, seed: int) -> None:
     """Five processes change whatever they can and are killed one after the other, in rounds."""
-    ttl = terms(url).ttl
+    ttl = store_times(url).ttl
     dice = random.Random(seed)
     entries = 0
     for number in range(rounds):
-        crowd = [cast.start("busy", url, tmp_path / f"notes{number}.{n}", ttl) for n in range(5)]
+        crowd = [
+            programs.start("busy", url, tmp_path / f"notes{number}.{n}", ttl) for n in range(5)
+        ]
         for actor in crowd:
-            assert actor.hear() == "ready"
+            assert actor.read_line() == "ready"
         until(lambda n=number: got(tmp_path, n) > 2)  # type: ignore[misc]
         for actor in crowd:
             time.sleep(dice.random() * 0.04)  # the random moment
             actor.kill()
-        found = judge.sound(url)
+        found = checks.sound(url)
         assert found > entries
         entries = found
     with interlock.connect(url, agent="after") as fleet:
@@ -34,11 +36,11 @@ def kill(cast: Cast, url: str, tmp_path: Path, *, rounds: int, seed: int) -> Non
             outcome = fleet.locks.acquire(lock.lock, wait=20)
             assert isinstance(outcome, interlock.Acquired | interlock.Reclaimed)
             fleet.locks.release(lock.lock, token=outcome.token)
-    books = judge.notes(str(tmp_path / "notes*"))
+    books = checks.notes(str(tmp_path / "notes*"))
     assert len(books) == 5 * rounds
-    judge.one_holder(books)
-    judge.nothing_lost(url, books)
-    assert judge.tokens_grow(books) > 2 * rounds
+    checks.one_holder(books)
+    checks.nothing_lost(url, books)
+    assert checks.tokens_grow(books) > 2 * rounds
 
 
 def got(tmp_path: Path, number: int) -> int:
@@ -46,12 +48,16 @@ def got(tmp_path: Path, number: int) -> int:
     return sum(book.read_bytes().count(b"got") for book in tmp_path.glob(f"notes{number}.*"))
 
 
-def test_kills_at_random_moments_lose_nothing(url: str, tmp_path: Path, cast: Cast) -> None:
-    kill(cast, url, tmp_path, rounds=3, seed=11)
+def test_kills_at_random_moments_lose_nothing(
+    url: str, tmp_path: Path, programs: ProcessGroup
+) -> None:
+    kill(programs, url, tmp_path, rounds=3, seed=11)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", range(2))
-def test_two_hundred_kills_lose_nothing(url: str, tmp_path: Path, cast: Cast, seed: int) -> None:
-    kill(cast, url, tmp_path, rounds=40, seed=seed)
+def test_two_hundred_kills_lose_nothing(
+    url: str, tmp_path: Path, programs: ProcessGroup, seed: int
+) -> None:
+    kill(programs, url, tmp_path, rounds=40, seed=seed)

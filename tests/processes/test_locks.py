@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.processes import judge
-from tests.processes.helpers import Actor, Cast, terms, until
+from tests.processes import checks
+from tests.processes.helpers import Process, ProcessGroup, store_times, until
 
 import interlock
 from interlock.core import keys
@@ -18,46 +18,46 @@ from interlock.store import Range
 
 
 def test_eight_processes_share_one_lock_fairly_and_never_overlap(
-    url: str, tmp_path: Path, cast: Cast
+    url: str, tmp_path: Path, programs: ProcessGroup
 ) -> None:
     fighters = [
-        cast.start("fight", url, tmp_path / f"notes{n}", "merge", "5,5,0") for n in range(8)
+        programs.start("fight", url, tmp_path / f"notes{n}", "merge", "5,5,0") for n in range(8)
     ]
     begin(fighters, 1.5)
     for fighter in fighters:
-        assert fighter.rest() == ["over"]
-    books = judge.notes(str(tmp_path / "notes*"))
-    assert len(judge.one_holder(books)) == 8
-    judge.in_turn(books)
-    judge.nothing_lost(url, books)
-    judge.sound(url)
+        assert fighter.remaining_lines() == ["over"]
+    books = checks.notes(str(tmp_path / "notes*"))
+    assert len(checks.one_holder(books)) == 8
+    checks.in_turn(books)
+    checks.nothing_lost(url, books)
+    checks.sound(url)
 
 
-def begin(fighters: Sequence[Actor], seconds: float) -> float:
+def begin(fighters: Sequence[Process], seconds: float) -> float:
     """Let them fight for so long; returns the moment at which they end."""
     for fighter in fighters:
-        assert fighter.hear() == "ready"
+        assert fighter.read_line() == "ready"
     ends = time.monotonic() + seconds
     for fighter in fighters:
-        fighter.tell(str(ends))
+        fighter.write_line(str(ends))
     return ends
 
 
 def chaos(
-    cast: Cast, url: str, tmp_path: Path, *, seconds: float, fighters: int, seed: int
-) -> dict[str, list[judge.Note]]:
+    programs: ProcessGroup, url: str, tmp_path: Path, *, seconds: float, fighters: int, seed: int
+) -> dict[str, list[checks.Note]]:
     """Processes fight while some are killed, and some are stopped for longer than their ttl."""
     dice = random.Random(seed)
-    ttl = terms(url).ttl
+    ttl = store_times(url).ttl
     its_terms = f"{2 * ttl},{ttl},0.02"
     number = 0
 
-    def start() -> Actor:
+    def start() -> Process:
         nonlocal number
         number += 1
         file = tmp_path / f"notes{number}"
         # Who was stopped cannot know who of the two was silent, and may say that the engine was.
-        return cast.start("through_trouble", "fight", url, file, "merge,deploy", its_terms)
+        return programs.start("through_trouble", "fight", url, file, "merge,deploy", its_terms)
 
     alive = [start() for _ in range(fighters)]
     ends = begin(alive, seconds)
@@ -74,83 +74,87 @@ def chaos(
             begin([alive[victim]], ends - time.monotonic())
         time.sleep(dice.random() * 0.6)  # likewise: a random moment
     for actor in alive:
-        assert actor.rest() == ["over"]
-    return judge.notes(str(tmp_path / "notes*"))
+        assert actor.remaining_lines() == ["over"]
+    return checks.notes(str(tmp_path / "notes*"))
 
 
-def test_random_kills_and_stops_break_no_promise(url: str, tmp_path: Path, cast: Cast) -> None:
-    seconds = 2 + 2 * terms(url).ttl
-    books = chaos(cast, url, tmp_path, seconds=seconds, fighters=5, seed=3)
-    shares = judge.one_holder(books)
+def test_random_kills_and_stops_break_no_promise(
+    url: str, tmp_path: Path, programs: ProcessGroup
+) -> None:
+    seconds = 2 + 2 * store_times(url).ttl
+    books = chaos(programs, url, tmp_path, seconds=seconds, fighters=5, seed=3)
+    shares = checks.one_holder(books)
     assert len(shares) >= 3
     assert sum(shares.values()) > 10
-    judge.tokens_grow(books)
-    judge.nothing_lost(url, books)
-    judge.sound(url)
+    checks.tokens_grow(books)
+    checks.nothing_lost(url, books)
+    checks.sound(url)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", range(2))
-def test_long_chaos_breaks_no_promise(url: str, tmp_path: Path, cast: Cast, seed: int) -> None:
-    books = chaos(cast, url, tmp_path, seconds=60, fighters=8, seed=seed)
-    shares = judge.one_holder(books)
+def test_long_chaos_breaks_no_promise(
+    url: str, tmp_path: Path, programs: ProcessGroup, seed: int
+) -> None:
+    books = chaos(programs, url, tmp_path, seconds=60, fighters=8, seed=seed)
+    shares = checks.one_holder(books)
     assert sum(shares.values()) > 500
-    judge.tokens_grow(books)
-    judge.nothing_lost(url, books)
-    judge.sound(url)
+    checks.tokens_grow(books)
+    checks.nothing_lost(url, books)
+    checks.sound(url)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("locks", [1, 10])
 def test_fifty_processes_share_one_store_without_errors_or_starvation(
-    url: str, cast: Cast, locks: int
+    url: str, programs: ProcessGroup, locks: int
 ) -> None:
     interlock.connect(url).close()
-    actors = [cast.start("join", url, locks, 60) for _ in range(50)]
+    actors = [programs.start("join", url, locks, 60) for _ in range(50)]
     for actor in actors:
-        assert actor.hear(120) == "ready"
+        assert actor.read_line(120) == "ready"
     for actor in actors:
-        actor.tell()
-    shares = [int(actor.hear(180)) for actor in actors]
+        actor.write_line()
+    shares = [int(actor.read_line(180)) for actor in actors]
     for actor in actors:
         actor.finish(120)
     assert min(shares) >= sum(shares) / len(shares) / 2, sorted(shares)
-    assert judge.sound(url) >= 2 * sum(shares)
+    assert checks.sound(url) >= 2 * sum(shares)
 
 
-def test_a_lock_moves_on_when_its_holder_is_killed(url: str, cast: Cast) -> None:
-    ttl, late = terms(url).at_least(2), terms(url).late
-    holder = cast.start("acquire", url, "merge", ttl, 30)
-    assert holder.hear() == "ready"
-    token = int(holder.hear().split()[0])
-    waiter = cast.start("acquire", url, "merge", ttl, 30)
-    assert waiter.hear() == "ready"
+def test_a_lock_moves_on_when_its_holder_is_killed(url: str, programs: ProcessGroup) -> None:
+    ttl, late = store_times(url).at_least(2), store_times(url).late
+    holder = programs.start("acquire", url, "merge", ttl, 30)
+    assert holder.read_line() == "ready"
+    token = int(holder.read_line().split()[0])
+    waiter = programs.start("acquire", url, "merge", ttl, 30)
+    assert waiter.read_line() == "ready"
     with interlock.connect(url) as fleet:
         until(lambda: fleet.locks.show("merge").waiters)
         holder.kill()
         killed = time.monotonic()
-        later, moment = waiter.hear().split()
+        later, moment = waiter.read_line().split()
         assert int(later) > token
         assert float(moment) - killed < ttl + late, (
             "its ttl and a little, not the ttl of its session"
         )
-        waiter.tell()
+        waiter.write_line()
         waiter.finish()
         assert fleet.locks.show("merge").state == "free"
 
 
-def test_whatever_a_zombie_tries_is_refused(url: str, cast: Cast) -> None:
-    zombie = cast.start("zombie", url, terms(url).at_least(2))
-    old = int(zombie.hear())
+def test_whatever_a_zombie_tries_is_refused(url: str, programs: ProcessGroup) -> None:
+    zombie = programs.start("zombie", url, store_times(url).at_least(2))
+    old = int(zombie.read_line())
     zombie.freeze()
     with interlock.connect(url, agent="heir") as fleet, fleet.lock("merge", wait=60) as held:
         assert isinstance(held.outcome, interlock.Reclaimed)
         assert held.token > old
-        zombie.tell()
+        zombie.write_line()
         zombie.thaw()
-        assert zombie.rest() == [
+        assert zombie.remaining_lines() == [
             "lost True",
             "beat LockFenced",
             "commit LockFenced",
@@ -163,21 +167,21 @@ def test_whatever_a_zombie_tries_is_refused(url: str, cast: Cast) -> None:
         assert fleet.locks.show("other").state == "free"
 
 
-def test_the_record_of_a_fight_names_every_holder_once(url: str, cast: Cast) -> None:
-    actors = [cast.start("acquire", url, "merge", 5, 30) for _ in range(5)]
+def test_the_record_of_a_fight_names_every_holder_once(url: str, programs: ProcessGroup) -> None:
+    actors = [programs.start("acquire", url, "merge", 5, 30) for _ in range(5)]
     for actor in actors:
-        assert actor.hear() == "ready"
+        assert actor.read_line() == "ready"
     tokens = []
     for _ in range(5):
-        found = until(lambda: [a for a in actors if a.said()])
-        tokens.append(int(found[0].hear().split()[0]))
-        found[0].tell()
+        found = until(lambda: [a for a in actors if a.has_line()])
+        tokens.append(int(found[0].read_line().split()[0]))
+        found[0].write_line()
         found[0].finish()
         actors.remove(found[0])
     assert tokens == sorted(tokens)
     grants = [
         revision
-        for revision, entry in judge.read_log(url).items()
+        for revision, entry in checks.read_log(url).items()
         if any(event.name == "lock:acquired" for event in entry.events)
     ]
     assert grants == tokens
@@ -210,16 +214,16 @@ def renewed(fleet: interlock.Fleet, lock: str) -> None:
 
 
 def test_clocks_that_are_thirty_seconds_apart_neither_lose_nor_steal_a_lock(
-    url: str, tmp_path: Path, cast: Cast
+    url: str, tmp_path: Path, programs: ProcessGroup
 ) -> None:
-    ttl, late = 6.0, terms(url).late
-    slow = cast.start("askew", -30, "acquire", url, "deploy", ttl, 3 * ttl)
-    assert slow.hear() == "ready"
-    token = int(slow.hear().split()[0])
-    fast = cast.start("askew", 30, "acquire", url, "deploy", ttl, 3 * ttl)
-    assert fast.hear() == "ready"
+    ttl, late = 6.0, store_times(url).late
+    slow = programs.start("askew", -30, "acquire", url, "deploy", ttl, 3 * ttl)
+    assert slow.read_line() == "ready"
+    token = int(slow.read_line().split()[0])
+    fast = programs.start("askew", 30, "acquire", url, "deploy", ttl, 3 * ttl)
+    assert fast.read_line() == "ready"
     fighters = [
-        cast.start(
+        programs.start(
             "askew", clock, "fight", url, tmp_path / f"notes{clock}", "merge", f"5,{ttl},0.01"
         )
         for clock in (-30, 0, 30)
@@ -229,21 +233,21 @@ def test_clocks_that_are_thirty_seconds_apart_neither_lose_nor_steal_a_lock(
         renewed(fleet, "deploy")
         shown = fleet.locks.show("deploy")
     for fighter in fighters:
-        assert fighter.rest() == ["over"]
+        assert fighter.remaining_lines() == ["over"]
     assert (shown.state, shown.token, len(shown.waiters)) == ("held", token, 1)
-    assert not fast.said()
-    slow.tell()
+    assert not fast.has_line()
+    slow.write_line()
     given = time.monotonic()
     slow.finish()
-    later, moment = fast.hear().split()
+    later, moment = fast.read_line().split()
     assert int(later) > token
     assert float(moment) - given < late
-    fast.tell()
+    fast.write_line()
     fast.finish()
-    books = judge.notes(str(tmp_path / "notes*"))
-    assert len(judge.one_holder(books)) == 3
-    judge.tokens_grow(books)
-    judge.nothing_lost(url, books)
-    judge.sound(url)
-    times = [entry.at for entry in judge.read_log(url).values()]
+    books = checks.notes(str(tmp_path / "notes*"))
+    assert len(checks.one_holder(books)) == 3
+    checks.tokens_grow(books)
+    checks.nothing_lost(url, books)
+    checks.sound(url)
+    times = [entry.at for entry in checks.read_log(url).values()]
     assert times != sorted(times), "the record is in the order in which it happened all the same"

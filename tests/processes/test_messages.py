@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.processes import judge
-from tests.processes.helpers import Actor, Cast
+from tests.processes import checks
+from tests.processes.helpers import Process, ProcessGroup
 
 import interlock
 from interlock.nouns.messages.message import Sent
@@ -20,12 +20,12 @@ RATE = 20
 
 
 @pytest.fixture
-def posters() -> Iterator[Cast]:
-    with Cast("tests.processes.posters") as everybody:
+def posters() -> Iterator[ProcessGroup]:
+    with ProcessGroup("tests.processes.message_programs") as everybody:
         yield everybody
 
 
-def talk(url: str, posters: Cast, many: int, processes: int, rounds: int) -> None:
+def talk(url: str, posters: ProcessGroup, many: int, processes: int, rounds: int) -> None:
     """So many agents in so many processes tell, share with and ask each other: all arrives once."""
     names = [f"a{number}" for number in range(many)]
     crew = [
@@ -33,19 +33,19 @@ def talk(url: str, posters: Cast, many: int, processes: int, rounds: int) -> Non
         for place in range(processes)
     ]
     for actor in crew:
-        assert actor.hear() == "ready"
+        assert actor.read_line() == "ready"
     for actor in crew:
-        actor.tell()
+        actor.write_line()
     heard: dict[str, list[list[str]]] = {}
     for actor in crew:
-        for line in actor.rest(100):
+        for line in actor.remaining_lines(100):
             name, *words = line.split()
             heard[name] = [word.split(",") for word in words]
     for place, name in enumerate(names):
         all_came(heard[name], names, names[place - 1], rounds)
         if not url.startswith("etcd"):  # there each channel is in order by itself
             in_order(heard[name], names[place - 1], rounds)
-    judge.sound(url, heads=8)
+    checks.sound(url, heads=8)
 
 
 def all_came(heard: list[list[str]], names: list[str], before: str, rounds: int) -> None:
@@ -63,25 +63,27 @@ def in_order(heard: list[list[str]], before: str, rounds: int) -> None:
     assert seen == [(number, kind) for number in range(rounds) for kind in KINDS]
 
 
-def test_three_loops_tell_share_and_ask_in_a_circle(url: str, posters: Cast) -> None:
+def test_three_loops_tell_share_and_ask_in_a_circle(url: str, posters: ProcessGroup) -> None:
     talk(url, posters, many=3, processes=3, rounds=5)
 
 
-def test_fifty_agents_in_eight_processes_lose_nothing(path: str, posters: Cast) -> None:
+def test_fifty_agents_in_eight_processes_lose_nothing(path: str, posters: ProcessGroup) -> None:
     talk(path, posters, many=50, processes=8, rounds=2)
 
 
 @pytest.mark.parametrize("how", ["blocking", "async"])
-def test_what_a_handler_came_back_from_never_comes_again(url: str, posters: Cast, how: str) -> None:
+def test_what_a_handler_came_back_from_never_comes_again(
+    url: str, posters: ProcessGroup, how: str
+) -> None:
     """Killed while the next one is handled; that one counts how often it was delivered."""
     with interlock.connect(url, agent="ada") as ada:
         for number in range(4):
             ada.messages.send("bob", number, hold=True)
         for last, due in ((0, ["0 1"]), (2, ["0 2", "1 1", "2 1"]), (2, ["2 2"])):
             actor = posters.start("handle", url, how, last)
-            assert [actor.hear() for _ in due] == due
+            assert [actor.read_line() for _ in due] == due
             actor.died()
-        assert posters.start("handle", url, how, -1).rest() == ["2 3", "3 1"]
+        assert posters.start("handle", url, how, -1).remaining_lines() == ["2 3", "3 1"]
         with interlock.connect(url, agent="bob", join=False) as bob:
             assert bob.messages.inbox().messages == ()
 
@@ -112,7 +114,7 @@ def subscribed(url: str, pairs: list[str]) -> None:
 
 
 def test_whoever_is_killed_between_any_two_steps_loses_and_doubles_nothing(
-    url: str, posters: Cast, tmp_path: Path
+    url: str, posters: ProcessGroup, tmp_path: Path
 ) -> None:
     """Senders and receivers are struck at the same write, each just before it or just after."""
     points = [(write, when) for write in range(1, 4) for when in ("before", "after")]
@@ -132,21 +134,21 @@ def test_whoever_is_killed_between_any_two_steps_loses_and_doubles_nothing(
     heirs = [posters.start("pour", url, pair, f"for-{pair}", 6) for pair in pairs]
     heirs += [posters.start("drink", url, f"for-{pair}", tmp_path / pair, 6) for pair in pairs]
     for actor in heirs:
-        actor.rest()
+        actor.remaining_lines()
     for pair in pairs:
         assert drunk(url, tmp_path / pair, 6) == 6
-    judge.sound(url, heads=8)
+    checks.sound(url, heads=8)
 
 
-def heard(actor: Actor, many: int) -> None:
+def heard(actor: Process, many: int) -> None:
     """Let it go on until it said so many lines."""
     for _ in range(many):
-        actor.hear()
-        actor.tell()
+        actor.read_line()
+        actor.write_line()
 
 
 def test_kills_at_random_moments_lose_and_double_nothing(
-    url: str, posters: Cast, tmp_path: Path
+    url: str, posters: ProcessGroup, tmp_path: Path
 ) -> None:
     """The sender, the receiver, and both, again and again."""
     dice, many, book = random.Random(7), 40, tmp_path / "book"
@@ -163,49 +165,51 @@ def test_kills_at_random_moments_lose_and_double_nothing(
             drink.kill()
             drink = posters.start("drink", url, "for-ada.bob", book, 2 * many, "paced")
     for actor in (*pour.values(), drink):
-        actor.rest()
+        actor.remaining_lines()
     assert drunk(url, book, many) == 2 * many
-    judge.sound(url, heads=8)
+    checks.sound(url, heads=8)
 
 
 def test_an_answerer_that_is_killed_with_a_question_in_hand_answers_when_it_is_back(
-    url: str, posters: Cast
+    url: str, posters: ProcessGroup
 ) -> None:
     asker = posters.start("ask", url, "ada", "bob", "qry_1")
     first = posters.start("answer", url, "bob")
-    assert first.hear() == "qry_1 why?"
+    assert first.read_line() == "qry_1 why?"
     first.kill()
     second = posters.start("answer", url, "bob")
-    assert second.hear() == "qry_1 why?"
-    second.tell()
-    assert asker.hear() == "Answered because"
-    assert second.rest() == ["replied"]
+    assert second.read_line() == "qry_1 why?"
+    second.write_line()
+    assert asker.read_line() == "Answered because"
+    assert second.remaining_lines() == ["replied"]
     asker.finish()
-    judge.sound(url, heads=8)
+    checks.sound(url, heads=8)
 
 
-def test_an_asker_that_is_killed_has_the_answer_when_it_asks_again(url: str, posters: Cast) -> None:
+def test_an_asker_that_is_killed_has_the_answer_when_it_asks_again(
+    url: str, posters: ProcessGroup
+) -> None:
     first = posters.start("ask", url, "ada", "bob", "qry_1")
     answerer = posters.start("answer", url, "bob")
-    assert answerer.hear() == "qry_1 why?"
+    assert answerer.read_line() == "qry_1 why?"
     first.kill()
     again = posters.start("ask", url, "ada", "bob", "qry_1")
-    answerer.tell()
-    assert answerer.rest() == ["replied"]
-    assert again.hear() == "Answered because"
+    answerer.write_line()
+    assert answerer.remaining_lines() == ["replied"]
+    assert again.read_line() == "Answered because"
     later = posters.start("ask", url, "ada", "bob", "qry_1")
-    assert later.hear() == "Answered because"
+    assert later.read_line() == "Answered because"
     for actor in (again, later):
         actor.finish()
-    judge.sound(url, heads=8)
+    checks.sound(url, heads=8)
 
 
-def test_a_flood_is_held_back_and_harms_nobody_else(url: str, posters: Cast) -> None:
+def test_a_flood_is_held_back_and_harms_nobody_else(url: str, posters: ProcessGroup) -> None:
     began = time.monotonic()
     with interlock.connect(url, agent="ada", ttl=60) as fleet:
         floods = [posters.start("flood", url, "spam", "ada", RATE) for _ in range(2)]
         for actor in floods:
-            assert actor.hear() == "flooding"
+            assert actor.read_line() == "flooding"
         for number in range(30):
             assert isinstance(fleet.messages.share("ada", "own", number), Sent)
         own = []
@@ -214,8 +218,8 @@ def test_a_flood_is_held_back_and_harms_nobody_else(url: str, posters: Cast) -> 
             if len(own) == 30:
                 break
         for actor in floods:
-            actor.tell()
-        let, refused = zip(*[map(int, actor.hear().split()) for actor in floods], strict=True)
+            actor.write_line()
+        let, refused = zip(*[map(int, actor.read_line().split()) for actor in floods], strict=True)
         for actor in floods:
             actor.finish()
         assert own == list(range(30))
@@ -225,25 +229,29 @@ def test_a_flood_is_held_back_and_harms_nobody_else(url: str, posters: Cast) -> 
 
 
 def test_a_message_that_was_sent_is_read_by_the_next_process_of_its_reader(
-    url: str, posters: Cast, tmp_path: Path
+    url: str, posters: ProcessGroup, tmp_path: Path
 ) -> None:
     """The reader was never there while it was sent."""
     subscribed(url, ["ada"])
-    posters.start("pour", url, "ada", "for-ada", 3).rest()
-    posters.start("drink", url, "for-ada", tmp_path / "book", 3).rest()
+    posters.start("pour", url, "ada", "for-ada", 3).remaining_lines()
+    posters.start("drink", url, "for-ada", tmp_path / "book", 3).remaining_lines()
     assert drunk(url, tmp_path / "book", 3) == 3
     with interlock.connect(url, agent="for-ada", ttl=30) as fleet:
         assert not fleet.messages.inbox().messages
 
 
-def test_two_who_ask_each_other_are_told_that_it_would_never_end(url: str, posters: Cast) -> None:
+def test_two_who_ask_each_other_are_told_that_it_would_never_end(
+    url: str, posters: ProcessGroup
+) -> None:
     """One of them at once; it gives in, and the other has its answer."""
-    crew = [posters.start("circle", url, *names) for names in (("ada", "bob"), ("bob", "ada"))]
+    crew = [
+        posters.start("ask_in_a_cycle", url, *names) for names in (("ada", "bob"), ("bob", "ada"))
+    ]
     for actor in crew:
-        assert actor.hear() == "ready"
+        assert actor.read_line() == "ready"
     for actor in crew:
-        actor.tell()
-    assert sorted(actor.hear() for actor in crew) == ["Answered", "QueryDeadlock"]
+        actor.write_line()
+    assert sorted(actor.read_line() for actor in crew) == ["Answered", "QueryDeadlock"]
     for actor in crew:
         actor.finish()
-    judge.sound(url, heads=8)
+    checks.sound(url, heads=8)

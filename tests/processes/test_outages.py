@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from tests.processes.actors import opened
-from tests.processes.helpers import terms, until
+from tests.processes.helpers import store_times, until
+from tests.processes.lock_programs import opened
 
 import interlock
 from interlock import aio
@@ -134,7 +134,7 @@ def running(url: str, name: str) -> Iterator[tuple[interlock.Fleet, Heard]]:
     """A loop in a thread, with a client of its own."""
     heard: Heard = queue.SimpleQueue()
     store = opened(url, patience=0.5)
-    with interlock.connect(agent=name, store=store, ttl=terms(url).ttl) as fleet:
+    with interlock.connect(agent=name, store=store, ttl=store_times(url).ttl) as fleet:
 
         def run() -> None:
             try:
@@ -242,7 +242,7 @@ def running_async(url: str, name: str) -> Iterator[tuple[aio.Fleet, Heard]]:
 
     async def main() -> None:
         store = opened(url, patience=0.5)
-        fleet = await aio.connect(agent=name, store=store, ttl=terms(url).ttl)
+        fleet = await aio.connect(agent=name, store=store, ttl=store_times(url).ttl)
         async with fleet:
             came.put(fleet)
             try:
@@ -288,7 +288,7 @@ def test_a_wait_with_a_limit_keeps_to_it_in_an_outage(server: Engine) -> None:
     with interlock.connect(url, agent="boss", join=False, caller="another program") as boss:
         boss.locks.acquire("taken", ttl=600)
     store = opened(url, patience=0.3)
-    with interlock.connect(agent="ada", store=store, ttl=terms(url).ttl) as fleet:
+    with interlock.connect(agent="ada", store=store, ttl=store_times(url).ttl) as fleet:
         began = time.monotonic()
         threading.Timer(0.2, server.kill).start()
         with pytest.raises(StoreTrouble):

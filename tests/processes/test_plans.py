@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.processes import judge
-from tests.processes.helpers import Cast
-from tests.processes.planners import TASKS, specs
+from tests.processes import checks
+from tests.processes.helpers import ProcessGroup
+from tests.processes.plan_programs import TASKS, specs
 
 import interlock
 from interlock.core import keys
@@ -19,8 +19,8 @@ MANY = {f"t{number}" for number in range(TASKS)}
 
 
 @pytest.fixture
-def planners() -> Iterator[Cast]:
-    with Cast("tests.processes.planners") as everybody:
+def planners() -> Iterator[ProcessGroup]:
+    with ProcessGroup("tests.processes.plan_programs") as everybody:
         yield everybody
 
 
@@ -30,7 +30,7 @@ def listed(fleet: interlock.Fleet, prefix: str = keys.READY) -> set[str]:
     return {keys.listed(item.key) for item in fleet.store.read(page).ranges[page]}
 
 
-def publish(url: str, planners: Cast, commits: int) -> bool:
+def publish(url: str, planners: ProcessGroup, commits: int) -> bool:
     """Somebody is killed, and somebody else does the same; whether it was over before."""
     planners.start("publishes", url, commits).died()
     with interlock.connect(url, agent="bob") as fleet:
@@ -42,11 +42,11 @@ def publish(url: str, planners: Cast, commits: int) -> bool:
         assert isinstance(fleet.tasks.claim("root"), core.Claimed)
         fleet.tasks.complete("root")
         assert listed(fleet) == MANY
-    judge.sound(url)
+    checks.sound(url)
     return isinstance(outcome, PlanExists)
 
 
-def complete(url: str, planners: Cast, commits: int) -> None:
+def complete(url: str, planners: ProcessGroup, commits: int) -> None:
     """Somebody is killed after it completed what all need, and whoever comes goes on with it."""
     with interlock.connect(url, agent="bob") as fleet:
         fleet.tasks.publish_all(specs())
@@ -58,18 +58,18 @@ def complete(url: str, planners: Cast, commits: int) -> None:
             done.add(claim.task)
             assert isinstance(fleet.tasks.complete(claim.task), core.Completed)
         assert done == {*MANY, "end"}
-    judge.sound(url)
+    checks.sound(url)
 
 
 def test_a_plan_whose_publisher_was_killed_is_finished_by_the_next(
-    url: str, planners: Cast
+    url: str, planners: ProcessGroup
 ) -> None:
     assert not publish(url, planners, 3)
 
 
 @pytest.mark.parametrize("where", ["redis", "etcd"])
 def test_what_was_left_by_whoever_was_killed_while_others_waited_is_moved_on(
-    request: pytest.FixtureRequest, where: str, planners: Cast
+    request: pytest.FixtureRequest, where: str, planners: ProcessGroup
 ) -> None:
     complete(request.getfixturevalue(f"{where}_url"), planners, 2)
 
@@ -77,6 +77,6 @@ def test_what_was_left_by_whoever_was_killed_while_others_waited_is_moved_on(
 @pytest.mark.proof
 @pytest.mark.parametrize("commits", range(5))
 def test_killed_before_any_commit_a_plan_is_finished_by_the_next(
-    url: str, planners: Cast, commits: int
+    url: str, planners: ProcessGroup, commits: int
 ) -> None:
     publish(url, planners, commits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.processes import judge
+from tests.processes import checks
 
 import interlock
 from interlock.testing.selftest import _judged, race
@@ -37,7 +37,7 @@ def test_a_race_that_runs_out_of_time_leaves_nothing_to_do(tmp_path: object) -> 
     assert 0 < raced.tasks < 100_000
     with interlock.connect(url) as fleet:
         assert fleet.tasks.list().tasks == ()
-    judge.sound(url)
+    checks.sound(url)
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,15 @@ from contextlib import closing, suppress
 
 import pytest
 from tests.nouns.record.sealed import Row, fill, log, mark, segments, whole
-from tests.processes.helpers import Cast, until
+from tests.processes.helpers import ProcessGroup, until
 
 from interlock.store import Store
 from interlock.stores import open_store
 
 
 @pytest.fixture
-def sealers() -> Iterator[Cast]:
-    with Cast("tests.processes.sealers") as everybody:
+def sealers() -> Iterator[ProcessGroup]:
+    with ProcessGroup("tests.processes.seal_programs") as everybody:
         yield everybody
 
 
@@ -28,14 +28,14 @@ def store(url: str) -> Iterator[Store]:
 
 
 def test_four_processes_write_and_seal_and_the_log_stays_small(
-    url: str, store: Store, sealers: Cast
+    url: str, store: Store, sealers: ProcessGroup
 ) -> None:
     crowd = [sealers.start("writes", url, 100) for _ in range(4)]
     for actor in crowd:
-        assert actor.hear() == "ready"
+        assert actor.read_line() == "ready"
     for actor in crowd:
-        actor.tell()
-    said = [tuple(map(int, line.split())) for actor in crowd for line in actor.rest()]
+        actor.write_line()
+    said = [tuple(map(int, line.split())) for actor in crowd for line in actor.remaining_lines()]
     found = [row[0] for row in whole(store)]
     written = [revision for revision, _ in said]
     assert len(written) == 400
@@ -46,7 +46,7 @@ def test_four_processes_write_and_seal_and_the_log_stays_small(
 
 
 def test_whoever_is_killed_between_two_steps_leaves_a_whole_record(
-    url: str, store: Store, sealers: Cast
+    url: str, store: Store, sealers: ProcessGroup
 ) -> None:
     before: list[Row] = []
     for steps in range(20):
@@ -66,13 +66,13 @@ def test_whoever_is_killed_between_two_steps_leaves_a_whole_record(
 
 
 def test_four_sealers_killed_at_random_moments_seal_everything_once(
-    url: str, store: Store, sealers: Cast
+    url: str, store: Store, sealers: ProcessGroup
 ) -> None:
     dice = random.Random(5)
     for _ in range(3):
         crowd = [sealers.start("seals", url) for _ in range(4)]
         for actor in crowd:
-            assert actor.hear() == "ready"
+            assert actor.read_line() == "ready"
         for actor in crowd:
             fill(store, 30)
             before = until(lambda: steady(store))

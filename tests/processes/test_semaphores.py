@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.processes import judge
-from tests.processes.helpers import Actor, Cast, terms, until
+from tests.processes import checks
+from tests.processes.helpers import Process, ProcessGroup, store_times, until
 from tests.processes.test_locks import begin
 
 import interlock
@@ -31,32 +31,34 @@ def builds(url: str) -> str:
 
 
 def test_eight_processes_share_slots_and_the_big_ones_are_served(
-    builds: str, tmp_path: Path, cast: Cast
+    builds: str, tmp_path: Path, programs: ProcessGroup
 ) -> None:
     sizes = ["1", "1", "1", "2", "2", "1,2", "4", "5"]
     fighters = [
-        cast.start("share", builds, tmp_path / f"notes{n}", size, "5,5,0.005")
+        programs.start("share", builds, tmp_path / f"notes{n}", size, "5,5,0.005")
         for n, size in enumerate(sizes)
     ]
     begin(fighters, 2)
     for fighter in fighters:
-        assert fighter.rest() == ["over"]
-    books = judge.notes(str(tmp_path / "notes*"))
-    assert len(judge.never_above(books, CAPACITY)) == 8
-    judge.in_turn(books)
-    judge.sound(builds)
+        assert fighter.remaining_lines() == ["over"]
+    books = checks.notes(str(tmp_path / "notes*"))
+    assert len(checks.never_above(books, CAPACITY)) == 8
+    checks.in_turn(books)
+    checks.sound(builds)
 
 
-def chaos(cast: Cast, url: str, tmp_path: Path, *, seconds: float, seed: int) -> Counter[int]:
+def chaos(
+    programs: ProcessGroup, url: str, tmp_path: Path, *, seconds: float, seed: int
+) -> Counter[int]:
     """Processes want slots while some are killed, and some stopped for longer than their ttl."""
     dice = random.Random(seed)
-    ttl = terms(url).ttl
+    ttl = store_times(url).ttl
     numbers = iter(range(1000))
 
-    def start() -> Actor:
+    def start() -> Process:
         notes = tmp_path / f"notes{next(numbers)}"
         its_terms = f"{2 * ttl},{ttl},0.02"
-        return cast.start("through_trouble", "share", url, notes, "1,2,3,5", its_terms)
+        return programs.start("through_trouble", "share", url, notes, "1,2,3,5", its_terms)
 
     alive = [start() for _ in range(8)]
     ends = begin(alive, seconds)
@@ -72,50 +74,50 @@ def chaos(cast: Cast, url: str, tmp_path: Path, *, seconds: float, seed: int) ->
             begin([alive[victim]], ends - time.monotonic())
         time.sleep(dice.random() * 0.6)  # likewise: a random moment
     for actor in alive:
-        assert actor.rest() == ["over"]
-    shares = judge.never_above(judge.notes(str(tmp_path / "notes*")), CAPACITY)
-    judge.sound(url)
+        assert actor.remaining_lines() == ["over"]
+    shares = checks.never_above(checks.notes(str(tmp_path / "notes*")), CAPACITY)
+    checks.sound(url)
     return sum(shares.values(), start=Counter[int]())
 
 
 def test_kills_and_stops_never_lead_to_more_than_there_is(
-    builds: str, tmp_path: Path, cast: Cast
+    builds: str, tmp_path: Path, programs: ProcessGroup
 ) -> None:
-    seconds = 2 + 2 * terms(builds).ttl
-    assert chaos(cast, builds, tmp_path, seconds=seconds, seed=3).total() > 10
+    seconds = 2 + 2 * store_times(builds).ttl
+    assert chaos(programs, builds, tmp_path, seconds=seconds, seed=3).total() > 10
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(1200)
 def test_long_chaos_never_leads_to_more_than_there_is(
-    builds: str, tmp_path: Path, cast: Cast
+    builds: str, tmp_path: Path, programs: ProcessGroup
 ) -> None:
-    sizes = chaos(cast, builds, tmp_path, seconds=60, seed=4)
+    sizes = chaos(programs, builds, tmp_path, seconds=60, seed=4)
     assert set(sizes) == {1, 2, 3, 5}, "every size is served"
     assert sizes.total() > 300
 
 
 def test_a_queue_whose_holders_are_all_killed_is_served_within_their_ttl(
-    builds: str, cast: Cast
+    builds: str, programs: ProcessGroup
 ) -> None:
-    ttl, late = terms(builds).at_least(3), terms(builds).late
-    holders = [cast.start("wait_together", builds, ttl, "sem/builds") for _ in range(CAPACITY)]
+    ttl, late = store_times(builds).at_least(3), store_times(builds).late
+    holders = [programs.start("wait_together", builds, ttl, "sem/builds") for _ in range(CAPACITY)]
     for holder in holders:
-        assert holder.hear() == "ready"
-        holder.hear()
-    waiters = [cast.start("wait_together", builds, 60, "sem/builds=2") for _ in range(2)]
+        assert holder.read_line() == "ready"
+        holder.read_line()
+    waiters = [programs.start("wait_together", builds, 60, "sem/builds=2") for _ in range(2)]
     with interlock.connect(builds) as fleet:
         until(lambda: len(slots(fleet).waiters) == 2)
         for holder in holders:
             holder.kill()
         killed = time.monotonic()
         for waiter in waiters:
-            assert waiter.hear() == "ready"
-            assert float(waiter.hear().split()[1]) - killed < ttl + late
-            waiter.tell()
+            assert waiter.read_line() == "ready"
+            assert float(waiter.read_line().split()[1]) - killed < ttl + late
+            waiter.write_line()
             waiter.finish()
         until(lambda: fleet.maintain().left == 0 and slots(fleet).available == CAPACITY)
-    judge.sound(builds)
+    checks.sound(builds)
 
 
 def slots(fleet: interlock.Fleet, name: str = "builds") -> SemaphoreView:
@@ -130,13 +132,13 @@ def slots(fleet: interlock.Fleet, name: str = "builds") -> SemaphoreView:
     indirect=["url"],
 )
 def test_whoever_is_killed_after_any_step_leaves_all_or_nothing_and_then_nothing(
-    url: str, cast: Cast, things: str
+    url: str, programs: ProcessGroup, things: str
 ) -> None:
-    ttl = terms(url).at_least(3)
+    ttl = store_times(url).at_least(3)
     steps = range(1, STEPS + 1)
     with interlock.connect(url, agent="holder") as holder:
         held = [holder.slots(f"s{step}", weight=1, capacity=3).__enter__() for step in steps]
-        doomed = [cast.start("die_waiting", url, things.format(n), ttl, n) for n in steps]
+        doomed = [programs.start("die_waiting", url, things.format(n), ttl, n) for n in steps]
         for step, actor in zip(steps, doomed, strict=True):
             until(lambda a=actor, n=step: not a.alive() or slots(holder, f"s{n}").waiters)  # type: ignore[misc]
         released = time.monotonic()
@@ -146,7 +148,7 @@ def test_whoever_is_killed_after_any_step_leaves_all_or_nothing_and_then_nothing
         for step in steps:
             names = things.format(step).split("+")
             with holder.together(*names, wait=60):
-                assert time.monotonic() - released < 2 * ttl + 1 + terms(url).late
+                assert time.monotonic() - released < 2 * ttl + 1 + store_times(url).late
             assert slots(holder, f"s{step}").available == 3
         assert holder.locks.list() == (), "nobody has a part of it"
-    judge.sound(url)
+    checks.sound(url)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from tests.processes.helpers import Cast, Heirs
+from tests.processes.helpers import LockWaiters, ProcessGroup
 
 WAYS = ("blocking", "interrupt", "async")
 
 
-def test_a_holder_that_cannot_renew_stops_before_anybody_else_begins(path: str, cast: Cast) -> None:
-    holders = {way: cast.start("hold", path, way, 2.0, way) for way in WAYS}
-    tokens = {way: int(holder.hear().split()[1]) for way, holder in holders.items()}
-    heirs = Heirs(path, WAYS)
+def test_a_holder_that_cannot_renew_stops_before_anybody_else_begins(
+    path: str, programs: ProcessGroup
+) -> None:
+    holders = {way: programs.start("hold", path, way, 2.0, way) for way in WAYS}
+    tokens = {way: int(holder.read_line().split()[1]) for way, holder in holders.items()}
+    heirs = LockWaiters(path, WAYS)
     heirs.wait()
-    stuck = cast.start("stop_inside", path)
+    stuck = programs.start("stop_inside", path)
     stuck.frozen()
-    stops = {way: holder.hear().split() for way, holder in holders.items()}
+    stops = {way: holder.read_line().split() for way, holder in holders.items()}
     stuck.thaw()
     for way, (later, began) in heirs.came().items():
         word, moment, stood = stops[way]
@@ -22,5 +24,5 @@ def test_a_holder_that_cannot_renew_stops_before_anybody_else_begins(path: str, 
         assert float(moment) < began + float(stood), "before anybody else began, if it could"
         assert tokens[way] < later
     for holder in holders.values():
-        assert holder.hear() == "raised Lost"
+        assert holder.read_line() == "raised Lost"
         holder.finish()

@@ -9,16 +9,16 @@ from statistics import median
 
 import pytest
 from tests.nouns.tasks import task_truths
-from tests.processes import judge
-from tests.processes.helpers import PATIENCE, Cast, terms
+from tests.processes import checks
+from tests.processes.helpers import PATIENCE, ProcessGroup, store_times
 
 import interlock
 from interlock.nouns.tasks.task import Claimed, Completed, Taken
 
 
 @pytest.fixture
-def doers() -> Iterator[Cast]:
-    with Cast("tests.processes.doers") as everybody:
+def doers() -> Iterator[ProcessGroup]:
+    with ProcessGroup("tests.processes.task_programs") as everybody:
         yield everybody
 
 
@@ -48,11 +48,11 @@ def done_once(url: str, many: int) -> None:
         done = task_truths.completions(fleet.store)
     assert sorted(done) == sorted(task for task in board.statuses if task[0] != "+")
     assert len(done) == many
-    judge.sound(url)
+    checks.sound(url)
 
 
 def test_whoever_is_killed_between_any_two_steps_leaves_nothing_undone(
-    url: str, doers: Cast
+    url: str, doers: ProcessGroup
 ) -> None:
     """With the claim, while it works, with the completion, and while it moves others on."""
     points = [(write, when) for write in range(1, 6) for when in ("before", "after")]
@@ -61,29 +61,31 @@ def test_whoever_is_killed_between_any_two_steps_leaves_nothing_undone(
     with interlock.connect(url, agent="heir", ttl=30) as fleet:
         specs = plan(len(points), 16)
         fleet.tasks.publish_all(specs)
-        struck = [doers.start("die", url, terms(url).ttl, *point) for point in points]
+        struck = [doers.start("die", url, store_times(url).ttl, *point) for point in points]
         for actor in struck:
             actor.died()
         finish(fleet, len(specs))
     done_once(url, len(specs))
 
 
-def drained(url: str, doers: Cast, specs: list[dict[str, object]], within: float) -> list[int]:
+def drained(
+    url: str, doers: ProcessGroup, specs: list[dict[str, object]], within: float
+) -> list[int]:
     """Eight processes do all of it; how many each did."""
     with interlock.connect(url, agent="planner") as fleet:
         fleet.tasks.publish_all(specs)
     crew = [doers.start("drain", url) for _ in range(8)]
     for actor in crew:
-        assert actor.hear() == "ready"
+        assert actor.read_line() == "ready"
     for actor in crew:
-        actor.tell()
-    shares = [int(actor.hear(within)) for actor in crew]
+        actor.write_line()
+    shares = [int(actor.read_line(within)) for actor in crew]
     for actor in crew:
         actor.finish()
     return shares
 
 
-def test_eight_processes_do_every_task_once(url: str, doers: Cast) -> None:
+def test_eight_processes_do_every_task_once(url: str, doers: ProcessGroup) -> None:
     specs: list[dict[str, object]] = [{"id": f"t{number}"} for number in range(400)]
     shares = drained(url, doers, specs, PATIENCE)
     assert sum(shares) == len(specs)
@@ -93,7 +95,7 @@ def test_eight_processes_do_every_task_once(url: str, doers: Cast) -> None:
 
 @pytest.mark.proof
 @pytest.mark.timeout(1200)
-def test_eight_processes_share_twenty_thousand_tasks(path: str, doers: Cast) -> None:
+def test_eight_processes_share_twenty_thousand_tasks(path: str, doers: ProcessGroup) -> None:
     specs: list[dict[str, object]] = [{"id": f"t{number}"} for number in range(20_000)]
     shares = drained(path, doers, specs, 600)
     assert sum(shares) == len(specs)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from tests.processes.helpers import Actor, Cast, terms, until
+from tests.processes.helpers import Process, ProcessGroup, store_times, until
 
 import interlock
 from interlock.core import keys
@@ -19,8 +19,8 @@ from interlock.stores.sqlite import SQLiteStore
 
 
 @pytest.fixture
-def crew() -> Iterator[Cast]:
-    with Cast("tests.processes.workers") as everybody:
+def crew() -> Iterator[ProcessGroup]:
+    with ProcessGroup("tests.processes.worker_programs") as everybody:
         yield everybody
 
 
@@ -40,16 +40,16 @@ def owner(fleet: interlock.Fleet, task: str) -> str:
     return "" if claim is None else claim.agent
 
 
-def started(crew: Cast, fleet: interlock.Fleet, actor: str, *arguments: object) -> Actor:
+def started(crew: ProcessGroup, fleet: interlock.Fleet, actor: str, *arguments: object) -> Process:
     """A worker that has begun with t1."""
     fleet.tasks.publish("t1", backoff=0)
     worker = crew.start(actor, *arguments)
-    assert worker.hear() == "begun t1 1"
+    assert worker.read_line() == "begun t1 1"
     until(lambda: [agent.doing for agent in fleet.agents.show("ada")] == ["task/t1"])
     return worker
 
 
-def freeze(worker: Actor, url: str) -> None:
+def freeze(worker: Process, url: str) -> None:
     """Stop a worker, but not inside of a commit, where it would hold up everybody."""
     worker.freeze()
     while not is_network(url):
@@ -65,78 +65,78 @@ def freeze(worker: Actor, url: str) -> None:
             store.close()
 
 
-def test_the_task_of_a_killed_worker_is_done_by_another_once(url: str, crew: Cast) -> None:
-    ttl = terms(url).at_least(2.0)
+def test_the_task_of_a_killed_worker_is_done_by_another_once(url: str, crew: ProcessGroup) -> None:
+    ttl = store_times(url).at_least(2.0)
     with interlock.connect(url, agent="boss") as fleet:
         started(crew, fleet, "work", url, "ada", ttl, 0).kill()
         bob = crew.start("work", url, "bob", 30, 0)
-        assert bob.hear() == "begun t1 2"
-        bob.tell()
-        assert bob.hear() == "done t1"
+        assert bob.read_line() == "begun t1 2"
+        bob.write_line()
+        assert bob.read_line() == "done t1"
         os.kill(bob.pid, signal.SIGTERM)
-        assert bob.rest() == ["over SIGTERM"]
+        assert bob.remaining_lines() == ["over SIGTERM"]
         told = ["published", "claimed", "reclaimed", "claimed", "completed"]
         assert events(fleet, "t1") == told
 
 
 def test_a_worker_that_was_stopped_for_too_long_is_cancelled_and_finishes_nothing(
-    url: str, crew: Cast
+    url: str, crew: ProcessGroup
 ) -> None:
-    ttl = terms(url).at_least(2.0)
+    ttl = store_times(url).at_least(2.0)
     with interlock.connect(url, agent="boss") as fleet:
         ada = started(crew, fleet, "work", url, "ada", 60, ttl)
         _taken_from(ada, crew, fleet, url)
         ada.thaw()
-        assert ada.hear() == "lost t1"
+        assert ada.read_line() == "lost t1"
         os.kill(ada.pid, signal.SIGTERM)
-        assert ada.rest() == ["over SIGTERM"]
+        assert ada.remaining_lines() == ["over SIGTERM"]
         assert Counter(events(fleet, "t1"))["completed"] == 1
 
 
-def test_a_late_completion_of_a_blocking_worker_is_fenced(path: str, crew: Cast) -> None:
+def test_a_late_completion_of_a_blocking_worker_is_fenced(path: str, crew: ProcessGroup) -> None:
     with interlock.connect(path, agent="boss") as fleet:
         ada = started(crew, fleet, "toil", path, "ada", 60, 2)
         _taken_from(ada, crew, fleet, path)
         ada.thaw()
-        ada.tell()
-        assert ada.hear() == "lost t1 True"
+        ada.write_line()
+        assert ada.read_line() == "lost t1 True"
         os.kill(ada.pid, signal.SIGTERM)
-        assert ada.rest() == ["over SIGTERM"]
+        assert ada.remaining_lines() == ["over SIGTERM"]
         assert [(line.agent, line.outcome) for line in fleet.record.log(verb="task.complete")] == [
             ("bob", "completed"),
             ("ada", "fenced"),
         ]
 
 
-def _taken_from(ada: Actor, crew: Cast, fleet: interlock.Fleet, url: str) -> None:
+def _taken_from(ada: Process, crew: ProcessGroup, fleet: interlock.Fleet, url: str) -> None:
     """Stop ada until somebody else has done her task."""
     freeze(ada, url)
     bob = crew.start("work", url, "bob", 60, 0)
-    assert bob.hear() == "begun t1 2"
-    bob.tell()
-    assert bob.hear() == "done t1"
+    assert bob.read_line() == "begun t1 2"
+    bob.write_line()
+    assert bob.read_line() == "done t1"
     os.kill(bob.pid, signal.SIGTERM)
-    assert bob.rest() == ["over SIGTERM"]
+    assert bob.remaining_lines() == ["over SIGTERM"]
     assert state(fleet, "t1") == "complete"
 
 
 @pytest.mark.parametrize("actor", ["work", "toil"])
 def test_a_polite_signal_lets_a_worker_finish_its_task_and_leave(
-    path: str, crew: Cast, actor: str
+    path: str, crew: ProcessGroup, actor: str
 ) -> None:
     with interlock.connect(path, agent="boss") as fleet:
         ada = started(crew, fleet, actor, path, "ada", 60, 0)
         fleet.tasks.publish("t2")
         os.kill(ada.pid, signal.SIGTERM)
-        ada.tell()
-        assert ada.hear() == "done t1"
-        assert ada.rest() == ["over SIGTERM"]
+        ada.write_line()
+        assert ada.read_line() == "done t1"
+        assert ada.remaining_lines() == ["over SIGTERM"]
         assert (state(fleet, "t1"), state(fleet, "t2")) == ("complete", "pending")
         assert [agent.agent for agent in fleet.agents.list()] == ["boss"]
 
 
 @pytest.mark.parametrize("actor", ["work", "toil"])
-def test_a_second_signal_gives_the_task_back(path: str, crew: Cast, actor: str) -> None:
+def test_a_second_signal_gives_the_task_back(path: str, crew: ProcessGroup, actor: str) -> None:
     with interlock.connect(path, agent="boss") as fleet:
         ada = started(crew, fleet, actor, path, "ada", 60, 0)
         for number in (signal.SIGTERM, signal.SIGINT):  # two of a kind may be heard as one
@@ -146,21 +146,21 @@ def test_a_second_signal_gives_the_task_back(path: str, crew: Cast, actor: str) 
         assert events(fleet, "t1") == ["published", "claimed", "released"]
 
 
-def fifty_hear(url: str, crew: Cast) -> None:
+def fifty_hear(url: str, crew: ProcessGroup) -> None:
     listeners = [crew.start("listen", url, 10, 5) for _ in range(5)]
     for listener in listeners:
-        assert listener.hear() == "ready"
+        assert listener.read_line() == "ready"
     with interlock.connect(url, agent="boss") as fleet:
         for number in range(5):
             fleet.tasks.publish(f"t{number}")
         for listener in listeners:
-            assert listener.rest() == ["t0 t1 t2 t3 t4"] * 10
+            assert listener.remaining_lines() == ["t0 t1 t2 t3 t4"] * 10
 
 
-def test_fifty_subscribers_hear_of_every_task_in_order(path: str, crew: Cast) -> None:
+def test_fifty_subscribers_hear_of_every_task_in_order(path: str, crew: ProcessGroup) -> None:
     fifty_hear(path, crew)
 
 
 @pytest.mark.proof
-def test_fifty_subscribers_hear_of_every_task_on_every_store(url: str, crew: Cast) -> None:
+def test_fifty_subscribers_hear_of_every_task_on_every_store(url: str, crew: ProcessGroup) -> None:
     fifty_hear(url, crew)

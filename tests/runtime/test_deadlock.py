@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.knots import Asked, State, knots
+from tests.hypothesis_settings import budget
 from tests.runtime.questions import Query, answer, ask
-from tests.searches import budget
 
 from interlock.core import keys, outcomes
 from interlock.core.wait import (

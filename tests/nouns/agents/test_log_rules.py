@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.searches import budget
+from tests.hypothesis_settings import budget
 
 from interlock.core import keys
 from interlock.nouns.agents import logs

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.searches import budget
+from tests.hypothesis_settings import budget
 
 from interlock.drivers import Op
 from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreBusy, Unavailable

@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 )
 from msgspec import Struct
 from msgspec.structs import replace
-from tests.searches import budget
+from tests.hypothesis_settings import budget
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
     rule,
 )
 from msgspec.structs import replace
-from tests.machines import across_a_bad_network, bounds, run
+from tests.hypothesis_settings import across_a_bad_network, bounds, run
 from tests.nouns.messages.post_deaths import Deaths
 from tests.nouns.messages.post_world import ABLE, AGENTS, PATIENCE
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.hypothesis_settings import budget
 from tests.nouns.messages.mail import came, said, sent, waiting
-from tests.searches import budget
 
 from interlock.core import keys
 from interlock.errors import StoreBusy

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.hypothesis_settings import budget
 from tests.nouns.record.histories import KEYS, History, judged, places, words
-from tests.searches import budget
 
 from interlock import check_record
 from interlock.check_record import ExpectedMark, RecordJudge

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.hypothesis_settings import budget
 from tests.nouns.record.histories import History, words
 from tests.nouns.record.records import (
     agree,
@@ -27,7 +28,6 @@ from tests.nouns.record.records import (
     seal,
 )
 from tests.nouns.record.test_judge import TAMPERING, random_history, tamper, under_way
-from tests.searches import budget
 
 import interlock
 from interlock import aio

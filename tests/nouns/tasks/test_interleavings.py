@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.hypothesis_settings import budget
 from tests.nouns.tasks import task_truths
-from tests.searches import budget
 
 from interlock.drivers import Op
 from interlock.errors import Lapsed, OutcomeUnknown, StoreBusy

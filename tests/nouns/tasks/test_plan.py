@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.searches import budget
+from tests.hypothesis_settings import budget
 
 from interlock.errors import BadInput, TooLarge
 from interlock.nouns.tasks import plan

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.searches import budget
+from tests.hypothesis_settings import budget
 
 from interlock.core import keys
 from interlock.errors import BadInput, StoreTrouble, TooLarge

@@ -29,7 +29,7 @@ from hypothesis.stateful import (
     rule,
 )
 from msgspec.structs import replace
-from tests.machines import across_a_bad_network, bounds, run
+from tests.hypothesis_settings import across_a_bad_network, bounds, run
 from tests.nouns.tasks import task_truths
 from tests.nouns.tasks.task_model import LONGEST_REST, Held, Job, Model, Times
 

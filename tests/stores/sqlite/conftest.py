@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.processes.helpers import Cast
+from tests.processes.helpers import ProcessGroup
 
 from interlock.stores.sqlite import SQLiteStore
 
 
 @pytest.fixture
-def cast() -> Iterator[Cast]:
-    with Cast("tests.stores.sqlite.actors") as everybody:
+def programs() -> Iterator[ProcessGroup]:
+    with ProcessGroup("tests.stores.sqlite.store_programs") as everybody:
         yield everybody
 
 

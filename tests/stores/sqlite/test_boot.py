@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.stores.sqlite.actors import put
+from tests.stores.sqlite.store_programs import put
 
 import interlock
 from interlock.stores.sqlite import SQLiteStore, schema

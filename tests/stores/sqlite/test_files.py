@@ -11,8 +11,8 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.processes.helpers import Cast
-from tests.stores.sqlite.actors import put
+from tests.processes.helpers import ProcessGroup
+from tests.stores.sqlite.store_programs import put
 
 from interlock.errors import StoreMissing, StoreReadOnly, StoreUnsuitable
 from interlock.stores.sqlite import SQLiteStore, files
@@ -127,10 +127,10 @@ def test_folder_and_files_are_for_their_owner_only(tmp_path: Path, mask: int) ->
     store.close()
 
 
-def as_nobody(cast: Cast, path: Path) -> str:
+def as_nobody(programs: ProcessGroup, path: Path) -> str:
     """How opening goes for a user without special rights."""
     user = (NOBODY,) if os.getuid() == 0 else ()
-    (answer,) = cast.start("open_it", path, *user).rest()
+    (answer,) = programs.start("open_it", path, *user).remaining_lines()
     return answer
 
 
@@ -156,48 +156,50 @@ def give(*paths: Path) -> None:
             os.chown(found, NOBODY, NOBODY)
 
 
-def test_a_folder_of_ones_own_is_enough(shared: Path, cast: Cast) -> None:
+def test_a_folder_of_ones_own_is_enough(shared: Path, programs: ProcessGroup) -> None:
     give(shared)
-    assert as_nobody(cast, shared / "store.db") == "ok"
+    assert as_nobody(programs, shared / "store.db") == "ok"
 
 
-def test_a_read_only_folder_is_named_with_a_remedy(shared: Path, cast: Cast) -> None:
+def test_a_read_only_folder_is_named_with_a_remedy(shared: Path, programs: ProcessGroup) -> None:
     shared.chmod(0o555)
-    answer = as_nobody(cast, shared / "store.db")
+    answer = as_nobody(programs, shared / "store.db")
     assert answer.startswith("StoreReadOnly")
     assert f"{shared} cannot be written by you; name another place" in answer
 
 
-def test_a_read_only_file_is_named_with_a_remedy(shared: Path, cast: Cast) -> None:
+def test_a_read_only_file_is_named_with_a_remedy(shared: Path, programs: ProcessGroup) -> None:
     SQLiteStore(str(shared / "store.db")).close()
     (shared / "store.db").chmod(0o444)
     shared.chmod(0o777)
-    answer = as_nobody(cast, shared / "store.db")
+    answer = as_nobody(programs, shared / "store.db")
     assert answer.startswith("StoreReadOnly")
     assert "store.db cannot be written by you; mend the rights of file and folder" in answer
 
 
-def test_a_file_in_a_read_only_folder_is_named_with_a_remedy(shared: Path, cast: Cast) -> None:
+def test_a_file_in_a_read_only_folder_is_named_with_a_remedy(
+    shared: Path, programs: ProcessGroup
+) -> None:
     SQLiteStore(str(shared / "store.db")).close()
     give(shared / "store.db")
     shared.chmod(0o555)
-    answer = as_nobody(cast, shared / "store.db")
+    answer = as_nobody(programs, shared / "store.db")
     assert answer.startswith("StoreReadOnly")
     assert "mend the rights of file and folder" in answer
 
 
 def test_a_folder_of_bells_that_is_not_ours_is_named_with_a_remedy(
-    shared: Path, cast: Cast
+    shared: Path, programs: ProcessGroup
 ) -> None:
     give(shared)
-    assert as_nobody(cast, shared / "store.db") == "ok"
+    assert as_nobody(programs, shared / "store.db") == "ok"
     bells = shared / "store.db-bells"
     if os.getuid() == 0:
         os.chown(bells, 0, 0)
     else:
         bells.chmod(0)
     try:
-        answer = as_nobody(cast, shared / "store.db")
+        answer = as_nobody(programs, shared / "store.db")
     finally:
         bells.chmod(0o700)
     assert answer.startswith("StoreUnsuitable" if os.getuid() == 0 else "StoreReadOnly")
@@ -275,7 +277,7 @@ def test_a_side_folder_of_somebody_else_is_refused(
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
 def test_a_file_that_another_user_planted_is_refused(
-    shared: Path, cast: Cast, monkeypatch: pytest.MonkeyPatch, suffix: str
+    shared: Path, programs: ProcessGroup, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     """That user may read and write it, and so could take every lock."""
     shared.chmod(0o1777)  # as /tmp is
@@ -287,7 +289,7 @@ def test_a_file_that_another_user_planted_is_refused(
     planted.chmod(0o666)
     before = {found: found.stat() for found in shared.iterdir()}
     if os.getuid() == 0:
-        answer = as_nobody(cast, shared / "store.db")
+        answer = as_nobody(programs, shared / "store.db")
     else:
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
         answer = f"StoreUnsuitable {refused(str(shared / 'store.db'))}"
@@ -300,11 +302,11 @@ def test_a_file_that_another_user_planted_is_refused(
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give a file away")
 def test_root_uses_the_store_of_another_user_unless_any_user_could_have_put_it_there(
-    shared: Path, cast: Cast
+    shared: Path, programs: ProcessGroup
 ) -> None:
     give(shared)
     store = shared / "store.db"
-    assert as_nobody(cast, store) == "ok"
+    assert as_nobody(programs, store) == "ok"
     SQLiteStore(str(store)).close()
     shared.chmod(0o1777)
     assert f"{store} belongs to user {NOBODY}" in refused(str(store))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.processes.helpers import Cast
-from tests.stores.sqlite.actors import put
+from tests.processes.helpers import ProcessGroup
+from tests.stores.sqlite.store_programs import put
 
 from interlock.errors import InterlockError, StoreBusy, StoreDamaged, StoreNewer
 from interlock.store import Log, Range
@@ -213,9 +213,9 @@ def use(path: str) -> None:
 
 
 def test_a_process_killed_at_any_statement_while_it_creates_leaves_a_file_that_opens(
-    path: str, cast: Cast
+    path: str, programs: ProcessGroup
 ) -> None:
-    actors = [cast.start("create", f"{path}{number}", number) for number in range(1, 37)]
+    actors = [programs.start("create", f"{path}{number}", number) for number in range(1, 37)]
     finished = [actor.finished() for actor in actors]
     assert finished.index(True) > 5, "too few statements to be worth a test"
     for number, _ in enumerate(actors, 1):
@@ -225,14 +225,14 @@ def test_a_process_killed_at_any_statement_while_it_creates_leaves_a_file_that_o
 
 
 def test_a_process_killed_at_any_statement_while_it_migrates_leaves_a_file_that_migrates(
-    path: str, cast: Cast
+    path: str, programs: ProcessGroup
 ) -> None:
     filled(path)
     whole = Path(path).read_bytes()
     actors = []
     for number in range(1, 25):
         Path(f"{path}{number}").write_bytes(whole)
-        actors.append(cast.start("migrate", f"{path}{number}", number))
+        actors.append(programs.start("migrate", f"{path}{number}", number))
     finished = [actor.finished() for actor in actors]
     assert finished.index(True) > 5, "too few statements to be worth a test"
     for number, done in enumerate(finished, 1):
@@ -244,9 +244,9 @@ def test_a_process_killed_at_any_statement_while_it_migrates_leaves_a_file_that_
         assert ask(place + ".format1", "SELECT count(*) FROM item WHERE value != x'32'") == [(50,)]
 
 
-def test_many_processes_may_create_the_same_file_at_once(path: str, cast: Cast) -> None:
-    for actor in [cast.start("open_it", path) for _ in range(6)]:
-        assert actor.hear() == "ok"
+def test_many_processes_may_create_the_same_file_at_once(path: str, programs: ProcessGroup) -> None:
+    for actor in [programs.start("open_it", path) for _ in range(6)]:
+        assert actor.read_line() == "ok"
     assert ask(path, "SELECT count(*), max(revision) FROM log") == [(6, 6)]
 
 

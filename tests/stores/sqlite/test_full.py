@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.faces.shell import COMMAND
-from tests.stores.sqlite.actors import put
+from tests.stores.sqlite.store_programs import put
 
 import interlock
 from interlock.errors import StoreFull

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import apsw
 import pytest
 from tests.processes.helpers import until
-from tests.stores.sqlite.actors import increase, put
+from tests.stores.sqlite.store_programs import increase, put
 
 import interlock
 from interlock.errors import OutcomeUnknown, StoreBusy, StoreClosed, StoreTrouble

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.processes.helpers import Cast, until
-from tests.stores.sqlite.actors import put
+from tests.processes.helpers import ProcessGroup, until
+from tests.stores.sqlite.store_programs import put
 
 import interlock
 from interlock import aio
@@ -89,40 +89,42 @@ RUINS = [_deleted, _replaced, _without_log, _without_index, _copied_over]
 
 @pytest.mark.parametrize("ruin", RUINS)
 def test_a_holder_a_waiter_and_a_worker_get_nothing_out_of_a_store_that_is_gone(
-    path: Path, cast: Cast, ruin: Callable[[Path, Path], None]
+    path: Path, programs: ProcessGroup, ruin: Callable[[Path, Path], None]
 ) -> None:
     backup = path.with_name("backup.db")
     SQLiteStore(str(path)).close()
     shutil.copyfile(path, backup)
-    holder = cast.start("hold_busily", path)
-    assert holder.hear() == "held"
-    waiter, worker = (cast.start("wait_for", path, what) for what in ("lock", "task"))
-    assert waiter.hear() == worker.hear() == "ready"
-    holder.tell()
-    assert holder.hear() == waiter.hear() == worker.hear() == "grown"
+    holder = programs.start("hold_busily", path)
+    assert holder.read_line() == "held"
+    waiter, worker = (programs.start("wait_for", path, what) for what in ("lock", "task"))
+    assert waiter.read_line() == worker.read_line() == "ready"
+    holder.write_line()
+    assert holder.read_line() == waiter.read_line() == worker.read_line() == "grown"
     ruin(path, backup)
     ruined = time.monotonic()
-    answered, lost = holder.hear().split()
+    answered, lost = holder.read_line().split()
     assert float(answered) < ruined, "a commit that began afterwards was acknowledged"
     assert lost == "True"
-    assert [holder.hear() for _ in range(3)] == ["store_missing", "store_missing", "fenced"]
-    assert waiter.hear() == worker.hear() == "missing"
+    assert [holder.read_line() for _ in range(3)] == ["store_missing", "store_missing", "fenced"]
+    assert waiter.read_line() == worker.read_line() == "missing"
     for actor in (holder, waiter, worker):
         actor.finish()
 
 
-def test_a_restored_store_is_whole_after_its_old_clients_ended(path: Path, cast: Cast) -> None:
+def test_a_restored_store_is_whole_after_its_old_clients_ended(
+    path: Path, programs: ProcessGroup
+) -> None:
     SQLiteStore(str(path)).close()
     backup = path.with_name("backup.db")
     shutil.copyfile(path, backup)
-    holder = cast.start("hold_busily", path)
-    assert holder.hear() == "held"
-    holder.tell()
-    assert holder.hear() == "grown"
+    holder = programs.start("hold_busily", path)
+    assert holder.read_line() == "held"
+    holder.write_line()
+    assert holder.read_line() == "grown"
     for side in ("-wal", "-shm"):
         path.with_name(path.name + side).unlink()
     backup.rename(path)
-    holder.rest()
+    holder.remaining_lines()
     store = SQLiteStore(str(path))
     assert store.check() == []
     assert store.read("k/busy")["k/busy"] is None

@@ -12,8 +12,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from tests.processes.helpers import Actor, Cast, until
-from tests.stores.sqlite.actors import put
+from tests.processes.helpers import Process, ProcessGroup, until
+from tests.stores.sqlite.store_programs import put
 
 from interlock.errors import StoreClosed
 from interlock.store import Change, Resync
@@ -36,9 +36,9 @@ def write(store: SQLiteStore, *names: str) -> None:
         store.transact(lambda _, name=name: put(name))  # type: ignore[misc]
 
 
-def watcher(cast: Cast, path: str, sockets: str = "allowed") -> Actor:
-    actor = cast.start("watch", path, "k/", 0, sockets)
-    actor.greeting = actor.hear()
+def watcher(programs: ProcessGroup, path: str, sockets: str = "allowed") -> Process:
+    actor = programs.start("watch", path, "k/", 0, sockets)
+    actor.greeting = actor.read_line()
     assert actor.greeting.startswith("ready")
     return actor
 
@@ -47,15 +47,15 @@ def names(path: str) -> set[str]:
     return set(os.listdir(path + "-bells")) - {"gate", "turn"}
 
 
-def changes(store: SQLiteStore, actor: Actor, many: int) -> None:
+def changes(store: SQLiteStore, actor: Process, many: int) -> None:
     """Commit so many times; the other process has each change before the next."""
     for number in range(many):
         write(store, f"k/{number}")
-        assert actor.hear() == f"k/{number}"
+        assert actor.read_line() == f"k/{number}"
 
 
-def test_another_process_is_woken_by_its_bell(store: SQLiteStore, cast: Cast) -> None:
-    changes(store, watcher(cast, store.path, "bells"), 30)
+def test_another_process_is_woken_by_its_bell(store: SQLiteStore, programs: ProcessGroup) -> None:
+    changes(store, watcher(programs, store.path, "bells"), 30)
 
 
 @pytest.fixture
@@ -65,17 +65,17 @@ def no_backstop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_backstop")
-def test_an_event_loop_is_woken_by_another_process(path: str, cast: Cast) -> None:
+def test_an_event_loop_is_woken_by_another_process(path: str, programs: ProcessGroup) -> None:
     store = SQLiteStore(path)
-    actor = cast.start("commit", path, "k/", 10)
-    assert actor.hear() == "ready"
+    actor = programs.start("commit", path, "k/", 10)
+    assert actor.read_line() == "ready"
 
     async def main() -> None:
         watch = store.watch("k/", 0)
         for number in range(10):
-            actor.tell()
+            actor.write_line()
             assert keys(await watch.take_async(20)) == [f"k/{number}"]
-            assert actor.hear() == "done"
+            assert actor.read_line() == "done"
         watch.close()
 
     asyncio.run(main())
@@ -287,21 +287,21 @@ def test_any_scope_can_be_watched(store: SQLiteStore, scope: str) -> None:
 
 
 def test_where_sockets_are_forbidden_the_backstop_wakes_and_the_store_says_so(
-    store: SQLiteStore, cast: Cast
+    store: SQLiteStore, programs: ProcessGroup
 ) -> None:
-    actor = watcher(cast, store.path, "forbidden")
+    actor = watcher(programs, store.path, "forbidden")
     assert actor.greeting == "ready local sockets do not work here (Operation not permitted)"
     changes(store, actor, 2)
     assert store.info()["doorbells"] == "ok", "here they work"
 
 
-def test_a_sandbox_without_sockets_can_still_commit(path: str, cast: Cast) -> None:
+def test_a_sandbox_without_sockets_can_still_commit(path: str, programs: ProcessGroup) -> None:
     store = SQLiteStore(path)
     watch = store.watch("k/", 0)
-    child = cast.start("commit", path, "k/", 1, "forbidden")
-    assert child.hear() == "ready"
-    child.tell()
-    child.hear()
+    child = programs.start("commit", path, "k/", 1, "forbidden")
+    assert child.read_line() == "ready"
+    child.write_line()
+    child.read_line()
     child.finish()
     assert keys(watch.take(20)) == ["k/0"]
     watch.close()
@@ -309,26 +309,26 @@ def test_a_sandbox_without_sockets_can_still_commit(path: str, cast: Cast) -> No
 
 
 def test_a_store_deeper_than_a_socket_address_may_be_long_still_rings(
-    tmp_path: Path, cast: Cast
+    tmp_path: Path, programs: ProcessGroup
 ) -> None:
     path = str(tmp_path / ("deep" * 30) / ("deeper" * 20) / "store.db")
     assert len(path) > 250
     os.makedirs(os.path.dirname(path))
     store = SQLiteStore(path)
     assert store.info()["doorbells"] == "ok"
-    changes(store, watcher(cast, path, "bells"), 10)
+    changes(store, watcher(programs, path, "bells"), 10)
     store.close()
 
 
 def test_what_killed_watchers_left_is_cleared_away_by_the_next_ring(
-    store: SQLiteStore, cast: Cast
+    store: SQLiteStore, programs: ProcessGroup
 ) -> None:
-    actors = [watcher(cast, store.path) for _ in range(3)]
+    actors = [watcher(programs, store.path) for _ in range(3)]
     assert len(names(store.path)) == 6, "a bell and a mark each"
     for actor in actors[:2]:
         actor.kill()
     write(store, "k/a")
-    assert actors[2].hear() == "k/a"
+    assert actors[2].read_line() == "k/a"
     left = names(store.path)
     assert {name.partition("-")[0] for name in left} == {str(actors[2].pid)}
     assert len(left) == 2
@@ -378,15 +378,15 @@ def test_a_store_that_is_closed_wakes_whoever_waits(store: SQLiteStore) -> None:
 
 
 def test_a_watcher_that_stands_still_blocks_nobody_and_misses_nothing(
-    store: SQLiteStore, cast: Cast
+    store: SQLiteStore, programs: ProcessGroup
 ) -> None:
-    actor = watcher(cast, store.path)
+    actor = watcher(programs, store.path)
     write(store, "k/first")
-    assert actor.hear() == "k/first"
+    assert actor.read_line() == "k/first"
     actor.freeze()
     write(store, *(f"k/{number}" for number in range(MANY)))
     actor.thaw()
-    assert [actor.hear() for _ in range(MANY)] == [f"k/{number}" for number in range(MANY)]
+    assert [actor.read_line() for _ in range(MANY)] == [f"k/{number}" for number in range(MANY)]
 
 
 @pytest.mark.usefixtures("no_backstop")
@@ -403,24 +403,28 @@ def test_a_full_queue_never_blocks_whoever_rings(store: SQLiteStore) -> None:
     other.close()
 
 
-def test_a_committer_killed_before_it_rang_is_noticed(store: SQLiteStore, cast: Cast) -> None:
-    actor = watcher(cast, store.path)
-    victim = cast.start("die_before_ringing", store.path, "k/silent")
+def test_a_committer_killed_before_it_rang_is_noticed(
+    store: SQLiteStore, programs: ProcessGroup
+) -> None:
+    actor = watcher(programs, store.path)
+    victim = programs.start("die_before_ringing", store.path, "k/silent")
     victim.died()
-    assert actor.hear() == "k/silent"
+    assert actor.read_line() == "k/silent"
 
 
-def test_an_event_loop_notices_a_committer_killed_before_it_rang(path: str, cast: Cast) -> None:
+def test_an_event_loop_notices_a_committer_killed_before_it_rang(
+    path: str, programs: ProcessGroup
+) -> None:
     store = SQLiteStore(path)
 
     async def main() -> list[Change | Resync]:
         watch = store.watch("k/", 0)
         task = asyncio.ensure_future(watch.take_async(20))
         await asyncio.sleep(0)
-        victims.append(cast.start("die_before_ringing", path, "k/silent"))
+        victims.append(programs.start("die_before_ringing", path, "k/silent"))
         return await task
 
-    victims: list[Actor] = []
+    victims: list[Process] = []
     assert keys(asyncio.run(main())) == ["k/silent"]
     victims[0].died()
     store.close()
@@ -428,12 +432,12 @@ def test_an_event_loop_notices_a_committer_killed_before_it_rang(path: str, cast
 
 @pytest.mark.usefixtures("no_backstop")
 def test_commits_and_watches_survive_the_folder_being_removed(
-    store: SQLiteStore, cast: Cast
+    store: SQLiteStore, programs: ProcessGroup
 ) -> None:
-    actor = watcher(cast, store.path)
+    actor = watcher(programs, store.path)
     shutil.rmtree(store.path + "-bells")
     write(store, "k/0", "k/1")
-    assert [actor.hear(), actor.hear()] == ["k/0", "k/1"], "through the backstop"
+    assert [actor.read_line(), actor.read_line()] == ["k/0", "k/1"], "through the backstop"
     late = SQLiteStore(store.path)
     watch = late.watch("k/", 2)
     write(store, "k/2")
@@ -448,19 +452,19 @@ def test_commits_and_watches_survive_the_folder_being_removed(
 
 
 def test_a_watch_that_was_passed_by_trimming_is_told_to_look_for_itself(
-    store: SQLiteStore, cast: Cast
+    store: SQLiteStore, programs: ProcessGroup
 ) -> None:
     write(store, "k/a")
-    actor = watcher(cast, store.path)
-    assert actor.hear() == "k/a"
+    actor = watcher(programs, store.path)
+    assert actor.read_line() == "k/a"
     actor.freeze()
     write(store, *(f"k/{number}" for number in range(20)))
     store.trim(15)
     write(store, "k/z")
     actor.thaw()
-    assert "Resync" in actor.hear()
+    assert "Resync" in actor.read_line()
     write(store, "k/after")
-    until(lambda: actor.hear() == "k/after")
+    until(lambda: actor.read_line() == "k/after")
 
 
 def test_a_first_watch_does_not_read_the_whole_log(store: SQLiteStore) -> None:

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from tests.stores.sqlite.actors import increase, put
+from tests.stores.sqlite.store_programs import increase, put
 
 from interlock.store import Committed
 from interlock.stores.sqlite import SQLiteStore

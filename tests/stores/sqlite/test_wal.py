@@ -9,8 +9,8 @@ from typing import Any
 
 import apsw
 import pytest
-from tests.processes.helpers import Cast
-from tests.stores.sqlite.actors import put
+from tests.processes.helpers import ProcessGroup
+from tests.stores.sqlite.store_programs import put
 
 import interlock
 from interlock.errors import OutcomeUnknown, StoreAway
@@ -30,16 +30,18 @@ def test_normal_load_keeps_it_small(store: SQLiteStore) -> None:
         assert os.path.getsize(store.path + "-wal") < 8 << 20
 
 
-def test_it_grows_while_a_reader_stays_is_reported_and_comes_back(path: str, cast: Cast) -> None:
+def test_it_grows_while_a_reader_stays_is_reported_and_comes_back(
+    path: str, programs: ProcessGroup
+) -> None:
     store = SQLiteStore(path)
     write(store, 10, 100)
-    reader = cast.start("read_on", path)
-    assert reader.hear() == "reading"
+    reader = programs.start("read_on", path)
+    assert reader.read_line() == "reading"
     write(store, 2000, 40_000)
     grown = os.path.getsize(path + "-wal")
     assert grown > BOUND
     assert store.info()["wal_bytes"] == grown
-    reader.tell()
+    reader.write_line()
     reader.finish()
     write(store, 5, 100)
     assert os.path.getsize(path + "-wal") < BOUND
@@ -47,24 +49,24 @@ def test_it_grows_while_a_reader_stays_is_reported_and_comes_back(path: str, cas
     store.close()
 
 
-def test_commits_do_not_wait_for_a_reader_that_stays(path: str, cast: Cast) -> None:
+def test_commits_do_not_wait_for_a_reader_that_stays(path: str, programs: ProcessGroup) -> None:
     store = SQLiteStore(path)
     write(store, 10, 100)
-    reader = cast.start("read_on", path)
-    assert reader.hear() == "reading"
+    reader = programs.start("read_on", path)
+    assert reader.read_line() == "reading"
     write(store, 30, 1_000_000)
     store.transact(lambda _: put("k/last"))
     before = int(str(store.info()["revision"]))
     write(store, 400, 100)
     assert store.info()["revision"] == before + 400
-    reader.tell()
+    reader.write_line()
     reader.finish()
     store.close()
 
 
-def test_short_lived_processes_leave_no_log_behind(path: str, cast: Cast) -> None:
+def test_short_lived_processes_leave_no_log_behind(path: str, programs: ProcessGroup) -> None:
     for _ in range(3):
-        assert cast.start("open_it", path).rest() == ["ok"]
+        assert programs.start("open_it", path).remaining_lines() == ["ok"]
     assert not os.path.exists(path + "-wal")
 
 

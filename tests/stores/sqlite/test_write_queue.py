@@ -12,8 +12,8 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.processes.helpers import Actor, Cast, until
-from tests.stores.sqlite.actors import increase, put
+from tests.processes.helpers import Process, ProcessGroup, until
+from tests.stores.sqlite.store_programs import increase, put
 
 import interlock
 from interlock.errors import StoreBusy
@@ -25,28 +25,28 @@ def counted(store: SQLiteStore) -> int:
     return 0 if item is None else int(item.value)
 
 
-def standing(cast: Cast, path: str) -> Actor:
+def standing(programs: ProcessGroup, path: str) -> Process:
     """A process that stands still inside of its commit."""
-    actor = cast.start("stop_inside", path)
+    actor = programs.start("stop_inside", path)
     actor.frozen()
     return actor
 
 
-def race(cast: Cast, path: str, processes: int, turns: int) -> list[float]:
+def race(programs: ProcessGroup, path: str, processes: int, turns: int) -> list[float]:
     """Who passed each of them while it waited for its turn, as a rule."""
-    actors = [cast.start("take_turns", path, turns) for _ in range(processes)]
+    actors = [programs.start("take_turns", path, turns) for _ in range(processes)]
     for actor in actors:
-        assert actor.hear() == "ready"
+        assert actor.read_line() == "ready"
     for actor in actors:
-        actor.tell()
-    passed = [float(actor.hear()) for actor in actors]
+        actor.write_line()
+    passed = [float(actor.read_line()) for actor in actors]
     for actor in actors:
         actor.finish()
     return passed
 
 
-def test_eight_processes_lose_nothing_and_take_turns(path: str, cast: Cast) -> None:
-    passed = race(cast, path, 8, 60)
+def test_eight_processes_lose_nothing_and_take_turns(path: str, programs: ProcessGroup) -> None:
+    passed = race(programs, path, 8, 60)
     store = SQLiteStore(path)
     assert counted(store) == 8 * 60 == store.info()["revision"] == store.info()["entries"]
     assert max(passed) <= 2 * 8, passed
@@ -54,15 +54,15 @@ def test_eight_processes_lose_nothing_and_take_turns(path: str, cast: Cast) -> N
 
 
 def test_behind_a_process_that_stands_still_everybody_is_told_its_pid(
-    path: str, cast: Cast
+    path: str, programs: ProcessGroup
 ) -> None:
     store = SQLiteStore(path, patience=0.5)
     store.transact(increase)
-    stuck = standing(cast, path)
-    waiting = [cast.start("count", path, 0.01) for _ in range(2)]
+    stuck = standing(programs, path)
+    waiting = [programs.start("count", path, 0.01) for _ in range(2)]
     for actor in waiting:
-        assert actor.hear() == "ready"
-        actor.tell()
+        assert actor.read_line() == "ready"
+        actor.write_line()
     until(lambda: _at_the_gate(store._turnstile._gate) in {actor.pid for actor in waiting})
     said = f"process {stuck.pid} has held the store up for 0.5 s.*kill -CONT {stuck.pid}"
     began = time.monotonic()
@@ -73,9 +73,9 @@ def test_behind_a_process_that_stands_still_everybody_is_told_its_pid(
     assert time.monotonic() - began > 0.5
     assert counted(store) == 1, "reading goes on beside it"
     stuck.thaw()
-    assert stuck.hear() == "done"
+    assert stuck.read_line() == "done"
     stuck.finish()
-    shares = [int(actor.hear()) for actor in waiting]
+    shares = [int(actor.read_line()) for actor in waiting]
     store.transact(increase)
     assert counted(store) == 3 + sum(shares)
     for actor in waiting:
@@ -84,10 +84,10 @@ def test_behind_a_process_that_stands_still_everybody_is_told_its_pid(
 
 
 def test_the_event_loop_stays_alive_behind_a_process_that_stands_still(
-    path: str, cast: Cast
+    path: str, programs: ProcessGroup
 ) -> None:
     store = SQLiteStore(path, patience=1.5)
-    stuck = standing(cast, path)
+    stuck = standing(programs, path)
 
     async def main() -> int:
         beats = 0
@@ -102,7 +102,7 @@ def test_the_event_loop_stays_alive_behind_a_process_that_stands_still(
         assert {type(answer) for answer in answers} == {StoreBusy}
         assert f"process {stuck.pid} " in str(answers[0])
         stuck.thaw()
-        assert await asyncio.to_thread(stuck.hear) == "done"
+        assert await asyncio.to_thread(stuck.read_line) == "done"
         await asyncio.gather(*(store.transact_async(increase) for _ in range(20)))
         return beats
 
@@ -111,29 +111,31 @@ def test_the_event_loop_stays_alive_behind_a_process_that_stands_still(
     store.close()
 
 
-def test_a_program_waits_once_for_a_process_that_stands_still(path: str, cast: Cast) -> None:
+def test_a_program_waits_once_for_a_process_that_stands_still(
+    path: str, programs: ProcessGroup
+) -> None:
     """Its call fails in time, and so does all that it does to clean up."""
     store = SQLiteStore(path, patience=2.5)
     fleet = interlock.connect(agent="ada", store=store)
-    stuck = standing(cast, path)
+    stuck = standing(programs, path)
     with pytest.raises(StoreBusy, match=f"process {stuck.pid} "):
         fleet.locks.acquire("merge")
     began = time.monotonic()
     fleet.close()
     assert time.monotonic() - began < 2.5, "it waited as long once more"
     stuck.thaw()
-    assert stuck.hear() == "done"
+    assert stuck.read_line() == "done"
 
 
 def test_after_a_stopped_process_goes_on_calls_wait_their_full_time_again(
-    path: str, cast: Cast
+    path: str, programs: ProcessGroup
 ) -> None:
     store = SQLiteStore(path, patience=0.3)
-    stuck = standing(cast, path)
+    stuck = standing(programs, path)
     with pytest.raises(StoreBusy):
         store.transact(increase)
     stuck.thaw()
-    assert stuck.hear() == "done"
+    assert stuck.read_line() == "done"
     until(lambda: not store._writer.stuck)
     store.transact(increase)
     assert counted(store) == 2
@@ -155,9 +157,11 @@ def test_a_database_that_another_program_locked_costs_one_deadline_too(path: str
     store.close()
 
 
-def test_whoever_waits_in_time_goes_on_when_the_stopped_process_does(path: str, cast: Cast) -> None:
+def test_whoever_waits_in_time_goes_on_when_the_stopped_process_does(
+    path: str, programs: ProcessGroup
+) -> None:
     store = SQLiteStore(path)
-    stuck = standing(cast, path)
+    stuck = standing(programs, path)
     threads = [
         threading.Thread(daemon=True, target=store.transact, args=(increase,)) for _ in range(5)
     ]
@@ -167,14 +171,14 @@ def test_whoever_waits_in_time_goes_on_when_the_stopped_process_does(path: str, 
     stuck.thaw()
     for thread in threads:
         thread.join(20)
-    assert stuck.hear() == "done"
+    assert stuck.read_line() == "done"
     assert counted(store) == 6
     store.close()
 
 
-def test_a_killed_process_frees_its_turn_at_once(path: str, cast: Cast) -> None:
+def test_a_killed_process_frees_its_turn_at_once(path: str, programs: ProcessGroup) -> None:
     store = SQLiteStore(path)
-    stuck = standing(cast, path)
+    stuck = standing(programs, path)
     thread = threading.Thread(daemon=True, target=store.transact, args=(increase,))
     thread.start()
     until(lambda: store._writer._queue)
@@ -185,13 +189,15 @@ def test_a_killed_process_frees_its_turn_at_once(path: str, cast: Cast) -> None:
     store.close()
 
 
-def test_a_killed_waiter_does_not_hold_up_those_behind_it(path: str, cast: Cast) -> None:
+def test_a_killed_waiter_does_not_hold_up_those_behind_it(
+    path: str, programs: ProcessGroup
+) -> None:
     store = SQLiteStore(path)
-    stuck = standing(cast, path)
-    waiters = [cast.start("count", path, 0.01) for _ in range(3)]
+    stuck = standing(programs, path)
+    waiters = [programs.start("count", path, 0.01) for _ in range(3)]
     for waiter in waiters:
-        assert waiter.hear() == "ready"
-        waiter.tell()
+        assert waiter.read_line() == "ready"
+        waiter.write_line()
     until(lambda: all(waiter.state() == "S" for waiter in waiters))
     thread = threading.Thread(daemon=True, target=store.transact, args=(increase,))
     thread.start()
@@ -201,18 +207,20 @@ def test_a_killed_waiter_does_not_hold_up_those_behind_it(path: str, cast: Cast)
     stuck.thaw()
     thread.join(20)
     assert not thread.is_alive()
-    done = int(waiters[2].hear())
-    assert stuck.hear() == "done"
+    done = int(waiters[2].read_line())
+    assert stuck.read_line() == "done"
     assert counted(store) == 2 + done
     store.close()
 
 
-def test_a_process_that_stands_still_at_the_gate_is_named_too(path: str, cast: Cast) -> None:
+def test_a_process_that_stands_still_at_the_gate_is_named_too(
+    path: str, programs: ProcessGroup
+) -> None:
     store = SQLiteStore(path, patience=0.4)
-    stuck = standing(cast, path)
-    waiter = cast.start("count", path, 0.01)
-    assert waiter.hear() == "ready"
-    waiter.tell()
+    stuck = standing(programs, path)
+    waiter = programs.start("count", path, 0.01)
+    assert waiter.read_line() == "ready"
+    waiter.write_line()
     gate = store._turnstile
     until(lambda: _at_the_gate(gate._gate) == waiter.pid)
     waiter.freeze()
@@ -220,7 +228,7 @@ def test_a_process_that_stands_still_at_the_gate_is_named_too(path: str, cast: C
     with pytest.raises(StoreBusy, match=f"process {waiter.pid} "):
         store.transact(increase)
     waiter.thaw()
-    assert int(waiter.hear()) >= 1
+    assert int(waiter.read_line()) >= 1
     waiter.finish()
     store.transact(increase)
     store.close()
@@ -233,28 +241,30 @@ def _at_the_gate(descriptor: int) -> int:
     return next((int(row[4]) for row in rows if row[5].endswith(f":{inode}")), 0)
 
 
-def test_commits_go_on_when_somebody_removes_the_folder_of_the_queue(path: str, cast: Cast) -> None:
+def test_commits_go_on_when_somebody_removes_the_folder_of_the_queue(
+    path: str, programs: ProcessGroup
+) -> None:
     store = SQLiteStore(path)
     store.transact(increase)
     shutil.rmtree(path + "-bells")
     store.transact(increase)
-    race(cast, path, 2, 20)
+    race(programs, path, 2, 20)
     store.transact(increase)
     assert counted(store) == 3 + 2 * 20
     store.close()
 
 
 def test_after_the_folder_was_removed_old_and_new_processes_queue_together_again(
-    path: str, cast: Cast
+    path: str, programs: ProcessGroup
 ) -> None:
     old = SQLiteStore(path, patience=0.5)
     old.transact(increase)
     shutil.rmtree(path + "-bells")
-    stuck = standing(cast, path)
+    stuck = standing(programs, path)
     with pytest.raises(StoreBusy, match=f"process {stuck.pid} "):
         old.transact(increase)  # at the new files, as everybody
     stuck.thaw()
-    assert stuck.hear() == "done"
+    assert stuck.read_line() == "done"
     old.transact(increase)
     assert counted(old) == 3
     old.close()

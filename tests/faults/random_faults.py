@@ -1,8 +1,8 @@
 """Random programs under random faults.
 
-Clients take, wait, hold, give back and leave, while their connections and their server suffer.
-Then everything heals, and what they were told is judged.
-The seed decides what everybody draws; the scheduler of the machine decides the rest.
+Clients take, wait for, hold and release locks while their connections and their server fail.  Then
+the faults end, and the answers that the clients got are checked against the record.  The seed
+decides what each client draws; the scheduler of the machine decides the rest.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from itertools import pairwise
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.faults.scene import WAYS, Client, Scene, Way
-from tests.processes import judge
+from tests.faults.setup import WAYS, Client, Setup, Way
+from tests.processes import checks
 
 from interlock.core import keys
 from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreAway, Unavailable
@@ -31,8 +31,8 @@ LONGEST_WAIT = 3.0
 LONGEST_FAULT = 1.2
 
 
-class Stay(NamedTuple):
-    """A time in which somebody could rely on a lock."""
+class HeldSpan(NamedTuple):
+    """A time in which an agent could rely on a lock."""
 
     token: int
     begin: float
@@ -43,28 +43,28 @@ class Stay(NamedTuple):
 class Agent:
     """One client after the other under one name, behind one proxy."""
 
-    def __init__(self, scene: Scene, seed: str, way: Way, name: str, over: threading.Event) -> None:
-        self.proxy = scene.proxy()
+    def __init__(self, setup: Setup, seed: str, way: Way, name: str, over: threading.Event) -> None:
+        self.proxy = setup.proxy()
         self.name = name
-        self.stays: list[tuple[str, Stay]] = []
+        self.stays: list[tuple[str, HeldSpan]] = []
         self.tokens: list[tuple[str, int]] = []
         self.released: Counter[tuple[str, str]] = Counter()
-        self.met: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
         self.connections = 0
-        self._scene = scene
+        self._scene = setup
         self._random = Random(seed)
         self._way = way
         self._over = over
 
     def run(self) -> None:
-        """Until it is over: whatever is drawn."""
+        """Do what is drawn, until the end."""
         client = self._connected()
         while not self._over.is_set():
             if self._draws(client) == "lapsed" or self._random.random() < 0.03:
                 client.close()
                 client = self._connected()
-        for lock in LOCKS:  # nobody is in the way for ever
-            self._last_turn(client, lock)
+        for lock in LOCKS:  # each lock must be free in the end
+            self._acquire_at_the_end(client, lock)
 
     def _connected(self) -> Client:
         while True:
@@ -81,7 +81,7 @@ class Agent:
             word = act(client, lock, wait, rest)
         except (StoreAway, OutcomeUnknown, Lost, Lapsed, Unavailable) as error:
             word = error.code
-        self.met[word] += 1
+        self.outcomes[word] += 1
         return word
 
     def _bare(self, client: Client, lock: str, wait: float, rest: float) -> str:
@@ -122,12 +122,12 @@ class Agent:
         self.tokens.append((lock, grant.token or 0))
 
     def _stayed(self, lock: str, token: int, begin: float, kept: Callable[[], bool]) -> None:
-        """Note what we could rely on up to this moment, as we know after it."""
+        """Note the time in which this agent could rely on the lock."""
         end = time.monotonic()
         if kept():
-            self.stays.append((lock, Stay(token, begin, end, self.name)))
+            self.stays.append((lock, HeldSpan(token, begin, end, self.name)))
 
-    def _last_turn(self, client: Client, lock: str) -> None:
+    def _acquire_at_the_end(self, client: Client, lock: str) -> None:
         while True:
             try:
                 got = client.acquire(lock, wait=30)
@@ -139,17 +139,17 @@ class Agent:
             return
 
 
-class Weather:
+class FaultInjector:
     """The faults, one after the other."""
 
-    def __init__(self, scene: Scene, proxies: list[Proxy], seed: str) -> None:
+    def __init__(self, setup: Setup, proxies: list[Proxy], seed: str) -> None:
         self.drawn: Counter[str] = Counter()
-        self._scene = scene
+        self._scene = setup
         self._proxies = proxies
         self._random = Random(seed)
 
-    def strike(self) -> None:
-        """One fault, from its begin to its end."""
+    def inject(self) -> None:
+        """One fault, from its start to its end."""
         proxy = self._random.choice(self._proxies)
         lasts = self._random.uniform(0.05, LONGEST_FAULT)
         faults = {
@@ -189,7 +189,7 @@ class Weather:
         time.sleep(lasts)
 
     def _late(self, proxy: Proxy, lasts: float) -> None:
-        """What was sent arrives when its sender has long gone on."""
+        """A request arrives when its sender has given up long ago."""
         strikes = [self._random.randint(1, 4)]
 
         def judge_(data: bytes) -> Any:
@@ -215,42 +215,42 @@ class Weather:
         self._scene.server.thaw()
 
 
-def storm(scene: Scene, seed: int, seconds: float, agents: int = 4) -> str:
-    """Run one, and judge it; returns what happened in it, in a line."""
+def run_random_faults(setup: Setup, seed: int, seconds: float, agents: int = 4) -> str:
+    """Run clients under faults, and check the answers; returns the events in a line."""
     over = threading.Event()
-    everybody = [
-        Agent(scene, f"{seed}/{number}", WAYS[number % 2], f"agent-{number}", over)
+    clients = [
+        Agent(setup, f"{seed}/{number}", WAYS[number % 2], f"agent-{number}", over)
         for number in range(agents)
     ]
-    weather = Weather(scene, [each.proxy for each in everybody], f"{seed}/weather")
-    runs = [scene.begin(each.run) for each in everybody]
+    injector = FaultInjector(setup, [each.proxy for each in clients], f"{seed}/weather")
+    runs = [setup.begin(each.run) for each in clients]
     ends = time.monotonic() + seconds
     while time.monotonic() < ends and not any(run.done() for run in runs):
-        weather.strike()
+        injector.inject()
     over.set()
     healed = time.monotonic()
     for run in runs:
         run.result(60)
     took = time.monotonic() - healed
-    _judge(scene, everybody)
-    met = sum((each.met for each in everybody), Counter[str]())
-    return f"seed {seed}: {dict(weather.drawn)}, {dict(met)}, at rest after {took:.1f} s"
+    _judge(setup, clients)
+    outcomes = sum((each.outcomes for each in clients), Counter[str]())
+    return f"seed {seed}: {dict(injector.drawn)}, {dict(outcomes)}, at rest after {took:.1f} s"
 
 
-def _judge(scene: Scene, everybody: list[Agent]) -> None:
-    log = judge.read_log(scene.url)
+def _judge(setup: Setup, clients: list[Agent]) -> None:
+    log = checks.read_log(setup.url)
     granted = {
         (key, revision)
         for revision, entry in log.items()
         if any(event.name == "lock:acquired" for event in entry.events)
         for key in entry.put
     }
-    told = [each for agent in everybody for each in agent.tokens]
-    assert len(told) == len(set(told)), "a token was given twice"
-    for lock, token in told:
+    granted_to = [each for agent in clients for each in agent.tokens]
+    assert len(granted_to) == len(set(granted_to)), "a token was given twice"
+    for lock, token in granted_to:
         assert (keys.lock(lock), token) in granted, f"{token} of {lock} is not in the record"
-    stays: dict[str, list[Stay]] = {lock: [] for lock in LOCKS}
-    for agent in everybody:
+    stays: dict[str, list[HeldSpan]] = {lock: [] for lock in LOCKS}
+    for agent in clients:
         for lock, stay in agent.stays:
             stays[lock].append(stay)
     for some in stays.values():
@@ -259,7 +259,7 @@ def _judge(scene: Scene, everybody: list[Agent]) -> None:
     released = Counter(
         (entry.session, entry.thing) for entry in log.values() if entry.verb == "lock.release"
     )
-    for agent in everybody:
+    for agent in clients:
         for what, many in agent.released.items():
-            assert released[what] >= many, f"{agent.name} was told of more releases than there are"
-    judge.sound(scene.url, heads=100)
+            assert released[what] >= many, f"{agent.name} got more releases than the record has"
+    checks.sound(setup.url, heads=100)

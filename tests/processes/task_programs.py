@@ -1,4 +1,4 @@
-"""Who does tasks, many at once, and is killed between any two steps; words name one."""
+"""Programs that do tasks, and are killed between any two steps; words name one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from interlock.nouns.tasks.task import Claimed, Completed
 
 
 def say(*words: object) -> None:
-    print(*words, flush=True)  # noqa: T201 - how an actor speaks
+    print(*words, flush=True)  # noqa: T201 - to the test
 
 
 def die(url: str, ttl: str, write: str, when: str) -> None:
     """Do one task after the other, and be killed at this write, before or after it.
 
-    Whoever stood still for so long that its session lapsed is as good as killed.
+    A process that stalled for so long that its session expired counts as killed.
     """
     task_reader._ROOM_ELSEWHERE = 60
     fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=float(ttl))

@@ -1,14 +1,38 @@
-"""What the machines have in common that watch a part of the project against a model of it."""
+"""How Hypothesis searches: the same examples each day, thirty times as many for ``make proof``.
+
+Also what the state machines share that compare a part of the project with a model of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from interlock.store import Store
 from interlock.testing.faults import Chances, Fault, FaultyStore
+
+_EVERYDAY, _PROOF = 100, 3000
+
+
+def go(*, everyday: bool) -> None:
+    """Say once, before the tests are imported, which of the two it is."""
+    examples = _EVERYDAY if everyday else _PROOF
+    settings.register_profile(
+        "interlock",
+        derandomize=everyday,
+        database=None,
+        max_examples=examples,
+        deadline=None,  # a slow machine is no failure
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("interlock")
+
+
+def budget(everyday: int) -> int:
+    """How many examples to try, where this many will do everyday."""
+    return everyday * int(settings().max_examples) // _EVERYDAY
 
 
 class Bad(FaultyStore):

@@ -5,13 +5,13 @@ import sys
 import time
 
 import pytest
-from tests.faults.scene import Engine, Scene
-from tests.faults.storm import storm
+from tests.faults.random_faults import run_random_faults
+from tests.faults.setup import Engine, Setup
 
 
-def test_random_programs_under_random_faults_keep_every_promise(rough: Scene) -> None:
+def test_random_programs_under_random_faults_keep_every_promise(rough: Setup) -> None:
     """With this seed every kind of fault is drawn."""
-    sys.stdout.write(storm(rough, seed=41, seconds=4.5))
+    sys.stdout.write(run_random_faults(rough, seed=41, seconds=4.5))
 
 
 @pytest.mark.proof
@@ -20,7 +20,9 @@ def test_no_seed_breaks_a_promise(own: Engine) -> None:
     seed, ends = random.SystemRandom().randrange(1 << 31), time.monotonic() + 120
     while time.monotonic() < ends:
         sys.stdout.write(f"seed {seed}\n")
-        with Scene(own) as scene:
-            told = storm(scene, seed, seconds=12, agents=random.Random(seed).randint(2, 6))
+        with Setup(own) as setup:
+            told = run_random_faults(
+                setup, seed, seconds=12, agents=random.Random(seed).randint(2, 6)
+            )
         sys.stdout.write(f"{told}\n")
         seed += 1

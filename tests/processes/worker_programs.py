@@ -1,4 +1,4 @@
-"""What workers and subscribers do in these tests; see ``actors.py``."""
+"""Programs that work on tasks and subscribe to them; see ``lock_programs.py``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 
-from tests.processes.actors import say
+from tests.processes.lock_programs import say
 
 import interlock
 from interlock import aio
@@ -17,11 +17,11 @@ from interlock.errors import Lapsed
 from interlock.nouns.tasks.task import TaskEvent
 
 WHEN_STOPPED = "when stopped"
-"""A task that is told so is done as soon as its worker knows that it is to stop."""
+"""The line that lets a task end as soon as its worker is asked to stop."""
 
 
 async def _lines() -> asyncio.StreamReader:
-    """What we are told, for an event loop."""
+    """The lines of the test, for an event loop."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -29,7 +29,7 @@ async def _lines() -> asyncio.StreamReader:
 
 
 async def work(url: str, agent: str, session: str, ttl: str) -> None:
-    """Work on one task after the other; each is done when we are told so."""
+    """Work on one task after the other; each is done after a line of the test."""
     lines = await _lines()
     async with await aio.connect(url, agent=agent, ttl=float(session)) as fleet:
         worker = fleet.tasks.work(ttl=float(ttl) or None)
@@ -44,21 +44,21 @@ async def work(url: str, agent: str, session: str, ttl: str) -> None:
 async def _once(worker: Worker, claim: Claim, lines: asyncio.StreamReader) -> None:
     async with claim:
         say("begun", claim.task, claim.attempt)
-        told = (await lines.readline()).decode().strip()
-        while told == WHEN_STOPPED and not worker.stopped:  # noqa: ASYNC110 - it has no event
+        order = (await lines.readline()).decode().strip()
+        while order == WHEN_STOPPED and not worker.stopped:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.002)
     say("done" if claim.ended == "completed" else claim.ended, claim.task)
 
 
 def toil(url: str, agent: str, session: str, ttl: str) -> None:
-    """The same without an event loop."""
+    """Run ``work`` without an event loop."""
     with interlock.connect(url, agent=agent, ttl=float(session)) as fleet:
         worker = fleet.tasks.work(ttl=float(ttl) or None)
         for claim in worker:
             with claim:
                 say("begun", claim.task, claim.attempt)
-                told = sys.stdin.readline().strip()
-                while told == WHEN_STOPPED and not worker.stopped:
+                order = sys.stdin.readline().strip()
+                while order == WHEN_STOPPED and not worker.stopped:
                     time.sleep(0.002)
             if claim.ended == "completed":
                 say("done", claim.task)
@@ -68,15 +68,15 @@ def toil(url: str, agent: str, session: str, ttl: str) -> None:
 
 
 async def listen(url: str, subscribers: str, tasks: str) -> None:
-    """So many subscribers, who all hear of so many tasks."""
+    """This many subscribers, each of which gets this many events."""
     async with await aio.connect(url) as fleet:
-        heard = [await fleet.tasks.subscribe() for _ in range(int(subscribers))]
+        subscriptions = [await fleet.tasks.subscribe() for _ in range(int(subscribers))]
         say("ready")
-        for names in await asyncio.gather(*(_heard(each, int(tasks)) for each in heard)):
+        for names in await asyncio.gather(*(_tasks(each, int(tasks)) for each in subscriptions)):
             say(*names)
 
 
-async def _heard(events: Stream[TaskEvent, tuple[TaskEvent, ...]], many: int) -> list[str]:
+async def _tasks(events: Stream[TaskEvent, tuple[TaskEvent, ...]], many: int) -> list[str]:
     found: list[str] = []
     async with events:
         while len(found) < many:

@@ -1,4 +1,4 @@
-"""What processes do with the record in these tests; words name one and give its arguments."""
+"""Programs that seal the record; words name one and give its arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHO = Actor("sealer")
 
 
 def say(*words: object) -> None:
-    print(*words, flush=True)  # noqa: T201 - how an actor speaks
+    print(*words, flush=True)  # noqa: T201 - to the test
 
 
 def opened(url: str) -> tuple[Store, Runner, Sealing]:
@@ -34,7 +34,7 @@ def opened(url: str) -> tuple[Store, Runner, Sealing]:
 
 
 def writes(url: str, count: str) -> None:
-    """Commit, seal after every twentieth, and say each revision and how large the log was."""
+    """Commit, seal after every twentieth, and print each revision and the size of the log."""
     store, runner, sealing = opened(url)
     say("ready")
     sys.stdin.readline()
@@ -47,7 +47,7 @@ def writes(url: str, count: str) -> None:
 
 
 def seals(url: str) -> None:
-    """Seal for ever."""
+    """Seal without end."""
     store, _, sealing = opened(url)
     say("ready")
     while True:
@@ -55,7 +55,7 @@ def seals(url: str) -> None:
 
 
 def dies(url: str, steps: str) -> None:
-    """Seal, and be killed after so many steps; say so if there are fewer."""
+    """Seal, and be killed after this many steps; print if there are fewer."""
     store, _, sealing = opened(url)
     left = int(steps)
 

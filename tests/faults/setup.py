@@ -1,7 +1,7 @@
-"""What the tests of faults share: an engine to hurt, proxies before it, clients of both kinds.
+"""The setup of tests of faults: an engine, proxies in front of it, clients of both kinds.
 
-A client has one face, blocking or async: every call of it blocks the test, and ``begin`` lets one
-run beside it.  So each test is written once.
+A client is blocking or async, with the same methods: every call blocks the test, and ``begin`` runs
+a call beside it.  So each test is written once.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ Way: TypeAlias = Literal["blocking", "async"]
 
 WAYS: tuple[Way, ...] = ("blocking", "async")
 PATIENCE = 60.0
-"""No call takes this long, whatever happens to it."""
+"""No call takes this long, under any fault."""
 THREADS = ("faults-loop", "faults-beside")
 _HANDLED = re.compile(r'grpc_server_handled_total\{.*grpc_method="Txn".*\}')
 _namespaces = itertools.count(1)
 
 
 class Redis:
-    """What a test of faults knows about Redis alone."""
+    """What differs between engines: Redis."""
 
     name: ClassVar[str] = "redis"
     least: ClassVar[float] = 0.5
-    """The shortest ttl that it takes."""
+    """The shortest ttl that it accepts."""
 
     def __init__(self, server: RedisServer) -> None:
         self.server = server
 
     def handled(self) -> int:
         """How many scripts it has run."""
-        told = self.server.info("commandstats")
+        stats = self.server.info("commandstats")
         return sum(
-            int(told[name].partition("calls=")[2].partition(",")[0])
+            int(stats[name].partition("calls=")[2].partition(",")[0])
             for name in ("cmdstat_eval", "cmdstat_evalsha")
-            if name in told
+            if name in stats
         )
 
-    def forget(self, store: Store, revision: int) -> None:
-        """Give up the history up to a revision."""
+    def trim_history(self, store: Store, revision: int) -> None:
+        """Delete the history up to a revision."""
         assert isinstance(store, RedisStore)
         self.server.trim_log(store.namespace, revision)
 
 
 class Etcd:
-    """What a test of faults knows about etcd alone."""
+    """What differs between engines: etcd."""
 
     name: ClassVar[str] = "etcd"
     least: ClassVar[float] = 2.0
@@ -70,11 +70,11 @@ class Etcd:
 
     def handled(self) -> int:
         """How many transactions it has answered."""
-        told = self.server.metrics().items()
-        return sum(int(value) for name, value in told if _HANDLED.fullmatch(name))
+        metrics = self.server.metrics().items()
+        return sum(int(value) for name, value in metrics if _HANDLED.fullmatch(name))
 
-    def forget(self, _store: Store, revision: int) -> None:
-        """Give up the history up to a revision."""
+    def trim_history(self, _store: Store, revision: int) -> None:
+        """Delete the history up to a revision."""
         self.server.call("/v3/kv/compaction", {"revision": revision, "physical": True})
 
 
@@ -110,9 +110,9 @@ class Client:
         self._loop = loop
 
     def falls_asleep(self) -> Callable[[], bool]:
-        """Whether a wait that begins after this sleeps by now.
+        """Whether a wait that begins after this call sleeps by now.
 
-        That others see it in the queue says less: the answer to it may still be on its way.
+        That other clients see it in the queue is not enough: its reply may still be on the way.
         """
         store, asleep = self.fleet.store, threading.Event()
         watch: Callable[[Scope, int], Watch] = store.watch
@@ -126,7 +126,7 @@ class Client:
         return asleep.is_set
 
     def do(self, call: Callable[[Any], Any]) -> Any:
-        """What a call on the fleet returns, awaited if need be."""
+        """The result of a call on the fleet, awaited if the client is async."""
         found = call(self.fleet)
         return found if self._loop is None else self._loop.run(found)
 
@@ -164,8 +164,8 @@ class Client:
         return self.do(lambda fleet: getattr(fleet.store, name + suffix)(*arguments))
 
 
-class Scene:
-    """One namespace of an engine, and everything that a test opened on it."""
+class Setup:
+    """One namespace of an engine, and everything that a test opened there."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -201,14 +201,14 @@ class Scene:
             proxy.close()
 
     def proxy(self) -> Proxy:
-        """A proxy before the engine."""
+        """A proxy in front of the engine."""
         self._proxies.append(Proxy("127.0.0.1", self.server.port))
         return self._proxies[-1]
 
     def client(
         self, agent: str | None, proxy: Proxy | None = None, way: Way = "blocking", **options: Any
     ) -> Client:
-        """An agent, straight at the engine or through a proxy."""
+        """An agent, connected directly or through a proxy."""
         url = self.url if proxy is None else proxy.through(self.url)
         if way == "blocking":
             client = Client(None, interlock.connect(url, agent, **options))
@@ -221,18 +221,18 @@ class Scene:
         return client
 
     def store(self) -> Store:
-        """A store straight at the engine."""
+        """A store, connected directly."""
         self._stores.append(open_store(self.url))
         return self._stores[-1]
 
     def begin(self, call: Callable[..., T], *arguments: Any, **terms: Any) -> Future[T]:
-        """Let a call run beside the test."""
+        """Run a call beside the test."""
         future: Future[T] = Future()
 
         def run() -> None:
             try:
                 future.set_result(call(*arguments, **terms))
-            except BaseException as error:  # noqa: BLE001 - raised where it is asked for
+            except BaseException as error:  # noqa: BLE001 - raised by result()
                 future.set_exception(error)
 
         threading.Thread(target=run, name=THREADS[1], daemon=True).start()
@@ -240,45 +240,45 @@ class Scene:
         return future
 
     def restart(self) -> None:
-        """Kill -9, and up again."""
+        """Kill -9, and start again."""
         self.server.restart()
 
 
-class Strike:
-    """Does something to the first request that holds all of these words, and lets others pass.
+class RequestFault:
+    """A fault for the first request that contains all of these words; other requests pass.
 
-    ``lost`` keeps back all replies from then on, until ``lose`` ends the connections: what was
-    asked has happened by then, and nobody heard of it.
+    ``lost`` holds all replies from then on, until ``lose`` closes the connections: the requests
+    have happened by then, and their replies are lost.
     """
 
     def __init__(self, proxy: Proxy, verdict: Verdict | Literal["lost"], *words: bytes) -> None:
-        self.struck = threading.Event()
+        self.happened = threading.Event()
         self._proxy = proxy
         self._verdict = verdict
         self._words = words
         proxy.on_request(self._judge)
 
     def wait(self) -> None:
-        """Until it has struck."""
-        assert self.struck.wait(PATIENCE), f"no request with {self._words}"
+        """Wait for that request."""
+        assert self.happened.wait(PATIENCE), f"no request with {self._words}"
 
     def _judge(self, data: bytes) -> Verdict:
-        if self.struck.is_set() or VOID in data or not all(word in data for word in self._words):
+        if self.happened.is_set() or VOID in data or not all(word in data for word in self._words):
             return None
-        self.struck.set()
+        self.happened.set()
         if self._verdict == "lost":
             self._proxy.hold_replies()
             return None
         return self._verdict
 
     def lose(self) -> None:
-        """End the connections with the replies that are kept back."""
+        """Close the connections whose replies are held."""
         self._proxy.cut_once()
         self._proxy.heal()
 
 
 def voids(store: Store) -> int:
-    """How many attempts were settled by a void."""
+    """How many commits were settled by a void."""
     ref = Log(limit=10_000)
     return sum(item.value == VOID for item in store.read(ref).ranges[ref])
 

@@ -1,8 +1,8 @@
-"""A program: in a network of its own, an engine and a client, and no network between them for 16 s.
+"""A program: an engine and a client in a network namespace, which is down for 16 s.
 
-    unshare -rn python -m tests.faults.gap redis FOLDER
+    unshare -rn python -m tests.faults.network_gap redis FOLDER
 
-Prints what is held at the end of which nobody was told, one thing a line.
+Prints the things that are held at the end and that no caller got, one a line.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from interlock.testing.servers import EtcdServer, RedisServer
 
 GAP = 16.0
 LATE = 32.0
-"""TCP tries again for the last time within this time after the gap."""
+"""The last retransmission of TCP comes within this time after the gap."""
 
 
 def main(engine: str, folder: Path) -> None:
-    """Say what was left behind."""
+    """Print the things that are left."""
     _loopback("up")
     kind = {"redis": RedisServer, "etcd": EtcdServer}[engine]
     with (
@@ -33,13 +33,13 @@ def main(engine: str, folder: Path) -> None:
         interlock.connect(server.url(), agent="bob", ttl=90) as bob,
     ):
         bob.tasks.publish("t")
-        told: set[str] = set()
+        granted: set[str] = set()
         takes = {
             "lock/x": lambda: ada.locks.acquire("x"),
             "sem/x": lambda: ada.semaphores.acquire("x", capacity=1),
             "task/t": lambda: ada.tasks.claim("t"),
         }
-        calls = [Thread(target=_take, args=(told, *each)) for each in takes.items()]
+        calls = [Thread(target=_take, args=(granted, *each)) for each in takes.items()]
         ada.locks.show("x")  # connected
         _loopback("down")
         began = time.monotonic()
@@ -53,13 +53,13 @@ def main(engine: str, folder: Path) -> None:
         time.sleep(max(0.0, ends - time.monotonic()))
         (here,) = [each for each in bob.agents.list() if each.session == ada.session]
         held = [name if "/" in name else f"lock/{name}" for name in here.holds]
-        sys.stdout.writelines(f"{name}\n" for name in held if name not in told)
+        sys.stdout.writelines(f"{name}\n" for name in held if name not in granted)
 
 
-def _take(told: set[str], thing: str, call: Callable[[], object]) -> None:
+def _take(granted: set[str], thing: str, call: Callable[[], object]) -> None:
     try:
         if isinstance(call(), interlock.Granted):
-            told.add(thing)
+            granted.add(thing)
     except StoreTrouble as trouble:
         sys.stderr.write(f"{thing}: {type(trouble).__name__}\n")
 

@@ -1,4 +1,4 @@
-"""Who publishes plans and completes what others need, and is killed; words name one.
+"""Programs that publish plans and complete needed tasks, and are killed; words name one.
 
 Commits are small here, so that there are many steps to be killed between.
 """
@@ -27,13 +27,13 @@ def specs() -> list[dict[str, Any]]:
 
 
 def narrow() -> None:
-    """Let few tasks fit into a commit, of a plan and (across a network) of what moves on."""
+    """Let few tasks fit into a commit, of a plan and (across a network) of its progress."""
     plan_service._BYTES = plan_service._LOCAL_BYTES = 5000
     task_reader._ROOM_ELSEWHERE = 60
 
 
 def perform(op: Op[Any], store: Any, commits: int) -> None:
-    """Go on until so many commits are made, and die; say so if there are fewer."""
+    """Perform an operation, and die after this many commits; print if there are fewer."""
     try:
         step = next(op)
         while True:
@@ -43,7 +43,7 @@ def perform(op: Op[Any], store: Any, commits: int) -> None:
                 commits -= 1
             step = op.send(step.perform(store))
     except StopIteration:
-        print("done", flush=True)  # noqa: T201 - how an actor speaks
+        print("done", flush=True)  # noqa: T201 - to the test
 
 
 def publishes(url: str, commits: str) -> None:
@@ -55,7 +55,7 @@ def publishes(url: str, commits: str) -> None:
 
 
 def completes(url: str, commits: str) -> None:
-    """Complete what all need, and be killed before a commit."""
+    """Complete the task that all need, and be killed before a commit."""
     narrow()
     fleet = interlock.connect(url, agent="ada")
     drive(TaskCalls(fleet.context).claim("root"), fleet.store)
@@ -64,5 +64,5 @@ def completes(url: str, commits: str) -> None:
 
 
 def main() -> None:
-    """Be whom the first word names."""
+    """Run the program that the first word names."""
     globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,18 +1,18 @@
-"""Clients that take locks and give them back, and what they were told."""
+"""Clients that take and release locks, and note the answers."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
 
-from tests.faults.scene import Client
-from tests.processes import judge
+from tests.faults.setup import Client
+from tests.processes import checks
 
 from interlock.nouns.grants.lock import LockGranted, LockReleased
 
 
 class Notes:
-    """What clients were told."""
+    """The answers that clients got."""
 
     def __init__(self) -> None:
         self.tokens: dict[str, list[int]] = {}
@@ -31,7 +31,9 @@ class Notes:
         return sum(map(len, self.tokens.values()))
 
 
-def works(client: Client, locks: tuple[str, ...], notes: Notes, over: threading.Event) -> None:
+def take_in_turns(
+    client: Client, locks: tuple[str, ...], notes: Notes, over: threading.Event
+) -> None:
     while not over.is_set():
         for lock in locks:
             got = client.acquire(lock, wait=40)
@@ -42,11 +44,11 @@ def works(client: Client, locks: tuple[str, ...], notes: Notes, over: threading.
             notes.gave()
 
 
-def told_once(url: str, notes: Notes) -> None:
-    """Each grant and each release of the record was told to somebody, once, and nothing else."""
+def check_told_once(url: str, notes: Notes) -> None:
+    """Each grant and each release in the record was answered once, and no others were."""
     granted: dict[str, list[int]] = {lock: [] for lock in notes.tokens}
     verbs: Counter[tuple[str, str]] = Counter()
-    for revision, entry in judge.read_log(url).items():
+    for revision, entry in checks.read_log(url).items():
         verbs[entry.verb, entry.outcome] += 1
         lock = entry.thing.removeprefix("lock/")
         if lock in granted and any(event.name == "lock:acquired" for event in entry.events):

@@ -1,4 +1,4 @@
-"""Who sends, receives, asks and answers, and is killed at it; words name one."""
+"""Programs that send, receive, ask and answer, and are killed; words name one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from itertools import count
 from typing import Any
 
-from tests.processes.actors import Notes, say, wait
+from tests.processes.lock_programs import Notes, say, wait
 
 import interlock
 from interlock import aio
@@ -18,7 +18,7 @@ from interlock.nouns.messages.query_rules import Answered, Replied
 
 
 def deadly(name: str, url: str, write: str, when: str, *arguments: str) -> None:
-    """Do what another actor does, and be killed at this write of ours, before or after it."""
+    """Run another program, and be killed before or after this write."""
     connect, writes = interlock.connect, count(1)
 
     def connected(*words: Any, **more: Any) -> Any:
@@ -27,7 +27,7 @@ def deadly(name: str, url: str, write: str, when: str, *arguments: str) -> None:
         word = "transact" if store.capabilities.transacts else "commit"
         change = getattr(store, word)
 
-        def struck(*what: Any) -> Any:
+        def deadly_change(*what: Any) -> Any:
             last = next(writes) == int(write)
             if last and when == "before":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -36,7 +36,7 @@ def deadly(name: str, url: str, write: str, when: str, *arguments: str) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             return answer
 
-        setattr(store, word, struck)
+        setattr(store, word, deadly_change)
         return fleet
 
     interlock.connect = connected
@@ -87,9 +87,9 @@ def pour(url: str, agent: str, to: str, many: str) -> None:
 
 
 def drink(url: str, agent: str, book: str, many: str, paced: str = "") -> None:
-    """Note whatever comes, before it is acknowledged, until all has come to us or to our kind.
+    """Note each message before it is acknowledged, until this and earlier processes have all.
 
-    With a pace, one after the other, as we are told to go on.
+    With a pace, the next message follows after a line of the test.
     """
     notes = Notes(book)
     with open(book, encoding="ascii") as file:
@@ -108,14 +108,14 @@ def drink(url: str, agent: str, book: str, many: str, paced: str = "") -> None:
 
 
 def ask(url: str, agent: str, to: str, id_: str) -> None:
-    """Ask, and say what came of it."""
+    """Ask, and print the outcome."""
     with interlock.connect(url, agent=agent, ttl=30) as fleet:
         got = fleet.messages.query(to, "why?", timeout=120, hold=True, id=id_)
         say(type(got).__name__, got.answer if isinstance(got, Answered) else "")
 
 
 def answer(url: str, agent: str) -> None:
-    """Receive a question, say so, and answer it when we are told to."""
+    """Receive a question, print it, and answer it after a line."""
     with interlock.connect(url, agent=agent, ttl=30) as fleet:
         for message in fleet.messages.recv():
             say(message.id, message.data)
@@ -126,22 +126,22 @@ def answer(url: str, agent: str) -> None:
 
 
 def flood(url: str, agent: str, to: str, rate: str) -> None:
-    """Send as fast as one can until we are told to end, and say how often one was let."""
+    """Send as fast as possible until a line comes, and print how many were sent and refused."""
     os.environ["INTERLOCK_MESSAGE_RATE"] = rate
-    let = refused = 0
+    sent = refused = 0
     os.set_blocking(sys.stdin.fileno(), False)
     with interlock.connect(url, agent=agent, ttl=30) as fleet:
         while not sys.stdin.readline():
-            got = fleet.messages.share(to, "noise", let)
-            let += isinstance(got, Sent)
+            got = fleet.messages.share(to, "noise", sent)
+            sent += isinstance(got, Sent)
             refused += isinstance(got, Limited)
-            if let + refused == 150:
+            if sent + refused == 150:
                 say("flooding")
-        say(let, refused)
+        say(sent, refused)
 
 
-def circle(url: str, agent: str, to: str) -> None:
-    """Ask somebody who asks us: one of us is told that it would never end."""
+def ask_in_a_cycle(url: str, agent: str, to: str) -> None:
+    """Ask an agent that asks this one: one of the two is refused as a deadlock."""
     with interlock.connect(url, agent=agent, ttl=30) as fleet:
         say("ready")
         wait()
@@ -153,31 +153,28 @@ def circle(url: str, agent: str, to: str) -> None:
                 return
 
 
-def loops(url: str, names: str, rounds: str, *everybody: str) -> None:
-    """Several agents in one event loop, who tell, share with and ask each other."""
-    asyncio.run(_loops(url, names.split(","), int(rounds), everybody))
+def loops(url: str, names: str, rounds: str, *agents: str) -> None:
+    """Several agents in one event loop that alert, share with and ask each other."""
+    asyncio.run(_loops(url, names.split(","), int(rounds), agents))
 
 
-async def _loops(url: str, names: list[str], rounds: int, everybody: tuple[str, ...]) -> None:
+async def _loops(url: str, names: list[str], rounds: int, agents: tuple[str, ...]) -> None:
     fleets = [await aio.connect(url, agent=name, ttl=60) for name in names]
     for fleet in fleets:
         await fleet.messages.subscribe("news")
     say("ready")
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     await asyncio.gather(
-        *[
-            _speak(fleet, name, rounds, everybody)
-            for fleet, name in zip(fleets, names, strict=True)
-        ],
-        *[_hear(fleet, name, rounds, everybody) for fleet, name in zip(fleets, names, strict=True)],
+        *[_send(fleet, name, rounds, agents) for fleet, name in zip(fleets, names, strict=True)],
+        *[_receive(fleet, name, rounds, agents) for fleet, name in zip(fleets, names, strict=True)],
     )
     for fleet in fleets:
         await fleet.close()
 
 
-async def _speak(fleet: aio.Fleet, name: str, rounds: int, everybody: tuple[str, ...]) -> None:
-    """Each round: an alert, something for the next, and a question to it."""
-    following = everybody[(everybody.index(name) + 1) % len(everybody)]
+async def _send(fleet: aio.Fleet, name: str, rounds: int, agents: tuple[str, ...]) -> None:
+    """Each round: an alert, and a share and a question for the next agent."""
+    following = agents[(agents.index(name) + 1) % len(agents)]
     for number in range(rounds):
         assert isinstance(await fleet.messages.alert("news", number), Sent)
         assert isinstance(await fleet.messages.share(following, "number", number), Sent)
@@ -186,20 +183,20 @@ async def _speak(fleet: aio.Fleet, name: str, rounds: int, everybody: tuple[str,
         assert (got.answer, got.by) == (number + 1, following)
 
 
-async def _hear(fleet: aio.Fleet, name: str, rounds: int, everybody: tuple[str, ...]) -> None:
-    """Take all that must come, answer questions, and say what came in which order."""
-    heard: list[str] = []
-    due = rounds * (len(everybody) + 2)
+async def _receive(fleet: aio.Fleet, name: str, rounds: int, agents: tuple[str, ...]) -> None:
+    """Receive all messages, answer questions, and print all in their order."""
+    received: list[str] = []
+    due = rounds * (len(agents) + 2)
     async for message in fleet.messages.recv():
         if message.kind == "query":
             await message.reply(message.data + 1)
-        heard.append(f"{message.sender},{message.kind},{message.data}")
-        if len(heard) == due:
+        received.append(f"{message.sender},{message.kind},{message.data}")
+        if len(received) == due:
             await message.ack()
             break
-    say(name, *heard)
+    say(name, *received)
 
 
 def main() -> None:
-    """Be whom the first word names."""
+    """Run the program that the first word names."""
     globals()[sys.argv[1]](*sys.argv[2:])

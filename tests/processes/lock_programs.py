@@ -1,7 +1,7 @@
-"""What processes do with locks in these tests; words name one and give its arguments.
+"""Programs that use locks; the words of a process name one and give its arguments.
 
-What an actor has been told by the store it notes in a file of its own, one line at a time, so that
-nothing that it was told is forgotten when it is killed.
+A program notes every answer of the store in a file of its own, one line at a time, so that no
+answer is lost when it is killed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from interlock.stores.sqlite import SQLiteStore
 
 
 def say(*words: object) -> None:
-    print(*words, flush=True)  # noqa: T201 - how an actor speaks
+    print(*words, flush=True)  # noqa: T201 - to the test
 
 
 def wait() -> str:
@@ -63,7 +63,7 @@ def opened(url: str, patience: float) -> Store:
 
 
 def askew(seconds: str, name: str, *arguments: str) -> None:
-    """Do what another actor does, on a machine whose clock is wrong."""
+    """Run another program, on a machine whose clock is wrong."""
     right = SystemClock.wall
 
     def wrong(self: SystemClock) -> float:
@@ -74,13 +74,13 @@ def askew(seconds: str, name: str, *arguments: str) -> None:
 
 
 def through_trouble(name: str, *arguments: str) -> None:
-    """Do what another actor does; that the engine goes away is no surprise worth a line."""
+    """Run another program; do not log that the engine is unreachable."""
     logging.getLogger("interlock").addHandler(logging.NullHandler())
     globals()[name](*arguments)
 
 
 def fast_asleep(name: str, *arguments: str) -> None:
-    """Do what another actor does, but never look by oneself whether one's turn came."""
+    """Run another program, whose waits are ended by notifications alone."""
     from interlock.nouns.grants import waiting
 
     waiting._NAP = waiting._LONGEST_NAP = 600.0
@@ -88,11 +88,11 @@ def fast_asleep(name: str, *arguments: str) -> None:
 
 
 ENOUGH = 3
-"""So often everybody has what it wants, also if the machine stands still until the end."""
+"""How many grants each process gets, also if the machine stalls until the end."""
 
 
 def fight(url: str, notes: str, locks: str, terms: str) -> None:
-    """Take one of the locks, again and again, until the moment that we are told, or enough."""
+    """Take one of the locks, again and again, until the given time, and at least ENOUGH times."""
     dice = random.Random(os.getpid())
     book = Notes(notes)
     names = locks.split(",")
@@ -111,7 +111,7 @@ def fight(url: str, notes: str, locks: str, terms: str) -> None:
 
 
 def _take_once(fleet: interlock.Fleet, book: Notes, name: str, ttl: float, think: float) -> bool:
-    """Whether we could rely on it."""
+    """Whether the holder could rely on the lock."""
     asked = time.monotonic()
     held = fleet.lock(name, ttl=ttl, wait=5).__enter__()
     begin = time.monotonic()
@@ -126,7 +126,7 @@ def _take_once(fleet: interlock.Fleet, book: Notes, name: str, ttl: float, think
 
 
 def share(url: str, notes: str, weights: str, terms: str) -> None:
-    """Take slots of one semaphore, again and again, until that moment, or enough."""
+    """Take slots of one semaphore, again and again, until the given time, and ENOUGH times."""
     dice = random.Random(os.getpid())
     book = Notes(notes)
     session, ttl, think = map(float, terms.split(","))
@@ -152,7 +152,7 @@ def share(url: str, notes: str, weights: str, terms: str) -> None:
 
 
 def wait_together(url: str, ttl: str, *things: str) -> None:
-    """Hold several things at once, say so, and give them back when told to."""
+    """Hold several things at once, print their token, and release them after a line."""
     fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=float(ttl))
     say("ready")
     with fleet.together(*things) as held:
@@ -162,7 +162,7 @@ def wait_together(url: str, ttl: str, *things: str) -> None:
 
 
 def zombie(url: str, ttl: str) -> None:
-    """Hold a lock, be stopped for too long, and then try everything that is too late."""
+    """Hold a lock, be stopped for too long, and then try everything that comes too late."""
     fleet = interlock.connect(url, agent="zombie", ttl=30)
     held = fleet.lock("merge", ttl=float(ttl)).__enter__()
     proof = held.check()
@@ -181,9 +181,9 @@ def zombie(url: str, ttl: str) -> None:
 
 
 class Awake:
-    """A thread that looks at the clock all the time, and so knows how long its process stood still.
+    """A thread that reads the clock all the time, and so knows how long its process stalled.
 
-    Whatever else holds up a holder, be it its event loop, is no excuse for it.
+    A delay of another kind, such as a busy event loop, is not excused.
     """
 
     def __init__(self) -> None:
@@ -193,7 +193,7 @@ class Awake:
 
     @property
     def stood(self) -> float:
-        """Seconds that it stood still at the longest."""
+        """The longest stall in seconds."""
         return max(self._longest, time.monotonic() - self._last)
 
     def _look(self) -> None:
@@ -204,7 +204,7 @@ class Awake:
 
 
 def hold(url: str, lock: str, ttl: str, way: str) -> None:
-    """Hold a lock, and say when we stopped, and how long we stood still before, at the longest."""
+    """Hold a lock, and print when the holder stopped, and the longest stall before that."""
     store = opened(url, patience=3)
     if way == "async":
         import asyncio
@@ -246,7 +246,7 @@ async def _hold_async(store: Store, lock: str, ttl: float) -> None:
 
 
 def acquire(url: str, lock: str, ttl: str, session: str = "1") -> None:
-    """Wait for a lock, say when it came, and give it back when told to."""
+    """Wait for a lock, print when it came, and release it after a line."""
     fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=float(session))
     say("ready")
     with fleet.lock(lock, ttl=float(ttl)) as held:
@@ -256,7 +256,7 @@ def acquire(url: str, lock: str, ttl: str, session: str = "1") -> None:
 
 
 def acquire_async(url: str, lock: str, ttl: str, session: str = "1") -> None:
-    """The same in an event loop."""
+    """Run ``acquire`` in an event loop."""
     import asyncio
 
     from interlock import aio
@@ -272,7 +272,7 @@ def acquire_async(url: str, lock: str, ttl: str, session: str = "1") -> None:
 
 
 def stop_with_the_lock(url: str, ttl: str) -> None:
-    """Wait for a lock, and stand still between its hand-over and our first look at it."""
+    """Wait for a lock, and be stopped between its grant and the first instruction after it."""
     from interlock.nouns.grants.lock_service import LockService
 
     acquire = LockService.acquire
@@ -294,7 +294,7 @@ def stop_with_the_lock(url: str, ttl: str) -> None:
 
 
 def stop_inside(path: str) -> None:
-    """Stand still in the middle of a commit."""
+    """Be stopped in the middle of a commit."""
     store = SQLiteStore(path)
     store.transact(lambda _: signal.pthread_kill(threading.get_ident(), signal.SIGSTOP))
     store.close()
@@ -303,7 +303,7 @@ def stop_inside(path: str) -> None:
 def die_waiting(url: str, lock: str, ttl: str, step: str) -> None:
     """Wait for a lock, slots or several things (a+b), and be killed after the given step.
 
-    Whoever stood still for so long that it lost all is as good as killed.
+    A process that stalled for so long that it lost everything counts as killed.
     """
     fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=float(ttl))
     left = [int(step)]
@@ -364,8 +364,8 @@ def _change_once(fleet: interlock.Fleet, book: Notes, dice: random.Random, ttl: 
     asked = time.monotonic()
     outcome = fleet.locks.acquire(name, ttl=ttl, metadata={"n": dice.random()})
     if isinstance(outcome, interlock.Acquired | interlock.Reclaimed):
-        told = time.monotonic()
-        book.write("got", name, outcome.token, fleet.session, asked, told)
+        known = time.monotonic()
+        book.write("got", name, outcome.token, fleet.session, asked, known)
         if dice.random() < 0.7:
             given = fleet.locks.release(name, token=outcome.token)
             book.write("gave", name, outcome.token, type(given).__name__, fleet.session)

@@ -1,4 +1,4 @@
-"""Whether what processes were told agrees with each other, and with the record."""
+"""Checks that the notes of all processes agree with each other, and with the record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from interlock.testing.audit import audit
 
 
 class Note(NamedTuple):
-    """One line of a process."""
+    """One line in the notes of a process."""
 
     word: str
     lock: str
@@ -24,8 +24,8 @@ class Note(NamedTuple):
     rest: list[str]
 
 
-class Stay(NamedTuple):
-    """A holder that could rely on its lock from begin to end."""
+class HeldSpan(NamedTuple):
+    """A time in which a holder could rely on its lock."""
 
     token: int
     begin: float
@@ -34,7 +34,7 @@ class Stay(NamedTuple):
 
 
 def notes(pattern: str) -> dict[str, list[Note]]:
-    """What every process wrote down."""
+    """The notes of every process."""
     found: dict[str, list[Note]] = {}
     for name in glob.glob(pattern):
         with open(name, encoding="ascii") as file:
@@ -44,14 +44,14 @@ def notes(pattern: str) -> dict[str, list[Note]]:
 
 
 def one_holder(books: dict[str, list[Note]]) -> Counter[str]:
-    """Nobody held a lock beside anybody else, and tokens tell the order; returns the shares."""
-    stays: dict[str, list[Stay]] = {}
+    """No lock had two holders at once, in the order of tokens; returns the shares."""
+    stays: dict[str, list[HeldSpan]] = {}
     shares: Counter[str] = Counter()
     for name, book in books.items():
         for note in book:
             if note.word == "had" and note.rest[2] == "kept":
                 begin, end = float(note.rest[0]), float(note.rest[1])
-                stays.setdefault(note.lock, []).append(Stay(note.token, begin, end, name))
+                stays.setdefault(note.lock, []).append(HeldSpan(note.token, begin, end, name))
                 shares[name] += 1
     for lock, found in stays.items():
         found.sort()
@@ -64,9 +64,9 @@ def one_holder(books: dict[str, list[Note]]) -> Counter[str]:
 
 
 def in_turn(books: dict[str, list[Note]]) -> None:
-    """Nobody lets more than two rounds of the others pass before its turn comes, as a rule.
+    """Typically, no process waits longer than two rounds of the others.
 
-    Turns are counted and not time, and a process that stands still for a moment bends no median.
+    Grants are counted and not time, and a process that stalls for a moment changes no median.
     """
     waits = {
         name: [(float(note.rest[1]), float(note.rest[2])) for note in book if note.word == "got"]
@@ -79,7 +79,7 @@ def in_turn(books: dict[str, list[Note]]) -> None:
 
 
 def never_above(books: dict[str, list[Note]], capacity: int) -> dict[str, Counter[int]]:
-    """Nobody believed in slots that were not there; how often each process had which weight."""
+    """No more slots than the capacity were in use; how often each process had which weight."""
     moments: list[tuple[float, int, int]] = []
     shares: dict[str, Counter[int]] = {}
     for name, book in books.items():
@@ -96,23 +96,23 @@ def never_above(books: dict[str, list[Note]], capacity: int) -> dict[str, Counte
 
 
 def tokens_grow(books: dict[str, list[Note]]) -> int:
-    """Who asked for a lock after another grant was known got the higher token; how many grants."""
+    """A request after a known grant got a higher token; returns how many grants there were."""
     grants: dict[str, list[tuple[int, float, float]]] = {}
     for book in books.values():
         for note in book:
             if note.word == "got":
-                asked, told = float(note.rest[1]), float(note.rest[2])
-                grants.setdefault(note.lock, []).append((note.token, asked, told))
+                asked, known = float(note.rest[1]), float(note.rest[2])
+                grants.setdefault(note.lock, []).append((note.token, asked, known))
     for lock, found in grants.items():
         latest = 0.0
-        for token, asked, told in sorted(found):
-            assert told >= latest, f"{lock}: {token} was known before a lower one was asked for"
+        for token, asked, known in sorted(found):
+            assert known >= latest, f"{lock}: {token} was known before a lower one was asked for"
             latest = max(latest, asked)
     return sum(map(len, grants.values()))
 
 
 def nothing_lost(url: str, books: dict[str, list[Note]]) -> None:
-    """Whatever a process was told is in the record."""
+    """Every answer that a process got is in the record."""
     entries = read_log(url)
     acquired: set[tuple[str, int]] = set()
     released: Counter[tuple[str, str]] = Counter()
@@ -121,14 +121,14 @@ def nothing_lost(url: str, books: dict[str, list[Note]]) -> None:
             acquired.update((key, revision) for key in entry.put)
         if entry.verb == "lock.release" and entry.outcome == "released":
             released[entry.session, entry.thing] += 1
-    told: Counter[tuple[str, str]] = Counter()
+    noted: Counter[tuple[str, str]] = Counter()
     for book in books.values():
         for note in book:
             if note.word == "got":
                 assert (keys.lock(note.lock), note.token) in acquired, note
             if note.word == "gave" and note.rest[0] == "LockReleased":
-                told[note.rest[1], f"lock/{note.lock}"] += 1
-    assert all(released[key] >= many for key, many in told.items())
+                noted[note.rest[1], f"lock/{note.lock}"] += 1
+    assert all(released[key] >= many for key, many in noted.items())
 
 
 def read_log(url: str) -> dict[int, Entry]:
@@ -144,10 +144,10 @@ def read_log(url: str) -> dict[int, Entry]:
 
 
 def sound(url: str, heads: int = 1) -> int:
-    """The store is whole, and its items are what the record says; how many entries there are.
+    """The store is undamaged, and its items are those of the record; returns its length.
 
-    ``heads`` is how many entries a writer may have left unlinked: more than the one that it made
-    last only if it never heard what became of some.
+    ``heads`` is how many entries a writer may have left unlinked: more than its last one only if
+    it never learned the outcome of some.
     """
     with interlock.connect(url) as fleet:
         assert [found for found in fleet.store.examine() if found.verdict == "bad"] == []
