@@ -162,7 +162,7 @@ class Settings:
             if isinstance(value, bool) or not isinstance(value, str | int | float):
                 raise BadInput(f"{where} {key} must be a duration, such as '5m'")
         try:
-            return {key: validate.lease(value, 0.0, key) for key, value in table.items()}
+            return {key: validate.ttl(value, 0.0, key) for key, value in table.items()}
         except (BadDuration, BadInput) as error:
             raise type(error)(f"{where}: {error}") from None
 
@@ -193,7 +193,7 @@ class Settings:
                 continue
             variable = f"INTERLOCK_{kind.upper()}_{term.upper()}"
             if text := os.environ.get(variable):
-                environment[term] = validate.lease(text, least, variable)
+                environment[term] = validate.ttl(text, least, variable)
         tables = {_ALL: {}, **self._read().get(kind, {})}
         if kind == "query":
             tables.pop(_TIMEOUTS, None)
@@ -262,7 +262,7 @@ class Settings:
 def _term(term: str, value: Any, least: float) -> float:  # noqa: ANN401 - as it stands in a file
     if term == "capacity":
         return validate.count(value, term, CAPACITY)
-    return validate.lease(value, least, term)
+    return validate.ttl(value, least, term)
 
 
 def _pace(value: str | float, where: str) -> float:
@@ -291,11 +291,11 @@ def _hot(value: str | float, where: str) -> dict[str, float]:
 def _number(value: str | float, where: str) -> float:
     text = str(value).strip()
     number: Any = int(text) if text.isdecimal() and len(text) <= _DIGITS else value
-    return validate.whole(number, where, 0, MOST_MESSAGES)
+    return validate.integer(number, where, 0, MOST_MESSAGES)
 
 
 def _window(value: str | float, where: str) -> float:
-    return validate.lease(value, LEAST_WINDOW, where)
+    return validate.ttl(value, LEAST_WINDOW, where)
 
 
 _READERS: dict[str, Callable[[str | float, str], float]] = {

@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from interlock.core import keys, validate
+from interlock.core.thing_names import join_things, names_several, split_things, thing_of
 from interlock.errors import BadName
 
 SEEN = st.text(min_size=1, max_size=60)
@@ -21,12 +22,12 @@ def test_a_part_of_a_key_is_ascii_and_stands_for_one_name(text: str) -> None:
         name = validate.name(text)
     except BadName:
         return
-    part = keys.part(name)
+    part = keys.encode(name)
     assert part.isascii()
     assert not set("/,# ") & set(part)
-    assert keys.name(part) == name
-    assert keys.thing(keys.lock(name)) == f"lock/{name}"
-    assert keys.thing(keys.semaphore(name)) == f"sem/{name}"
+    assert keys.decode(part) == name
+    assert thing_of(keys.lock(name)) == f"lock/{name}"
+    assert thing_of(keys.semaphore(name)) == f"sem/{name}"
     assert keys.task_of(keys.data(name)) == name
     assert keys.claim_of(keys.claims("ses_1", name)) == ("ses_1", name)
     assert validate.name(name) == name, "a name stays as it is once it was checked"
@@ -56,10 +57,10 @@ def test_requirements_with_a_comma_are_no_two_requirements() -> None:
     st.lists(st.sampled_from(["lock/a", "sem/b+c", "lock/+", "sem/lock", "lock/a/b+"]), min_size=1)
 )
 def test_several_things_are_told_apart_again(things: list[str]) -> None:
-    assert keys.each(keys.several(things)) == things
+    assert split_things(join_things(things)) == things
 
 
 def test_only_locks_and_semaphores_are_named_at_once() -> None:
-    assert keys.each("task/a+lock/b") == ["task/a+lock/b"]
-    assert keys.joins("a+lock/b")
-    assert not keys.joins("a+b")
+    assert split_things("task/a+lock/b") == ["task/a+lock/b"]
+    assert names_several("a+lock/b")
+    assert not names_several("a+b")

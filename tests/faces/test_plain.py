@@ -11,7 +11,7 @@ import apsw
 import pytest
 from tests.faces.shell import Shell
 
-from interlock.core.plain import all_plain, one_line, plain, quoted
+from interlock.core.safe_text import all_printable, one_line, printable, quoted
 from interlock.nouns.grants.lock_service import LockView
 
 EVIL = "\x1b]0;x\x07\x1b[2J\nok fake line"
@@ -40,12 +40,12 @@ def harmless(text: str, *, lines: int) -> None:
 
 @pytest.mark.parametrize("sign", ACTING, ids=lambda sign: f"U+{ord(sign):04X}")
 def test_what_acts_is_spelled_out(sign: str) -> None:
-    assert plain(f"a{sign}b") == "a" + ascii(sign)[1:-1] + "b"
-    assert plain(f"a{sign}b").isprintable()
+    assert printable(f"a{sign}b") == "a" + ascii(sign)[1:-1] + "b"
+    assert printable(f"a{sign}b").isprintable()
 
 
 def test_what_prints_stays() -> None:
-    assert plain("Ada Lövelace 编译 🙂 \\x1b") == "Ada Lövelace 编译 🙂 \\x1b"
+    assert printable("Ada Lövelace 编译 🙂 \\x1b") == "Ada Lövelace 编译 🙂 \\x1b"
 
 
 def test_a_message_is_one_line() -> None:
@@ -59,7 +59,7 @@ def test_a_word_is_not_repeated_at_any_length() -> None:
 
 def test_a_copy_is_plain_to_its_depth_and_of_the_same_type() -> None:
     shown = LockView(lock="a\n", state="held", holder="b", token=1, since=0.0, waiters=("c\x1b",))
-    clean: Any = all_plain({"x\n": [shown]})
+    clean: Any = all_printable({"x\n": [shown]})
     assert list(clean) == ["x\\n"]
     (copy,) = clean["x\\n"]
     assert (type(copy), copy.lock, copy.waiters) == (LockView, "a\\n", ("c\\x1b",))

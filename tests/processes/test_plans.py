@@ -27,7 +27,7 @@ def planners() -> Iterator[ProcessGroup]:
 def listed(fleet: interlock.Fleet, prefix: str = keys.READY) -> set[str]:
     """The tasks in an index; those that are ready, unless another one is meant."""
     page = Range(prefix)
-    return {keys.listed(item.key) for item in fleet.store.read(page).ranges[page]}
+    return {keys.task_in_index(item.key) for item in fleet.store.read(page).ranges[page]}
 
 
 def publish(url: str, planners: ProcessGroup, commits: int) -> bool:

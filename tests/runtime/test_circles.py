@@ -216,7 +216,7 @@ def test_a_wait_for_a_task_that_is_over_is_listed_no_more(stage: Near, how: str)
     publish(ada, "t")
     holds(ada, "task/t")
     hand = waits(bob, "task/t")
-    assert listed(stage) == [keys.waits("agent:bob", keys.wait_of(listed(stage)[0]))]
+    assert listed(stage) == [keys.waits("agent:bob", keys.id_of(listed(stage)[0]))]
     before = len(hand.steps)
     match how:
         case "claimed":

@@ -159,7 +159,7 @@ def truth(stage: Testbed) -> State:
             asleep = msgspec.json.decode(item.value, type=UnqueuedWait)
             groups = tuple(who_acts(stage, asleep.wants))
             asked = Asked(asleep.caller, (), groups, whole(asleep))
-            waits[keys.wait_of(key)] = (item.revision, asked)
+            waits[keys.id_of(key)] = (item.revision, asked)
     in_order = sorted(waits.items(), key=lambda each: each[1][0])
     return State(
         tuple((key, pool.capacity) for key, pool in pools.items()),
@@ -181,8 +181,8 @@ def who_acts(stage: Testbed, wanted: str) -> Iterator[tuple[str, ...]]:
         query = stage.store.read(wanted)[wanted]
         found = None if query is None else msgspec.json.decode(query.value, type=Query)
         if found is not None and found.state == "open":
-            page = Range(keys.present(found.to))
-            sessions = [keys.last(item.key) for item in stage.store.read(page).ranges[page]]
+            page = Range(keys.agent_session(found.to))
+            sessions = [keys.id_of(item.key) for item in stage.store.read(page).ranges[page]]
             yield (*map(session_caller_name, sessions), agent_caller_name(found.to))
     else:
         key = keys.owner(keys.task_of(wanted))

@@ -179,7 +179,7 @@ def test_a_grant_that_came_while_we_waited_counts_from_its_own_beginning(
     ada.run(first.release())
     stage.clock.advance(20.0)  # bob is slow to wake
     held = taking.run().result()
-    own = stage.store.read(keys.live(held.grant.grant), keys.limit(held.grant.grant))
+    own = stage.store.read(keys.live(held.grant.grant), keys.max_hold(held.grant.grant))
     (left,) = (item.expires_in for item in own.items.values() if item is not None)
     assert left is not None
     stage.clock.advance(left - margin(600.0) - 0.001)

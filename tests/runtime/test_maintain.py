@@ -108,8 +108,8 @@ def test_refusals_that_were_counted_are_forgotten_a_day_after_the_last(stage: Te
         client.run(refusals.count(client.runner, Actor(name), "limited"))
         stage.clock.advance(refusals.OLD / 2 + refusals.MINUTE)
     keeper.run(Maintenance(keeper.runner).run(Actor("keeper")))
-    left = stage.store.read(page := Range(keys.refused_by())).ranges[page]
-    assert [item.key for item in left] == [keys.refused_by("bob")]
+    left = stage.store.read(page := Range(keys.refusal_counts())).ranges[page]
+    assert [item.key for item in left] == [keys.refusal_counts("bob")]
 
 
 def test_a_client_remembers_no_more_of_its_grants_than_it_may_have(

@@ -71,7 +71,7 @@ def test_the_wait_that_closes_a_circle_is_refused_and_leaves_nothing_behind(stag
     assert isinstance(outcome, LockDeadlock)
     assert outcome.cycle == ("bob", "ada")
     assert ada.run(ada.locks.show("a")).waiters == ()
-    assert {keys.wait_of(key) for key in listed(stage)} == {waiter(ada, "b").id}
+    assert {keys.id_of(key) for key in listed(stage)} == {waiter(ada, "b").id}
     assert isinstance(bob.run(bob.locks.release("b")), LockReleased)
     assert isinstance(waits.run().result(), LockAcquired)
     assert listed(stage) == []

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.log import Entry
+from interlock.core.thing_names import key_of, split_things
 
 
 class Filter(Struct, frozen=True, kw_only=True):
@@ -51,10 +52,10 @@ def _under(entry: Entry, trace: str) -> bool:
 
 def about(entry: Entry, thing: str) -> bool:
     """Whether an entry is about a thing."""
-    if thing in keys.each(entry.thing) or any(event.thing == thing for event in entry.events):
+    if thing in split_things(entry.thing) or any(event.thing == thing for event in entry.events):
         return True
     kind, _, name = thing.partition("/")
-    key = keys.status(name) if kind == "task" else keys.of(thing)
+    key = keys.status(name) if kind == "task" else key_of(thing)
     return key in entry.put or key in entry.deleted
 
 

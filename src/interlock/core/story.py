@@ -28,6 +28,7 @@ from interlock.core.decision import REFUSALS, Event
 from interlock.core.history import Happening, Open, lasted, said
 from interlock.core.log import Line
 from interlock.core.outcomes import Listing
+from interlock.core.thing_names import split_things
 from interlock.nouns.messages.history import NOUNS, MessageHistory, merge_counted
 from interlock.nouns.tasks.history import TaskHistory
 
@@ -85,11 +86,11 @@ class _Telling:
             yield self._event(line, event)
         verb = line.verb.rpartition(".")[2]
         if verb == "wait" and line.outcome == "waiting":
-            yield from (self._wait(line, thing) for thing in keys.each(line.thing))
+            yield from (self._wait(line, thing) for thing in split_things(line.thing))
         elif verb == "withdraw":
-            yield from (self._withdraw(line, thing) for thing in keys.each(line.thing))
+            yield from (self._withdraw(line, thing) for thing in split_things(line.thing))
         elif not line.events and line.agent and line.verb not in _SILENT:
-            yield from (self._other(line, thing, verb) for thing in keys.each(line.thing))
+            yield from (self._other(line, thing, verb) for thing in split_things(line.thing))
 
     def _event(self, line: Line, event: Event) -> Happening:
         noun, _, what = event.name.partition(":")

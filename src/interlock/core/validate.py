@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from interlock.core import keys
+from interlock.core.thing_names import KINDS
 from interlock.errors import BadDuration, BadInput, BadName, TooLarge
 
 NAME_LIMIT = 200
@@ -31,11 +31,11 @@ CAN_LIMIT = 64
 LARGEST = 2**53
 """The largest whole number that everybody who reads JSON can read."""
 MOST_SHOWN = 100_000
-EVERYBODY = "all"
+ALL_AGENTS = "all"
 """To whom mail goes that is to everybody; no name of an agent."""
-EVERYTHING = "*"
+ALL_ABILITIES = "*"
 """What somebody can do who can do everything; no name."""
-ABILITY = "?"
+ABILITY_MARK = "?"
 """What stands before an ability where an agent could be named."""
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ _IN_SECONDS = 120
 """A shorter span of time is told in seconds."""
 
 
-def written(text: str, what: str) -> str:
+def require_text(text: str, what: str) -> str:
     """Return the text if it is one."""
     if not isinstance(text, str):
         raise BadName(f"the {what} must be text, not {type(text).__name__}")
@@ -78,7 +78,7 @@ def written(text: str, what: str) -> str:
 
 def name(text: str, what: str = "name") -> str:
     """Return the text if it is a legal name, and say what is wrong with it otherwise."""
-    if not written(text, what):
+    if not require_text(text, what):
         raise BadName(f"the {what} is empty; give 1 to {NAME_LIMIT} bytes")
     if not _PLAIN.fullmatch(text):
         text = _printable(text, what)
@@ -86,7 +86,7 @@ def name(text: str, what: str = "name") -> str:
         raise BadName(f"the {what} has {len(text.encode())} bytes; {NAME_LIMIT} are allowed")
     if text[0] == "-":
         raise BadName(f"the {what} {text!r} starts with '-'; start it with a letter or a digit")
-    if text == EVERYTHING:
+    if text == ALL_ABILITIES:
         raise BadName(f"the {what} is {text!r}, which stands for everything; give a name")
     bounded = f"/{text}/"
     if "//" in bounded or "/./" in bounded or "/../" in bounded:
@@ -110,29 +110,29 @@ def _printable(text: str, what: str) -> str:
     return text
 
 
-def agent(text: str) -> str:
+def agent_name(text: str) -> str:
     """Return the name of an agent, which may come with its kind."""
-    return name(written(text, "agent name").removeprefix("agent/"), "agent name")
+    return name(require_text(text, "agent name").removeprefix("agent/"), "agent name")
 
 
-def own(text: str) -> str:
+def own_agent_name(text: str) -> str:
     """Return the name that somebody goes by; mail to everybody's name would go to everybody."""
-    text = unmarked(text, "agent name")
-    if text == EVERYBODY:
+    text = unmarked_name(text, "agent name")
+    if text == ALL_AGENTS:
         raise BadInput(
-            f"no agent can be called {EVERYBODY!r}: it is everybody; choose another name"
+            f"no agent can be called {ALL_AGENTS!r}: it is everybody; choose another name"
         )
     return text
 
 
-def unmarked(text: str, what: str) -> str:
+def unmarked_name(text: str, what: str) -> str:
     """Return a name where ``?`` in front would ask for an ability."""
-    if written(text, what).startswith(ABILITY):
-        raise BadName(f"the {what} {_shown(text)} starts with {ABILITY!r}; drop it")
+    if require_text(text, what).startswith(ABILITY_MARK):
+        raise BadName(f"the {what} {_shown(text)} starts with {ABILITY_MARK!r}; drop it")
     return name(text, what)
 
 
-def task(text: str) -> str:
+def task_id(text: str) -> str:
     """Return the text if it is a legal id of a task, which goes without its kind."""
     text = name(text, "task id")
     if text.startswith("task/"):
@@ -187,7 +187,7 @@ def moment(text: str | float | datetime, now: float, what: str = "time") -> floa
     return _time(text, what, "a duration back from now", lambda span: now - span)
 
 
-def later(text: str | float | datetime, now: float, what: str = "time") -> float:
+def future_moment(text: str | float | datetime, now: float, what: str = "time") -> float:
     """A moment to come: so long after now as a duration says, or a time, likewise."""
     return _time(text, what, "a duration from now", lambda span: now + span)
 
@@ -215,13 +215,13 @@ def names(values: Iterable[str], what: str, most: int) -> tuple[str, ...]:
     """Return these names, each once and in their order, if they are legal and not too many."""
     if isinstance(values, str):
         raise BadInput(f"{what} takes a list of names; put brackets around {_shown(values)}")
-    found = tuple(dict.fromkeys([name(value, what) for value in each(values, what)]))
+    found = tuple(dict.fromkeys([name(value, what) for value in require_iterable(values, what)]))
     if len(found) > most:
         raise BadInput(f"{len(found)} names for {what}; {most} are allowed")
     return found
 
 
-def each(values: Iterable[T], what: str) -> Iterable[T]:
+def require_iterable(values: Iterable[T], what: str) -> Iterable[T]:
     """Return these values if they are several at all."""
     if not isinstance(values, Iterable):
         raise BadInput(f"{what} takes a list of names, not {values!r:.40}")
@@ -232,8 +232,8 @@ def abilities(can: Iterable[str]) -> tuple[str, ...]:
     """What somebody can do: a few names, each once, or everything."""
     if isinstance(can, str):
         raise BadInput(f"'can' takes a list of names; put brackets around {_shown(can)}")
-    wanted = tuple(each(can, "'can'"))
-    return (EVERYTHING,) if EVERYTHING in wanted else names(wanted, "ability", CAN_LIMIT)
+    wanted = tuple(require_iterable(can, "'can'"))
+    return (ALL_ABILITIES,) if ALL_ABILITIES in wanted else names(wanted, "ability", CAN_LIMIT)
 
 
 def payload(value: object, what: str, most: int) -> bytes:
@@ -242,7 +242,7 @@ def payload(value: object, what: str, most: int) -> bytes:
     Only what JSON can say as it is: it comes back as it was given (a tuple as a list).  A struct or
     a dataclass would come back as something else, so whoever has one says what it should be.
     """
-    plain(value, what)
+    require_json(value, what)
     try:
         data = msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -257,7 +257,7 @@ def payload(value: object, what: str, most: int) -> bytes:
     return data
 
 
-def plain(value: object, what: str, levels: int = METADATA_DEPTH) -> None:
+def require_json(value: object, what: str, levels: int = METADATA_DEPTH) -> None:
     """See that a value is JSON, whatever could be made of it, and not nested too deeply.
 
     Recursion stops at the last level, so it is bounded.  The kinds of many parts are taken at once:
@@ -276,7 +276,7 @@ def plain(value: object, what: str, levels: int = METADATA_DEPTH) -> None:
     if not _LEAVES.issuperset(map(type, value)):
         for part in value:
             if type(part) is not float or not isfinite(part):
-                plain(part, what, levels - 1)
+                require_json(part, what, levels - 1)
 
 
 def _all_text(found: Collection[object], what: str) -> None:
@@ -323,7 +323,7 @@ def thing(text: str) -> str:
     """The name of a thing in the record: with its kind, or (``merge``, ``msg_...``) without."""
     text = name(text, "thing")
     kind, _, rest = text.partition("/")
-    if kind in keys.KINDS and rest:
+    if kind in KINDS and rest:
         return text
     return f"{_BY_PREFIX.get(text[:4], 'lock')}/{text}"
 
@@ -350,10 +350,10 @@ def token(value: int | None) -> int | None:
 
 def count(value: int, what: str, most: int) -> int:
     """Return the value if it counts something: a whole number from 1 on."""
-    return whole(value, what, 1, most)
+    return integer(value, what, 1, most)
 
 
-def whole(value: int, what: str, least: int, most: int) -> int:
+def integer(value: int, what: str, least: int, most: int) -> int:
     """Return the value if it is a whole number within these bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadInput(f"the {what} is a whole number, not {value!r:.40}")
@@ -364,20 +364,20 @@ def whole(value: int, what: str, least: int, most: int) -> int:
 
 def after(value: int) -> int:
     """Return the value if it is a revision, or a number, after which something is asked for."""
-    return whole(value, "'after'", 0, LARGEST)
+    return integer(value, "'after'", 0, LARGEST)
 
 
 def limit(value: int) -> int:
     """Return the value if it limits how much is shown; more than fits nobody gets."""
-    return min(whole(value, "limit", 1, LARGEST), MOST_SHOWN)
+    return min(integer(value, "limit", 1, LARGEST), MOST_SHOWN)
 
 
-def patience(text: str | float) -> float:
+def wait_time(text: str | float) -> float:
     """How long to wait: a duration, or for ever."""
     return FOREVER if text in (FOREVER, "forever") else duration(text, "wait")
 
 
-def lease(text: str | float, least: float, what: str = "ttl") -> float:
+def ttl(text: str | float, least: float, what: str = "ttl") -> float:
     """A duration that something may live by: at least what the store can measure."""
     seconds = duration(text, what)
     if seconds < least:
@@ -400,17 +400,20 @@ def reason(value: str) -> str:
     return said
 
 
-def shell(name: str) -> str:
+def quote(name: str) -> str:
     """A name as one word of a shell."""
     return name if _PLAIN.fullmatch(name) else "'" + name.replace("'", "'\\''") + "'"
 
 
-def alike(name: str, known: Iterable[str], most: int = 2) -> list[str]:
+def closest_names(name: str, known: Iterable[str], most: int = 2) -> list[str]:
     """Those of some names that somebody may have meant with another one, large or small."""
     from difflib import get_close_matches
 
-    folded = {each.casefold(): each for each in known}
-    return [folded[each] for each in get_close_matches(name.casefold(), folded, most)]
+    folded = {require_iterable.casefold(): require_iterable for require_iterable in known}
+    return [
+        folded[require_iterable]
+        for require_iterable in get_close_matches(name.casefold(), folded, most)
+    ]
 
 
 def _no_utf8(what: str) -> BadInput:

@@ -84,7 +84,7 @@ def caller_name(agent: str, session: str, caller: str) -> str:
         case "*":
             return session
         case "@":
-            return f"{_AGENT}{keys.part(agent)}{caller}"
+            return f"{_AGENT}{keys.encode(agent)}{caller}"
         case "=":
             return f"{caller[1:-1]}{session}" if caller.endswith("/*") else caller[1:]
         case _:
@@ -98,7 +98,7 @@ def caller_name_of(fields: CallerFields) -> str:
 
 def agent_caller_name(agent: str) -> str:
     """The name of an agent as a whole, by which others wait for its answer."""
-    return _AGENT + keys.part(agent).replace("@", "%40")
+    return _AGENT + keys.encode(agent).replace("@", "%40")
 
 
 def session_caller_name(session: str) -> str:

@@ -88,7 +88,7 @@ class Context:
         """Whether we ended our session ourselves: no other one follows it."""
         self._over: Lapsed | None = None
         """Why we may not act: the session that we inherited is over."""
-        self._agent = None if agent is None else validate.own(agent)
+        self._agent = None if agent is None else validate.own_agent_name(agent)
         self._trace = validate.name(trace, "trace") if trace else ""
         self.trace = self._trace or self.runner.new_id("trc")
         self.identity = self._identity(self.runner.new_id("ses"))
@@ -155,7 +155,7 @@ class Context:
         yield from self._joined_as(self.me().actor, ttl)
 
     def _joined_as(self, actor: Actor, ttl: float) -> Op[None]:
-        ttl = validate.lease(ttl, self.runner.capabilities.min_ttl)
+        ttl = validate.ttl(ttl, self.runner.capabilities.min_ttl)
         sent = self.runner.clock.monotonic()
         yield from self.sessions.join(actor.agent, ttl=ttl, session=actor.session, trace=self.trace)
         self.identity = Identity(actor=actor, session_ttl=ttl, joined=True, caller=self._caller)
@@ -239,8 +239,8 @@ class Context:
         if ttl is None:
             ttl = self._grant_ttl if self.identity.joined else self._grant_ttl or GRANT_TTL
         return (
-            None if ttl is None else validate.lease(ttl, least),
-            None if max_hold is None else validate.lease(max_hold, least, "maximum hold"),
+            None if ttl is None else validate.ttl(ttl, least),
+            None if max_hold is None else validate.ttl(max_hold, least, "maximum hold"),
         )
 
     def asking(self, wait: float | str) -> float:
@@ -248,9 +248,9 @@ class Context:
         identity, lease = self.me(), self.session_lease
         if lease is not None and not lease.alive():  # whatever the store still says
             raise Lapsed(f"session {identity.actor.session} was not renewed in time; connect again")
-        if not identity.joined and validate.patience(wait):
+        if not identity.joined and validate.wait_time(wait):
             raise BadInput("a place in the queue needs a session; connect with join=True to wait")
-        return validate.patience(wait)
+        return validate.wait_time(wait)
 
     @property
     def agent(self) -> str | None:
@@ -298,7 +298,7 @@ def lapsed(session: str) -> Lapsed:
 
 
 def _contradiction(session: str, owner: str, named: str) -> BadInput:
-    name = validate.shell(named)
+    name = validate.quote(named)
     return BadInput(
         f"session {session} belongs to {owner}, not to {named}; to act as {named}, begin a session"
         f" of its own: 'interlock run --agent {name} -- CMD', or"

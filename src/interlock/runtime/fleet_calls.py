@@ -172,7 +172,7 @@ class FleetCalls(Calls[D]):
 
         reasons = TaskExplanations(context.runner, context.sessions)
         if name and kind == "task":
-            return reasons.task(validate.task(name))
+            return reasons.task(validate.task_id(name))
         return reasons.either(validate.name(thing, "thing"), explain)
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from interlock.core import keys, validate
+from interlock.core import validate
 from interlock.core.decision import Proof
 from interlock.core.outcomes import GivenFenced
+from interlock.core.thing_names import key_of, split_things
 from interlock.drivers import Op
 from interlock.errors import BadInput, InterlockError
 from interlock.runtime import decode
@@ -47,17 +48,19 @@ def proofs(given: Given) -> tuple[Proof, ...]:
         return ()
     if isinstance(given, str | Proof):
         raise BadInput(f"{_HOW}; in a list")
-    return tuple(map(_proof, validate.each(given, "'given'")))
+    return tuple(map(_proof, validate.require_iterable(given, "'given'")))
 
 
 def _proof(each: Proof | str) -> Proof:
     if isinstance(each, Proof):
         return each
-    thing, equals, token = validate.written(each, "grant").rpartition("=")
+    thing, equals, token = validate.require_text(each, "grant").rpartition("=")
     kind, slash, name = thing.partition("/")
     if not equals or not slash or kind not in _KINDS or not validate.digits(token):
         raise BadInput(f"{each!r:.60} names no grant; {_HOW}")
-    named = validate.task(name) if kind == "task" else validate.name(name, f"{_KINDS[kind]} name")
+    named = (
+        validate.task_id(name) if kind == "task" else validate.name(name, f"{_KINDS[kind]} name")
+    )
     return Proof(thing=f"{kind}/{named}", grant="", token=int(token))
 
 
@@ -66,7 +69,7 @@ def holds(proof: Proof, base: int, agent: str = "") -> ReadOp[bool]:
 
     ``agent`` is who relies on it: slots that one commit granted to several agents share a token.
     """
-    wanted = tuple([keys.of(thing) for thing in keys.each(proof.thing)])
+    wanted = tuple([key_of(thing) for thing in split_things(proof.thing)])
     items = (yield wanted).items
     lives = [_lives_by(items[key], proof, base, agent) for key in wanted]
     if None in lives or not lives[0]:

@@ -21,7 +21,8 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.deadlock import DeadlockedSet
 from interlock.core.health import Health, Patience, Problem
-from interlock.core.validate import shell, span
+from interlock.core.thing_names import thing_of
+from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op
 from interlock.nouns.agents.report import Report, at_work, silent
@@ -43,7 +44,7 @@ from interlock.runtime.why import NAMED, things, weighed
 from interlock.settings import Settings
 from interlock.store import Item
 
-_OVER = (*keys.WORK, keys.READ, keys.SENT, keys.ANSWERS, keys.RATES)
+_OVER = (*keys.TASK_FOLDERS, keys.READ, keys.SENT, keys.ANSWERS, keys.RATES)
 _LOOKED_THROUGH = tuple(kind for kind in KINDS if kind not in _OVER)
 """What must be readable; what is mostly over, and may be much, is left to doctor."""
 Held: TypeAlias = tuple[Grant, list[str]]
@@ -203,7 +204,7 @@ def _death(deaths: Sequence[Death], now: float) -> Problem:
         says=f"agent/{last.agent}: session {last.session} ({where}) lapsed{was}, and was cleared"
         f" away {span(now - last.at)} ago{before}",
         remedy="see why it ended, then run"
-        f" 'interlock agent ack {shell(last.agent)} --agent NAME'; after"
+        f" 'interlock agent ack {quote(last.agent)} --agent NAME'; after"
         f" {span(DEATH_KEPT)} it is no longer told",
         thing=f"agent/{last.agent}",
         agent=last.agent,
@@ -233,7 +234,7 @@ def _queued(pools: Mapping[str, Pool]) -> Iterator[tuple[Start, Waiter]]:
 def _asleep(items: Iterable[Item]) -> Iterator[tuple[Start, UnqueuedWait]]:
     """Every wait that is listed and stands in no queue."""
     for item in items:
-        found, id_ = decode.readable_wait(item), keys.wait_of(item.key)
+        found, id_ = decode.readable_wait(item), keys.id_of(item.key)
         if isinstance(found, UnqueuedWait):
             wants, revision = (found.wants,), item.revision
             yield Start(id=id_, wants=wants, asleep=found, revision=revision), found
@@ -312,7 +313,7 @@ def _waiting(waiters: Iterable[Waiter], pools: Mapping[str, Pool], now: float) -
         yield Problem(
             kind="waiting",
             says="; ".join((waited, *_in_the_way(waiter, pools))),
-            remedy=f"see 'interlock why {shell(keys.thing(waiter.together[0]))}'",
+            remedy=f"see 'interlock why {quote(thing_of(waiter.together[0]))}'",
             thing=thing,
             agent=waiter.agent,
             since=waiter.since,
@@ -326,7 +327,7 @@ def _in_the_way(waiter: Waiter, pools: Mapping[str, Pool]) -> Iterator[str]:
         holders = [weighed(grant.agent, grant.weight) for grant in pool.grants]
         if holders:
             more = f" and {len(holders) - NAMED} more" if len(holders) > NAMED else ""
-            yield f"{keys.thing(key)} is held by {', '.join(holders[:NAMED])}{more}"
+            yield f"{thing_of(key)} is held by {', '.join(holders[:NAMED])}{more}"
         if place := pool.position(waiter.id):
             yield f"{pool.waiters[place - 1].agent} is before it"
 

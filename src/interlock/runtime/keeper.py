@@ -158,7 +158,7 @@ class Keeper:
 
     def drop_grant(self, grant: str) -> None:
         """Rely no more on whatever belongs to a grant."""
-        own = (keys.live(grant), keys.limit(grant))
+        own = (keys.live(grant), keys.max_hold(grant))
         with self._guard:
             self._leases = tuple(kept for kept in self._leases if kept.write.key not in own)
             self._watched = tuple(kept for kept in self._watched if kept.grant != grant)

@@ -109,7 +109,7 @@ class Maintenance:
         for item in (yield from every(keys.BROKEN)):
             note = decode.readable(decode.broken, item)
             old += [item] if note and now - note.at > sessions.DEATH_KEPT else []
-        counted = yield from every(keys.refused_by())
+        counted = yield from every(keys.refusal_counts())
         old += [item for item in counted if refusals.refused(item).is_old(now)]
         for start in range(0, len(old), portion):
             some = {item.key: item.revision for item in old[start : start + portion]}
@@ -230,4 +230,4 @@ def _waits(
     if stands_on is None or stands_on.key.startswith(keys.LIVE):
         return stands_on is not None
     pool = read(stands_on, base)
-    return pool is not None and pool.position(keys.wait_of(key)) is not None
+    return pool is not None and pool.position(keys.id_of(key)) is not None

@@ -107,7 +107,7 @@ def counters(since: float, most: int = MOST) -> Op[Counters]:
     registered = yield from _registered()
     pending = yield from _pending()
     counts, partial = yield from _counts(since, most)
-    unrecorded = [refused(item) for item in (yield from every(keys.refused_by()))]
+    unrecorded = [refused(item) for item in (yield from every(keys.refusal_counts()))]
     for name, word in (("rate_limit_violations", "limited"), ("refusals", "")):
         more = sum(each.since(since, word) for each in unrecorded)
         counts[name] = counts.get(name, 0) + more
@@ -122,14 +122,14 @@ def counters(since: float, most: int = MOST) -> Op[Counters]:
 
 def _registered() -> Op[int]:
     items = yield from every(keys.AGENTS)
-    lives = {item.key: keys.live(keys.last(item.key)) for item in items}
+    lives = {item.key: keys.live(keys.id_of(item.key)) for item in items}
     live = yield from looked_up(lives.values())
-    return len({keys.owner_of(key) for key, each in lives.items() if live[each] is not None})
+    return len({keys.agent_of(key) for key, each in lives.items() if live[each] is not None})
 
 
 def _pending() -> Op[int]:
     items = yield from every(keys.OPEN)
-    live = yield from looked_up(keys.live(keys.last(item.key)) for item in items)
+    live = yield from looked_up(keys.live(keys.id_of(item.key)) for item in items)
     return sum(each is not None for each in live.values())
 
 

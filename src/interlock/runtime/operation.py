@@ -127,7 +127,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 def waits(request: Any) -> bool:  # noqa: ANN401 - any request with a wait
     """Whether a request may have to wait, and so needs a session that lives meanwhile."""
-    return validate.patience(request.wait) > 0
+    return validate.wait_time(request.wait) > 0
 
 
 def option(

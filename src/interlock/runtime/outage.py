@@ -122,7 +122,7 @@ def patient(waiting: str) -> Callable[[Callable[P, Op[T]]], Callable[P, Op[T]]]:
         def method(*args: P.args, **kwargs: P.kwargs) -> Op[T]:
             op = call(*args, **kwargs)  # its words are checked here and now
             wait = cast("float | str", kwargs.get("wait", 0))
-            if not wait or not (patience := validate.patience(wait)):
+            if not wait or not (patience := validate.wait_time(wait)):
                 return op
             again: Callable[..., Op[T]] = partial(call, *args, **kwargs)
             attempts = chain((op,), repeat(None))

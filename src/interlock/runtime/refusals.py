@@ -60,7 +60,7 @@ def refused(item: Item | None) -> RefusalCounts:
 
 def count(runner: Runner, actor: Actor, word: str) -> Op[None]:
     """Count one more."""
-    key = keys.refused_by(actor.agent)
+    key = keys.refusal_counts(actor.agent)
 
     def deciding() -> DecideOp[None]:
         before = refused((yield (key,))[key])

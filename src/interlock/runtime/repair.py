@@ -54,7 +54,7 @@ def _nothing(_item: Item, _now: float) -> ReadOp[object | None]:
 
 
 def _unread(item: Item, _now: float) -> ReadOp[object | None]:
-    key = keys.message(keys.last(item.key))
+    key = keys.message(keys.id_of(item.key))
     found = (yield (key,))[key]
     message = None if found is None else readable(decode.message, found)
     return Unread() if message is None else Unread(message.urgent, message.trace)
@@ -71,7 +71,7 @@ def _mailbox(_item: Item, _now: float) -> ReadOp[object | None]:
 
 
 def _open(item: Item, _now: float) -> ReadOp[object | None]:
-    key = keys.query(keys.last(item.key))
+    key = keys.query(keys.id_of(item.key))
     query = readable(decode.query, (yield (key,))[key])
     return None if query is None else {"to": query.to}
 

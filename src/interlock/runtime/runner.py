@@ -269,7 +269,7 @@ class Runner:
             try:
                 attempt = yield from _decide(deciding(), known, hopeful=hope)
                 if _bare(attempt.decision):
-                    key = keys.refusals(self.random_below(SLOTS))
+                    key = keys.refusal_slot(self.random_below(SLOTS))
                     attempt = linked(attempt, (yield Read(key)), key, actor)
             except InterlockError:
                 if not guessed and not hope:
@@ -525,7 +525,7 @@ class LocalTransaction:
             self._runner.chain.give_back(self.draft)
             self.attempt, self.draft = _decide_with(self._deciding(), view), None
             if _bare(self.attempt.decision):
-                key = keys.refusals(self._runner.random_below(SLOTS))
+                key = keys.refusal_slot(self._runner.random_below(SLOTS))
                 self.attempt = linked(self.attempt, view.read(key), key, self._who)
             if not self.attempt.decision.changes:
                 return None

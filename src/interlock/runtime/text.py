@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from interlock import registry
-from interlock.core.plain import all_plain, plain
+from interlock.core.safe_text import all_printable, printable
 from interlock.core.validate import span
 
 Text: TypeAlias = Callable[[Any, "Paint"], str]
@@ -33,7 +33,7 @@ class Paint:
 
 def render(outcome: object, *, colour: bool = False) -> str:
     """An outcome as text, without a final newline."""
-    return renderer(type(outcome))(all_plain(outcome), Paint(colour=colour))
+    return renderer(type(outcome))(all_printable(outcome), Paint(colour=colour))
 
 
 def renderer(outcome: type) -> Text:
@@ -124,7 +124,7 @@ def as_json(value: object) -> str:
         return ""
     import msgspec
 
-    return plain(msgspec.json.encode(value).decode())
+    return printable(msgspec.json.encode(value).decode())
 
 
 def _width(cell: str) -> int:

@@ -15,7 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.validate import shell, span
+from interlock.core.thing_names import key_of, thing_of
+from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait, caller_name, caller_name_of
 from interlock.drivers import Op
 from interlock.nouns.agents.service import Sessions
@@ -138,7 +139,7 @@ class Explain:
                 blocked=False,
                 because="there is no such semaphore yet",
                 clear=f"acquire it with a capacity:"
-                f" interlock sem acquire {shell(name)} --capacity N",
+                f" interlock sem acquire {quote(name)} --capacity N",
             )
         if seen.room > 0:
             return (yield from self._room(thing, seen))
@@ -149,7 +150,7 @@ class Explain:
     def _look(self, thing: str) -> Op[Seen | None]:
         """The pool of a thing, and who of it lives."""
         base = yield from self._runner.base()
-        key = keys.of(thing)
+        key = key_of(thing)
         snapshot: Snapshot = yield Read(key)
         pool = decode.pool(snapshot[key], base)
         if pool is None:
@@ -303,7 +304,7 @@ def weighed(agent: str, weight: int) -> str:
 
 def things(wanted: Iterable[str]) -> str:
     """Pools as people name them."""
-    return " and ".join(keys.thing(key) for key in wanted)
+    return " and ".join(thing_of(key) for key in wanted)
 
 
 def _stands_on(item: Item) -> tuple[str, ...]:
@@ -314,7 +315,7 @@ def _stands_on(item: Item) -> tuple[str, ...]:
 
 def _waits(key: str, stands_on: Iterable[Item | None]) -> bool:
     """Whether a listed wait is really in a queue, or lives."""
-    id_ = keys.wait_of(key)
+    id_ = keys.id_of(key)
     there = [item for item in stands_on if item is not None]
     if there and there[0].key.startswith(keys.LIVE):
         return True
@@ -345,7 +346,7 @@ def _free(thing: str, seen: Seen) -> tuple[str, str]:
 
 def _kept(thing: str, seen: Seen, first: Waiter) -> Why:
     """What is free is the first waiter's, who cannot take it yet."""
-    others = [key for key in first.together if key != keys.of(thing)]
+    others = [key for key in first.together if key != key_of(thing)]
     because = f"kept for {first.agent}, who is served in a moment"
     clear = f"{first.agent} gets it, and gives it back"
     if others:

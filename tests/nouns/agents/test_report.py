@@ -162,7 +162,7 @@ def test_a_report_goes_with_its_session_in_one_commit(stage: Testbed, ada: Clien
     ada.run(ada.agents.status("busy"))
     before = stage.store.read().revision
     ada.run(ada.agents.leave())
-    gone = stage.store.read(keys.report(ada.session), keys.heard(ada.session))
+    gone = stage.store.read(keys.report(ada.session), keys.report_live(ada.session))
     assert set(gone.items.values()) == {None}
     assert gone.revision == before + 1
     assert audit(stage.store) == []
@@ -202,7 +202,7 @@ def test_maintenance_clears_the_report_with_its_session(stage: Testbed) -> None:
     ada.run(ada.agents.status("busy"))
     stage.clock.advance(2.0)
     keeper.run(keeper.fleet.maintain())
-    gone = stage.store.read(keys.report(ada.session), keys.heard(ada.session))
+    gone = stage.store.read(keys.report(ada.session), keys.report_live(ada.session))
     assert set(gone.items.values()) == {None}
     assert audit(stage.store) == []
 

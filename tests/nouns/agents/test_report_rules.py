@@ -57,12 +57,12 @@ def test_a_change_is_recorded_and_what_is_not_new_is_only_heard() -> None:
     assert [event.name for event in changed.events] == ["agent:status"]
     assert {write.key for write in changed.puts} == {
         keys.report("s"),
-        keys.heard("s"),
+        keys.report_live("s"),
         keys.able("gpu", "s"),
     }
     same = report.say(BUSY, "ada", "s", Say(state="busy", paces=PACES), alive=True, now=9.0)
     assert (same.verb, same.quiet) == ("", True)
-    assert [write.key for write in same.puts] == [keys.heard("s")]
+    assert [write.key for write in same.puts] == [keys.report_live("s")]
     assert same.outcome == report.reported(BUSY), "it was said when it was said"
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from interlock.core import codec, keys, outcomes
 from interlock.core.changes import MANY
 from interlock.core.decision import Decision
+from interlock.core.thing_names import key_of
 from interlock.errors import BadInput, Lapsed
 from interlock.nouns.agents.service import Sessions, is_in
 from interlock.nouns.agents.session import Session
@@ -39,7 +40,7 @@ from interlock.testing.faults import FaultyStore
 from interlock.testing.testbed import Stepper, run_steps
 
 THINGS = ("lock/a", "lock/b", "sem/x", "sem/y")
-KEYS = tuple(map(keys.of, THINGS))
+KEYS = tuple(map(key_of, THINGS))
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -57,7 +58,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     @property
     def keys(self) -> tuple[str, ...]:
         """The pools."""
-        return tuple(keys.of(thing) for thing, _ in self.wants)
+        return tuple(key_of(thing) for thing, _ in self.wants)
 
 
 class Call(Protocol):

@@ -37,6 +37,7 @@ from msgspec import Struct
 from tests.nouns.grants.pool_worlds import KEYS, THINGS, Call, CoreWorld, ServiceWorld, Terms, World
 
 from interlock.core import keys, outcomes
+from interlock.core.thing_names import key_of, thing_of
 from interlock.errors import BadInput, Lapsed
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.runtime.identity import Actor
@@ -208,13 +209,13 @@ class PoolMachine(RuleBasedStateMachine):
         belief = self.beliefs[held]
         if belief.terms.session in self.frozen:
             return multiple()
-        things = tuple(map(keys.thing, belief.weights))
+        things = tuple(map(thing_of, belief.weights))
         self._release(belief, things[:1] if part else things)
         return multiple((belief.terms.session, things[0], belief.token))
 
     def _release(self, belief: Belief, things: tuple[str, ...]) -> None:
         actor = Actor(belief.terms.agent, belief.terms.session)
-        given = tuple(map(keys.of, things))
+        given = tuple(map(key_of, things))
         grants = [grant for key in given if (grant := self._grant(key, belief.grant))]
         live = {key for grant in grants for key in grant.live}
         stands = bool(grants) and self.world.alive(live) == live
@@ -231,7 +232,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(old=stale)
     def release_again(self, old: tuple[str, str, int]) -> None:
         session, thing, token = old
-        pool = self.before.get(keys.of(thing), Pool())
+        pool = self.before.get(key_of(thing), Pool())
         agent = self.agents[session]
         if any((grant.token, grant.agent) == (token, agent) for grant in pool.grants):
             return  # only a part of it was given back
@@ -293,7 +294,7 @@ class PoolMachine(RuleBasedStateMachine):
             case Lapsed():
                 assert self.lives_until[terms.session] <= self.now
             case BadInput():
-                pools = [(self.before[keys.of(t)], w) for t, w in terms.wants if t[:3] == "sem"]
+                pools = [(self.before[key_of(t)], w) for t, w in terms.wants if t[:3] == "sem"]
                 assert any(weight > pool.capacity for pool, weight in pools)
             case other:
                 raise AssertionError(other)
@@ -304,7 +305,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert len(weights) == len(grants), "all of it"
         assert {grant.token for grant in grants.values() if grant} == {told.token}
         for thing, weight in terms.wants:
-            assert weights[keys.of(thing)] >= weight
+            assert weights[key_of(thing)] >= weight
         if told.grant in self.beliefs:
             self.beliefs[told.grant].weights = weights
             self.kept_until[terms.session] = self.now + self.ttls[terms.session]
@@ -319,9 +320,7 @@ class PoolMachine(RuleBasedStateMachine):
         return self.given.get(grant, self.now) + max_hold
 
     def _refused(self, terms: Terms) -> None:
-        wanted = [
-            (self.before.get(keys.of(thing), Pool()), weight) for thing, weight in terms.wants
-        ]
+        wanted = [(self.before.get(key_of(thing), Pool()), weight) for thing, weight in terms.wants]
         same = [b for b in self.beliefs.values() if terms.token and b.token == terms.token]
         mine = next((b.weights for b in same if self._stands(b)), {})
         more = sum(mine.values())
@@ -436,7 +435,7 @@ class PoolMachine(RuleBasedStateMachine):
                 break
             for belief in list(self.beliefs.values()):
                 if self._believes(belief):
-                    self._release(belief, tuple(map(keys.thing, belief.weights)))
+                    self._release(belief, tuple(map(thing_of, belief.weights)))
             self.beat_all()
             self.advance(1)
         assert not self.waiting

@@ -91,7 +91,7 @@ def test_who_gives_up_lets_those_behind_it_go_on(table: Table) -> None:
 
 def test_a_release_of_a_part_keeps_the_rest_alive(table: Table) -> None:
     table.acquire(all_of("ada", "lock/a", "lock/b", ttl=9.0, max_hold=60.0))
-    live = EVERYBODY | {keys.live("grt_ada"), keys.limit("grt_ada")}
+    live = EVERYBODY | {keys.live("grt_ada"), keys.max_hold("grt_ada")}
     who = several.SeveralHolderRequest(things=("lock/a",), agent="ada", session="ses_ada")
     part = table.carry_out(rules.release(who, facts(table.pools, live), NOW))
     assert part.outcome == several.SeveralReleased(things=("lock/a",))

@@ -129,7 +129,7 @@ def test_maintain_mends_what_others_say_too(stage: Testbed, ada: Client, bob: Cl
         keys.mailbox("bob"),
         keys.open_query("ada", "qry_1"),
         keys.serving("bob", "x"),
-        keys.rate("ada", 0),
+        keys.rate_slot("ada", 0),
         keys.report(bob.session),
         keys.waits("x", "y"),
     )

@@ -139,7 +139,7 @@ def test_askers_at_once_never_have_more_questions_open_than_are_allowed(
             page = Range(keys.OPEN)
             listed = store.read(page).ranges[page]
             for item in listed:
-                agent, id_ = keys.open_of(item.key)
+                agent, id_ = keys.open_query_of(item.key)
                 fleets[int(agent.removeprefix("a"))].messages.cancel(id_)
         outcomes = [each.result() for each in asking]
     refused = [each for each in outcomes if isinstance(each, TooMany)]

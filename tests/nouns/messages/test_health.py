@@ -146,7 +146,7 @@ def test_all_that_is_written_can_be_examined(stage: Testbed) -> None:
     bob.run(bob.messages.reply("qry_1", "here"))
     asked.run()
     ada.start(ada.messages.query("?gpu", "who?", hold=True))
-    for folder in keys.POST:
+    for folder in keys.MESSAGE_FOLDERS:
         page = Range(folder)
         for item in stage.store.read(page).ranges[page]:
             decode.examine(item)

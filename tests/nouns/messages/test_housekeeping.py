@@ -137,7 +137,7 @@ def test_small_parts_of_a_round_come_to_every_chosen_id(
     passes = retention.MessageRetention(ada.runner, ada.messages.limits)
     for _ in range(20):
         ada.run(passes.some(Actor("ada")))
-    assert folder(stage, keys.IDS) == [keys.taken("msg_a")]
+    assert folder(stage, keys.IDS) == [keys.chosen_id("msg_a")]
 
 
 def test_a_topic_of_which_more_is_kept_than_is_walked_at_once_is_trimmed_by_count(

@@ -108,7 +108,7 @@ def test_an_asker_at_a_shell_that_overslept_is_not_revived_and_gets_its_answer(
     hand = asks(shell(ada), "bob", id="qry_1")
     stage.clock.advance(ASKER_TTL + 1)
     assert not hand.run().done
-    live = keys.asker("qry_1")
+    live = keys.asker_live("qry_1")
     assert stage.store.read(live)[live] is None
     bob.run(bob.messages.reply("qry_1", "v2"))
     assert isinstance(hand.run().result(), Answered)
@@ -120,9 +120,9 @@ def test_a_short_question_of_a_shell_costs_no_liveness_key_but_its_own() -> None
     asks(ada, "bob", timeout=10)
     assert not [item for item in live(stage) if ".asker" in item]
     asks(ada, "bob", timeout=11, id="qry_1")
-    assert keys.asker("qry_1") in live(stage)
+    assert keys.asker_live("qry_1") in live(stage)
     ada.run(ada.messages.cancel("qry_1"))
-    assert keys.asker("qry_1") not in live(stage)
+    assert keys.asker_live("qry_1") not in live(stage)
 
 
 def live(stage: Testbed) -> list[str]:

@@ -586,7 +586,7 @@ def test_who_was_taken_for_gone_says_again_that_it_is_there(stage: Testbed) -> N
     loop = reception(bob)
     waits = bob.start(loop.next())
     key, session = keys.serving("bob", bob.someone.name), bob.session
-    live = keys.serves(session, bob.someone.name)
+    live = keys.receiver_live(session, bob.someone.name)
     assert stage.store.read(key, live).items.keys() == {key, live}
     stage.clock.advance(31)
     bob.context.keeper.expire()
@@ -595,7 +595,7 @@ def test_who_was_taken_for_gone_says_again_that_it_is_there(stage: Testbed) -> N
     stage.clock.advance(1)
     waits.run()
     assert bob.session != session, "its session lapsed, and another one follows"
-    live = keys.serves(bob.session, bob.someone.name)
+    live = keys.receiver_live(bob.session, bob.someone.name)
     assert stage.store.read(live)[live] is not None
 
 

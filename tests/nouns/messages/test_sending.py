@@ -132,7 +132,7 @@ def test_an_id_is_taken_once_whatever_is_sent_under_it(stage: Testbed, *, local:
 def test_an_id_that_was_made_here_leaves_no_mark(stage: Testbed) -> None:
     ada = stage.client("ada")
     made = sent(ada, ada.messages.alert("build"))
-    assert stage.store.read(keys.taken(made))[keys.taken(made)] is None
+    assert stage.store.read(keys.chosen_id(made))[keys.chosen_id(made)] is None
 
 
 def test_bad_words_are_refused_before_anything_is_sent(stage: Testbed) -> None:

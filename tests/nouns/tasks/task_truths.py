@@ -59,7 +59,7 @@ def look(store: Store) -> Board:
 
 def _learn(board: Board, item: Item) -> None:
     folder = item.key.partition("/")[0] + "/"
-    task = keys.task_of(item.key) if folder == keys.TASKS else keys.listed(item.key)
+    task = keys.task_of(item.key) if folder == keys.TASKS else keys.task_in_index(item.key)
     match folder, item.key.rpartition("/")[2]:
         case keys.TASKS, "data":
             board.specs[task] = states.spec(item) or Spec(at=0)
@@ -75,7 +75,7 @@ def _learn(board: Board, item: Item) -> None:
         case keys.DUE, _:
             board.due.setdefault(task, []).append(item.key)
         case keys.HANGS, _:
-            board.hangs.setdefault(task, []).append(keys.name(item.key.split("/")[1]))
+            board.hangs.setdefault(task, []).append(keys.decode(item.key.split("/")[1]))
         case keys.CLAIMS, _:
             board.claims[item.key.split("/")[1], task] = states.names(item)
         case keys.ENDED, _:

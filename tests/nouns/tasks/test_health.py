@@ -417,7 +417,7 @@ def test_what_cannot_be_read_is_left_out_and_the_rest_is_told(stage: Testbed, ad
     for task in ("dead", "worse"):
         failed(ada, task, "no luck")
     broken = [
-        keys.status("bad"), keys.owner("running"), keys.set_of("gpu"), keys.ended("worse"),
+        keys.status("bad"), keys.owner("running"), keys.requirement_set("gpu"), keys.ended("worse"),
         f"{keys.TASKS}{BATCH}1/status", f"{keys.CLAIMS}ses_0/none",
     ]  # fmt: skip
     (place,) = stage.store.read(page := Range(keys.ready("-"))).ranges[page]

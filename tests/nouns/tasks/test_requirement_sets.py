@@ -71,7 +71,7 @@ def test_a_set_that_was_missed_is_listed_again(ada: Client, by: str) -> None:
             id=ada.runner.new_id("txn"),
             entry=b"{}",
             puts=(Put(keys.SETS_MARK, b"{}"),),
-            deletes=(keys.set_of("gpu,rust"),),
+            deletes=(keys.requirement_set("gpu,rust"),),
         )
     )
     if by == "maintenance":
@@ -159,7 +159,7 @@ def _begun(before: Callable[[Client], None], act: Act) -> tuple[Client, Client, 
     ada, bob = stage.remote("ada"), stage.remote("bob")
     before(ada)
     if "gpu" not in sets(ada.store):  # as left by a task before this one
-        value = (Put(keys.set_of("gpu"), b'["gpu"]'), Put(keys.SETS_MARK, b"{}"))
+        value = (Put(keys.requirement_set("gpu"), b'["gpu"]'), Put(keys.SETS_MARK, b"{}"))
         ada.store.commit(Txn(id=ada.runner.new_id("txn"), entry=b"{}", puts=value))
     goes = delete_idle_sets(bob.runner, Actor(), ["gpu"])
     return ada, bob, [Stepper(act(ada), ada.store, ada.clock), Stepper(goes, bob.store, bob.clock)]

@@ -96,7 +96,7 @@ def test_requirements_that_cannot_be_read_are_nobodys_to_do(stage: Testbed, ada:
     ada.run(ada.tasks.publish("g", requires=["gpu"]))
     ada.run(ada.tasks.publish("r", requires=["rust"]))
     ada.run(ada.tasks.publish("plain"))
-    damage(stage, keys.set_of("gpu"))
+    damage(stage, keys.requirement_set("gpu"))
     eve = stage.client("eve")
     assert done(eve) == ["r", "plain"]
 

@@ -11,8 +11,8 @@ import sys
 from contextlib import closing
 from typing import IO, TYPE_CHECKING
 
-from interlock.core.plain import quoted
-from interlock.core.validate import shell
+from interlock.core.safe_text import quoted
+from interlock.core.validate import quote
 from interlock.drivers import drive
 from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json
@@ -40,7 +40,7 @@ def join(parsed: Parsed) -> int:
             many = "a session" if joined.others == 1 else f"{joined.others} sessions"
             note(
                 f"{joined.agent} is here already, with {many}: each is a holder of its own;"
-                f" see 'interlock agent show {shell(joined.agent)}'"
+                f" see 'interlock agent show {quote(joined.agent)}'"
             )
         if not parsed.common.json and sys.stderr.isatty():
             note(f"{joined.agent} joined; {lives}")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from interlock import registry
-from interlock.core.plain import one_line, plain, quoted
+from interlock.core.safe_text import one_line, printable, quoted
 from interlock.errors import BadInput, InterlockError
 from interlock.faces.cli.parse import Parsed, parse, split
 
@@ -170,11 +170,11 @@ def _asked_for(outcome: object) -> str | None:
         case Granted(token=token):
             return None if token is None else str(token)
         case Published(task=id_) | Sent(message=id_) | Imported(plan=id_):
-            return plain(id_)
+            return printable(id_)
         case Answered(answer=answer):
             from interlock.faces.json_output import encoded
 
-            return plain(answer) if isinstance(answer, str) else encoded(answer).decode()
+            return printable(answer) if isinstance(answer, str) else encoded(answer).decode()
         case Outcome() if not isinstance(outcome, Joined | Listing):
             return None
         case _:
@@ -336,7 +336,7 @@ def _explained(error: Exception, words: Sequence[str]) -> InterlockError:
         import traceback
 
         for line in "".join(traceback.format_exception(error)).splitlines():
-            sys.stderr.write(plain(line) + "\n")
+            sys.stderr.write(printable(line) + "\n")
         return _Internal(message)
     return _Internal(f"{message}; run again with -vv for the traceback")
 
@@ -352,7 +352,7 @@ def _log(verbose: int) -> None:
 
     class Plain(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
-            return "\n".join(map(plain, super().format(record).split("\n")))
+            return "\n".join(map(printable, super().format(record).split("\n")))
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Plain("interlock: %(message)s"))

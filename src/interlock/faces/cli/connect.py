@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from interlock import store_location
 from interlock.core import keys, validate
-from interlock.core.plain import plain
+from interlock.core.safe_text import printable
 from interlock.core.wait import AGENT_CALLER, NAMED_CALLER, SESSION_CALLER
 from interlock.errors import BadInput, Lapsed
 from interlock.faces.cli.command import note
@@ -53,7 +53,7 @@ class Identity:
 
 def _inside(caller: str) -> str:
     """The caller that a command acts for, which becomes part of a key."""
-    return "/".join(map(keys.part, validate.name(caller, "INTERLOCK_CALLER").split("/")))
+    return "/".join(map(keys.encode, validate.name(caller, "INTERLOCK_CALLER").split("/")))
 
 
 def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
@@ -144,7 +144,7 @@ def tell(parsed: Parsed, fleet: Fleet) -> None:
         actor = fleet.context.identity.actor
         place = shown(url_of(fleet.store, parsed.common.store))
         log = logging.getLogger("interlock")
-        log.info("store %s, agent %s", plain(place), plain(actor.agent or "-"))
+        log.info("store %s, agent %s", printable(place), printable(actor.agent or "-"))
         log.debug("session %s, trace %s", actor.session, actor.trace)
 
 

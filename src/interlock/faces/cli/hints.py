@@ -56,7 +56,7 @@ def _begin_alike(word: str, meant: str) -> bool:
 
 def _fits(field: Field, word: str) -> bool:
     try:
-        validate.patience(word) if field.forever else validate.duration(word)
+        validate.wait_time(word) if field.forever else validate.duration(word)
     except BadDuration:
         return False
     return True

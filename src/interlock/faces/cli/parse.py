@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from interlock import registry
 from interlock.core import validate as checked
-from interlock.core.plain import quoted
+from interlock.core.safe_text import quoted
 from interlock.errors import BadDuration, BadInput, TooLarge
 from interlock.faces.cli.common import Common
 from interlock.runtime.operation import GREATEST, Field, Operation, fields
@@ -162,7 +162,7 @@ class _Words:
 
         more = hints.time(word, self._options.values())
         if not more and self._name == "agent join":
-            more = f"did you mean --agent {checked.shell(word)}?"
+            more = f"did you mean --agent {checked.quote(word)}?"
         more = more or usage(self._name)
         if self._last is None or self._last.kind not in ("body", "text", "json"):
             return more
@@ -243,7 +243,7 @@ def value(field: Field, text: str) -> object:
         return number
     if field.forever:
         try:
-            checked.patience(text)
+            checked.wait_time(text)
         except BadDuration as error:
             raise BadDuration(f"{error}, or forever") from None
         return text

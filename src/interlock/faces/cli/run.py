@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from interlock.core import validate
-from interlock.core.plain import quoted
+from interlock.core.safe_text import quoted
 from interlock.core.wait import SESSION_CALLER, caller_name
 from interlock.errors import BadInput, InterlockError, Lapsed, Lost, Unavailable
 from interlock.faces.cli.child import Child
@@ -50,7 +50,7 @@ def run(parsed: Parsed) -> int:
     if request.hold:
         target = SeveralTarget(request.hold)
         return _holding(parsed, target, {"INTERLOCK_HELD": " ".join(target.named)})
-    if validate.patience(request.wait) or request.max_hold or request.metadata is not None:
+    if validate.wait_time(request.wait) or request.max_hold or request.metadata is not None:
         raise BadInput("--wait, --max-hold and --metadata are about what is held; name it: --hold")
     return _Guard(parsed).run(lambda fleet: (fleet.context.session_lease,), {})
 

@@ -10,7 +10,7 @@ from errno import ENOSPC
 from msgspec.json import format as formatted
 
 from interlock.core import validate
-from interlock.core.plain import quoted
+from interlock.core.safe_text import quoted
 from interlock.errors import BadInput
 from interlock.faces.cli.command import Unwritten, answer, write, write_json
 from interlock.faces.cli.connect import Identity, hush, opened, url_of

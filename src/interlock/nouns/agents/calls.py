@@ -48,8 +48,8 @@ class AgentCalls(Calls[D]):
         context = self.context
         agent = context.agent or (yield from self._unused_name())
         session, least = context.runner.new_id("ses"), context.runner.capabilities.min_ttl
-        lives, said = validate.lease(ttl, least), validate.metadata(metadata)
-        process = None if pid is None else validate.whole(pid, "pid", 0, validate.LARGEST)
+        lives, said = validate.ttl(ttl, least), validate.metadata(metadata)
+        process = None if pid is None else validate.integer(pid, "pid", 0, validate.LARGEST)
         more = self._able(agent, session, can) if can else ()
         others = yield from context.sessions.here(agent)
         joined = yield from context.sessions.join(

@@ -51,7 +51,11 @@ class Logs:
         """Put lines behind those that are there: one commit for each chunk of them."""
         if isinstance(texts, str):
             raise BadInput("'lines' takes a list of lines; put brackets around it")
-        cleaned = [line for text in validate.each(texts, "'lines'") for line in core.clean(text)]
+        cleaned = [
+            line
+            for text in validate.require_iterable(texts, "'lines'")
+            for line in core.clean(text)
+        ]
         most = min(core.CHUNK, self._runner.capabilities.max_value // 2)
         limits, now = self._limits(), (yield from self._now())
         for portion in core.split(cleaned, most):
@@ -163,7 +167,7 @@ class Logs:
         """The files that an agent uploaded, by name."""
         found = []
         for item in (yield from every(keys.file_book(agent))):
-            book, name = _file_book(item), keys.name(item.key.rpartition("/")[2])
+            book, name = _file_book(item), keys.decode(item.key.rpartition("/")[2])
             if book is not None and book.shown:
                 at = book.at
                 found.append(core.LogFile(name=name, lines=book.lines, bytes=book.bytes, at=at))
@@ -175,9 +179,9 @@ class Logs:
         limits, now = self._limits(), (yield from agreed(self._runner))
         for item in (yield from every(keys.LOGBOOKS)):
             owner, _, file = item.key.removeprefix(keys.LOGBOOKS).partition("/")
-            agent = keys.name(owner)
+            agent = keys.decode(owner)
             if file:
-                gone += yield from self._forget_file(agent, keys.name(file), item, limits, actor)
+                gone += yield from self._forget_file(agent, keys.decode(file), item, limits, actor)
                 continue
             book = _book(item)
             if book is not None and core.due(book, limits, now):

@@ -147,7 +147,9 @@ def ends(report: Report, can: Iterable[str] = ()) -> tuple[str, ...]:
 
 def heard(report: Report) -> Write:
     """The sign that a session was heard of."""
-    return Write(keys.heard(report.session), {"agent": report.agent}, _remembered(report.pace))
+    return Write(
+        keys.report_live(report.session), {"agent": report.agent}, _remembered(report.pace)
+    )
 
 
 def unheard(report: Report, left: float | None, now: float) -> float:

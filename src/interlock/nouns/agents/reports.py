@@ -257,10 +257,11 @@ def all_reports() -> Op[dict[str, core.Report]]:
 def unheard(reports: Iterable[core.Report], now: float) -> Op[dict[str, float]]:
     """Seconds since each of these was last heard of, by session."""
     wanted = list(reports)
-    signs = yield from looked_up((keys.heard(each.session) for each in wanted), times=True)
+    signs = yield from looked_up((keys.report_live(each.session) for each in wanted), times=True)
     left = {key: None if item is None else item.expires_in for key, item in signs.items()}
     return {
-        each.session: core.unheard(each, left[keys.heard(each.session)], now) for each in wanted
+        each.session: core.unheard(each, left[keys.report_live(each.session)], now)
+        for each in wanted
     }
 
 
@@ -309,7 +310,7 @@ def able_to(ability: str) -> ReadOp[dict[str, core.Able]]:
     Only those are read that can do it, or everything.
     """
     found: dict[str, core.Able] = {}
-    for each in dict.fromkeys((ability, validate.EVERYTHING)):
+    for each in dict.fromkeys((ability, validate.ALL_ABILITIES)):
         page = Range(keys.able(each))
         while True:
             items = (yield Unchecked((page,))).ranges[page]

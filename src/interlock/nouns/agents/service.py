@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
+from interlock.core.thing_names import thing_of
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.agents import session as core
@@ -163,8 +164,8 @@ class Sessions:
 
     def here(self, agent: str) -> Op[list[core.Session]]:
         """The sessions under a name that live."""
-        page = Range(keys.present(agent))
-        ids = [keys.last(item.key) for item in (yield Read(page)).ranges[page]]
+        page = Range(keys.agent_session(agent))
+        ids = [keys.id_of(item.key) for item in (yield Read(page)).ranges[page]]
         items = yield from looked_up([*map(keys.session, ids), *map(keys.live, ids)])
         living = [id_ for id_ in ids if items[keys.live(id_)] is not None]
         found = [decode.readable(decode.session, items[keys.session(id_)]) for id_ in living]
@@ -186,7 +187,7 @@ class Sessions:
         holds: dict[str, list[str]] = {}
         for item in (yield from every(*keys.POOLS)):
             pool = decode.readable_pool(item, base)
-            name = keys.thing(item.key).removeprefix("lock/")
+            name = thing_of(item.key).removeprefix("lock/")
             for grant in () if pool is None else pool.grants:
                 holds.setdefault(grant.session, []).append(name)
         for item in (yield from every(keys.CLAIMS)):
@@ -265,7 +266,7 @@ def reported(snapshot: Snapshot, session: str) -> tuple[str, ...]:
 
     said = decode.readable(report, item)
     gone = () if said is None else ends(said)
-    return keys.report(session), keys.heard(session), *gone
+    return keys.report(session), keys.report_live(session), *gone
 
 
 def is_in(pool: Pool, session: str) -> bool:

@@ -27,6 +27,7 @@ from msgspec import Struct
 from interlock.core import keys, outcomes
 from interlock.core.changes import Missing
 from interlock.core.decision import Decision, Event, Refusal, Success, Write
+from interlock.core.thing_names import thing_of
 from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts
 
 TTL = 30.0
@@ -154,7 +155,7 @@ def addressed(session: Session) -> tuple[Write, ...]:
     The last two say all by being there, so they are put without being read.
     """
     return (
-        Write(keys.present(session.agent, session.id), {}),
+        Write(keys.agent_session(session.agent, session.id), {}),
         Write(keys.joined(session.agent), {}),
         Write(keys.mailbox(session.agent), {}),
     )
@@ -198,7 +199,7 @@ def leave(
             fit = max(1, (facts.max_operations - changes.size) // _FOR_A_POOL)
             raise Missing(tuple(wanted[number : number + fit]))
         if _leave_pool(changes, key, session.id):
-            released.append(keys.thing(key).removeprefix("lock/"))
+            released.append(thing_of(key).removeprefix("lock/"))
     thing = f"agent/{session.agent}"
     part = changes.decision(None, "agent.leave", thing)
     own = (*_own(session), *more) if all_ else ()
@@ -220,7 +221,7 @@ def _own(session: Session) -> tuple[str, ...]:
     return (
         keys.session(session.id),
         keys.live(session.id),
-        keys.present(session.agent, session.id),
+        keys.agent_session(session.agent, session.id),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interlock.core.validate import shell
+from interlock.core.validate import quote
 from interlock.runtime.text import ago, lasting, state, table
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _NAMED = 8
 
 def joined(outcome: core.Joined, _paint: Paint) -> str:
     """A line for the shell; the name goes with the session, or the old one would contradict it."""
-    return f"export INTERLOCK_SESSION={outcome.session} INTERLOCK_AGENT={shell(outcome.agent)}"
+    return f"export INTERLOCK_SESSION={outcome.session} INTERLOCK_AGENT={quote(outcome.agent)}"
 
 
 def left(outcome: core.Left, paint: Paint) -> str:
@@ -71,11 +71,11 @@ def no_log(outcome: NoLog, _paint: Paint) -> str:
     if outcome.file:
         return (
             f"{outcome.agent} has no lines in a file {outcome.file};"
-            f" 'interlock agent log {shell(outcome.agent)} --files' lists its files"
+            f" 'interlock agent log {quote(outcome.agent)} --files' lists its files"
         )
     return (
         f"{outcome.agent} has no log;"
-        f" 'interlock agent log {shell(outcome.agent)} --upload -' adds to it"
+        f" 'interlock agent log {quote(outcome.agent)} --upload -' adds to it"
     )
 
 
@@ -92,7 +92,7 @@ def uploaded(outcome: Uploaded, paint: Paint) -> str:
 def log_files(outcome: LogFiles, _paint: Paint) -> str:
     """Their names and sizes."""
     if not outcome.files:
-        agent = shell(outcome.agent)
+        agent = quote(outcome.agent)
         return (
             f"{outcome.agent} has no files; 'interlock agent log {agent} --file PATH' uploads one"
         )

@@ -168,7 +168,7 @@ def _why(fleet: "FleetCalls", request: WhyRequest) -> "Op[Why]":
     if (kind in ("agent", "session") and name) or kind.startswith("ses_"):
         raise BadInput(
             "'why' knows tasks, locks, semaphores, queries and messages;"
-            f" see 'interlock agent show {words.shell(name or kind)}', or write"
+            f" see 'interlock agent show {words.quote(name or kind)}', or write"
             f" lock/{request.thing} for a lock of that name"
         )
     return fleet.why(request.thing)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interlock.core.plain import plain
+from interlock.core.safe_text import printable
 from interlock.runtime.text import listed
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _fact(name: str, fact: object) -> str:
         case True | False:
             return "yes" if fact else "no"
         case _:
-            return "" if fact is None else plain(str(fact))
+            return "" if fact is None else printable(str(fact))
 
 
 def _size(count: int) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from interlock.core import keys, validate
+from interlock.core import validate
+from interlock.core.thing_names import names_several
 from interlock.drivers import Op
 from interlock.errors import BadInput, BadName
 from interlock.nouns.grants.pool import CAPACITY
@@ -274,7 +275,7 @@ def named(name: str, kind: str) -> str:
 
 def _single(name: str, kind: str) -> str:
     """Return the name if it cannot be taken for several things, which are joined by ``+``."""
-    if "+" in name and keys.joins(name):
+    if "+" in name and names_several(name):
         raise BadName(f"the {kind} name {name!r} reads as several things; drop '+lock/' or '+sem/'")
     return name
 

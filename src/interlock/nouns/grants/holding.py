@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from interlock.core import keys, outcomes, validate
 from interlock.core.decision import Proof, Write
 from interlock.core.outcomes import Granted
+from interlock.core.thing_names import join_things, key_of, split_things
 from interlock.drivers import Op
 from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
 from interlock.nouns.grants.pool import BreakNote
@@ -56,7 +57,7 @@ class HeldGrant:
         self.broken: BreakNote | None = None
         """Who ended it and why, if an operator did and we heard of it."""
         notes = tuple([keys.broken(thing, grant.grant) for thing in things])
-        self._watched = WatchedGrant(tuple(map(keys.of, things)), grant.grant, notes, self._lose)
+        self._watched = WatchedGrant(tuple(map(key_of, things)), grant.grant, notes, self._lose)
         context.keeper.watch_grant(self._watched)
         for lease in leases:
             lease.listeners.append(self._tell)
@@ -64,7 +65,7 @@ class HeldGrant:
     @property
     def proof(self) -> Proof:
         """Ownership as a value that another commit can carry."""
-        grant, thing = self.grant, keys.several(self.things)
+        grant, thing = self.grant, join_things(self.things)
         return Proof(thing=thing, grant=grant.grant, token=grant.token or 0)
 
     def lost(self) -> bool:
@@ -234,7 +235,7 @@ def take(
     """
     clock = context.runner.clock
     ttl, max_hold = context.terms(target.settings(context), terms.ttl, terms.max_hold)
-    ends = clock.monotonic() + validate.patience(terms.wait)
+    ends = clock.monotonic() + validate.wait_time(terms.wait)
     while True:
         left = max(0.0, ends - clock.monotonic())
         now = replace(terms, ttl=ttl, max_hold=max_hold, wait=left)
@@ -261,7 +262,7 @@ def _take_once(
     if waited and (terms.ttl is not None or terms.max_hold is not None):
         sent = clock.monotonic()
         try:
-            times = yield from context.grants.lifetimes(keys.of(target.things[0]), outcome.grant)
+            times = yield from context.grants.lifetimes(key_of(target.things[0]), outcome.grant)
         except BaseException as error:
             context.grants.release_later(context.identity, target.request(outcome.grant))
             if not isinstance(error, StoreTrouble | GeneratorExit):
@@ -282,10 +283,10 @@ def _leases(
     target, grant = got
     if terms.ttl is None and context.session_lease is not None:
         yield context.session_lease
-    tag = {"agent": grant.holder, "for": keys.several(target.things)}
+    tag = {"agent": grant.holder, "for": join_things(target.things)}
     for key, term, renewable in (
         (keys.live(grant.grant), terms.ttl, True),
-        (keys.limit(grant.grant), terms.max_hold, False),
+        (keys.max_hold(grant.grant), terms.max_hold, False),
     ):
         if term is not None:
             ttl = validate.duration(term)
@@ -300,7 +301,7 @@ def _no(outcome: object, given: Given = (), things: Sequence[str] = ()) -> Unava
 
     match outcome:
         case lock.LockDeadlock() | semaphore.SlotsDeadlock() | several.SeveralDeadlock():
-            return deadlocked(outcome.cycle, outcome, [keys.of(thing) for thing in things])
+            return deadlocked(outcome.cycle, outcome, [key_of(thing) for thing in things])
         case lock.LockBusy(lock=name, holder=holder):
             state = f"held by {holder}" if holder else "kept for who waits first"
             return Unavailable(f"lock {name!r} is {state}; wait longer or try later", outcome)
@@ -330,7 +331,7 @@ def deadlocked(cycle: tuple[str, ...], outcome: object, wanted: Collection[str])
 
 def _spoken(thing: str) -> str:
     """A thing, or several of one grant, as the record names them, in words."""
-    parts = [each.partition("/") for each in keys.each(thing)]
+    parts = [each.partition("/") for each in split_things(thing)]
     return " and ".join(f"{_KINDS.get(kind, kind)} {name!r}" for kind, _, name in parts)
 
 

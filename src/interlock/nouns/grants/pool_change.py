@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.changes import MANY, Changes, Facts, Missing
 from interlock.core.decision import Decision, Write
+from interlock.core.thing_names import join_things, pool_kind, thing_of
 from interlock.core.wait import CallerFields, wait_keys
 from interlock.nouns.grants.pool import Grant, Pool, Waiter, listed_sessions
 
@@ -173,7 +174,7 @@ class PoolChanges(Changes[PoolFacts]):
 
     def pool_event(self, key: str, word: str, agent: str) -> None:
         """Add an event about one of the pools."""
-        self.event(f"{keys.kind(key)}:{word}", agent, keys.thing(key))
+        self.event(f"{pool_kind(key)}:{word}", agent, thing_of(key))
 
     def end(self, key: str, grant: Grant, *, stale: bool = False, word: str = "released") -> None:
         """Take a grant out of a pool; ``word`` is the event unless it is stale.
@@ -340,7 +341,7 @@ class PoolChanges(Changes[PoolFacts]):
 
 def things(wanted: Iterable[str]) -> str:
     """Pools as the record names them."""
-    return keys.several([keys.thing(key) for key in wanted])
+    return join_things([thing_of(key) for key in wanted])
 
 
 def grant_of(terms: GrantTerms, weight: int, now: float, together: tuple[str, ...] = ()) -> Grant:
@@ -350,7 +351,7 @@ def grant_of(terms: GrantTerms, weight: int, now: float, together: tuple[str, ..
         id=terms.id,
         agent=terms.agent,
         session=terms.session,
-        live=(live,) if terms.max_hold is None else (live, keys.limit(terms.id)),
+        live=(live,) if terms.max_hold is None else (live, keys.max_hold(terms.id)),
         since=now,
         ttl=terms.ttl,
         max_hold=terms.max_hold,
@@ -367,7 +368,7 @@ def liveness(grant: Grant, thing: str, at_most: float | None = None) -> tuple[Wr
     if grant.ttl is None and grant.max_hold is None:
         return ()
     ttl = grant.ttl if grant.ttl is None or at_most is None else min(grant.ttl, at_most)
-    terms = ((keys.live(grant.id), ttl), (keys.limit(grant.id), grant.max_hold))
+    terms = ((keys.live(grant.id), ttl), (keys.max_hold(grant.id), grant.max_hold))
     said = tag(grant, thing)
     return tuple([Write(key, said, seconds) for key, seconds in terms if seconds is not None])
 

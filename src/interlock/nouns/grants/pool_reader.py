@@ -51,6 +51,6 @@ def every_pool(prefix: str, base: int) -> Op[tuple[dict[str, Pool], dict[str, It
     for item in (yield from every(prefix)):
         pool = decode.readable_pool(item, base)
         if pool is not None:
-            pools[keys.name(item.key.removeprefix(prefix))] = pool
+            pools[keys.decode(item.key.removeprefix(prefix))] = pool
     wanted = (key for pool in pools.values() for grant in pool.grants for key in grant.live)
     return pools, (yield from looked_up(wanted, times=True))

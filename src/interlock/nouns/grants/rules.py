@@ -27,7 +27,8 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Outcome, Write
-from interlock.core.validate import shell
+from interlock.core.thing_names import pool_kind, thing_of
+from interlock.core.validate import quote
 from interlock.core.wait import wait_keys
 from interlock.errors import BadInput, NotAllowed
 from interlock.nouns.grants.pool import WAITERS, BreakNote, Grant, Pool, Waiter, listed_sessions
@@ -130,7 +131,7 @@ def release(who: HolderRequest[O_co], facts: PoolFacts, now: float) -> Decision[
     """Give back all that is carried, and serve those who wait in the same commit."""
     found = [(key, grant) for key in who.keys if (grant := held_grant(facts.pool(key), who))]
     for key, grant in found:
-        who.agrees(keys.thing(key), grant)
+        who.agrees(thing_of(key), grant)
     if not found:
         return _refuse(who, facts, who.verb("release"))
     facts.need([each for _, grant in found for each in grant.live])
@@ -146,7 +147,7 @@ def release(who: HolderRequest[O_co], facts: PoolFacts, now: float) -> Decision[
     ended = [key for key, _ in found]
     changes.serve(ended)
     outcome = who.released(
-        tuple([keys.thing(key) for key in ended]), tuple([w.agent for w in changes.served.values()])
+        tuple([thing_of(key) for key in ended]), tuple([w.agent for w in changes.served.values()])
     )
     return changes.decision(outcome, who.verb("release"), things(ended))
 
@@ -173,7 +174,7 @@ def beat(who: HolderRequest[O_co], facts: PoolFacts, session_ttl: float) -> Deci
         return _refuse(who, facts, who.verb("beat"))
     if not facts.rely(grant):
         return Decision(outcome=who.lapsed(grant))
-    renew = renewal(grant, keys.thing(key), session_ttl)
+    renew = renewal(grant, thing_of(key), session_ttl)
     return Decision(outcome=who.extended(pool, grant, renew.ttl), puts=(renew,), quiet=True)
 
 
@@ -189,7 +190,7 @@ def break_grant(who: BreakRequest[O_co], facts: PoolFacts, now: float) -> Decisi
     if len(fitting) > 1:
         names = ", ".join(f"{grant.agent} (token {grant.token})" for grant in fitting[:_NAMED])
         raise BadInput(
-            f"{keys.thing(who.key)} has {len(fitting)} such grants: {names}; say which one:"
+            f"{thing_of(who.key)} has {len(fitting)} such grants: {names}; say which one:"
             " give its token (token=N, --token N)"
         )
     changes, grant = PoolChanges(facts, now), fitting[0]
@@ -214,7 +215,7 @@ def _note(who: BreakRequest[Any], key: str, grant: Grant, now: float) -> Write:
         at=now,
         reason=who.reason,
     )
-    return Write(keys.broken(keys.thing(key), grant.id), note)
+    return Write(keys.broken(thing_of(key), grant.id), note)
 
 
 def reclaim(key: str, facts: PoolFacts, now: float) -> Decision[str]:
@@ -224,7 +225,7 @@ def reclaim(key: str, facts: PoolFacts, now: float) -> Decision[str]:
     changes.serve((key,))
     noun = "lock" if key.startswith(keys.LOCKS) else "sem"
     outcome = "reclaimed" if ended else "alive"
-    return changes.decision(outcome, f"{noun}.reclaim", keys.thing(key))
+    return changes.decision(outcome, f"{noun}.reclaim", thing_of(key))
 
 
 def held_grant(pool: Pool | None, who: HolderRequest[Any]) -> Grant | None:
@@ -254,7 +255,7 @@ def _take_at_once(
     pool = pool or _made(want)
     grant = grant_of(ask, want.weight, now)
     pool = Pool((*pool.grants, grant), (), pool.capacity)
-    thing = keys.thing(want.key)
+    thing = thing_of(want.key)
     lists: tuple[Write, ...] = ()
     if grant.listed and grant.ttl is None:
         lists = (Write(keys.held(grant.session, want.key), {}),)
@@ -263,7 +264,7 @@ def _take_at_once(
         verb=ask.verb("acquire"),
         thing=thing,
         puts=(Write(want.key, pool), *lists, *liveness(grant, thing)),
-        events=(Event(f"{keys.kind(want.key)}:acquired", ask.agent),),
+        events=(Event(f"{pool_kind(want.key)}:acquired", ask.agent),),
     )
 
 
@@ -273,7 +274,7 @@ def _give_back_at_once(
     """What happens most when it is over: nobody waits for it."""
     rest = tuple([each for each in pool.grants if each is not grant])
     over = not rest and key.startswith(keys.LOCKS)
-    thing, session = keys.thing(key), keys.live(grant.session)
+    thing, session = thing_of(key), keys.live(grant.session)
     own = [each for each in grant.live if each != session]
     left = Pool(rest, (), pool.capacity)
     if grant.listed and grant.session not in listed_sessions(left):
@@ -284,7 +285,7 @@ def _give_back_at_once(
         thing=thing,
         puts=() if over else (Write(key, left),),
         deletes=(key, *own) if over else tuple(own),
-        events=(Event(f"{keys.kind(key)}:released", grant.agent),),
+        events=(Event(f"{pool_kind(key)}:released", grant.agent),),
     )
 
 
@@ -321,8 +322,7 @@ def _queue(
             pool = changes.pool(want.key) or Pool()
         if len(pool.waiters) >= WAITERS:
             raise NotAllowed(
-                f"{WAITERS} already wait for {keys.thing(want.key)};"
-                " try again later, or do not wait"
+                f"{WAITERS} already wait for {thing_of(want.key)}; try again later, or do not wait"
             )
         changes.rely_on_few(want.key)
         waiters = (*pool.waiters, _waiter(ask, want.weight, changes.now, together, into))
@@ -410,7 +410,7 @@ def _refuse(who: HolderRequest[O_co], facts: PoolFacts, verb: str) -> Decision[O
     if pool is None or not pool.grants:
         return Decision(outcome=who.refused(pool, newest, stale=False))
     grant = pool.grants[0]
-    facts.need((keys.refused(grant.id), *grant.live))
+    facts.need((keys.refusal_mark(grant.id), *grant.live))
     outcome = who.refused(pool, newest, stale=not facts.alive(grant))
     return _refusal(outcome, key, facts, verb)
 
@@ -420,11 +420,11 @@ def _refusal(outcome: Answer, key: str, facts: PoolFacts, verb: str) -> Decision
     pool = facts.pool(key)
     if pool is None or not pool.grants:
         return Decision(outcome=outcome)
-    mark = keys.refused(pool.grants[0].id)
+    mark = keys.refusal_mark(pool.grants[0].id)
     facts.need((mark,))
     if facts.exists[mark]:
         return Decision(outcome=outcome)
-    thing = keys.thing(key)
+    thing = thing_of(key)
     mark_it = Write(mark, {"for": thing}, REFUSAL_WINDOW)
     return Decision(outcome=outcome, verb=verb, thing=thing, puts=(mark_it,))
 
@@ -436,10 +436,10 @@ def _admit(changes: PoolChanges, want: Demand, mine: Grant | None) -> None:
         changes.change(want.key, _made(want))
         return
     if want.capacity not in (None, pool.capacity):
-        name = keys.thing(want.key).removeprefix("sem/")
+        name = thing_of(want.key).removeprefix("sem/")
         raise BadInput(
             f"semaphore {name!r} has capacity {pool.capacity}, not {want.capacity}; leave the"
-            f" capacity out, or change it: interlock sem resize {shell(name)} {want.capacity}"
+            f" capacity out, or change it: interlock sem resize {quote(name)} {want.capacity}"
         )
     if mine is None or want.weight > mine.weight:
         _bounded(want, pool.capacity)
@@ -450,10 +450,10 @@ def _made(want: Demand) -> Pool:
     if want.key.startswith(keys.LOCKS):
         return Pool()
     if want.capacity is None:
-        name = keys.thing(want.key).removeprefix("sem/")
+        name = thing_of(want.key).removeprefix("sem/")
         raise BadInput(
             f"semaphore {name!r} is not there yet; give its capacity (capacity=N, --capacity N),"
-            f" or make it: interlock sem resize {shell(name)} N"
+            f" or make it: interlock sem resize {quote(name)} N"
         )
     _bounded(want, want.capacity)
     return Pool(capacity=want.capacity)
@@ -462,7 +462,7 @@ def _made(want: Demand) -> Pool:
 def _bounded(want: Demand, capacity: int) -> None:
     if want.weight > capacity:
         raise BadInput(
-            f"{keys.thing(want.key)} has {capacity} in all, so {want.weight} can never be had;"
+            f"{thing_of(want.key)} has {capacity} in all, so {want.weight} can never be had;"
             " ask for less"
         )
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Outcome, Proof
+from interlock.core.thing_names import thing_of
 from interlock.drivers import Op
 from interlock.errors import InterlockError, Lapsed, StoreBusy, StoreTrouble
 from interlock.nouns.grants import rules
@@ -311,7 +312,7 @@ class GrantService:
         if isinstance(outcome, outcomes.Granted | outcomes.Released):
             return outcome
         for key in caller.keys:
-            for note in (yield from outside(break_notes(keys.thing(key)))):
+            for note in (yield from outside(break_notes(thing_of(key)))):
                 if _is_of(note, caller):
                     return caller.ended(note)
         return outcome
@@ -364,7 +365,7 @@ class GrantService:
 
     def lifetimes(self, key: str, grant: str) -> Op[dict[str, float]]:
         """How long the grant's own liveness keys live from now on; empty if it is not ours."""
-        own = (keys.live(grant), keys.limit(grant))
+        own = (keys.live(grant), keys.max_hold(grant))
         snapshot: Snapshot = yield Read(key, *own, times=True)
         pool = decode.pool(snapshot[key], 0)
         if pool is None or pool.grant(grant) is None:

@@ -11,8 +11,9 @@ from typing import TypeAlias, cast
 
 from msgspec import Struct
 
-from interlock.core import keys, outcomes
+from interlock.core import outcomes
 from interlock.core.decision import Outcome
+from interlock.core.thing_names import key_of
 from interlock.errors import BadInput
 from interlock.nouns.grants import lock, semaphore
 from interlock.nouns.grants.pool import BreakNote, Grant, Pool
@@ -106,7 +107,7 @@ class SeveralGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=F
     def demands(self) -> tuple[Demand, ...]:
         """So much of each."""
         parts = self.parts
-        return tuple([Demand(keys.of(part.thing), part.weight, part.capacity) for part in parts])
+        return tuple([Demand(key_of(part.thing), part.weight, part.capacity) for part in parts])
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -155,7 +156,7 @@ class SeveralHolderRequest(AnyCaller[Outcome], frozen=True, kw_only=True, gc=Fal
     @property
     def keys(self) -> tuple[str, ...]:
         """The pools."""
-        return tuple([keys.of(thing) for thing in self.things])
+        return tuple([key_of(thing) for thing in self.things])
 
     def agrees(self, thing: str, grant: Grant) -> None:
         """What one has is given back whole: whoever names a part of it means something else."""

@@ -107,7 +107,7 @@ class PoolWaits:
         from interlock.runtime.wait_graph.around import Around  # likewise
 
         own = keys.live(ask.session if ask.ttl is None else ask.grant)
-        mine = (own,) if ask.max_hold is None else (own, keys.limit(ask.grant))
+        mine = (own,) if ask.max_hold is None else (own, keys.max_hold(ask.grant))
         snapshot: Snapshot = yield Read(*ask.keys, *mine)
         around = Around({key: decode.pool(snapshot[key], base) for key in ask.keys})
         pools = list(around.pools.values())
@@ -205,7 +205,7 @@ class PoolWaits:
     ) -> Op[outcomes.Granted]:
         """How long a grant that is not of this moment lives: its maximum hold began before."""
         if ask.max_hold is not None or outcome.grant != ask.grant:
-            limit = keys.limit(outcome.grant)
+            limit = keys.max_hold(outcome.grant)
             item = (yield Read(limit, times=True))[limit]
             if item is not None:
                 ttl = outcome.expires_in or ask.ttl or ask.session_ttl

@@ -115,7 +115,9 @@ class Acknowledger:
             read: frozenset[str] = frozenset()
             if gone := [id_ for id_ in acks.ids if id_ not in waiting]:
                 before = (yield tuple(keys.read(agent, id_) for id_ in gone)).items
-                read = frozenset(keys.last(key) for key, item in before.items() if item is not None)
+                read = frozenset(
+                    keys.id_of(key) for key, item in before.items() if item is not None
+                )
             topic_acks, current = current_cursors(agent, acks.topics, begins, items)
             known = AckState(waiting=waiting, read=read, cursors=current)
             now = self._runner.clock.wall()
@@ -163,7 +165,7 @@ def _find_in_topics(
 
     def collect(items: Iterable[Item | None]) -> None:
         for item in items:
-            if item is not None and (id_ := keys.last(item.key)) in wanted:
+            if item is not None and (id_ := keys.id_of(item.key)) in wanted:
                 entries = found.setdefault(keys.topic_of(item.key), {})
                 entries[id_] = item.created, reading.trace(item)
 
@@ -238,8 +240,8 @@ def end_expired_questions(
         from interlock.nouns.messages.query_wait import expire_query
 
         with suppress(StoreDamaged):
-            yield from expire_query(runner, actor, keys.last(key))
-            found.add(keys.last(key))
+            yield from expire_query(runner, actor, keys.id_of(key))
+            found.add(keys.id_of(key))
     return found
 
 
@@ -254,7 +256,7 @@ def skip_old_stops(
     sent = {each.id: each.seq for each in urgent if _is_stop(items[each.key])}
     if not sent:
         return set()
-    own = keys.present(actor.agent, actor.session)
+    own = keys.agent_session(actor.agent, actor.session)
     item = (yield Read(own))[own]
     earlier = {id_: seq for id_, seq in sent.items() if item is not None and seq < item.created}
     if earlier:
@@ -270,8 +272,8 @@ def acknowledge_old_stops(
     All are older than our session, so it does not count. If the store refuses, the stops stay and
     are found again.
     """
-    sessions = yield from every(keys.present(actor.agent))
-    began = {keys.live(keys.last(item.key)): item.created for item in sessions}
+    sessions = yield from every(keys.agent_session(actor.agent))
+    began = {keys.live(keys.id_of(item.key)): item.created for item in sessions}
     lives = yield from looked_up(began)
     there = [began[key] for key, item in lives.items() if item is not None]
     done = [id_ for id_, sent in earlier.items() if all(sent < each for each in there)]

@@ -50,7 +50,7 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
         wanted = core.AlertSubscription(
             senders=validate.names(senders, "sender", core.FILTERS_LIMIT), where=_where(where)
         )
-        number = validate.whole(last, "number of alerts", 0, core.SHOWN_LIMIT)
+        number = validate.integer(last, "number of alerts", 0, core.SHOWN_LIMIT)
         identity = self._identity(given)
         return self._fenced(identity, self.topics.subscribe(identity.actor, type_, wanted, number))
 
@@ -62,7 +62,7 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
         given: Given = (),
     ) -> Op[core.Unsubscribed | core.NotSubscribed | GivenFenced]:
         """Have no more alerts of this type delivered."""
-        identity, type_ = self._identity(given), validate.unmarked(type, "type of an alert")
+        identity, type_ = self._identity(given), validate.unmarked_name(type, "type of an alert")
         return self._fenced(identity, self.topics.unsubscribe(identity.actor, type_))
 
     @call
@@ -170,7 +170,7 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
             type=validate.name(type, "type") if type else "",
             thread=validate.name(thread, "thread") if thread else "",
             search=validate.text(search, "text to search for", core.SUBJECT_LIMIT),
-            limit=validate.whole(limit, "limit", 1, core.SHOWN_LIMIT),
+            limit=validate.integer(limit, "limit", 1, core.SHOWN_LIMIT),
         )
         actor = self.context.me().actor
         validate.flag(all, "all")
@@ -205,7 +205,7 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
         Whoever asks us something meanwhile knows that somebody is there.
         """
         outage = Outage(self.context, "a wait for messages")
-        return outage.through(lambda left: self._wait(left, can), validate.patience(timeout))
+        return outage.through(lambda left: self._wait(left, can), validate.wait_time(timeout))
 
     def _wait(
         self, patience: float, can: Iterable[str] | None
@@ -219,19 +219,19 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
 
 def _type(type_: str) -> str:
     """The type of alerts that somebody subscribes to: one, and no pattern."""
-    if "*" in validate.written(type_, "type of an alert"):
+    if "*" in validate.require_text(type_, "type of an alert"):
         raise BadName(
             f"the type {type_!r:.40} has a '*', but a subscription is to one type of alerts;"
             " subscribe to each of them by its name"
         )
-    return validate.unmarked(type_, "type of an alert")
+    return validate.unmarked_name(type_, "type of an alert")
 
 
 def _id(id_: str | list[str] | tuple[str, ...] | set[str]) -> str:
     """The id of a message, or of what somebody missed."""
     if isinstance(id_, list | tuple | set):
         raise BadInput("ack takes ids one by one; for several write ack(*ids)")
-    told = reading.parse_missed_id(validate.written(id_, "message id"))
+    told = reading.parse_missed_id(validate.require_text(id_, "message id"))
     return id_ if told else validate.name(id_, "message id")
 
 

@@ -82,11 +82,11 @@ class MessageServices(Calls[D]):
 
 def named(agent: str) -> str:
     """The validated name of a single recipient."""
-    if agent in (validate.EVERYBODY, ALL):
+    if agent in (validate.ALL_AGENTS, ALL):
         raise BadInput("only mail goes to all; for an announcement use an alert")
-    return validate.unmarked(agent, "agent name")
+    return validate.unmarked_name(agent, "agent name")
 
 
 def several(names: str | Iterable[str], what: str) -> tuple[str, ...]:
     """One name, or several."""
-    return (names,) if isinstance(names, str) else tuple(validate.each(names, what))
+    return (names,) if isinstance(names, str) else tuple(validate.require_iterable(names, what))

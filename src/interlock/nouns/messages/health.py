@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.health import Patience, Problem
-from interlock.core.validate import shell, span
+from interlock.core.validate import quote, span
 from interlock.drivers import Op
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.human_decision import HumanDecision
@@ -82,7 +82,7 @@ class MessageHealth:
             page = Range(keys.UNREAD, after)
             items: tuple[Item, ...] = (yield Read(page)).ranges[page]
             for item in items:
-                found.setdefault(keys.owner_of(item.key), []).append(item)
+                found.setdefault(keys.agent_of(item.key), []).append(item)
             seen += len(items)
             if len(items) < page.limit:
                 break
@@ -90,7 +90,7 @@ class MessageHealth:
         else:
             self.partial = True
         return [
-            UnreadCount(agent=agent, count=len(marks), first=keys.last(_oldest(marks).key))
+            UnreadCount(agent=agent, count=len(marks), first=keys.id_of(_oldest(marks).key))
             for agent, marks in found.items()
         ]
 
@@ -101,12 +101,12 @@ class MessageHealth:
         live = yield from looked_up(filter(None, lives.values()))
         there = [item.key for item in items if live.get(lives[item.key] or "") is not None]
         dead = [
-            keys.owner_of(item.key)
+            keys.agent_of(item.key)
             for item in items
             if item.key.startswith(keys.SERVING) and item.key not in set(there) and lives[item.key]
             if not receiver_note(item).over
         ]
-        return frozenset(map(keys.owner_of, there)), sorted(set(dead))
+        return frozenset(map(keys.agent_of, there)), sorted(set(dead))
 
     def _unread(self, waiting: Sequence[UnreadCount], now: float) -> Op[list[Problem]]:
         """Mail that has been unread for long, of an agent that is absent."""
@@ -119,7 +119,7 @@ class MessageHealth:
                 says=f"agent/{each.agent}: {_messages(each.count)} for {each.agent}, the first"
                 f" for {span(now - at)}, and {_absent(joined[keys.joined(each.agent)])}",
                 remedy=f"start it, or read them for it:"
-                f" interlock inbox --agent {shell(each.agent)}",
+                f" interlock inbox --agent {quote(each.agent)}",
                 thing=f"agent/{each.agent}",
                 agent=each.agent,
                 since=at,
@@ -150,7 +150,7 @@ class MessageHealth:
                 says=f"agent/{each.agent}: {each.by} does not let it send"
                 + (f" ({each.reason})" if each.reason else ""),
                 remedy="when the cause is fixed:"
-                f" interlock agent resume {shell(each.agent)} --agent NAME",
+                f" interlock agent resume {quote(each.agent)} --agent NAME",
                 thing=f"agent/{each.agent}",
                 agent=each.agent,
                 since=each.since,
@@ -166,7 +166,7 @@ class MessageHealth:
 
     def _unanswered(self, now: float) -> Op[list[Problem]]:
         """Expired questions that were not ended."""
-        ids = [keys.last(item.key) for item in (yield from self._read(keys.OPEN))]
+        ids = [keys.id_of(item.key) for item in (yield from self._read(keys.OPEN))]
         live = yield from looked_up(map(keys.live, ids))
         over = [id_ for id_ in ids if live[keys.live(id_)] is None]
         items = yield from looked_up(map(keys.query, over))

@@ -23,6 +23,7 @@ from interlock.core import keys
 from interlock.core.decision import Event
 from interlock.core.history import Happening, Open, lasted, said
 from interlock.core.log import Entry, Line
+from interlock.core.thing_names import message_thing
 
 NOUNS = ("message", "query", "alert", "decision")
 PLENTY = frozenset(
@@ -106,7 +107,7 @@ def _forgotten(line: Line) -> Iterator[Happening]:
         return
     for key in line.deleted:
         if key.startswith((keys.MESSAGES, keys.QUERIES, keys.DECISIONS)):
-            yield said(line, "", "forgotten", keys.spoken(key))
+            yield said(line, "", "forgotten", message_thing(key))
 
 
 def _decisions(line: Line) -> Iterator[Happening]:
@@ -114,16 +115,16 @@ def _decisions(line: Line) -> Iterator[Happening]:
     if line.verb == "query.hand":
         for key in line.put:
             if key.startswith(keys.DECISIONS):
-                yield said(line, line.agent, "asked", keys.spoken(key), on=line.thing)
+                yield said(line, line.agent, "asked", message_thing(key), on=line.thing)
     elif line.verb == "query.cancel":
         for key in line.deleted:
             if key.startswith(keys.DECISIONS):
-                yield said(line, line.agent, "cancelled", keys.spoken(key), on=line.thing)
+                yield said(line, line.agent, "cancelled", message_thing(key), on=line.thing)
 
 
 def readers(line: Entry) -> tuple[str, ...]:
     """The recipients: agents with an unread mark, or an ability."""
-    found = [keys.owner_of(key) for key in line.put if key.startswith(keys.UNREAD)]
+    found = [keys.agent_of(key) for key in line.put if key.startswith(keys.UNREAD)]
     able = [keys.topic_of(key) for key in line.put if key.startswith(keys.TOPICS)]
     return tuple(found or [each for each in able if not line.thing.startswith("alert/")])
 
@@ -133,4 +134,4 @@ def about(line: Entry) -> str:
     if line.thing.startswith("alert/"):
         return line.thing
     decision = [key for key in line.put if key.startswith(keys.DECISIONS)]
-    return keys.spoken(decision[0]) if decision and line.verb == "query.hand" else ""
+    return message_thing(decision[0]) if decision and line.verb == "query.hand" else ""

@@ -164,7 +164,7 @@ def introduced(found: views.Inbox) -> "Op[views.Inbox]":
     from interlock.nouns.messages.presence import mailboxes
 
     others = [name for name in (yield from mailboxes()) if name != found.agent]
-    some = dict.fromkeys([*validate.alike(found.agent, others), *others])
+    some = dict.fromkeys([*validate.closest_names(found.agent, others), *others])
     return replace(found, agents=tuple(some)[:_NAMED])
 
 

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
+from interlock.core.thing_names import message_thing_by_id
 from interlock.nouns.messages.message import (
     Acknowledged,
     AlertSubscription,
@@ -157,7 +158,12 @@ def receive_events(
     one = under_subscription.pop() if len(under_subscription) == 1 else ""
     return one, tuple(
         [
-            Event("message:received", agent, keys.said(id_), "" if one else traces.get(id_, ""))
+            Event(
+                "message:received",
+                agent,
+                message_thing_by_id(id_),
+                "" if one else traces.get(id_, ""),
+            )
             for id_ in ids
         ]
     )

@@ -145,9 +145,9 @@ def used_slots(agent: str) -> ReadOp[dict[int, float | None]]:
     found: dict[int, float | None] = {}
     after = ""
     while True:
-        page = Range(f"{keys.RATES}{keys.part(agent)}/", after)
+        page = Range(f"{keys.RATES}{keys.encode(agent)}/", after)
         items = (yield Unchecked((page,))).ranges[page]
-        found.update((int(keys.last(item.key)), decode.slot_used_at(item)) for item in items)
+        found.update((int(keys.id_of(item.key)), decode.slot_used_at(item)) for item in items)
         if len(items) < page.limit:
             return found
         after = items[-1].key

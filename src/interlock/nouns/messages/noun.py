@@ -6,7 +6,7 @@ from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
 from interlock.core.outcomes import GivenFenced, always
-from interlock.core.validate import EVERYBODY
+from interlock.core.validate import ALL_AGENTS
 from interlock.errors import BadInput, StoreTrouble
 from interlock.nouns.messages import message as core
 from interlock.nouns.messages import query_rules as queries
@@ -28,7 +28,7 @@ Hold = Annotated[bool, option("flag", "keep it for somebody who has not been her
 Id = Annotated[str | None, option("name", "its id: repeat a call with it, and nothing is doubled")]
 Text = Annotated[str | None, option("body", "the text; - for stdin", positional=True)]
 Data = Annotated[Any, option("json", "JSON instead of a text; @FILE, or - for stdin")]
-_EVERYBODY = frozenset({EVERYBODY, "everybody", "everyone"})
+_EVERYBODY = frozenset({ALL_AGENTS, "everybody", "everyone"})
 """What people write who mean all."""
 _BODY = "what to say, the last word of all; - for stdin"
 
@@ -185,13 +185,13 @@ def _alert(fleet: "FleetCalls", request: AlertSend) -> "Op[core.SendOutcome]":
 
 def _with_subscribers(sent: core.Sent) -> "Op[core.Sent]":
     """A sent alert, or one that says that no agent subscribes to its type: it may be misspelled."""
-    from interlock.core.validate import alike
+    from interlock.core.validate import closest_names
     from interlock.nouns.messages.subscriptions import subscribed_types
 
     types = yield from subscribed_types()
     if sent.type in types:
         return sent
-    return SentUnsubscribed(**asdict(sent), close=tuple(alike(sent.type, sorted(types))))
+    return SentUnsubscribed(**asdict(sent), close=tuple(closest_names(sent.type, sorted(types))))
 
 
 def _query(fleet: "FleetCalls", request: QueryAsk) -> "Op[queries.AskOutcome]":
@@ -258,7 +258,7 @@ def _send(fleet: "FleetCalls", request: MessageSend) -> "Op[core.SendOutcome]":
     if isinstance(outcome, core.UnknownAgent) and _EVERYBODY.intersection(
         each.casefold() for each in outcome.unknown
     ):
-        return replace(outcome, close=(EVERYBODY,))
+        return replace(outcome, close=(ALL_AGENTS,))
     return (yield from close_names(outcome))
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.core.validate import EVERYTHING, alike
+from interlock.core.validate import ALL_ABILITIES, closest_names
 from interlock.core.wait import caller_name
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged, StoreTrouble
@@ -101,7 +101,7 @@ def can_answer(to: str, asker: str) -> Op[bool]:
 
 def _can_answer(to: str, asker: str) -> Op[bool]:
     if to.startswith(ABLE):
-        wanted = {to[len(ABLE) :], EVERYTHING}
+        wanted = {to[len(ABLE) :], ALL_ABILITIES}
         found = (yield from outside(able_to(to[len(ABLE) :]))).values()
         others = [each.live for each in found if each.session != asker]
         if any((yield from looked_up(others)).values()):
@@ -127,7 +127,7 @@ def is_running(to: str) -> Op[bool]:
 
 def _is_present(agent: str, mark: str) -> Op[bool]:
     """Whether a session or receiver of this agent lives; true if the mark does not exist."""
-    places = (Range(keys.present(agent)), Range(keys.serving(agent)))
+    places = (Range(keys.agent_session(agent)), Range(keys.serving(agent)))
     snapshot: Snapshot = yield Read(mark, *places)
     if snapshot[mark] is None:
         return True
@@ -151,7 +151,7 @@ def is_able(actor: Actor, ability: str, can: Iterable[str]) -> ReadOp[bool]:
 
     By ``can``, by its session's report, or by the note of its receiver.
     """
-    wanted = {ability, EVERYTHING}
+    wanted = {ability, ALL_ABILITIES}
     if not wanted.isdisjoint(can):
         return True
     own, notes = keys.report(actor.session), Range(keys.serving(actor.agent))
@@ -171,7 +171,7 @@ def receiver_note(item: Item) -> ReceiverNote:
 def liveness_key(item: Item) -> str:
     """The key that exists while a session or a receiver lives."""
     if item.key.startswith(keys.AGENTS):
-        return keys.live(keys.last(item.key))
+        return keys.live(keys.id_of(item.key))
     return receiver_note(item).live
 
 
@@ -195,7 +195,7 @@ def ensure_mailbox(runner: Runner, identity: Identity) -> Op[bool]:
 
 
 def _has_session(agent: str) -> Op[bool]:
-    sessions = yield from every(keys.present(agent))
+    sessions = yield from every(keys.agent_session(agent))
     live = yield from looked_up(map(liveness_key, sessions))
     return any(item is not None for item in live.values())
 
@@ -217,14 +217,16 @@ def is_new(agent: str) -> Op[bool]:
 
 def mailboxes() -> Op[list[str]]:
     """The names of all agents with a mailbox."""
-    return [keys.name(keys.last(item.key)) for item in (yield from every(keys.MAILBOXES))]
+    return [keys.decode(keys.id_of(item.key)) for item in (yield from every(keys.MAILBOXES))]
 
 
 def similar_names(names: Iterable[str]) -> Op[tuple[str, ...]]:
     """Agents with a mailbox whose names resemble these."""
     found = yield from mailboxes()
     return tuple(
-        dict.fromkeys(similar_names for name in names for similar_names in alike(name, found))
+        dict.fromkeys(
+            similar_names for name in names for similar_names in closest_names(name, found)
+        )
     )
 
 
@@ -275,7 +277,7 @@ def announce_receiver(
 
     Its note replaces those of the ``dead`` receivers.
     """
-    live = Write(keys.serves(actor.session, caller), {"agent": actor.agent}, ttl)
+    live = Write(keys.receiver_live(actor.session, caller), {"agent": actor.agent}, ttl)
     note = note or ReceiverNote(actor.session, live.key)
     said = Write(keys.serving(actor.agent, caller), note)
     mailbox = Write(keys.mailbox(actor.agent), MAILBOX)
@@ -294,7 +296,7 @@ def withdraw_receiver(
     own = keys.serving(actor.agent, caller)
     dead = (yield from receiver_notes(actor.agent, own)).dead
     able = [keys.able(each, caller) for each in can]
-    gone = (own, keys.serves(actor.session, caller), *able, *dead)
+    gone = (own, keys.receiver_live(actor.session, caller), *able, *dead)
     yield from runner.change(_agent_change("agent.retire", actor, (), gone), actor)
 
 
@@ -349,7 +351,7 @@ class ReceiverPresence:
         self._note = replace(
             known,
             session=identity.actor.session,
-            live=keys.serves(identity.actor.session, self._caller),
+            live=keys.receiver_live(identity.actor.session, self._caller),
             can=self._can,
             hand=known.hand | self._note.hand,
             whole=whole or known.whole,

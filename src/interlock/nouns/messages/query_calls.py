@@ -100,7 +100,7 @@ class QueryCalls(MessageServices[D]):
         """Say how a message is answered that is no question."""
         found = yield from reading.find_message(self.context.me().actor.agent, id_)
         to = "AGENT" if found is None else found.sender
-        how = f"interlock send {validate.shell(to)} --reply-to {id_} TEXT"
+        how = f"interlock send {validate.quote(to)} --reply-to {id_} TEXT"
         raise BadInput(f"that is no question; answer with: {how}")
 
     @call
@@ -139,6 +139,6 @@ class QueryCalls(MessageServices[D]):
 
 def _whom(to: str) -> str:
     """An agent, or whoever is able."""
-    if validate.written(to, "agent name").startswith(ABLE):
+    if validate.require_text(to, "agent name").startswith(ABLE):
         return ABLE + validate.name(to[len(ABLE) :], "ability")
     return named(to)

@@ -52,7 +52,7 @@ class QueryQuota:
         if not self._limit:
             return ()
         return tuple(
-            keys.asking(whose, self._runner.random_below(most))
+            keys.query_slot(whose, self._runner.random_below(most))
             for whose, most in self._folders(agent).items()
         )
 
@@ -77,8 +77,8 @@ class QueryQuota:
     def _free(self, whose: str, most: int) -> ReadOp[str | None]:
         """A random free slot; None if there is none."""
         while True:
-            used = yield from _used_slots(keys.asking(whose))
-            every_one = (keys.asking(whose, number) for number in range(most))
+            used = yield from _used_slots(keys.query_slot(whose))
+            every_one = (keys.query_slot(whose, number) for number in range(most))
             free = [key for key in every_one if key not in used]
             if not free:
                 return None
@@ -135,7 +135,7 @@ def _used_slots(folder: str) -> ReadOp[set[str]]:
 
 def _asker_of(item: Item) -> tuple[str, str]:
     """The id of an open question, and its asker."""
-    agent, id_ = keys.open_of(item.key)
+    agent, id_ = keys.open_query_of(item.key)
     return id_, agent
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interlock.core.validate import shell
+from interlock.core.validate import quote
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.text import body
 from interlock.runtime.text import ago, as_json, circle, lasting, listed, table
@@ -60,7 +60,7 @@ def deadlock(outcome: core.QueryDeadlock, paint: Paint) -> str:
     you, last = outcome.cycle[0], outcome.cycle[-1]
     inbox = (
         f"answer {last} first"
-        f" (interlock inbox --agent {shell(you)}), or give back what it waits for"
+        f" (interlock inbox --agent {quote(you)}), or give back what it waits for"
     )
     then = f"{inbox}; then ask again" if last != you else "only you could answer"
     return f"{paint('red', 'deadlock')} {outcome.query}: {circle(outcome.cycle, then)}"

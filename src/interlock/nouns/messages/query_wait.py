@@ -48,7 +48,7 @@ class QueryWaits:
 
     def beat(self, asleep: UnqueuedWait, query: Query) -> tuple[Write, ...]:
         """The wait's own liveness key, if it has one; it is put with the question."""
-        if asleep.live != keys.asker(query.id):
+        if asleep.live != keys.asker_live(query.id):
             return ()
         ttl = max(min(query.timeout, ASKER_TTL), self._runner.capabilities.min_ttl)
         return (Write(asleep.live, {"agent": asleep.agent}, ttl),)

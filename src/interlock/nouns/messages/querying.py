@@ -194,7 +194,7 @@ class QueryService:
 
     def _cached_answer(self, query: Query, age: float) -> Op[core.Answered | None]:
         """A cached answer, if it is not too old."""
-        key = keys.answer(query.to, bytes(query.question))
+        key = keys.last_answer(query.to, bytes(query.question))
         cached = decode.cached_answer((yield Read(key))[key])
         if cached is None:
             return None
@@ -220,7 +220,9 @@ class QueryService:
         the command, so such a wait has its own liveness key, unless it is short.
         """
         actor = identity.actor
-        live = keys.asker(query.id) if keep or query.timeout > ASKER_TTL else keys.live(query.id)
+        live = (
+            keys.asker_live(query.id) if keep or query.timeout > ASKER_TTL else keys.live(query.id)
+        )
         if identity.joined and not identity.whole_session:
             live = keys.live(actor.session)
         return UnqueuedWait(

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.validate import EVERYTHING as ANYTHING
+from interlock.core.validate import ALL_ABILITIES as ANYTHING
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.messages import decode, inbox_rules
@@ -177,7 +177,7 @@ def unread_entries(agent: str) -> Op[tuple[list[InboxEntry], int]]:
 
 def entry_of_mark(item: Item) -> InboxEntry:
     """The entry of an unread mark."""
-    id_ = keys.last(item.key)
+    id_ = keys.id_of(item.key)
     try:
         said = decode.unread(item)
     except StoreDamaged:
@@ -218,7 +218,7 @@ def topic_entries(topic: TopicState, items: Iterable[Item]) -> Iterator[InboxEnt
     for item in items:
         if topic.cursor.has(item.created):
             continue
-        id_ = keys.last(item.key)
+        id_ = keys.id_of(item.key)
         found = InboxEntry(id=id_, seq=item.created, key=item.key, topic=topic.name)
         if topic.name.startswith(ABLE):
             said = entry_of_mark(item)
@@ -238,7 +238,7 @@ def keys_to_deliver(agent: str, marks: Iterable[str]) -> tuple[str, ...]:
         topic = keys.topic_of(key) if key.startswith(keys.TOPICS) else ""
         found += topic_state_keys(agent, topic) if topic else ()
         if not topic or topic.startswith(ABLE):
-            found.append(keys.message(keys.last(key)))
+            found.append(keys.message(keys.id_of(key)))
     return tuple(found)
 
 

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Write
-from interlock.core.validate import EVERYTHING
+from interlock.core.validate import ALL_ABILITIES
 from interlock.drivers import Op
 from interlock.nouns.messages import acknowledging, decode, inbox_rules, log_lines, reading
 from interlock.nouns.messages.acknowledging import combine
@@ -187,7 +187,7 @@ class InboxReceiver:
         for topic in topics.values():
             found += (yield from reading.unread_in_topic(topic))[0]
         topic_prefixes = (
-            (keys.TOPICS,) if EVERYTHING in self._can else tuple(map(keys.topic, topics))
+            (keys.TOPICS,) if ALL_ABILITIES in self._can else tuple(map(keys.topic, topics))
         )
         own = () if self._only else (keys.unread(agent),)
         scopes = (*own, keys.subscription(agent), *topic_prefixes)
@@ -279,7 +279,7 @@ class InboxReceiver:
         """
         if not change.deleted:
             return ""
-        id_ = keys.last(change.key)
+        id_ = keys.id_of(change.key)
         waited = self._queue.drop(id_)
         topic = keys.topic_of(change.key) if change.key.startswith(keys.TOPICS) else ""
         if not topic or topic.startswith(ABLE):

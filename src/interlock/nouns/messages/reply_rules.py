@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
+from interlock.core.thing_names import message_thing
 from interlock.nouns.messages import human_decision, send_rules
 from interlock.nouns.messages.human_decision import HumanDecision
 from interlock.nouns.messages.message import ABLE, BODY_LIMIT, StoredMessage, Unread
@@ -89,7 +90,7 @@ def _answered(query: Query, act: str, context: ReplyContext) -> Decision[ReplyOu
         trace=query.trace,
         puts=(
             *_kept(done),
-            Write(keys.answer(query.to, bytes(query.question)), CachedAnswer(query.id)),
+            Write(keys.last_answer(query.to, bytes(query.question)), CachedAnswer(query.id)),
             *as_message,
             *closed,
             *read,
@@ -97,7 +98,7 @@ def _answered(query: Query, act: str, context: ReplyContext) -> Decision[ReplyOu
         deletes=query.listings,
         events=(
             Event("query:replied", agent),
-            *[Event("decision:resolved", agent, keys.spoken(write.key)) for write in closed],
+            *[Event("decision:resolved", agent, message_thing(write.key)) for write in closed],
         ),
     )
 

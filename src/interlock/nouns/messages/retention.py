@@ -264,9 +264,9 @@ class MessageRetention:
     def _pass_ability_topic(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         """Delete questions to abilities that have ended."""
         marks = yield from self._walk(group, lambda item: item.key)
-        found = yield from looked_up([keys.query(keys.last(each)) for each in marks])
+        found = yield from looked_up([keys.query(keys.id_of(each)) for each in marks])
         over = [
-            each for each in marks if not decode.is_open_query(found[keys.query(keys.last(each))])
+            each for each in marks if not decode.is_open_query(found[keys.query(keys.id_of(each))])
         ]
         done = yield from self._delete(actor, "query.forget", over[:bound], lambda _: True)
         return RetentionResult(forgotten=done, left=max(len(over) - bound, 0))
@@ -285,7 +285,7 @@ class MessageRetention:
 
     def _pass_open_queries(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         """End expired questions whose asker has not."""
-        ids = yield from self._walk(group, lambda item: keys.last(item.key))
+        ids = yield from self._walk(group, lambda item: keys.id_of(item.key))
         lives = yield from looked_up(map(keys.live, ids))
         expired = [id_ for id_ in ids if lives[keys.live(id_)] is None]
         done = 0
@@ -430,7 +430,7 @@ def _items_to_read(count: int) -> int:
 
 def mark_deletions(marks: Sequence[str]) -> Op[list[MarkDeletion]]:
     """What to delete with these marks; questions and unreadable messages are kept."""
-    wanted = {each: keys.message(keys.last(each)) for each in marks}
+    wanted = {each: keys.message(keys.id_of(each)) for each in marks}
     items = yield from looked_up(key for key in wanted.values() if not key.startswith(keys.QUERIES))
     found: list[MarkDeletion] = []
     for each, key in wanted.items():

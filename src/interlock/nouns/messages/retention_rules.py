@@ -104,7 +104,7 @@ def mark_deletion(mark: str, message: StoredMessage | None) -> MarkDeletion:
         **({keys.sent(message.sender, message.id): None} if message.kind == "mail" else {}),
     }
     if mark.startswith(keys.READ):  # a recipient has one or the other
-        marks.pop(keys.unread(keys.owner_of(mark), message.id), None)
+        marks.pop(keys.unread(keys.agent_of(mark), message.id), None)
     marks.pop(mark, None)
     return MarkDeletion(mark=mark, message=keys.message(message.id), others=tuple(marks))
 
@@ -173,7 +173,7 @@ def delete_queries(
 
 def answer_key(query: Query) -> str:
     """The key of the cache entry that names the last query with this question."""
-    return keys.answer(query.to, bytes(query.question))
+    return keys.last_answer(query.to, bytes(query.question))
 
 
 def deletion(verb: str, gone: Sequence[str], count: int) -> Decision[Forgotten]:

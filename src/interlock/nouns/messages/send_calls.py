@@ -48,7 +48,7 @@ class SendCalls(MessageServices[D]):
         does not wait for us any more, nothing is sent.  ``given`` are grants that this relies on,
         as for tasks: if one is over, nothing is sent, and the answer is ``GivenFenced``.
         """
-        type_ = validate.unmarked(type, "type of an alert")
+        type_ = validate.unmarked_name(type, "type of an alert")
         return self._post(
             "alert", (), data, type=type_, urgent=urgent, id=id, acks=acks, given=given
         )
@@ -224,8 +224,8 @@ def _readers(names: tuple[str, ...]) -> tuple[str, ...]:
     """To whom mail goes: to some, or to everybody."""
     if not names:
         raise BadInput("whom is it to? name an agent, several, or 'all'")
-    if names in ((validate.EVERYBODY,), (ALL,)):
+    if names in ((validate.ALL_AGENTS,), (ALL,)):
         return (ALL,)
-    if validate.EVERYBODY in names:
+    if validate.ALL_AGENTS in names:
         raise BadInput("'all' stands alone: it is everybody; leave the other names out")
     return validate.names(names, "agent name", core.RECIPIENTS_LIMIT)

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
+from interlock.core.thing_names import message_thing_by_id
 from interlock.nouns.messages import rate_limit as rate
 from interlock.nouns.messages.message import (
     ALL,
@@ -137,7 +138,7 @@ def refusal(sender: str, state: SenderState, now: float, *, hold: bool) -> Decis
 
 def refusal_key(sender: str) -> str:
     """The key of the mark that a refusal of this sender was recorded."""
-    return keys.refused(f"post/{keys.part(sender)}")
+    return keys.refusal_mark(f"post/{keys.encode(sender)}")
 
 
 def _recorded(outcome: Refused, sender: str, word: str, state: SenderState) -> Decision[Refused]:
@@ -190,7 +191,7 @@ def send(
         return refused
     message = replace(message, at=now)  # the time of its slot, so that readers can check the rate
     puts, deletes = ack_writes(message.sender, acks.waiting, now)
-    id_ = (Write(keys.taken(message.id), ReadMark(message.at)),) if options.chosen else ()
+    id_ = (Write(keys.chosen_id(message.id), ReadMark(message.at)),) if options.chosen else ()
     written = (
         *_message(message),
         *id_,
@@ -220,7 +221,7 @@ def send(
 
 
 def _received(agent: str, ids: Iterable[str]) -> Iterable[Event]:
-    return (Event("message:received", agent, keys.said(each)) for each in ids)
+    return (Event("message:received", agent, message_thing_by_id(each)) for each in ids)
 
 
 def _stops(message: StoredMessage) -> Iterable[Event]:
@@ -250,7 +251,7 @@ def _message(message: StoredMessage) -> Iterable[Write]:
 def slot_writes(sender: str, state: SenderState, now: float) -> Iterable[Write]:
     """The writes of a rate slot and of a new sender's mailbox."""
     if state.slot is not None:
-        yield Write(keys.rate(sender, state.slot), now)
+        yield Write(keys.rate_slot(sender, state.slot), now)
     if not state.registered:
         yield Write(keys.mailbox(sender), MAILBOX)
 

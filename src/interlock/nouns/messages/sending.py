@@ -79,7 +79,7 @@ class SendPlan(Struct, frozen=True, kw_only=True):
             keys.paused(self.sender),
             *[keys.mailbox(agent) for agent in self.to],
             *[keys.unread(self.sender, id_) for id_ in self.acks],
-            *([] if slot is None else [keys.rate(self.sender, slot)]),
+            *([] if slot is None else [keys.rate_slot(self.sender, slot)]),
             *self.free_keys,
         )
 
@@ -114,7 +114,7 @@ class MessageSender:
         """Send a message; return when it is durable, or with the refusal."""
         topic = post.topic_of(message)
         id_key = keys.topic(topic, message.id) if topic else keys.message(message.id)
-        id_keys = (id_key, keys.taken(message.id)) if options.chosen else (id_key,)
+        id_keys = (id_key, keys.chosen_id(message.id)) if options.chosen else (id_key,)
         to = () if topic else message.to
         plan = self.plan(message.sender, id_keys, to, options.acks)
 
@@ -209,7 +209,7 @@ class MessageSender:
             key = keys.mailbox(agent)
             known[key] = Item(key, _MAILBOX, 0, 0)
         if plan.attempt.slot is not None:
-            known |= self._runner.recall(keys.rate(plan.sender, plan.attempt.slot))
+            known |= self._runner.recall(keys.rate_slot(plan.sender, plan.attempt.slot))
         return known
 
     def sender_state(self, plan: SendPlan, snapshot: Snapshot) -> ReadOp[SenderState]:
@@ -245,7 +245,7 @@ class MessageSender:
         slots: dict[int, float | None] = {}
         while rate_slots is not None:
             if slot is not None:
-                used = decode.slot_used_at(snapshot[keys.rate(plan.sender, slot)])
+                used = decode.slot_used_at(snapshot[keys.rate_slot(plan.sender, slot)])
                 if rate_limit.is_free(used, rate_slots.rate, self.moment()):
                     return replace(state, slots=slots, slot=slot)
                 rate_slots.release(slot)  # another process took it first
@@ -255,7 +255,7 @@ class MessageSender:
             slot = plan.attempt.slot = rate_slots.take(now)
             if slot is None:
                 return replace(state, slots=slots)
-            snapshot = yield (keys.rate(plan.sender, slot),)
+            snapshot = yield (keys.rate_slot(plan.sender, slot),)
         return state
 
     def _slots_of(self, sender: str) -> RateSlots | None:

@@ -125,7 +125,7 @@ class Stops:
     def _begin(self) -> Op[None]:
         """Read the unread entries, and watch from there on."""
         if self._since is None:
-            own = keys.present(self._who.agent, self._who.session)
+            own = keys.agent_session(self._who.agent, self._who.session)
             snapshot: Snapshot = yield Read(own)
             item = snapshot[own]
             self._since = snapshot.revision if item is None else item.created
@@ -141,7 +141,7 @@ class Stops:
     def _collect(self, changes: Iterable[Change]) -> None:
         for each in changes:
             if not each.deleted and each.key.startswith(self.inbox):
-                self._new_entries.setdefault(keys.last(each.key), each.revision)
+                self._new_entries.setdefault(keys.id_of(each.key), each.revision)
 
     def _time_left(self, ends: float | None) -> float | None:
         """Seconds until the next deadline; None for no limit."""
@@ -180,7 +180,7 @@ class Stops:
         """Read the bodies of urgent entries, and of entries that are already acknowledged."""
         marks = yield from looked_up(keys.unread(self._who.agent, id_) for id_ in new_entries)
         wanted = [
-            keys.message(keys.last(key))
+            keys.message(keys.id_of(key))
             for key, item in marks.items()
             if item is None or reading.entry_of_mark(item).urgent
         ]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from interlock.core.plain import plain
-from interlock.core.validate import shell
+from interlock.core.safe_text import printable
+from interlock.core.validate import quote
 from interlock.runtime.text import ago, as_json, lasting, table
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def body(value: object, paint: Paint) -> list[str]:
         return []
     text = value if isinstance(value, str) else as_json(value)
     lines = text.rstrip("\n")[:_LONG].split("\n")
-    shown = [f"  {paint('dim', '|')} {plain(line)}" for line in lines[:_LINES]]
+    shown = [f"  {paint('dim', '|')} {printable(line)}" for line in lines[:_LINES]]
     if len(text.rstrip("\n")) > _LONG or len(lines) > _LINES:
         shown.append(f"    ... (cut; all {len(text)} characters: --json)")
     return shown
@@ -238,7 +238,7 @@ def limited(outcome: core.Limited, paint: Paint) -> str:
 def halted(outcome: core.Halted, paint: Paint) -> str:
     """Who paused the sender, why, and how to resume it."""
     why = f" ({outcome.reason})" if outcome.reason else ""
-    end = f"until 'interlock agent resume {shell(outcome.agent)}' it can send nothing"
+    end = f"until 'interlock agent resume {quote(outcome.agent)}' it can send nothing"
     word = paint("red", "paused")
     return f"{word} {outcome.agent}: by {outcome.by}, {ago(outcome.since)}{why}; {end}"
 
@@ -273,7 +273,7 @@ def subscribed(outcome: core.Subscribed, paint: Paint) -> str:
     """What is delivered from now on."""
     last = f", beginning with the last {outcome.last}" if outcome.last else ""
     last = " already, and you go on where you were" if outcome.already else last
-    follow = f"'interlock subscribe {shell(outcome.type)} --follow'"
+    follow = f"'interlock subscribe {quote(outcome.type)} --follow'"
     how = f"read them with 'interlock inbox', or as they come with {follow}"
     return f"{paint('green', 'subscribed')} to alerts of {outcome.type}{last}; {how}"
 
@@ -305,7 +305,7 @@ def not_subscribed(outcome: core.NotSubscribed, paint: Paint) -> str:
 
 def paused(outcome: core.PausedAgent, paint: Paint) -> str:
     """The agent is paused, and how to resume it."""
-    end = f"'interlock agent resume {shell(outcome.agent)}' ends that"
+    end = f"'interlock agent resume {quote(outcome.agent)}' ends that"
     return f"{paint('green', 'paused')} {outcome.agent}: it can send nothing; {end}"
 
 

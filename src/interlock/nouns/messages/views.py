@@ -107,7 +107,7 @@ def kept(agent: str, wanted: InboxFilter, can: Iterable[str] = (), *, sent: bool
     With ``sent`` only the mail that it sent itself. A thread has only mail.
     """
     marks = yield from every(*([] if sent else [keys.read(agent)]), keys.sent(agent))
-    entries = yield from _entries_of({keys.last(item.key) for item in marks})
+    entries = yield from _entries_of({keys.id_of(item.key) for item in marks})
     cursors: dict[str, Cursor] = {}
     if not sent:
         waiting, _ = yield from reading.unread_entries(agent)
@@ -187,7 +187,7 @@ def _with_states(messages: Iterable[Received]) -> Op[list[Received]]:
     for key, item in (yield from looked_up(map(keys.query, asked))).items():
         query = None if item is None else readable(decode.query, item)
         if query is not None:  # an expired question may not be marked as such yet
-            found[keys.last(key)] = "expired" if query.state == "open" else query.state
+            found[keys.id_of(key)] = "expired" if query.state == "open" else query.state
     return [replace(each, state=found.get(each.id, "")) for each in messages]
 
 
@@ -195,7 +195,7 @@ def _read_time(mark: Item) -> tuple[str, float] | None:
     """The message of a mark, and when it was read."""
     with suppress(StoreDamaged):
         if mark.key.startswith(keys.READ):
-            return keys.last(mark.key), decode.read(mark).at
+            return keys.id_of(mark.key), decode.read(mark).at
     return None
 
 
@@ -206,13 +206,13 @@ def _entries_of(ids: Iterable[str]) -> Op[dict[str, InboxEntry]]:
     for start in range(0, len(wanted), PORTION):  # bodies may be large
         for item in (yield from looked_up(wanted[start : start + PORTION])).values():
             if item is not None:
-                found[keys.last(item.key)] = _entry_of(item)
+                found[keys.id_of(item.key)] = _entry_of(item)
     return found
 
 
 def _entry_of(item: Item) -> InboxEntry:
     topic = ALL if item.key.startswith(keys.TOPICS) else ""
-    return InboxEntry(id=keys.last(item.key), seq=item.created, key=item.key, topic=topic)
+    return InboxEntry(id=keys.id_of(item.key), seq=item.created, key=item.key, topic=topic)
 
 
 def wait(

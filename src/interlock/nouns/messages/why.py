@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interlock.core import keys
-from interlock.core.validate import shell, span
+from interlock.core.validate import quote, span
 from interlock.drivers import Op
 from interlock.nouns.agents.report import at_work
 from interlock.nouns.agents.reports import all_reports
@@ -93,7 +93,7 @@ def message(id_: str) -> Op[Why]:
     marks = yield from looked_up(keys.unread(each, id_) for each in found.to)
     unread = [each for each in found.to if marks[keys.unread(each, id_)] is not None]
     names = ", ".join(unread or found.to)
-    hint = f"read it: interlock inbox --agent {shell(unread[0])}" if unread else _story(id_)
+    hint = f"read it: interlock inbox --agent {quote(unread[0])}" if unread else _story(id_)
     return Why(
         thing=f"message/{id_}",
         blocked=bool(unread),
@@ -121,7 +121,7 @@ def _story(id_: str) -> str:
 
 def _doing(agent: str) -> Op[str | None]:
     """What an agent reports that it is doing; None if it has no live session."""
-    sessions = [keys.last(item.key) for item in (yield from every(keys.present(agent)))]
+    sessions = [keys.id_of(item.key) for item in (yield from every(keys.agent_session(agent)))]
     live = yield from looked_up(map(keys.live, sessions))
     alive = [each for each in sessions if live[keys.live(each)] is not None]
     if not alive:

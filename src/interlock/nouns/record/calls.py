@@ -63,7 +63,7 @@ class RecordCalls(Calls[D]):
         """Checked words as a filter."""
         now = self.context.runner.clock.wall()
         return Filter(
-            by="" if by is None else validate.agent(by),
+            by="" if by is None else validate.agent_name(by),
             verb="" if verb is None else validate.name(verb, "verb"),
             thing="" if thing is None else validate.thing(thing),
             since=None if since is None else validate.moment(since, now, "'since'"),

@@ -55,8 +55,8 @@ _LAST = 1 << 63
 _FOLDERS = frozenset(
     (
         *keys.POOLS,
-        *keys.WORK,
-        *keys.POST,
+        *keys.TASK_FOLDERS,
+        *keys.MESSAGE_FOLDERS,
         keys.SESSIONS,
         keys.REPORTS,
         keys.ABLE,

@@ -133,18 +133,20 @@ class TaskCalls(Calls[D]):
         wanted = validate.names(needs, "needs", core.NEEDS_LIMIT)
         if id_ in wanted:
             raise BadInput(f"task {id_!r} needs itself; drop that need")
-        begins = None if not_before is None else validate.later(not_before, now, "not-before")
+        begins = (
+            None if not_before is None else validate.future_moment(not_before, now, "not-before")
+        )
         return core.Spec(
             at=self._tasks.moment(),
             by=self.context.me().actor.agent,
             data=Raw(validate.payload(data, "data", core.DATA_LIMIT)),
-            priority=validate.whole(priority, "priority", *core.PRIORITIES),
+            priority=validate.integer(priority, "priority", *core.PRIORITIES),
             requires=tuple(sorted(validate.names(requires, "requires", core.REQUIRES_LIMIT))),
             needs=wanted,
             labels=validate.names(labels, "labels", core.LABELS_LIMIT),
             not_before=begins,
             deadline=_deadline(deadline, now, begins),
-            retries=validate.whole(retries, "number of retries", 0, core.MOST_RETRIES),
+            retries=validate.integer(retries, "number of retries", 0, core.MOST_RETRIES),
             backoff=validate.duration(backoff, "backoff"),
             backoff_most=validate.duration(backoff_most, "longest backoff"),
             trace=self.context.purpose,
@@ -377,7 +379,7 @@ class TaskCalls(Calls[D]):
 
 def named(task: str) -> str:
     """The name of a task, as those take it who know that it is one."""
-    return validate.task(task)
+    return validate.task_id(task)
 
 
 def able(can: Iterable[str]) -> tuple[str, ...]:
@@ -395,7 +397,7 @@ def _states(given: Iterable[str]) -> frozenset[core.State]:
 
 def _prefix(text: str) -> str:
     """The beginning of an id, which may end in the middle of a segment."""
-    found = validate.name(validate.written(text, "prefix").removesuffix("/"), "prefix")
+    found = validate.name(validate.require_text(text, "prefix").removesuffix("/"), "prefix")
     return found + "/" if text.endswith("/") else found
 
 
@@ -408,7 +410,7 @@ def _deadline(moment: Moment | None, now: float, begins: float | None) -> float 
     """A deadline that can be met."""
     if moment is None:
         return None
-    deadline = validate.later(moment, now, "deadline")
+    deadline = validate.future_moment(moment, now, "deadline")
     if deadline <= now:
         raise BadInput("the deadline is over already; name a later one, or leave it out")
     if begins is not None and deadline <= begins:

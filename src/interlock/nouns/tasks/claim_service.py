@@ -83,7 +83,7 @@ class ClaimService:
     ) -> Op[core.ClaimOutcome]:
         """Claim one task, or (``wait``) stand by until it can be claimed."""
         attempt = self._new_attempt(identity, ttl)
-        request, scope = self._request_for(attempt, task), f"{keys.TASKS}{keys.part(task)}/"
+        request, scope = self._request_for(attempt, task), f"{keys.TASKS}{keys.encode(task)}/"
         if wait:
             attempt.task_wait = TaskWait(
                 self._runner, self._grants, identity.actor.plain, request, attempt.terms
@@ -335,7 +335,7 @@ class ClaimService:
         if window.due and not (enough and window.places):
             return Decision(outcome="due")
         for place in window.places:
-            one = replace(request, task=keys.listed(place.key))
+            one = replace(request, task=keys.task_in_index(place.key))
             decision = yield from self._deciding(attempt, one, base, "", blind=False)
             if decision.changes:
                 return decision
@@ -366,7 +366,10 @@ class ClaimService:
 
     def _try_entry(self, attempt: ClaimAttempt, place: Item) -> Op[core.ClaimOutcome | str]:
         """Claim the task that has this place; ``expired`` if others may have lost theirs."""
-        identity, request = attempt.identity, self._request_for(attempt, keys.listed(place.key))
+        identity, request = (
+            attempt.identity,
+            self._request_for(attempt, keys.task_in_index(place.key)),
+        )
         deadline = decode.ready(place).deadline
         blind = deadline is None
         outcome = yield from self._claim(attempt, request, place, blind=blind)
@@ -463,7 +466,9 @@ class ClaimService:
         tasks = [task]
         if not task:
             places = yield from every(keys.claims(identity.actor.session))
-            owners = {keys.owner(task): task for task in map(keys.listed, [p.key for p in places])}
+            owners = {
+                keys.owner(task): task for task in map(keys.task_in_index, [p.key for p in places])
+            }
             standing = yield from self._grants.grants_in(owners)
             tasks = [task for owner, task in owners.items() if (owner, claim) in standing]
         base = yield from self._runner.base()

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from interlock.clock import Clock
 from interlock.core import keys
 from interlock.core.log import Entry
-from interlock.core.validate import EVERYTHING
+from interlock.core.validate import ALL_ABILITIES
 from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.record.service import opened
@@ -53,7 +53,7 @@ class EventFilter(Struct, frozen=True, kw_only=True):
 
     def fits(self, spec: core.Spec | None) -> bool:
         """Whether a task is one that we could do."""
-        if self.can is None or spec is None or EVERYTHING in self.can:
+        if self.can is None or spec is None or ALL_ABILITIES in self.can:
             return True
         return self.can.issuperset(spec.requires)
 
@@ -123,7 +123,7 @@ class TaskEventFeed:
         page = Range(keys.READY, after, _PAGE)
         items: tuple[Item, ...] = (yield Read(page)).ranges[page]
         self._ready = items[-1].key if len(items) == _PAGE else None
-        tasks = [keys.listed(item.key) for item in items]
+        tasks = [keys.task_in_index(item.key) for item in items]
         self._heard = [
             TaskEvent(event="ready", task=task, at=self._clock.wall(), revision=self._missed)
             for task in tasks

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.health import Patience, Problem
-from interlock.core.validate import shell, span
+from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op
 from interlock.nouns.agents.reports import Crowd, crowd
@@ -99,7 +99,7 @@ class TaskHealth:
     def _running(self) -> Op[list[RunningTask]]:
         """All running tasks; liveness is read before the owners, so a new claim is not stale."""
         claims = yield from self._read(keys.CLAIMS)
-        lives = {keys.listed(item.key): _names(item) for item in claims}
+        lives = {keys.task_in_index(item.key): _names(item) for item in claims}
         live = yield from looked_up(name for names in lives.values() for name in names)
         wanted = (key for task in lives for key in (keys.owner(task), keys.status(task)))
         items = yield from looked_up(wanted)
@@ -131,9 +131,9 @@ class TaskHealth:
         sets = {item.key.removeprefix(keys.SETS): _required(item) for item in items}
         found = [(yield from self._overdue_rests())]
         for name, places in (yield from self._places([keys.NO_REQUIREMENTS, *sets])).items():
-            standing = [item for item in places if keys.listed(item.key) not in running]
+            standing = [item for item in places if keys.task_in_index(item.key) not in running]
             since = {
-                keys.listed(item.key): decode.ready(item).since or keys.ready_at(item.key)
+                keys.task_in_index(item.key): decode.ready(item).since or keys.ready_at(item.key)
                 for item in standing
             }
             found.append((yield from self._first(since, sets.get(name, ()))))
@@ -155,7 +155,7 @@ class TaskHealth:
         page = Range(keys.DUE, limit=HEAD)
         now = self._runner.clock.wall()
         since = {
-            keys.listed(item.key): progress_rules.due_moment(item.key)
+            keys.task_in_index(item.key): progress_rules.due_moment(item.key)
             for item in (yield Read(page)).ranges[page]
             if progress_rules.due_moment(item.key) < now
         }
@@ -197,7 +197,7 @@ class TaskHealth:
                     kind="waiting",
                     says=f"task/{each.task}: it has waited for a worker{able} for"
                     f" {span(now - each.since)}{_more(each.count - 1, 'task waits', 'tasks wait')}",
-                    remedy=f"see 'interlock why {shell(f'task/{each.task}')}'",
+                    remedy=f"see 'interlock why {quote(f'task/{each.task}')}'",
                     thing=f"task/{each.task}",
                     since=each.since,
                 )
@@ -206,7 +206,7 @@ class TaskHealth:
         """All tasks that failed, died or were cancelled."""
         items = yield from self._read(keys.ENDED)
         return {
-            keys.listed(item.key): found
+            keys.task_in_index(item.key): found
             for item in items
             if (found := readable(decode.ended, item)) is not None
         }
@@ -230,7 +230,7 @@ class TaskHealth:
             return []
         below: dict[str, list[str]] = {}
         for item in (yield from self._read(keys.HANGS)):
-            need, task = keys.hanging(item.key)
+            need, task = keys.hangs_of(item.key)
             below.setdefault(need, []).append(task)
         found = {need: tasks for need, tasks in below.items() if need in ended}
         others = [task for need, tasks in below.items() if need not in ended for task in tasks]
@@ -243,7 +243,7 @@ class TaskHealth:
         return list(_blocked_for_good(found, known, now))
 
     def _leftover(self, now: float) -> Op[list[Problem]]:
-        needs = [keys.listed(item.key) for item in (yield from self._read(keys.TODO))]
+        needs = [keys.task_in_index(item.key) for item in (yield from self._read(keys.TODO))]
         items = yield from looked_up(map(keys.status, needs))
         known = {need: _status(items[keys.status(need)]) for need in needs}
         return [
@@ -347,8 +347,8 @@ def _blocked_for_good(
             kind="blocked",
             says=f"task/{first}: it needs {need}, which {word} {span(now - status.since)} ago"
             f" ({why}){_more(more, 'task is blocked', 'tasks are blocked')}",
-            remedy=f"send the need back: interlock task retry {shell(need)} --agent NAME;"
-            f" or give up what needs it: interlock task cancel {shell(first)} --agent NAME",
+            remedy=f"send the need back: interlock task retry {quote(need)} --agent NAME;"
+            f" or give up what needs it: interlock task cancel {quote(first)} --agent NAME",
             thing=f"task/{first}",
             since=status.since,
         )
@@ -428,7 +428,7 @@ def _ended_problems(
         kind=kind,
         says=f"{len(tasks)} task{'' if len(tasks) == 1 else 's'} {word}: {', '.join(named)}{more}",
         remedy=f"fix the cause, then retry what is still wanted: interlock task retry"
-        f" {shell(tasks[0])} --agent NAME",
+        f" {quote(tasks[0])} --agent NAME",
         thing=f"task/{tasks[0]}",
         since=ended[tasks[0]].since,
     )
@@ -436,13 +436,13 @@ def _ended_problems(
 
 def _listed(waiting: WaitingTasks) -> str:
     """The requirements of a set, quoted for the shell."""
-    return shell(",".join(waiting.requires))
+    return quote(",".join(waiting.requires))
 
 
 def _see(each: RunningTask) -> str:
     return (
         f"see what {each.claim.agent} does, or give it up:"
-        f" interlock task cancel {shell(each.task)} --agent NAME"
+        f" interlock task cancel {quote(each.task)} --agent NAME"
     )
 
 

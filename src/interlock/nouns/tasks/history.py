@@ -125,7 +125,7 @@ def _reason(line: Line, what: str, thing: str) -> str:
 def _rests(line: Line, thing: str) -> float | None:
     """Seconds until somebody may begin with it, if an entry made it wait."""
     for key in line.put:
-        if key.startswith(keys.DUE) and keys.listed(key) == _task(thing):
+        if key.startswith(keys.DUE) and keys.task_in_index(key) == _task(thing):
             return round(max(progress_rules.due_moment(key) - line.at, 0.0), 3)
     return None
 
@@ -134,9 +134,9 @@ def _hung(line: Line) -> Iterator[tuple[str, str]]:
     """Tasks that an entry left hanging, each with its need; on a batch nobody sees them yet."""
     for key in line.put:
         if key.startswith(keys.HANGS):
-            need = keys.name(key.split("/", 2)[1])
+            need = keys.decode(key.split("/", 2)[1])
             if not need.startswith(BATCH):
-                yield f"task/{keys.listed(key)}", need
+                yield f"task/{keys.task_in_index(key)}", need
 
 
 def _task(thing: str) -> str:

@@ -84,12 +84,12 @@ class Housekeeping:
         self._after = page[-1].key if len(page) == claims.limit else ""
         done = 0
         for item in snapshot.ranges[todo]:
-            done += yield from self.drain(actor, keys.listed(item.key))
+            done += yield from self.drain(actor, keys.task_in_index(item.key))
         done += yield from self._hidden(actor, snapshot.ranges[due])
         done += yield from self._unlisted(actor, snapshot.ranges[ready])
         stale = yield from self._stale(page, snapshot.ranges[due])
         for entry in stale[:RECLAIMED_AT_ONCE]:
-            done += yield from self.reclaim(actor, keys.listed(entry), entry)
+            done += yield from self.reclaim(actor, keys.task_in_index(entry), entry)
         if stale:  # what was lost rests now
             found = (yield Read(due)).ranges[due]
             self.expect([item.key for item in found])
@@ -112,14 +112,14 @@ class Housekeeping:
 
     def _unlisted(self, actor: Actor, places: Sequence[Item]) -> Op[int]:
         """List sets of requirements that an older client missed when it made a task ready."""
-        used = {keys.set_in(item.key): item.key for item in places}
+        used = {keys.ready_set(item.key): item.key for item in places}
         full = len(places) == PLACES_AT_ONCE  # then go on behind the last set, else from the first
         self._sets_seen = f"{keys.ready(list(used)[-1])[:-1]}0" if full else ""
         used.pop(keys.NO_REQUIREMENTS, None)
-        known = yield from looked_up(map(keys.set_of, used))
+        known = yield from looked_up(map(keys.requirement_set, used))
         done = 0
         for name, place in used.items():
-            if known[keys.set_of(name)] is None:
+            if known[keys.requirement_set(name)] is None:
                 done += yield from restore_set(self._runner, actor, place)
         return done
 
@@ -156,7 +156,7 @@ class Housekeeping:
         done: Decided[Moved] = yield from change(
             self._runner,
             actor,
-            tuple(keys.status(keys.listed(due)) for due in dues),
+            tuple(keys.status(keys.task_in_index(due)) for due in dues),
             lambda changes: progress_rules.wake_due(changes, dues),
         )
         return done.outcome.tasks
@@ -173,16 +173,16 @@ class Housekeeping:
 
     def expire_around(self, actor: Actor, place: str) -> Op[int]:
         """The same for those of the best tasks with the same requirements for which it is time."""
-        page = Range(keys.ready(keys.set_in(place)), limit=EXPIRED_AT_ONCE)
+        page = Range(keys.ready(keys.ready_set(place)), limit=EXPIRED_AT_ONCE)
         found: Snapshot = yield Read(page)
         timed = [item for item in found.ranges[page] if decode.ready(item).deadline is not None]
         if not timed:
             return 0
-        return (yield from self.expire(actor, [keys.listed(item.key) for item in timed]))
+        return (yield from self.expire(actor, [keys.task_in_index(item.key) for item in timed]))
 
     def tidy(self, actor: Actor, place: str) -> Op[bool]:
         """Take away the place of a task that is not ready, as of one that somebody works on."""
-        task = keys.listed(place)
+        task = keys.task_in_index(place)
         status, owner = keys.status(task), keys.owner(task)
 
         def deciding() -> DecideOp[str]:
@@ -234,7 +234,7 @@ class Housekeeping:
             return Decision(outcome=Moved())
         page = dependents(need, reader.facts)
         found = (yield (page,)).ranges[page]
-        tasks = [keys.listed(item.key) for item in found]
+        tasks = [keys.task_in_index(item.key) for item in found]
         now, more = self._runner.clock.wall(), len(found) == page.limit
         return (
             yield from reader.decide(
@@ -296,13 +296,17 @@ class TaskMaintenance:
         claims = yield from every(keys.CLAIMS, most=LOOKED_AT)
         places = yield from every(keys.READY, most=LOOKED_AT)
         stale = lost_claims(claims, (yield from looked_up(liveness_keys(claims))))
-        running = {keys.listed(item.key) for item in claims}.difference(map(keys.listed, stale))
-        left_standing = [item.key for item in places if keys.listed(item.key) in running]
+        running = {keys.task_in_index(item.key) for item in claims}.difference(
+            map(keys.task_in_index, stale)
+        )
+        left_standing = [item.key for item in places if keys.task_in_index(item.key) in running]
         timed = _timed(places, running)
         lives = yield from looked_up(map(keys.deadline, timed))
         late = [task for task in timed if lives[keys.deadline(task)] is None]
         progress, taken, moved = self._housekeeping, _Count(bound), _Count(bound)
-        yield from _each(taken, stale, lambda key: progress.reclaim(actor, keys.listed(key), key))
+        yield from _each(
+            taken, stale, lambda key: progress.reclaim(actor, keys.task_in_index(key), key)
+        )
         yield from _each(taken, left_standing, lambda place: progress.tidy(actor, place))
         yield from _each(moved, late, lambda task: progress.expire(actor, (task,)))
         yield from self._wake(actor, moved)
@@ -332,7 +336,7 @@ class TaskMaintenance:
         """Let sets of requirements go of which no task is ready, and list those that are missed."""
         known = yield from every(keys.SETS, most=LOOKED_AT)
         sets = {item.key.removeprefix(keys.SETS) for item in known}
-        used = {keys.set_in(item.key): item.key for item in places}
+        used = {keys.ready_set(item.key): item.key for item in places}
         for name in used.keys() - sets - {keys.NO_REQUIREMENTS}:
             yield from restore_set(self._runner, actor, used[name])
         idle = sorted(sets - used.keys())[:bound]
@@ -342,7 +346,7 @@ class TaskMaintenance:
     def _drain(self, actor: Actor, count: _Count) -> Op[None]:
         """What was left hanging on needs that are complete."""
         for item in (yield from every(keys.TODO, most=LOOKED_AT)):
-            need = keys.listed(item.key)
+            need = keys.task_in_index(item.key)
             while (yield from _one(count, 1, self._housekeeping.drain(actor, need))):
                 pass
 
@@ -378,4 +382,4 @@ def _one(count: _Count, size: int, act: Op[int]) -> Op[int]:
 def _timed(places: Sequence[Item], running: set[str]) -> list[str]:
     """Tasks that are ready, and have a deadline."""
     timed = [item for item in places if decode.ready(item).deadline is not None]
-    return [task for item in timed if (task := keys.listed(item.key)) not in running]
+    return [task for item in timed if (task := keys.task_in_index(item.key)) not in running]

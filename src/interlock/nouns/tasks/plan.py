@@ -95,8 +95,10 @@ class Plan(Struct, frozen=True, kw_only=True):
             requires=draft.requires,
             needs=draft.needs,
             labels=draft.labels,
-            not_before=None if draft.not_before is None else validate.later(draft.not_before, at),
-            deadline=None if draft.deadline is None else validate.later(draft.deadline, at),
+            not_before=None
+            if draft.not_before is None
+            else validate.future_moment(draft.not_before, at),
+            deadline=None if draft.deadline is None else validate.future_moment(draft.deadline, at),
             retries=draft.retries,
             backoff=draft.backoff,
             backoff_most=draft.backoff_most,
@@ -319,13 +321,13 @@ def _names(what: str, most: int, *, ordered: bool = True) -> Callable[[Any], tup
 
 
 def _id(value: Any) -> str:  # noqa: ANN401 - as somebody wrote it
-    return validate.task(value)
+    return validate.task_id(value)
 
 
 def _moment(what: str) -> Callable[[Any], Any]:
     def validator(value: Any) -> Any:  # noqa: ANN401 - as somebody wrote it
         if value is not None:
-            validate.later(value, 0.0, what)
+            validate.future_moment(value, 0.0, what)
         return value
 
     return validator
@@ -339,13 +341,13 @@ _FIELDS: dict[object, Callable[[Any], Any]] = {
     "id": _id,
     "task": _id,
     "data": lambda value: Raw(validate.payload(value, "data", task.DATA_LIMIT)),
-    "priority": lambda value: validate.whole(value, "priority", *task.PRIORITIES),
+    "priority": lambda value: validate.integer(value, "priority", *task.PRIORITIES),
     "requires": _names("requires", task.REQUIRES_LIMIT, ordered=False),
     "needs": _names("needs", task.NEEDS_LIMIT),
     "labels": _names("labels", task.LABELS_LIMIT),
     "not_before": _moment("not_before"),
     "deadline": _moment("deadline"),
-    "retries": lambda value: validate.whole(value, "number of retries", 0, task.MOST_RETRIES),
+    "retries": lambda value: validate.integer(value, "number of retries", 0, task.MOST_RETRIES),
     "backoff": _duration("backoff"),
     "backoff_most": _duration("longest backoff"),
 }

@@ -225,7 +225,7 @@ class PlanService:
             reader.learn((yield (keys.status(id_),)).items)
             page = Range(keys.hangs(id_), limit=limit(reader))
             found: Sequence[Item] = (yield (page,)).ranges[page]
-            tasks, more = [keys.listed(item.key) for item in found], len(found) == page.limit
+            tasks, more = [keys.task_in_index(item.key) for item in found], len(found) == page.limit
             now = self._runner.clock.wall()
             return (
                 yield from reader.decide(lambda facts: decide(TaskChanges(facts, now), tasks, more))

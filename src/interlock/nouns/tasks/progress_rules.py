@@ -178,7 +178,7 @@ def unblock(changes: TaskChanges, need: str, hangers: Sequence[str]) -> tuple[in
 
 def read_requirement_sets(changes: TaskChanges, specs: Iterable[Spec]) -> None:
     """Ask for all sets of requirements with one read."""
-    sets = {keys.set_of(spec.requirement_set): None for spec in specs if spec.requires}
+    sets = {keys.requirement_set(spec.requirement_set): None for spec in specs if spec.requires}
     changes.facts.need_all(changes.facts.has, sets)
 
 
@@ -208,11 +208,11 @@ def wake_due(changes: TaskChanges, dues: Sequence[str]) -> Decision[Moved]:
     An entry of the ``due`` index that its task does not name is deleted.
     """
     woken = 0
-    waking = [id_ for due in dues if _rests(changes, id_ := keys.listed(due), due)]
+    waking = [id_ for due in dues if _rests(changes, id_ := keys.task_in_index(due), due)]
     changes.facts.need_all(changes.facts.spec, waking)
     read_requirement_sets(changes, map(changes.facts.spec, waking))
     for due in dues:
-        id_ = keys.listed(due)
+        id_ = keys.task_in_index(due)
         status = changes.status(id_)
         if status is None or status.due != due:
             changes.rely(due, keys.status(id_))
@@ -328,7 +328,7 @@ def count_failure(
         changes.make_ready(id_, spec)
         return after
     seconds = max(seconds, changes.facts.min_ttl)
-    due, rest = keys.due(changes.now + seconds, id_), keys.live(f"rest/{keys.part(id_)}")
+    due, rest = keys.due(changes.now + seconds, id_), keys.live(f"rest/{keys.encode(id_)}")
     after = changes.move(id_, act, "pending", due=due, **said)
     changes.put(due, DueEntry(rest))
     changes.wake_workers(spec)

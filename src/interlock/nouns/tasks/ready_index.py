@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.core.validate import EVERYTHING
+from interlock.core.validate import ALL_ABILITIES
 from interlock.drivers import Op
 from interlock.nouns.tasks import decode, progress_rules
 from interlock.nouns.tasks.task_reader import change
@@ -63,7 +63,7 @@ class RequirementSets(Struct, frozen=True):
     def of(self, able: frozenset[str]) -> list[str]:
         """The sets that a worker with these abilities can do."""
         if able not in self.fitting:
-            every = EVERYTHING in able
+            every = ALL_ABILITIES in able
             found = [name for name, needed in self.sets.items() if every or needed <= able]
             self.fitting[able] = [keys.NO_REQUIREMENTS, *found]
         return self.fitting[able]
@@ -92,7 +92,7 @@ class ReadyWindowReader:
         sets = known.of(able)[1:]
         self.idle = [name for name, head in zip(sets, heads[1:], strict=True) if not found[head]]
         places = [item for head in heads for item in found[head]]
-        places.sort(key=lambda item: keys.order(item.key))
+        places.sort(key=lambda item: keys.ready_order(item.key))
         ready = yield from self._awake(found[due])
         later = tuple([item.key for item in found[due] if item.key not in ready])
         return ReadyWindow(tuple(places), ready, later)
@@ -166,11 +166,11 @@ def delete_idle_sets(runner: Runner, actor: Actor, sets: Sequence[str]) -> Op[in
 
 def restore_set(runner: Runner, actor: Actor, place: str) -> Op[bool]:
     """See that the set of a task that is ready is there: a client of before may have missed it."""
-    task = keys.listed(place)
+    task = keys.task_in_index(place)
     done: Decided[bool] = yield from change(
         runner,
         actor,
-        (keys.data(task), keys.set_of(keys.set_in(place))),
+        (keys.data(task), keys.requirement_set(keys.ready_set(place))),
         lambda changes: changes.listed(task, _VERB),
     )
     return done.outcome
@@ -178,7 +178,7 @@ def restore_set(runner: Runner, actor: Actor, place: str) -> Op[bool]:
 
 def _marking(sets: Iterable[str]) -> DecideOp[int]:
     """Step 1, for those that are there and of which no task seems to be ready."""
-    found: Snapshot = yield tuple([keys.set_of(name) for name in sets])
+    found: Snapshot = yield tuple([keys.requirement_set(name) for name in sets])
     idle = yield from _idle(found.items)
     puts = [Write(key, (*names, names[0])) for key, names in idle.items()]
     if not puts:
@@ -188,7 +188,7 @@ def _marking(sets: Iterable[str]) -> DecideOp[int]:
 
 def _deleting(sets: Iterable[str], *, marked: bool) -> DecideOp[int]:
     """Steps 2 and 3; what is not ``marked`` goes inside of one transaction."""
-    found: Snapshot = yield tuple([keys.set_of(name) for name in sets])
+    found: Snapshot = yield tuple([keys.requirement_set(name) for name in sets])
     own = {
         key: item
         for key, item in found.items.items()

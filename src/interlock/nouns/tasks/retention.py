@@ -105,7 +105,7 @@ class TaskRetention:
         Whoever writes a lot before it forgets something looks first: soon nobody else's entries are
         among the newest.
         """
-        snapshot: Snapshot = yield Read(keys.NEEDED, keys.OVER, _OLDEST, _NEWEST)
+        snapshot: Snapshot = yield Read(keys.NEEDED, keys.FINISHED, _OLDEST, _NEWEST)
         newest, writer = retention_clock.said(snapshot.ranges[_NEWEST]), self._runner.chain.writer
         now = core.now(self._runner.clock.wall(), newest, writer)
         engine = yield from retention_clock.by_engine()
@@ -162,7 +162,7 @@ class TaskRetention:
 
     def _is_settled(self, look: RetentionFacts) -> Op[bool]:
         """Whether somebody looked at all of them, and nothing can have become due since."""
-        survey = readable(_survey, look.snapshot[keys.OVER])
+        survey = readable(_survey, look.snapshot[keys.FINISHED])
         if survey is None:
             return False
         return survey.settles(self._keep, look.now, (yield from self._came(survey, look)))
@@ -228,7 +228,7 @@ class TaskRetention:
         survey = around.survey
 
         def deciding() -> DecideOp[None]:
-            item = (yield (keys.OVER,))[keys.OVER]
+            item = (yield (keys.FINISHED,))[keys.FINISHED]
             return core.note(survey, readable(_survey, item))
 
         if around.looked > _LONG and survey.settles(self._keep, survey.at, 0):

@@ -151,7 +151,7 @@ def note(survey: RetentionSurvey, before: RetentionSurvey | None) -> Decision[No
     """Write down what was seen, so that nobody need look again before it matters."""
     if before is not None and before.revision >= survey.revision:
         return Decision(outcome=None)
-    put = Write(keys.OVER, survey)
+    put = Write(keys.FINISHED, survey)
     return Decision(outcome=None, verb="task.survey", thing="tasks", puts=(put,))
 
 

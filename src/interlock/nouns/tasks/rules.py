@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.core.validate import shell
+from interlock.core.validate import quote
 from interlock.errors import BadInput
 from interlock.nouns.grants.pool import BreakNote
 from interlock.nouns.tasks import progress_rules, task
@@ -405,7 +405,7 @@ def _over(id_: str, status: TaskStatus) -> str:
         return f"{status.by} completed it"
     return (
         f"it is {status.state} ({status.reason}); to send it back:"
-        f" interlock task retry {shell(id_)}"
+        f" interlock task retry {quote(id_)}"
     )
 
 

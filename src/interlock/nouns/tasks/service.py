@@ -108,7 +108,7 @@ class TaskService:
         """Put a task where everybody finds it."""
         wanted = (
             keys.status(task),
-            *([keys.set_of(spec.requirement_set)] if spec.requires else ()),
+            *([keys.requirement_set(spec.requirement_set)] if spec.requires else ()),
         )
         guess: dict[str, Item | None] = {}
         if not self._runner.capabilities.transacts:
@@ -176,7 +176,7 @@ class TaskService:
                 page: Range = dependents(claimant.task, reader.facts)
                 found = (yield (page,)).ranges[page]
                 more = len(found) == page.limit or not self._runner.capabilities.transacts
-            tasks, now = [keys.listed(item.key) for item in found], self._runner.clock.wall()
+            tasks, now = [keys.task_in_index(item.key) for item in found], self._runner.clock.wall()
             decision = yield from reader.decide(
                 lambda facts: rules.complete(
                     TaskChanges(facts, now), claimant, result, tasks, more=more
@@ -280,7 +280,7 @@ class TaskService:
         released: list[str] = []
         for item in (yield from every(keys.claims(actor.session))):
             if keys.live(actor.session) in decode.names(item):
-                task = keys.listed(item.key)
+                task = keys.task_in_index(item.key)
                 claimant = core.Claimant(task=task, agent=actor.agent, session=actor.session)
                 outcome = yield from self.release(actor, claimant)
                 if isinstance(outcome, core.TaskReleased):

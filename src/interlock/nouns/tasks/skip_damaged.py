@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from interlock.core import keys
-from interlock.core.validate import EVERYTHING
+from interlock.core.validate import ALL_ABILITIES
 from interlock.drivers import Op
 from interlock.errors import Lapsed, StoreDamaged
 from interlock.nouns.tasks import decode
@@ -64,7 +64,7 @@ class SkipDamaged:
         """Before saying that there is none, see what is stuck."""
         for last in (False, True):
             for place in (yield from _places(able)):
-                outcome = yield from self._sound(identity, keys.listed(place.key), ttl)
+                outcome = yield from self._sound(identity, keys.task_in_index(place.key), ttl)
                 if isinstance(outcome, core.Claimed):
                     return outcome
             if last or not (yield from self._mended(identity)):
@@ -97,7 +97,7 @@ def _places(able: frozenset[str]) -> Op[list[Item]]:
     found = []
     for set_ in (yield from _sets(able)):
         found += yield from every(keys.ready(set_), most=TRIED)
-    return sorted(found, key=lambda item: keys.order(item.key))
+    return sorted(found, key=lambda item: keys.ready_order(item.key))
 
 
 def _sets(able: frozenset[str]) -> Op[list[str]]:
@@ -107,7 +107,7 @@ def _sets(able: frozenset[str]) -> Op[list[str]]:
     fitting = [
         key.removeprefix(keys.SETS)
         for key, names in known.items()
-        if names is not None and (EVERYTHING in able or able.issuperset(names))
+        if names is not None and (ALL_ABILITIES in able or able.issuperset(names))
     ]
     return [keys.NO_REQUIREMENTS, *fitting]
 

@@ -169,7 +169,7 @@ class TaskChanges(Changes[TaskFacts]):
         on the set that exists, or writes it.
         """
         if spec.requires:
-            known = keys.set_of(spec.requirement_set)
+            known = keys.requirement_set(spec.requirement_set)
             self.rely(known)
             if not self.facts.has(known):
                 self.put(known, tuple(dict.fromkeys(spec.requires)))
@@ -182,7 +182,11 @@ class TaskChanges(Changes[TaskFacts]):
     def listed(self, task: str, verb: str) -> Decision[bool]:
         """List the set of requirements of a task again; whether it was missing."""
         spec = self.facts.specs.get(task)
-        if spec is None or not spec.requires or self.facts.has(keys.set_of(spec.requirement_set)):
+        if (
+            spec is None
+            or not spec.requires
+            or self.facts.has(keys.requirement_set(spec.requirement_set))
+        ):
             return Decision(outcome=False)
         self._list_set(spec)
         self.wake_workers(spec)
@@ -252,7 +256,7 @@ class TaskChanges(Changes[TaskFacts]):
     def refuse(self, outcome: T, verb: str, task: str) -> Decision[T]:
         """Refuse; recorded at most once in a ``REFUSAL_WINDOW`` for each claim."""
         held = self.facts.claims.get(task)
-        mark = keys.refused(f"task/{keys.part(task)}" if held is None else held.id)
+        mark = keys.refusal_mark(f"task/{keys.encode(task)}" if held is None else held.id)
         if self.facts.status(task) is None or self.facts.has(mark):
             return Decision(outcome=outcome)
         thing = f"task/{task}"

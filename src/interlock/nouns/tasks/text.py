@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from interlock.core.validate import shell
+from interlock.core.validate import quote
 from interlock.runtime.text import ago, as_json, circle, ended, lasting, listed, lives, since, table
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def published(outcome: core.Published, paint: Paint) -> str:
 
 def exists(outcome: core.TaskExists, paint: Paint) -> str:
     """It was there before."""
-    hint = f"choose another id, or see 'interlock task show {shell(outcome.task)}'"
+    hint = f"choose another id, or see 'interlock task show {quote(outcome.task)}'"
     return f"{paint('yellow', 'exists')} {outcome.task}: it is {outcome.state}; {hint}"
 
 
@@ -57,7 +57,7 @@ def taken(outcome: core.Taken, paint: Paint) -> str:
 def blocked(outcome: core.Blocked, paint: Paint) -> str:
     """What it waits for."""
     left = f"; retry in {lasting(outcome.retry_in)}" if outcome.retry_in is not None else ""
-    hint = f"; see 'interlock task show {shell(outcome.on)}'" if outcome.on else ""
+    hint = f"; see 'interlock task show {quote(outcome.on)}'" if outcome.on else ""
     return f"{paint('yellow', 'blocked')} {outcome.task}: {outcome.reason}{left}{hint}"
 
 
@@ -98,7 +98,7 @@ def failed(outcome: core.Failed, paint: Paint) -> str:
         return f"{word} {task}, attempt {outcome.attempts}; it is tried again {soon}"
     tries = "1 attempt" if outcome.attempts == 1 else f"{outcome.attempts} attempts"
     end = "for good" if outcome.state == "failed" else f"after {tries}, and is dead"
-    return f"{word} {task} {end}; to send it back: interlock task retry {shell(task)}"
+    return f"{word} {task} {end}; to send it back: interlock task retry {quote(task)}"
 
 
 def released(outcome: core.TaskReleased, paint: Paint) -> str:
@@ -131,7 +131,7 @@ def not_owner(outcome: core.TaskNotOwner, paint: Paint) -> str:
         return f"{word}{outcome.holder} works on it"
     then = "claim it first"
     if outcome.state == "blocked":
-        then = f"see 'interlock why {shell(f'task/{outcome.task}')}'"
+        then = f"see 'interlock why {quote(f'task/{outcome.task}')}'"
     return f"{word}no worker has it, it is {outcome.state}; {then}"
 
 
@@ -232,7 +232,7 @@ def _ended(needs: Sequence[str]) -> str:
     some, more = ", ".join(needs[:_NAMED]), len(needs) - _NAMED
     named = f"{some} and {more} more" if more > 0 else some
     one = "it" if len(needs) == 1 else "the first"
-    return f", but {named} failed; to send {one} back: interlock task retry {shell(needs[0])}"
+    return f", but {named} failed; to send {one} back: interlock task retry {quote(needs[0])}"
 
 
 def _short(value: object) -> str:

@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from interlock.core import keys
-from interlock.core.validate import shell
+from interlock.core.validate import quote
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.grants.waiting import expires_in
@@ -125,7 +125,7 @@ class TaskViews:
         if seen is None:
             reason = (
                 f"there is no task {task}; for a deleted one see"
-                f" 'interlock record explain {shell(f'task/{task}')}'"
+                f" 'interlock record explain {quote(f'task/{task}')}'"
             )
             return core.NoTask(task=task, state="unknown", reason=reason)
         (shown,) = yield from self._shown([seen])
@@ -191,7 +191,7 @@ class _TaskScan:
 
     def __init__(self, query: TaskQuery) -> None:
         self._query = query
-        self._prefix = keys.TASKS + keys.part(query.prefix)
+        self._prefix = keys.TASKS + keys.encode(query.prefix)
         self.after = keys.status(query.after) if query.after else ""  # its last key
         self.looked = 0
         self._limit = _LEAST_PAGE
@@ -229,7 +229,7 @@ def _indexed(query: TaskQuery, most: int, after: str) -> Op[list[str] | None]:
     while pages:
         ranges = (yield Read(*pages)).ranges
         read += sum(len(ranges[page]) for page in pages)
-        found.update(keys.listed(item.key) for page in pages for item in ranges[page])
+        found.update(keys.task_in_index(item.key) for page in pages for item in ranges[page])
         full = [page for page in pages if len(ranges[page]) == page.limit]
         if full and read > most:
             return None
@@ -357,4 +357,4 @@ def _value(raw: Raw | UnsetType) -> Any:  # noqa: ANN401 - whatever JSON can say
 
 def _order(task: str) -> str:
     """What sorts ids as the store sorts the keys of their tasks."""
-    return keys.part(task) + "/"
+    return keys.encode(task) + "/"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from interlock.core import keys
-from interlock.core.validate import shell
+from interlock.core.validate import quote
 from interlock.core.wait import caller_name
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
@@ -70,7 +70,7 @@ class TaskExplanations:
             state=snapshot.state,
             blocked=found.blocked,
             because=found.says + (yield from self._more(snapshot, found)),
-            clear=f"claim it: interlock task claim {shell(id_)}"
+            clear=f"claim it: interlock task claim {quote(id_)}"
             if _is_ready(snapshot, found)
             else found.clear,
             by=found.by,

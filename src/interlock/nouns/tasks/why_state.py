@@ -16,7 +16,7 @@ from typing import TypeAlias, TypeVar
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.validate import EVERYTHING, shell, span
+from interlock.core.validate import ALL_ABILITIES, quote, span
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.tasks import decode, progress_rules
@@ -187,7 +187,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
 def able_sessions(able: Able, requires: Iterable[str]) -> list[str]:
     """The sessions that can do all of this."""
     return [
-        session for session, can in able.items() if EVERYTHING in can or can.issuperset(requires)
+        session for session, can in able.items() if ALL_ABILITIES in can or can.issuperset(requires)
     ]
 
 
@@ -203,7 +203,7 @@ def explain(snapshot: TaskSnapshot, now: float, able: Able) -> Explanation:
             says=f"it is damaged: {snapshot.damage}", clear="see 'interlock doctor'", rank=6
         )
     if snapshot.status is None:
-        clear = f"publish it: interlock task add {shell(snapshot.task)}"
+        clear = f"publish it: interlock task add {quote(snapshot.task)}"
         return Explanation(says="there is no such task", clear=clear, blocked=False, rank=5)
     if snapshot.batch:
         return _batch(snapshot)
@@ -222,7 +222,7 @@ def _batch(snapshot: TaskSnapshot) -> Explanation:
 
 
 def _blocked(snapshot: TaskSnapshot, _now: float) -> Explanation:
-    clear = f"see 'interlock why {shell(f'task/{snapshot.known_status.on}')}'"
+    clear = f"see 'interlock why {quote(f'task/{snapshot.known_status.on}')}'"
     return Explanation(
         says=f"it needs {snapshot.known_status.on}",
         clear=clear,
@@ -266,7 +266,7 @@ def _pending(snapshot: TaskSnapshot, now: float, able: Able) -> Explanation:
             says="no worker began it before its deadline,"
             " so the next worker makes it a dead letter",
             clear=f"run 'interlock maintain', then send it back:"
-            f" interlock task retry {shell(snapshot.task)} --agent NAME",
+            f" interlock task retry {quote(snapshot.task)} --agent NAME",
             since=deadline,
             rank=5,
         )
@@ -313,7 +313,7 @@ def _ended(snapshot: TaskSnapshot, now: float) -> Explanation:
     return Explanation(
         says=f"it {_ENDS[snapshot.state]} {span(now - status.since)} ago{after}:"
         f" {status.reason or 'no reason was given'}",
-        clear=f"retry it: interlock task retry {shell(snapshot.task)} --agent NAME",
+        clear=f"retry it: interlock task retry {quote(snapshot.task)} --agent NAME",
         by=status.by,
         since=status.since,
         rank=5,

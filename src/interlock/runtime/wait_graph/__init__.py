@@ -182,7 +182,7 @@ class Graph:
 
     def _listed(self, item: Item) -> Iterator[tuple[str, str]]:
         """A wait of somebody who was met."""
-        id_ = keys.wait_of(item.key)
+        id_ = keys.id_of(item.key)
         waited = decode.readable_wait(item)
         if waited is None:  # whoever waits there may go on, for all we know
             return

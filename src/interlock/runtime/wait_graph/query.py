@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.validate import EVERYTHING
+from interlock.core.validate import ALL_ABILITIES
 from interlock.core.wait import agent_caller_name, session_caller_name
 from interlock.errors import StoreDamaged
 from interlock.nouns.agents.report import Report
@@ -79,7 +79,7 @@ def _who_may_answer(asked: Asked) -> ReadOp[tuple[Met, ...]]:
 def _of_agent(agent: str, able: Iterable[str] | None = None) -> ReadOp[tuple[Met, ...]]:
     """Who takes its messages (in these sessions), or its sessions as a whole."""
     lists = yield from _every(keys.serving(agent))
-    serving = {keys.name(keys.last(item.key)): receiver_note(item) for item in lists}
+    serving = {keys.decode(keys.id_of(item.key)): receiver_note(item) for item in lists}
     live = yield from glanced(tuple(dict.fromkeys(each.live for each in serving.values())))
     met = tuple(
         Met(caller, live=(each.live,))
@@ -101,7 +101,7 @@ def _session(session: str, agent: str) -> Met:
 
 def _living(agent: str) -> ReadOp[list[str]]:
     """The living sessions of an agent."""
-    sessions = [keys.last(item.key) for item in (yield from _every(keys.present(agent)))]
+    sessions = [keys.id_of(item.key) for item in (yield from _every(keys.agent_session(agent)))]
     live = yield from glanced(tuple(map(keys.live, sessions)))
     return [each for each in sessions if live[keys.live(each)] is not None]
 
@@ -120,7 +120,7 @@ def _able(ability: str, asker: str) -> ReadOp[tuple[dict[str, str], dict[str, Me
         caller: Met(caller, live=(each.live,))
         for key, each in here.items()
         if each.live != keys.live(each.session)
-        for caller in [keys.name(keys.last(key))]
+        for caller in [keys.decode(keys.id_of(key))]
     }
     if whole or callers:
         return whole, callers
@@ -133,7 +133,7 @@ def _reporting(ability: str, asker: str) -> ReadOp[dict[str, str]]:
     able = {
         each.session: each.agent
         for each in reports
-        if each.session != asker and not {ability, EVERYTHING}.isdisjoint(each.can)
+        if each.session != asker and not {ability, ALL_ABILITIES}.isdisjoint(each.can)
     }
     live = yield from glanced(tuple(map(keys.live, able)))
     return {session: able[session] for session in able if live[keys.live(session)] is not None}
@@ -142,13 +142,13 @@ def _reporting(ability: str, asker: str) -> ReadOp[dict[str, str]]:
 def _serving(ability: str, asker: str) -> ReadOp[dict[str, Met]]:
     """Who takes messages, and said that it can do this when it began."""
     notes = {
-        keys.name(keys.last(item.key)): receiver_note(item)
+        keys.decode(keys.id_of(item.key)): receiver_note(item)
         for item in (yield from _every(keys.SERVING))
     }
     able = {
         caller: each
         for caller, each in notes.items()
-        if each.session != asker and not {ability, EVERYTHING}.isdisjoint(each.can)
+        if each.session != asker and not {ability, ALL_ABILITIES}.isdisjoint(each.can)
     }
     live = yield from glanced(tuple(dict.fromkeys(each.live for each in able.values())))
     return {

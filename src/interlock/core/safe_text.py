@@ -18,7 +18,7 @@ _SHOWN = 40
 _VALUES = ("metadata", "data", "result", "error", "question", "answer")
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """The text with everything spelled out that does not print as itself."""
     if text.isprintable():
         return text
@@ -27,7 +27,7 @@ def plain(text: str) -> str:
 
 def one_line(text: str) -> str:
     """The same for a message, where a line break is only a space."""
-    return plain(" ".join(text.split()))
+    return printable(" ".join(text.split()))
 
 
 def quoted(text: str) -> str:
@@ -35,7 +35,7 @@ def quoted(text: str) -> str:
     return ascii(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
 
 
-def all_plain(value: T) -> T:
+def all_printable(value: T) -> T:
     """A copy in which every text is plain, however deep; all but values of our callers."""
     return _copy(value)  # type: ignore[return-value]  # each value becomes one of its own type
 
@@ -43,7 +43,7 @@ def all_plain(value: T) -> T:
 def _copy(value: object) -> object:
     match value:
         case str():
-            return plain(value)
+            return printable(value)
         case Struct():
             # Values are shown as JSON, where a line break has its own spelling: plain after that.
             names = (name for name in value.__struct_fields__ if name not in _VALUES)
