@@ -3,6 +3,7 @@
 ``python tools/plain_english.py``            prints the files with the most such words
 ``python tools/plain_english.py PATH...``    prints every such word of these files, with its line
 ``python tools/plain_english.py --write``    lowers the limits in tests/docs/plain_english.json
+``python tools/plain_english.py --files``    replaces the limits of folders by limits of files
 
 The prose is what a person reads: the pages without their code, and the docstrings, comments and
 messages of Python files.  A limit belongs to a file or to a folder; a file without one has the
@@ -123,11 +124,28 @@ def counts(known: Iterable[str]) -> tuple[int, Counter[str]]:
 
 
 def write() -> None:
-    """Lower each limit to the count; a file that is gone or has none left needs no limit."""
+    """Lower each limit to the count; a place without words of the list needs no limit."""
     known = limits()
     _, found = counts(known)
-    kept = {place: min(limit, found[place]) for place, limit in known.items()}
-    kept = {place: kept[place] for place in sorted(kept) if kept[place]}
+    _store({place: min(limit, found[place]) for place, limit in known.items()})
+
+
+def write_files() -> None:
+    """Give each file the limit of its count; a folder above its limit keeps that limit."""
+    known = limits()
+    _, found = counts(known)
+    table: dict[str, int] = {}
+    for path in files():
+        place = owner(path, known)
+        if found[place] <= known.get(place, 0):
+            table[str(path.relative_to(ROOT))] = len(read(path)[1])
+        elif place in known:
+            table[place] = known[place]
+    _store(table)
+
+
+def _store(table: dict[str, int]) -> None:
+    kept = {place: table[place] for place in sorted(table) if table[place]}
     LIMITS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
@@ -144,6 +162,8 @@ def main(arguments: list[str]) -> None:
     """Do what the head of this file says."""
     if arguments == ["--write"]:
         write()
+    elif arguments == ["--files"]:
+        write_files()
     elif arguments:
         show(map(Path, arguments))
     else:
