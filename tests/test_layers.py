@@ -35,6 +35,7 @@ MAY_IMPORT = {
     "stores": {"stores", "store"} | FOUNDATION,
     "nouns": {
         "nouns",
+        "registry",
         "check_record",
         "runtime",
         "core",

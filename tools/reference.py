@@ -32,7 +32,7 @@ from interlock.nouns.agents import logs, session
 from interlock.nouns.agents.reports import Pulse
 from interlock.nouns.grants import lock, semaphore, several
 from interlock.nouns.grants.lock_service import LockView
-from interlock.nouns.grants.semaphore_service import Queued, SemaphoreView, Slots
+from interlock.nouns.grants.semaphore_service import SemaphoreView, Slots
 from interlock.nouns.messages import human_decision, message, query_rules, views
 from interlock.nouns.record.outcomes import Compared, RecordFinding, Verified
 from interlock.nouns.tasks import task
@@ -41,7 +41,7 @@ from interlock.runtime.calls import Calls
 from interlock.runtime.maintain import Maintained
 from interlock.runtime.operation import Field, Operation, fields
 from interlock.runtime.text import lasting
-from interlock.runtime.why import Why
+from interlock.runtime.why import Queued, Why
 
 ROOT = Path(__file__).parent.parent
 PLACE = ROOT / "docs" / "reference"

@@ -12,11 +12,11 @@ from tests.runtime.questions import ask, can, end, serve
 from interlock.core import keys
 from interlock.core.wait import UnqueuedWait
 from interlock.errors import Deadlocked
-from interlock.nouns.grants import lock
+from interlock.nouns.grants import health, lock
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.held_claim import claim_for_block
 from interlock.nouns.tasks.worker import WorkerLoop
-from interlock.runtime import decode, health
+from interlock.runtime import decode
 from interlock.runtime.callers import LocalCaller
 from interlock.runtime.steps import Commit, OpenWatch, Read
 from interlock.store import Range

@@ -13,6 +13,7 @@ from interlock.core import keys
 from interlock.core.health import Health, Problem
 from interlock.drivers import drive
 from interlock.nouns.agents.session import DeathsAcknowledged, NoDeath
+from interlock.nouns.grants.health import SETTLED
 from interlock.nouns.grants.lock import LockAcquired
 from interlock.nouns.record.seal_rules import Limits
 from interlock.nouns.record.sealing import Sealing
@@ -224,7 +225,7 @@ def test_a_circle_that_stands_is_told(stage: Testbed, monkeypatch: pytest.Monkey
     bob.start(bob.locks.acquire("a", wait=600))
     monkeypatch.undo()
     assert problems(onlooker(stage)) == (), "whoever closed it may be about to withdraw"
-    stage.clock.advance(health.SETTLED + 1)
+    stage.clock.advance(SETTLED + 1)
     found = one(onlooker(stage))
     assert found.kind == "deadlock"
     assert found.thing in ("lock/a and lock/b", "lock/b and lock/a")
@@ -236,7 +237,7 @@ def test_a_wait_that_will_end_is_no_circle(stage: Testbed) -> None:
     ada.run(ada.locks.acquire("a"))
     bob.run(bob.locks.acquire("b"))
     bob.start(bob.locks.acquire("a", wait=600))
-    stage.clock.advance(health.SETTLED + 1)
+    stage.clock.advance(SETTLED + 1)
     assert problems(onlooker(stage)) == ()
 
 
@@ -336,7 +337,7 @@ def test_the_same_in_an_event_loop(tmp_path: Path) -> None:
 def test_pools_that_nobody_uses_are_no_problem(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.semaphores.resize("builds", 3))
-    assert drive(health.Checkup(ada.runner).run(), stage.store).healthy
+    assert drive(health.HealthCheck(ada.runner).run(), stage.store).healthy
 
 
 def test_a_client_checks_its_store_as_the_doctor_does(url: str) -> None:

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.wait import caller_name_of
+from interlock.nouns.grants import why as why_service
 from interlock.runtime import decode
-from interlock.runtime import why as why_service
 from interlock.runtime.why import Why
 from interlock.store import Put, Txn
 from interlock.testing.testbed import Client, Testbed

@@ -36,7 +36,7 @@ _LISTED: msgspec.json.Decoder[tuple[str, ...] | UnqueuedWait] = msgspec.json.Dec
 )
 
 
-def pool(item: Item | None, base: int) -> Pool | None:
+def pool(item: Item | None, base: int = 0) -> Pool | None:
     """The lock or semaphore that an item is, with the tokens of its grants."""
     if item is None:
         return None

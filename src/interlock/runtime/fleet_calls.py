@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from interlock import registry
-from interlock.core import keys, validate
+from interlock.core import validate
 from interlock.drivers import Op
 from interlock.runtime.calls import Calls, D, call, opened
 from interlock.runtime.steps import StoreCall
@@ -89,7 +89,7 @@ class FleetCalls(Calls[D]):
         send, and what a person is asked.
         """
         from interlock.core.health import Patience
-        from interlock.runtime.health import Checkup  # for monitors alone
+        from interlock.runtime.health import HealthCheck
 
         patience = Patience(
             dead_after=validate.duration(dead_after, "dead-after"),
@@ -97,7 +97,7 @@ class FleetCalls(Calls[D]):
             held=validate.duration(held, "held"),
             stuck=validate.duration(stuck, "stuck"),
         )
-        return Checkup(self.context.runner, self.context.settings, patience).run()
+        return HealthCheck(self.context.runner, self.context.settings, patience).run()
 
     @call
     def check(self) -> Op[Diagnosis]:
@@ -144,39 +144,6 @@ class FleetCalls(Calls[D]):
         ``task/ID``, ``lock/NAME``, ``sem/NAME``, ``query/ID`` or ``message/ID``; a plain
         name is that of a task, if there is one, else of a lock.
         """
-        from interlock.runtime.why import with_ended
+        from interlock.runtime.why import explain
 
-        found = yield from self._why(thing)
-        return (yield from with_ended(found, self.context.runner.clock.wall()))
-
-    def _why(self, thing: str) -> Op[Why]:
-        from interlock.runtime.why import Explain
-
-        context = self.context
-        explain = Explain(context.runner, context.sessions)
-        kind, _, name = validate.text(thing, "thing", validate.METADATA_LIMIT).partition("/")
-        if name and kind == "sem":
-            return explain.semaphore(validate.name(name, "semaphore name"))
-        if name and kind == "lock":
-            return explain.lock(validate.name(name, "lock name"))
-        if (name and kind == "query") or kind.startswith("qry_"):
-            from interlock.nouns.messages.why import QueryWhy
-
-            query = validate.name(name or kind, "query id")
-            return _explained(query, QueryWhy(context.runner).query, keys.QUERIES)
-        if (name and kind == "message") or kind.startswith("msg_"):
-            from interlock.nouns.messages.why import message
-
-            return _explained(validate.name(name or kind, "message id"), message, keys.MESSAGES)
-        from interlock.nouns.tasks.why import TaskExplanations
-
-        reasons = TaskExplanations(context.runner, context.sessions)
-        if name and kind == "task":
-            return reasons.task(validate.task_id(name))
-        return reasons.either(validate.name(thing, "thing"), explain)
-
-
-def _explained(id_: str, explain: Callable[[str], Op[Why]], folder: str) -> Op[Why]:
-    from interlock.runtime.id_prefix import whole_id
-
-    return (yield from explain((yield from whole_id(id_, folder))))
+        return explain(self.context, thing)

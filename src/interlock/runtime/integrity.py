@@ -1,76 +1,99 @@
-"""What of a store does not read as what it should be.
+"""Items of a store that do not read as what they should be, and their repair.
 
-Whatever meets such an item goes on without it, if it can; here all of them are named.
+The nouns declare their key prefixes with a function that decodes an item.  A reader that meets a
+damaged item continues without it if it can; here all of them are named.  Items that only repeat
+what others say declare a repair, which ``maintain`` carries out; others stay for a person.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
-from interlock.core import keys
+from interlock import registry
+from interlock.core.decision import Decision, Write
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
-from interlock.nouns.agents.reports import able_of, report
-from interlock.nouns.messages.decode import examine as examine_message
-from interlock.nouns.messages.presence import liveness_key
-from interlock.nouns.tasks.decode import examine as examine_task
-from interlock.runtime import decode
+from interlock.runtime.identity import Actor
+from interlock.runtime.noun import DELETE, KeyKind
+from interlock.runtime.runner import DecideOp, ReadOp, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range
 
 _MOST, _FEW = 200, 16
 _LARGE = 1_000_000
-"""Items at once; behind a page of more bytes than this comes a smaller one."""
-
-_CHECKS: dict[str, Callable[[Item], object]] = {
-    **dict.fromkeys(keys.POOLS, lambda item: decode.pool(item, 0)),
-    keys.SESSIONS: decode.session,
-    keys.DEATHS: decode.death,
-    keys.BROKEN: decode.broken,
-    **dict.fromkeys(keys.TASK_FOLDERS, examine_task),
-    **dict.fromkeys(keys.MESSAGE_FOLDERS, examine_message),
-    keys.SERVING: liveness_key,
-    keys.WAITS: decode.listed_wait,
-    keys.REPORTS: report,
-    keys.ABLE: able_of,
-}
+"""Items in a page; a page of more bytes than this is followed by a smaller one."""
+REPAIRED = 1000
+"""Items that one pass repairs, at most."""
 
 
-KINDS = tuple(_CHECKS)
+def kinds() -> list[KeyKind]:
+    """Every key prefix that a noun declares."""
+    found = [kind for noun in registry.nouns() for kind in noun.keys]
+    return sorted(found, key=lambda kind: kind.prefix)
 
 
-def unreadable(kinds: Iterable[str] = KINDS, most: int | None = None) -> Op[list[StoreDamaged]]:
-    """What is wrong with each item that does not read as what it should be.
+def unreadable(
+    wanted: Iterable[KeyKind] | None = None, most: int | None = None
+) -> Op[list[StoreDamaged]]:
+    """What is wrong with each damaged item; at most ``most`` items of each kind are read."""
+    found: list[StoreDamaged] = []
+    for kind in kinds() if wanted is None else wanted:
+        items = yield from damaged(kind, most)
+        found += [wrong for item in items if (wrong := damage(kind, item)) is not None]
+    return found
 
-    At most so many of each kind are looked at.
-    """
-    found: list[Item] = []
-    for prefix in kinds:
-        found += yield from broken(prefix, most)
-    return [wrong for item in found if (wrong := damage(item)) is not None]
 
-
-def broken(prefix: str, most: int | None = None) -> Op[list[Item]]:
+def damaged(kind: KeyKind, most: int | None = None) -> Op[list[Item]]:
     """The items of a kind that cannot be read, among the first of them."""
+    read: Callable[[Item], object] = registry.load(kind.read)
     found: list[Item] = []
-    seen, page = 0, Range(prefix, limit=_MOST)
+    seen, page = 0, Range(kind.prefix, limit=_MOST)
     while most is None or seen < most:
         items: tuple[Item, ...] = (yield Read(page)).ranges[page]
-        found += [item for item in items if damage(item) is not None]
+        found += [item for item in items if _damage(read, item) is not None]
         seen += len(items)
         if len(items) < page.limit:
             break
         large = sum(len(item.value) for item in items) > _LARGE
-        page = Range(prefix, items[-1].key, _FEW if large else _MOST)
+        page = Range(kind.prefix, items[-1].key, _FEW if large else _MOST)
     return found
 
 
-def damage(item: Item) -> StoreDamaged | None:
+def damage(kind: KeyKind, item: Item) -> StoreDamaged | None:
     """What is wrong with an item; None if it can be read."""
-    check = next((each for prefix, each in _CHECKS.items() if item.key.startswith(prefix)), None)
+    return _damage(registry.load(kind.read), item)
+
+
+def repair(runner: Runner, actor: Actor) -> Op[int]:
+    """Write or delete what can be made again; returns how many items that were."""
+    found: list[tuple[KeyKind, Item]] = []
+    for kind in kinds():
+        if kind.repair:
+            found += [(kind, item) for item in (yield from damaged(kind))]
+    for kind, item in found[:REPAIRED]:
+        yield from runner.change(partial(_repairing, kind, item.key, runner.clock.wall()), actor)
+    return min(len(found), REPAIRED)
+
+
+def _repairing(kind: KeyKind, key: str, now: float) -> DecideOp[str]:
+    item = (yield (key,))[key]
+    if item is None or damage(kind, item) is None:
+        return Decision(outcome="gone")
+    value: object | None = None
+    if kind.repair != DELETE:
+        again: Callable[[Item, float], ReadOp[object | None]] = registry.load(kind.repair)
+        value = yield from again(item, now)
+    puts = () if value is None else (Write(key, value),)
+    deletes = (key,) if value is None else ()
+    return Decision(
+        outcome="mended", verb="record.mend", thing="record", puts=puts, deletes=deletes
+    )
+
+
+def _damage(read: Callable[[Item], object], item: Item) -> StoreDamaged | None:
     try:
-        if check is not None:
-            check(item)
+        read(item)
     except StoreDamaged as error:
         return error
     return None

@@ -62,7 +62,7 @@ class Maintenance:
         from interlock.nouns.record.sealing import Sealing
         from interlock.nouns.tasks.housekeeping import TaskMaintenance
         from interlock.nouns.tasks.retention import TaskRetention, retention_limits
-        from interlock.runtime.repair import mend
+        from interlock.runtime.integrity import repair
 
         base = yield from self._runner.base()
         forgetting = TaskRetention(self._runner, retention_limits(self._settings))
@@ -84,7 +84,7 @@ class Maintenance:
             self._runner, message_limits(self._settings or Settings())
         ).run(actor)
         over = yield from forgetting.run(actor, first=look)
-        mended = yield from mend(self._runner, actor)
+        mended = yield from repair(self._runner, actor)
         yield from self._expire(actor)
         tidied = yield from Sealing(self._runner, self._settings).tidy(actor)
         return Maintained(

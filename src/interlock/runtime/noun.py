@@ -7,9 +7,15 @@ runtime loops over the other fields of all nouns (``interlock.registry``) and im
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
 from msgspec import Struct
 
 from interlock.runtime.operation import Operation
+
+DELETE = "delete"
+"""The repair of an item that is written again by itself."""
 
 
 class KeyKind(Struct, frozen=True, kw_only=True):
@@ -18,14 +24,26 @@ class KeyKind(Struct, frozen=True, kw_only=True):
     ``read`` names a function that decodes an item, and raises StoreDamaged if it cannot: the
     integrity check and ``doctor`` call it.  ``repair`` names one for items that only repeat what
     others say: it takes the damaged item and the time, reads what it needs, and returns what to
-    write in its place, or None to delete it.  ``bulk`` items are many and rarely read again:
-    ``doctor`` reads them all, ``health`` does not.
+    write in its place, or None to delete it; ``DELETE`` needs no function.  ``bulk`` items are many
+    and rarely read again: ``doctor`` reads them all, ``health`` does not.
     """
 
     prefix: str
     read: str
     repair: str = ""
     bulk: bool = False
+
+
+class Part(NamedTuple):
+    """What a noun adds to a pass over all nouns; those of a lower rank come first."""
+
+    rank: int
+    function: str
+
+
+def parts(declared: Iterable[Part | None]) -> list[str]:
+    """The functions of these parts, in order."""
+    return [part.function for part in sorted(part for part in declared if part is not None)]
 
 
 class Noun(Struct, frozen=True, kw_only=True):
@@ -39,8 +57,11 @@ class Noun(Struct, frozen=True, kw_only=True):
                  clients where these have more than the calls
     texts        modules whose TEXTS put its outcomes into words, by the name of their class
     keys         the key prefixes that it owns
-    why          explains one thing: ``(context, name) -> Op[Why]``; ``prefix`` is how its ids begin
+    why          explains things: for each kind of thing a function ``(context, name) -> Op[Why]``;
+                 ``ids`` says how ids of a kind begin, and ``why_plain`` explains a name without a
+                 kind, or returns None
     health       finds problems: ``(checkup) -> Op[list[Problem]]``
+    events       whether its entries have events, which ``observe`` shows under its name
     history      turns entries about it into history events; ``verbs`` is how their verbs begin
     waits        reads what a wait for one of its keys waits for, for the wait graph
     housekeeping does its part of ``maintain``
@@ -55,10 +76,12 @@ class Noun(Struct, frozen=True, kw_only=True):
     awaiting: str = ""
     texts: tuple[str, ...] = ()
     keys: tuple[KeyKind, ...] = ()
-    why: str = ""
-    prefix: str = ""
-    health: str = ""
+    why: Mapping[str, str] = {}
+    ids: Mapping[str, str] = {}
+    why_plain: str = ""
+    health: Part | None = None
     history: str = ""
     verbs: tuple[str, ...] = ()
+    events: bool = False
     waits: str = ""
-    housekeeping: str = ""
+    housekeeping: Part | None = None

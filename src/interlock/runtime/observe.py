@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
+from interlock import registry
 from interlock.clock import Clock
 from interlock.core import codec, keys
 from interlock.core.decision import Event
@@ -96,9 +97,10 @@ def nouns(wanted: Iterable[str] | None) -> frozenset[str]:
     """Checked words as what somebody wants to hear of; everything if nobody says."""
     if isinstance(wanted, str):
         raise BadInput(f"'nouns' takes a list of words; put brackets around {wanted!r:.40}")
-    asked = frozenset(NOUNS if wanted is None else wanted)
-    if unknown := sorted(asked.difference(NOUNS)):
-        raise BadInput(f"no event is of {unknown[0]!r:.40}; there are: {', '.join(NOUNS)}")
+    known = dict.fromkeys((*NOUNS, *(noun.name for noun in registry.nouns() if noun.events)))
+    asked = frozenset(known if wanted is None else wanted)
+    if unknown := sorted(asked.difference(known)):
+        raise BadInput(f"no event is of {unknown[0]!r:.40}; there are: {', '.join(known)}")
     return frozenset("semaphore" if each == "sem" else each for each in asked)
 
 

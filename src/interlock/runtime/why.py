@@ -1,40 +1,33 @@
-"""Why something does not go on: what blocks it, who can clear it, since when.
+"""Why something is blocked: the explanation as a value, and the noun that explains a thing.
 
-What is dead is in nobody's way, for whoever comes next clears it: so a pool is looked at as if
-that had been done.  Then there are three ways to be blocked: all of it is held; or some is free,
-but the first who waits wants more than that; or what is free is kept for the first who waits,
-because that one waits for something else as well.
+A noun declares a function for each kind of thing that it can explain, and how ids of that kind
+begin.  A plain name is offered to each noun in turn, tasks first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from interlock.core import keys
-from interlock.core.thing_names import key_of, thing_of
-from interlock.core.validate import quote, span
-from interlock.core.wait import UnqueuedWait, caller_name, caller_name_of
+from interlock import registry
+from interlock.core import validate
 from interlock.drivers import Op
-from interlock.nouns.agents.service import Sessions
-from interlock.nouns.agents.session import Session
-from interlock.nouns.grants.pool import Grant, Pool, Waiter
-from interlock.nouns.grants.semaphore_service import Queued
-from interlock.nouns.grants.service import break_notes
-from interlock.nouns.tasks.task import TaskClaim
-from interlock.runtime import decode
-from interlock.runtime.gather import KEYS_AT_ONCE, looked_up, outside
-from interlock.runtime.runner import Runner
-from interlock.runtime.steps import Read
-from interlock.store import Item, Range, Snapshot
 
-LINKS = 20
-"""So many holders of a chain are followed, one after the other."""
+if TYPE_CHECKING:
+    from interlock.runtime.context import Context
+
 NAMED = 5
 """So many holders are named, and asked what they wait for themselves."""
+
+
+class Queued(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Somebody who waits for slots, as a person sees it."""
+
+    agent: str
+    weight: int
+    since: float
 
 
 class Need(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -79,294 +72,18 @@ class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return 1 if self.state == "unknown" else 0
 
 
-class Seen(Struct, frozen=True):
-    """A pool with what of it lives, and what went stale."""
-
-    pool: Pool
-    grants: tuple[Grant, ...]
-    stale: tuple[Grant, ...]
-    waiters: tuple[Waiter, ...]
-    live: Mapping[str, Item | None]
-
-    @property
-    def room(self) -> int:
-        """How much the living leave."""
-        return self.pool.capacity - sum(grant.weight for grant in self.grants)
-
-    @property
-    def lives(self) -> float | None:
-        """How long until the first of those who hold may lapse."""
-        items = [self.live[key] for grant in self.grants for key in grant.live]
-        times = [item.expires_in for item in items if item and item.expires_in is not None]
-        return min(times, default=None)
-
-    @property
-    def holders(self) -> str:
-        """The first of those who hold, with their slots."""
-        named = ", ".join(weighed(grant.agent, grant.weight) for grant in self.grants[:NAMED])
-        more = len(self.grants) - NAMED
-        return f"{named} and {more} more" if more > 0 else named
-
-
-class Explain:
-    """Explanations, as generators for a driver."""
-
-    def __init__(self, runner: Runner, sessions: Sessions) -> None:
-        self._runner = runner
-        self._sessions = sessions
-
-    def lock(self, name: str, besides: str = "") -> Op[Why]:
-        """What keeps this lock from the next one who asks; ``besides`` is said if nothing is."""
-        thing = f"lock/{name}"
-        seen = yield from self._look(thing)
-        if seen is None:
-            return Why(thing=thing, blocked=False, because=f"free{besides}", clear="acquire it")
-        if seen.room > 0:
-            return (yield from self._room(thing, seen))
-        grant = seen.grants[0]
-        session = yield from self._sessions.find(grant.session)
-        because = _held_by(grant, session, len(seen.waiters))
-        clear = f"{grant.agent} releases it, or does not renew it for {span(seen.lives)}"
-        return (yield from self._blocked(thing, seen, because, clear))
-
-    def semaphore(self, name: str) -> Op[Why]:
-        """What keeps a slot of this semaphore from the next one who asks."""
-        thing = f"sem/{name}"
-        seen = yield from self._look(thing)
-        if seen is None:
-            return Why(
-                thing=thing,
-                blocked=False,
-                because="there is no such semaphore yet",
-                clear=f"acquire it with a capacity:"
-                f" interlock sem acquire {quote(name)} --capacity N",
-            )
-        if seen.room > 0:
-            return (yield from self._room(thing, seen))
-        because = f"all {seen.pool.capacity} slots are held: {seen.holders}"
-        clear = f"one of them releases, or does not renew for {span(seen.lives)}"
-        return (yield from self._blocked(thing, seen, because, clear))
-
-    def _look(self, thing: str) -> Op[Seen | None]:
-        """The pool of a thing, and who of it lives."""
-        base = yield from self._runner.base()
-        key = key_of(thing)
-        snapshot: Snapshot = yield Read(key)
-        pool = decode.pool(snapshot[key], base)
-        if pool is None:
-            return None
-        wanted = [key for grant in pool.grants for key in grant.live]
-        wanted += [waiter.live for waiter in pool.waiters]
-        live = yield from looked_up(wanted, times=True)
-        held = [grant for grant in pool.grants if all(live[key] for key in grant.live)]
-        return Seen(
-            pool,
-            tuple(held),
-            tuple(grant for grant in pool.grants if grant not in held),
-            tuple(waiter for waiter in pool.waiters if live[waiter.live]),
-            live,
-        )
-
-    def _room(self, thing: str, seen: Seen) -> Op[Why]:
-        """There is room: for the next one, or for who waits first, or not enough even for that."""
-        if not seen.waiters:
-            because, clear = _free(thing, seen)
-            return Why(thing=thing, blocked=False, because=because, clear=clear)
-        first = seen.waiters[0]
-        if first.weight <= seen.room:
-            return _kept(thing, seen, first)
-        free = _slots(seen)
-        because = (
-            f"{free}, but {first.agent} wants {first.weight} and came first;"
-            " nobody overtakes, so smaller requests wait behind it"
-        )
-        clear = f"{seen.holders} gives back {first.weight - seen.room} more"
-        clear += f", or {first.agent} gives up"
-        return (yield from self._blocked(thing, seen, because, clear))
-
-    def _blocked(self, thing: str, seen: Seen, because: str, clear: str) -> Op[Why]:
-        return Why(
-            thing=thing,
-            blocked=True,
-            because=because,
-            clear=clear,
-            by=", ".join(dict.fromkeys(grant.agent for grant in seen.grants)),
-            since=min((grant.since for grant in seen.grants), default=None),
-            expires_in=None if seen.lives is None else round(seen.lives, 3),
-            meanwhile=(
-                yield from meanwhile({caller_name_of(g): g.agent for g in seen.grants[:NAMED]})
-            ),
-            waiters=_queue(seen.waiters),
-        )
-
-
-def with_ended(found: Why, now: float) -> Op[Why]:
-    """The same explanation, with the grants that an operator ended."""
-    ended = yield from outside(break_notes(found.thing))
-    said = [
-        f"{note.by} ended the grant of {note.holder} (token {note.token}) {span(now - note.at)}"
-        f" ago: {note.reason}"
-        for note in ended[:NAMED]
-    ]
-    return replace(found, ended=tuple(said)) if said else found
-
-
-def meanwhile(callers: Mapping[str, str]) -> Op[tuple[str, ...]]:
-    """What callers, each with its agent, wait for themselves, down to the holder at the end.
-
-    A chain is followed for ``LINKS`` holders at most, and cut where it comes back to a caller.
-    """
-    said: dict[str, None] = {}
-    for start, agent in callers.items():
-        for wanted in (yield from _waited_for({start: agent})).get(start, ()):
-            said[(yield from _chain(agent, wanted, {start}))] = None
-    return tuple(said)
-
-
-def _chain(agent: str, wanted: tuple[str, ...], passed: set[str]) -> Op[str]:
-    """``ada waits for lock/merge, held by bob, who waits for lock/db, held by cleo``."""
-    said = f"{agent} waits for {things(wanted)}"
-    for _ in range(LINKS):
-        holders = yield from _holders(wanted)
-        if not holders:
-            return said
-        waits = yield from _waited_for(holders)
-        caller = next((each for each in holders if waits.get(each)), next(iter(holders)))
-        said += f", held by {holders[caller]}"
-        if caller in passed:
-            return f"{said}: a cycle"
-        if not waits.get(caller):
-            return said
-        passed.add(caller)
-        wanted = waits[caller][0]
-        said += f", who waits for {things(wanted)}"
-    return f"{said}, and so on"
-
-
-def _holders(wanted: Iterable[str]) -> Op[dict[str, str]]:
-    """The first callers that hold something of these, each with its agent; tasks by their worker.
-
-    Of a task that is blocked, the one that it hangs on in the end counts.
-    """
-    found: dict[str, str] = {}
-    for key in wanted:
-        if key.startswith(keys.TASKS):
-            claim = yield from _worker(keys.task_of(key))
-            if claim is not None:
-                found[caller_name(claim.agent, claim.session, claim.caller)] = claim.agent
-        elif key.startswith(keys.POOLS):
-            item = (yield Read(key))[key]
-            pool = None if item is None else decode.readable_pool(item, 0)
-            for grant in () if pool is None else pool.grants[:NAMED]:
-                found[caller_name_of(grant) or grant.session] = grant.agent
-    return found
-
-
-def _worker(task: str) -> Op[TaskClaim | None]:
-    """Who works on a task, or on the one that it hangs on in the end."""
-    from interlock.nouns.tasks import decode as tasks
-
-    for _ in range(LINKS):
-        own = (keys.status(task), keys.owner(task))
-        snapshot: Snapshot = yield Read(*own)
-        status = decode.readable(tasks.status, snapshot[own[0]])
-        if status is None or status.state != "blocked":
-            return decode.readable(tasks.claim, snapshot[own[1]])
-        task = status.on
-    return None
-
-
-def _waited_for(callers: Mapping[str, str]) -> Op[dict[str, list[tuple[str, ...]]]]:
-    """What each of these callers waits for; as it is listed, if it still does."""
-    pages = {each: Range(keys.waits(each), limit=KEYS_AT_ONCE) for each in callers if each}
-    if not pages:
-        return {}
-    listed: Snapshot = yield Read(*pages.values())
-    waits = [
-        (each, item)
-        for each, page in pages.items()
-        for item in listed.ranges[page]
-        if decode.readable_wait(item) is not None
-    ]
-    stands = {item.key: _stands_on(item) for _, item in waits}
-    found = yield from looked_up(key for each in stands.values() for key in each)
-    waited: dict[str, list[tuple[str, ...]]] = {}
-    for each, item in waits:
-        if _waits(item.key, [found[key] for key in stands[item.key]]):
-            waited.setdefault(each, []).append(decode.waited_for(item))
-    return waited
-
-
-def weighed(agent: str, weight: int) -> str:
-    """A holder with its slots, if it has more than one."""
-    return agent if weight == 1 else f"{agent} ({weight})"
-
-
-def things(wanted: Iterable[str]) -> str:
-    """Pools as people name them."""
-    return " and ".join(thing_of(key) for key in wanted)
-
-
-def _stands_on(item: Item) -> tuple[str, ...]:
-    """What shows whether a listed wait is one: its pools, or its liveness."""
-    found = decode.listed_wait(item)
-    return (found.live,) if isinstance(found, UnqueuedWait) else found
-
-
-def _waits(key: str, stands_on: Iterable[Item | None]) -> bool:
-    """Whether a listed wait is really in a queue, or lives."""
-    id_ = keys.id_of(key)
-    there = [item for item in stands_on if item is not None]
-    if there and there[0].key.startswith(keys.LIVE):
-        return True
-    found = [decode.readable_pool(item, 0) for item in there]
-    return any(pool is not None and pool.position(id_) is not None for pool in found)
-
-
-def _held_by(grant: Grant, session: Session | None, waiting: int) -> str:
-    where = f" (process {session.pid} on {session.host})" if session else ""
-    queue = f", {waiting} wait{'s' if waiting == 1 else ''}" if waiting else ""
-    return f"held by {grant.agent}{where} with token {grant.token}{queue}"
-
-
-def _free(thing: str, seen: Seen) -> tuple[str, str]:
-    stale = seen.stale[0] if seen.stale else None
-    if thing.startswith("lock/"):
-        if stale is None:
-            return "free", "acquire it"
-        because = f"{stale.agent} stopped beating and its grant {stale.token} is stale"
-        return because, "acquire it, or run 'interlock maintain'"
-    if stale is None:
-        return _slots(seen), "acquire them"
-    return (
-        f"{_slots(seen)}, with what {stale.agent} left, whose grant {stale.token} is stale",
-        "acquire them, or run 'interlock maintain'",
-    )
-
-
-def _kept(thing: str, seen: Seen, first: Waiter) -> Why:
-    """What is free is the first waiter's, who cannot take it yet."""
-    others = [key for key in first.together if key != key_of(thing)]
-    because = f"kept for {first.agent}, who is served in a moment"
-    clear = f"{first.agent} gets it, and gives it back"
-    if others:
-        because = f"kept for {first.agent}, who waits for {things(others)} as well"
-        clear = f"{first.agent} gets all that it waits for, or gives up"
-    return Why(
-        thing=thing,
-        blocked=True,
-        because=because,
-        clear=clear,
-        by=first.agent,
-        since=first.since,
-        waiters=_queue(seen.waiters),
-    )
-
-
-def _slots(seen: Seen) -> str:
-    verb = "is" if seen.room == 1 else "are"
-    return f"{seen.room} of {seen.pool.capacity} slots {verb} free"
-
-
-def _queue(waiters: Iterable[Waiter]) -> tuple[Queued, ...]:
-    return tuple(Queued(agent=w.agent, weight=w.weight, since=w.since) for w in waiters)
+def explain(context: Context, thing: str) -> Op[Why]:
+    """What blocks a thing, explained by its noun."""
+    kind, _, name = validate.text(thing, "thing", validate.METADATA_LIMIT).partition("/")
+    for noun in registry.nouns():
+        for own, reference in noun.why.items():
+            begins = noun.ids.get(own, "")
+            if (name and kind == own) or (begins and kind.startswith(begins)):
+                found: Callable[[Context, str], Op[Why]] = registry.load(reference)
+                return (yield from found(context, name or kind))
+    for noun in registry.nouns():
+        if noun.why_plain:
+            plain: Callable[[Context, str], Op[Why | None]] = registry.load(noun.why_plain)
+            if (why := (yield from plain(context, thing))) is not None:
+                return why
+    raise AssertionError("no noun explains plain names")

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from interlock.core import outcomes
+from interlock.core import keys, outcomes
 from interlock.nouns.agents import session as core
 from interlock.nouns.agents.logs import LogFile, LogLine, Uploaded
 from interlock.nouns.agents.report import Reported, State, Unreported
 from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
 from interlock.runtime.context import lapsed
-from interlock.runtime.noun import Noun
+from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Operation, Request, option
 
 if TYPE_CHECKING:
@@ -203,6 +203,13 @@ NOUN = Noun(
     name="agent",
     help="sessions of agents: who is here, and what they do",
     calls="interlock.nouns.agents.calls:AgentCalls",
+    keys=(
+        KeyKind(prefix=keys.SESSIONS, read="interlock.runtime.decode:session"),
+        KeyKind(prefix=keys.DEATHS, read="interlock.runtime.decode:death"),
+        KeyKind(prefix=keys.REPORTS, read="interlock.nouns.agents.reports:report", repair=DELETE),
+        KeyKind(prefix=keys.ABLE, read="interlock.nouns.agents.reports:able_of", repair=DELETE),
+    ),
+    health=Part(10, "interlock.nouns.agents.health:health"),
     texts=("interlock.nouns.agents.text",),
     operations=(
         Operation(

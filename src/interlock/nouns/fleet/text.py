@@ -11,10 +11,9 @@ if TYPE_CHECKING:
     from interlock.core.health import Health
     from interlock.nouns.fleet.doctor import Diagnosis
     from interlock.nouns.fleet.noun import Created, StoreExists
-    from interlock.nouns.grants.semaphore_service import Queued
     from interlock.runtime.maintain import Maintained
     from interlock.runtime.text import Paint, Text
-    from interlock.runtime.why import Need, Why
+    from interlock.runtime.why import Need, Queued, Why
     from interlock.testing.selftest import Raced
 
 

@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+from interlock.core import keys
 from interlock.core.outcomes import Listing
 from interlock.nouns.grants import lock as core
 from interlock.nouns.grants.lock_service import LockView
-from interlock.runtime.noun import Noun
+from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Operation, Request, option, waits
 
 if TYPE_CHECKING:
@@ -113,6 +114,14 @@ NOUN = Noun(
     name="lock",
     help="one holder at a time, and a token that fences the past",
     calls="interlock.nouns.grants.calls:LockCalls",
+    keys=(
+        KeyKind(prefix=keys.LOCKS, read="interlock.runtime.decode:pool"),
+        KeyKind(prefix=keys.BROKEN, read="interlock.runtime.decode:broken"),
+        KeyKind(prefix=keys.WAITS, read="interlock.runtime.decode:listed_wait", repair=DELETE),
+    ),
+    why={"lock": "interlock.nouns.grants.why:lock"},
+    why_plain="interlock.nouns.grants.why:plain",
+    health=Part(20, "interlock.nouns.grants.health:health"),
     texts=("interlock.nouns.grants.lock_text",),
     operations=(
         Operation(

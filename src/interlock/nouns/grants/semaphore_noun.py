@@ -2,12 +2,13 @@
 
 from typing import TYPE_CHECKING, Annotated
 
+from interlock.core import keys
 from interlock.core.outcomes import Listing
 from interlock.nouns.grants import semaphore as core
 from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Token, Wait, Why
 from interlock.nouns.grants.pool import CAPACITY
 from interlock.nouns.grants.semaphore_service import SemaphoreView
-from interlock.runtime.noun import Noun
+from interlock.runtime.noun import KeyKind, Noun
 from interlock.runtime.operation import Duration, Operation, Request, option, waits
 
 if TYPE_CHECKING:
@@ -139,6 +140,8 @@ NOUN = Noun(
     name="sem",
     help="so many slots, taken by weight, first come first served",
     calls="interlock.nouns.grants.calls:SemaphoreCalls",
+    keys=(KeyKind(prefix=keys.SEMAPHORES, read="interlock.runtime.decode:pool"),),
+    why={"sem": "interlock.nouns.grants.why:semaphore"},
     texts=("interlock.nouns.grants.semaphore_text",),
     operations=(
         Operation(

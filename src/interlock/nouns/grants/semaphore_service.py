@@ -21,6 +21,7 @@ from interlock.runtime.gather import looked_up
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.runner import Decided, DecideOp, Runner
 from interlock.runtime.steps import Read
+from interlock.runtime.why import Queued
 from interlock.store import Item, Snapshot
 
 T = TypeVar("T")
@@ -38,14 +39,6 @@ class Slots(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_hold: float | None = None
     session: str = ""
     metadata: Any = None
-
-
-class Queued(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Somebody who waits for slots, as a person sees it."""
-
-    agent: str
-    weight: int
-    since: float
 
 
 class SemaphoreView(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -21,8 +21,9 @@ from interlock.runtime.text import (
 if TYPE_CHECKING:
     from interlock.nouns.grants import semaphore as core
     from interlock.nouns.grants.semaphore_noun import SemaphoreList
-    from interlock.nouns.grants.semaphore_service import Queued, SemaphoreView, Slots
+    from interlock.nouns.grants.semaphore_service import SemaphoreView, Slots
     from interlock.runtime.text import Paint, Text
+    from interlock.runtime.why import Queued
 
 _NAMED = 5
 

@@ -8,7 +8,7 @@ from interlock.core import keys
 from interlock.core.outcomes import GivenFenced, Listing
 from interlock.nouns.messages import human_decision as core
 from interlock.nouns.messages.noun import Data, Text, said
-from interlock.runtime.noun import Noun
+from interlock.runtime.noun import KeyKind, Noun
 from interlock.runtime.operation import Given, Operation, Request, option
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ class DecisionList(Listing[core.DecisionView], frozen=True, kw_only=True):
 
 
 def _list(fleet: "FleetCalls", request: DecisionsList) -> "Op[DecisionList]":
-    from interlock.runtime.integrity import broken
+    from interlock.runtime.integrity import damaged
 
     found = yield from fleet.messages.decisions()
     return DecisionList(
         decisions=tuple(each for each in found if request.all or each.state == "open"),
-        unreadable=len((yield from broken(keys.DECISIONS))),
+        unreadable=len((yield from damaged(_DECISIONS))),
     )
 
 
@@ -62,9 +62,12 @@ def _resolve(fleet: "FleetCalls", request: DecisionResolve) -> "Op[core.ResolveO
     return fleet.messages.resolve(request.id, said(request.text, request.data))
 
 
+_DECISIONS = KeyKind(prefix=keys.DECISIONS, read="interlock.nouns.messages.decode:examine")
+
 NOUN = Noun(
     name="decision",
     help="what no agent could say, and a person is asked",
+    keys=(_DECISIONS,),
     texts=("interlock.nouns.messages.query_text",),
     operations=(
         Operation(

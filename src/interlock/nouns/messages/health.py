@@ -18,10 +18,11 @@ from interlock.core.validate import quote, span
 from interlock.drivers import Op
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.human_decision import HumanDecision
-from interlock.nouns.messages.limits import MessageLimits
+from interlock.nouns.messages.limits import MessageLimits, message_limits
 from interlock.nouns.messages.presence import liveness_key, receiver_note
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, looked_up
+from interlock.runtime.health import HealthCheck
 from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Read
 from interlock.runtime.why import NAMED
@@ -35,6 +36,14 @@ FULL = 0.9
 """An inbox filled to this fraction of its limit is reported."""
 A_WHILE = 60.0
 """An asker ends its own question; one that expired longer ago is reported."""
+
+
+def health(checkup: HealthCheck) -> Op[list[Problem]]:
+    """Messages that need attention."""
+    messages = MessageHealth(checkup.runner, message_limits(checkup.settings), checkup.patience)
+    found = yield from messages.run()
+    checkup.partial |= messages.partial
+    return found
 
 
 class UnreadCount(Struct, frozen=True, kw_only=True):

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
+from interlock.core import keys
 from interlock.core.outcomes import GivenFenced, always
 from interlock.core.validate import ALL_AGENTS
 from interlock.errors import BadInput, StoreTrouble
 from interlock.nouns.messages import message as core
 from interlock.nouns.messages import query_rules as queries
-from interlock.runtime.noun import Noun
+from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Given, Operation, Request, option
 
 if TYPE_CHECKING:
@@ -270,6 +271,18 @@ _ANSWERS = (
     core.InboxFull, *_LIMITS,
 )  # fmt: skip
 
+_BULK = (keys.READ, keys.SENT, keys.ANSWERS, keys.RATES)
+_REPAIRS = {
+    keys.UNREAD: "interlock.nouns.messages.repair:unread",
+    keys.READ: "interlock.nouns.messages.repair:read_mark",
+    keys.SENT: "interlock.nouns.messages.repair:read_mark",
+    keys.MAILBOXES: "interlock.nouns.messages.repair:mailbox",
+    keys.OPEN: "interlock.nouns.messages.repair:open_query",
+    keys.ASKING: DELETE,
+    keys.ANSWERS: DELETE,
+    keys.RATES: DELETE,
+}
+
 NOUN = Noun(
     name="message",
     help="delivered until they are acknowledged",
@@ -277,6 +290,29 @@ NOUN = Noun(
     calls="interlock.nouns.messages.calls:MessageCalls",
     blocking="interlock.client_messages:Messages",
     awaiting="interlock.aio_messages:Messages",
+    keys=(
+        *(
+            KeyKind(
+                prefix=prefix,
+                read="interlock.nouns.messages.decode:examine",
+                repair=_REPAIRS.get(prefix, ""),
+                bulk=prefix in _BULK,
+            )
+            for prefix in keys.MESSAGE_FOLDERS
+            if prefix not in (keys.SERVING, keys.DECISIONS)
+        ),
+        KeyKind(
+            prefix=keys.SERVING,
+            read="interlock.nouns.messages.presence:liveness_key",
+            repair=DELETE,
+        ),
+    ),
+    why={
+        "query": "interlock.nouns.messages.why:query",
+        "message": "interlock.nouns.messages.why:message",
+    },
+    ids={"query": "qry_", "message": "msg_"},
+    health=Part(40, "interlock.nouns.messages.health:health"),
     texts=("interlock.nouns.messages.text", "interlock.nouns.messages.query_text"),
     operations=(
         Operation(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from interlock.core import keys
+from typing import TYPE_CHECKING
+
+from interlock.core import keys, validate
 from interlock.core.validate import quote, span
 from interlock.drivers import Op
 from interlock.nouns.agents.report import at_work
@@ -12,16 +14,32 @@ from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import can_answer
 from interlock.nouns.messages.query_rules import Query
 from interlock.runtime.gather import every, looked_up
+from interlock.runtime.id_prefix import whole_id
 from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Read
 from interlock.runtime.why import Why
 from interlock.store import Snapshot
+
+if TYPE_CHECKING:
+    from interlock.runtime.context import Context
 
 _ENDS = {
     "cancelled": "its asker cancelled it",
     "expired": "no answer came in time",
     "deadlock": "waiting would never have ended",
 }
+
+
+def query(context: Context, id_: str) -> Op[Why]:
+    """Explain a question."""
+    id_ = yield from whole_id(validate.name(id_, "query id"), keys.QUERIES)
+    return (yield from QueryWhy(context.runner).query(id_))
+
+
+def message(_context: Context, id_: str) -> Op[Why]:
+    """Explain a message."""
+    id_ = yield from whole_id(validate.name(id_, "message id"), keys.MESSAGES)
+    return (yield from _message(id_))
 
 
 class QueryWhy:
@@ -82,7 +100,7 @@ class QueryWhy:
         )
 
 
-def message(id_: str) -> Op[Why]:
+def _message(id_: str) -> Op[Why]:
     """Who has not read a message yet."""
     place = keys.message(id_)
     snapshot: Snapshot = yield Read(place)

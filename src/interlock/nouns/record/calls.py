@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from interlock import registry
 from interlock.core import validate
 from interlock.core.filter import Filter
 from interlock.core.log import Line
@@ -65,7 +66,7 @@ class RecordCalls(Calls[D]):
         return Filter(
             by="" if by is None else validate.agent_name(by),
             verb="" if verb is None else validate.name(verb, "verb"),
-            thing="" if thing is None else validate.thing(thing),
+            thing="" if thing is None else _thing(thing),
             since=None if since is None else validate.moment(since, now, "'since'"),
             until=None if until is None else validate.moment(until, now, "'until'"),
             trace="" if trace is None else validate.name(trace, "trace"),
@@ -78,7 +79,7 @@ class RecordCalls(Calls[D]):
         Also to a message, a query, a decision (by its id) or all alerts of a type.  A plain name is
         that of a task, if there is one, else of a lock.
         """
-        most, meant = validate.limit(limit), validate.thing(thing)
+        most, meant = validate.limit(limit), _thing(thing)
         return self._tell(meant, most, plain=meant == f"lock/{thing}")
 
     def _tell(self, thing: str, limit: int, *, plain: bool) -> Op[Story]:
@@ -132,3 +133,11 @@ class RecordCalls(Calls[D]):
         from interlock.nouns.record.proofs import Proofs  # it needs much that others do not
 
         return Proofs(self.context.runner)
+
+
+def _thing(text: str) -> str:
+    """The name of a thing in the record, of any registered noun."""
+    kind, _, name = text.partition("/")
+    return (
+        validate.name(text, "thing") if name and kind in registry.words() else validate.thing(text)
+    )

@@ -10,7 +10,7 @@ from interlock.core.log import Line
 from interlock.core.story import Story
 from interlock.errors import BadInput
 from interlock.nouns.record.outcomes import Anchored, Exported, Verified
-from interlock.runtime.noun import Noun
+from interlock.runtime.noun import Noun, Part
 from interlock.runtime.operation import Operation, Request, option
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ NOUN = Noun(
     name="record",
     help="what happened, and the proof of it",
     calls="interlock.nouns.record.calls:RecordCalls",
+    health=Part(90, "interlock.nouns.record.sealing:health"),
     texts=("interlock.nouns.record.text", "interlock.nouns.record.verdict_text"),
     operations=(
         Operation(

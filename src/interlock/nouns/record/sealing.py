@@ -21,12 +21,14 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision
+from interlock.core.health import Problem
 from interlock.core.log import Mark, Sealed, Segment
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged, StoreFull, TooLarge
 from interlock.nouns.record import seal_rules
 from interlock.nouns.record.seal_rules import LIMITS, Age, Limits, Row, Stub
 from interlock.runtime.decode import decoded, exact
+from interlock.runtime.health import HealthCheck
 from interlock.runtime.identity import Actor
 from interlock.runtime.retention_clock import agreed
 from interlock.runtime.runner import DecideOp, Runner
@@ -399,3 +401,13 @@ def _facts(state: State) -> dict[str, int]:
 
 def _mib(size: int) -> str:
     return f"{size / (1 << 20):.1f} MiB"
+
+
+def health(checkup: HealthCheck) -> Op[list[Problem]]:
+    """A record that cannot be sealed, or grows beyond its limits."""
+    findings = yield from Sealing(checkup.runner, checkup.settings).findings()
+    return [
+        Problem(kind="record", says=f"record: {each.fact}", remedy=each.remedy, thing="record")
+        for each in findings
+        if each.verdict != "ok"
+    ]

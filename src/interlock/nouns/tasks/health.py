@@ -24,6 +24,7 @@ from interlock.nouns.tasks.task import BATCH, EndedEntry, TaskClaim, TaskStatus
 from interlock.nouns.tasks.why_state import able_sessions, read_snapshots
 from interlock.runtime.decode import listed_wait, readable
 from interlock.runtime.gather import every, looked_up
+from interlock.runtime.health import HealthCheck
 from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Read
 from interlock.runtime.why import NAMED
@@ -39,6 +40,14 @@ SETS_AT_ONCE = 16
 A_WHILE = 60.0
 """The worker that completes a task unblocks its dependents; a ``todo`` mark that is older than this
 was left over."""
+
+
+def health(checkup: HealthCheck) -> Op[list[Problem]]:
+    """Tasks that need attention."""
+    tasks = TaskHealth(checkup.runner, checkup.patience)
+    found = yield from tasks.run()
+    checkup.partial |= tasks.partial
+    return found
 
 
 class RunningTask(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from interlock.core import keys
 from interlock.core.outcomes import GivenFenced
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.task import MOST, TaskList, TaskView
-from interlock.runtime.noun import Noun
+from interlock.runtime.noun import KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Given, Operation, Request, option, waits
 
 if TYPE_CHECKING:
@@ -229,6 +229,13 @@ NOUN = Noun(
     calls="interlock.nouns.tasks.calls:TaskCalls",
     blocking="interlock.client_tasks:Tasks",
     awaiting="interlock.aio_tasks:Tasks",
+    keys=tuple(
+        KeyKind(prefix=prefix, read="interlock.nouns.tasks.decode:examine", bulk=True)
+        for prefix in keys.TASK_FOLDERS
+    ),
+    why={"task": "interlock.nouns.tasks.why:task"},
+    why_plain="interlock.nouns.tasks.why:plain",
+    health=Part(30, "interlock.nouns.tasks.health:health"),
     texts=("interlock.nouns.tasks.text",),
     operations=(
         Operation(

@@ -10,14 +10,16 @@ before a running one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from interlock.core import keys
+from interlock.core import keys, validate
 from interlock.core.validate import quote
 from interlock.core.wait import caller_name
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.agents.reports import able
 from interlock.nouns.agents.service import Sessions
+from interlock.nouns.grants.why import meanwhile, with_ended
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks.task import BATCH, TaskClaim
 from interlock.nouns.tasks.why_state import (
@@ -34,8 +36,11 @@ from interlock.runtime.gather import KEYS_AT_ONCE, looked_up
 from interlock.runtime.id_prefix import named
 from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Read
-from interlock.runtime.why import NAMED, Explain, Need, Why, meanwhile
+from interlock.runtime.why import NAMED, Need, Why
 from interlock.store import Item, Range
+
+if TYPE_CHECKING:
+    from interlock.runtime.context import Context
 
 NEEDS_SHOWN = 20
 """The most unmet needs in the answer, with the needs of needs."""
@@ -48,6 +53,20 @@ COUNTED = 1000
 _ENDED = ("failed", "dead", DAMAGED)
 _CHAIN_SHOWN = 4
 """The most tasks of a chain that are named one after the other."""
+
+
+def task(context: Context, name: str) -> Op[Why]:
+    """Explain a task."""
+    explanations = TaskExplanations(context.runner, context.sessions)
+    found = yield from explanations.task(validate.task_id(name))
+    return (yield from with_ended(found, context.runner.clock.wall()))
+
+
+def plain(context: Context, name: str) -> Op[Why | None]:
+    """Explain a plain name if it is that of a task."""
+    if (yield from named(validate.name(name, "thing"))).startswith("task/"):
+        return (yield from task(context, name))
+    return None
 
 
 class TaskExplanations:
@@ -78,12 +97,6 @@ class TaskExplanations:
             expires_in=found.expires_in,
             meanwhile=(yield from _meanwhile(snapshot)),
         )
-
-    def either(self, name: str, explain: Explain) -> Op[Why]:
-        """Explain the task or the lock of this name."""
-        if (yield from named(name)).startswith("task/"):
-            return (yield from self.task(name))
-        return (yield from explain.lock(name, besides=", and there is no task of that name"))
 
     def _read_abilities(self, snapshot: Iterable[TaskSnapshot]) -> Op[None]:
         """Read the abilities of agents, if any of these requires something."""
