@@ -7,9 +7,9 @@ process, with a folder, an environment, files and an end of its own.
     we --- request ---> template --- fork ---> keeper --- fork ---> the process
     we <----------- its pid, then its status ----'
 
-The keeper stands where a shell would: it waits for the process and tells how it ended.
+The keeper does what a shell would: it waits for the process and reports how it ended.
 
-What is imported must start no threads: they would be missing in whoever is forked.
+The imported modules must start no threads: these would be missing in a forked process.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Request(NamedTuple):
 
 
 class Fork:
-    """A process that was forked for us, spoken to like one of ``subprocess``."""
+    """A forked process, with the methods of one of ``subprocess``."""
 
     def __init__(self, status: int) -> None:
         self._news = os.fdopen(status)
@@ -129,7 +129,7 @@ def template(*modules: str) -> Template:
 
 def _serve(line: socket.socket) -> Request:
     """Fork for every request; what returns is the process that was asked for."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for keepers
     while True:
         data, files, _, _ = socket.recv_fds(line, LARGEST, 4)
         if not data:
@@ -142,7 +142,7 @@ def _serve(line: socket.socket) -> Request:
 
 
 def _kept(request: Request, files: Sequence[int]) -> Request:
-    """In the keeper: fork once more, and tell who that is and how it ended."""
+    """In the keeper: fork again, and report the pid and how it ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     *standard, told = files
     pid = os.fork()

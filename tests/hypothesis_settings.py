@@ -17,7 +17,7 @@ _EVERYDAY, _PROOF = 100, 3000
 
 
 def go(*, everyday: bool) -> None:
-    """Say once, before the tests are imported, which of the two it is."""
+    """Choose one of the two, once, before the tests are imported."""
     examples = _EVERYDAY if everyday else _PROOF
     settings.register_profile(
         "interlock",
@@ -31,7 +31,7 @@ def go(*, everyday: bool) -> None:
 
 
 def budget(everyday: int) -> int:
-    """How many examples to try, where this many will do everyday."""
+    """How many examples to try, for a test that tries this many everyday."""
     return everyday * int(settings().max_examples) // _EVERYDAY
 
 
@@ -47,13 +47,13 @@ class Bad(FaultyStore):
 
 
 def across_a_bad_network(store: Store) -> FaultyStore:
-    """A store as somebody has it to whom much goes wrong."""
+    """A store as a client sees it across a bad network."""
     chances = Chances(conflict=0.1, lost_reply=0.1, late_arrival=0.1)
     return Bad(store, chances=chances, sleep=lambda _: None)
 
 
 def bounds(examples: int, steps: int = 40, *, shrink: bool = False) -> settings:
-    """Everyday a failure is shown as it was found: to make it smaller may take minutes."""
+    """Settings of a machine; everyday runs do not shrink a failure, which may take minutes."""
     phases = tuple(Phase) if shrink else (Phase.explicit, Phase.generate)
     return settings(
         max_examples=examples,
@@ -65,5 +65,5 @@ def bounds(examples: int, steps: int = 40, *, shrink: bool = False) -> settings:
 
 
 def run(machine: Callable[[], RuleBasedStateMachine], its_bounds: settings) -> None:
-    """Let a machine play, again and again."""
+    """Run a state machine within these bounds."""
     run_state_machine_as_test(machine, settings=its_bounds)  # type: ignore[no-untyped-call]

@@ -121,7 +121,9 @@ def test_every_task_gets_done_once_though_one_is_killed_in_the_middle(
     done = Counter(line.thing for line in lines if line.outcome == "completed")
     assert set(done.values()) == {1}
     assert set(done) == {f"task/{step.task}" for step in plan()}
-    lost = [line for line in lines if ("task:reclaimed", facts["killed"]["agent"]) in told(line)]
+    lost = [
+        line for line in lines if ("task:reclaimed", facts["killed"]["agent"]) in events_of(line)
+    ]
     assert f"task/{TRAP}" in [line.thing for line in lost]
     assert facts["outcome"] == "done"
     assert all(facts["promises"].values())
@@ -140,9 +142,9 @@ def test_every_task_gets_done_once_though_one_is_killed_in_the_middle(
 
 
 def check_messages(facts: dict[str, Any], lines: tuple[Line, ...]) -> None:
-    """Counted by ourselves: who was told, who answered, and who went because of a message.
+    """Count in the record who received, answered and left because of a message.
 
-    A machine that stands still may have somebody do the first task twice, and say all of it twice.
+    On a machine that stalls, an agent may do the first task twice, and send its messages twice.
     """
     by_verb = {verb: [line for line in lines if line.verb == verb] for verb in VERBS}
     answer = by_verb["query.reply"][0]
@@ -408,7 +410,7 @@ def run() -> list[Line]:
 
 
 def letters() -> list[Line]:
-    """The messages of a good run: an alert that all heard, a question, and a stop for ada."""
+    """The messages of a good run: an alert that all received, a question, and a stop for ada."""
     return [
         letter("message.alert", "ada", "sent", "msg_1"),
         letter("message.ack", "ada", "received", "msg_1"),
@@ -439,7 +441,7 @@ def replaced(seen: Observations, wrong: dict[str, object]) -> Observations:
     return dataclasses.replace(seen, **wrong)  # type: ignore[arg-type]
 
 
-def told(line: Line) -> list[tuple[str, str]]:
+def events_of(line: Line) -> list[tuple[str, str]]:
     return [(event.name, event.agent) for event in line.events]
 
 

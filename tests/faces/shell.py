@@ -217,7 +217,7 @@ def gone(pid: int) -> bool:
 
 
 def hold_the_turn(bells: Path) -> subprocess.Popen[str]:
-    """A process that keeps everybody else from writing."""
+    """A process that keeps all others from writing."""
     script = (
         "import fcntl, signal, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX);"
         "print(1, flush=True); signal.pause()"

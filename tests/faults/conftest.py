@@ -18,7 +18,7 @@ _KINDS: dict[str, tuple[Any, Any]] = {
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """Neither of ours nor of a client that was closed."""
+    """Neither of the test nor of a client that was closed."""
     yield
 
     def ours() -> list[str]:
@@ -30,7 +30,7 @@ def no_thread_is_left() -> Iterator[None]:
 
 @pytest.fixture(params=["redis", "etcd"])
 def shared(request: pytest.FixtureRequest) -> Engine:
-    """The server that tests share, for whatever happens before it."""
+    """The server that tests share; the faults are in front of it."""
     kind, _ = _KINDS[request.param]
     engine: Engine = kind(request.getfixturevalue(f"{request.param}_server"))
     return engine

@@ -1,7 +1,7 @@
-"""A way that is cut, slow or leads nowhere, and a server that stands still.
+"""A network that is cut, slow or half open, and a server that hangs.
 
-What is asked for is done right, or fails with one clear line in the time that is promised; nobody
-hangs, and the first call after the trouble take_in_turns.
+A call is carried out right, or fails with one clear line in the promised time; no call hangs, and
+the first call after the fault succeeds.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def test_calls_into_the_void_end_in_time_and_work_at_once_when_it_is_over(setup:
         took, found = _timed(reader.show, "taken")
         assert took < BUSY
         assert found.holder == "bob"
-    # What nobody waited for any more is taken back, and nobody is left behind.
-    settle(lambda: bob.show("free").state == "free", "what was taken is given back")
+    # A grant without a waiting caller is released, and no thread is left.
+    settle(lambda: bob.show("free").state == "free", "the grant is released")
     settle(lambda: bob.show("taken").waiters == (), "who waited has left")
     for giver in givers:
         assert bob.show(giver.fleet.session).state in ("free", "held")
@@ -175,7 +175,7 @@ def test_a_cut_in_the_middle_of_everything_is_survived(setup: Setup) -> None:
 def test_a_frozen_server_is_noticed_by_everybody_and_does_no_harm_when_it_goes_on(
     rough: Setup,
 ) -> None:
-    """Whatever it does late counts once, or was settled meanwhile."""
+    """A late commit counts once, or was settled before."""
     clients = [rough.client(f"ada-{way}", None, way, ttl=60) for way in WAYS]
     others = [rough.client(f"bob-{way}", None, way, ttl=60) for way in WAYS]
     thirds = [rough.client(f"cleo-{way}", None, way, ttl=60) for way in WAYS]

@@ -1,4 +1,4 @@
-"""A task is cancelled while its commit is under way: it leaves no trace, whatever arrives when."""
+"""A task is cancelled while its commit is under way: it leaves no trace, in any order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_grant_whose_answer_was_lost_is_given_back(setup: Setup) -> None:
     strike = RequestFault(proxy, "lost", b'"verb":"lock.acquire"')
     acquiring = Acquiring(setup, ada)
     strike.wait()
-    settle(lambda: bob.show("merge").holder == "ada", "the grant that nobody heard of")
+    settle(lambda: bob.show("merge").holder == "ada", "the grant whose reply was lost")
     acquiring.cancel()
     strike.lose()
     assert acquiring.was_cancelled()

@@ -21,7 +21,7 @@ from interlock.testing.servers import EtcdCluster
 from interlock.testing.servers.etcd import etcd_url
 
 BOUND = 60.0
-"""Seconds within which everybody take_in_turns again: an election, and some silence before it."""
+"""Seconds within which all clients work again: an election, and some silence before it."""
 
 
 def test_a_cluster_serves_on_when_a_member_dies_or_freezes(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_cluster_serves_on_when_a_member_dies_or_freezes(tmp_path: Path) -> No
         ]
 
         def go_on() -> float:
-            """Everybody take_in_turns, by now or within the bound."""
+            """All clients work, by now or within the bound."""
             began = time.monotonic()
             known = [len(each) for each in notes]
             settle(

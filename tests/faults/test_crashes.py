@@ -27,7 +27,7 @@ def test_what_was_acknowledged_outlives_a_kill_and_nothing_happens_twice(rough: 
         settle(lambda enough=enough: len(notes) >= enough, "some commits")  # type: ignore[misc]
         rough.restart()
     enough = len(notes) + 40
-    settle(lambda: len(notes) >= enough, "everybody goes on")
+    settle(lambda: len(notes) >= enough, "all clients continue")
     over.set()
     for each in work:
         each.result(60)

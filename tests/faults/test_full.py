@@ -30,7 +30,7 @@ _BEGINS_SOMETHING = """
 """
 _BEGINNINGS = frozenset(_BEGINS_SOMETHING.split())
 _VERB = re.compile(
-    r'"(?:lock|sem|task|message|query|alert|agent|record|decision|wait)\.([a-z]+)"'
+    r'(?<!call=)"(?:lock|sem|task|message|query|alert|agent|record|decision|wait)\.([a-z]+)"'
     r'|\bverb\("([a-z]+)"\)'
 )
 

@@ -1,4 +1,4 @@
-"""History is given up under whoever follows it: a Resync says so, and never a silent gap."""
+"""History is deleted under a follower: a Resync reports it, and never a silent gap."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def _picture(store: Store) -> tuple[object, ...]:
 
 
 def _release_late(setup: Setup, proxy: Proxy, *, after: int) -> None:
-    """Let go what was kept back, and wait until the server has seen to it."""
+    """Release the held requests, and wait until the server has handled them."""
     proxy.release_requests()
     settle(lambda: setup.engine.handled() > after, "the late request")
 

@@ -21,7 +21,7 @@ def lost(setup: Setup, way: Way) -> Client:
     lease = ada.fleet.context.session_lease
     proxy.hold_requests()
     settle(lambda: not lease.alive(), "the lease given up")
-    ada.fleet.context.keeper.expire()  # as whoever watches over a block does
+    ada.fleet.context.keeper.expire()  # as the watchdog of a block does
     proxy.release_requests()
     return ada
 
@@ -60,7 +60,7 @@ def test_a_grant_that_was_lost_on_the_way_is_given_back(setup: Setup) -> None:
         answer: Any = None
         while True:
             answer = taking.send(answer).perform(context.store)
-            context.session_lease.lose()  # it lapses while the answer is on its way
+            context.session_lease.lose()  # it expires while the reply is on its way
 
     with pytest.raises(Lost):
         lapsing()

@@ -1,4 +1,4 @@
-"""For each commit of a session's life: its request or its reply is lost, and nobody can tell.
+"""For each commit of a session's life: its request or its reply is lost, without a sign which.
 
 The caller gets the right answer all the same, and what it asked for has happened once.
 """

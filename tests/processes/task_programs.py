@@ -59,5 +59,5 @@ def drain(url: str) -> None:
 
 
 def main() -> None:
-    """Be whom the first word names."""
+    """Run the program that the first word names."""
     globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,4 +1,4 @@
-"""The engine goes away and comes back: holders stop in time, waiters wait on, nothing is forgotten.
+"""The engine goes away and comes back: holders stop in time, waiters keep waiting, nothing is lost.
 
 Every process here runs on one machine, so their monotonic clocks can be compared.
 """
@@ -60,8 +60,8 @@ def test_a_holder_that_cannot_reach_the_engine_stops_before_anybody_else_begins(
     for way, (later, moment) in heirs.came().items():
         word, stop, stood = stops[way]
         assert word == "stopped"
-        assert began < float(stop) < gone + ttl + late, "by its own clock: it heard of nothing"
-        assert float(stop) < moment + float(stood), "before anybody else began, if it could"
+        assert began < float(stop) < gone + ttl + late, "by its own clock: it got no message"
+        assert float(stop) < moment + float(stood), "before another holder began, if it could"
         assert tokens[way] < later
     for holder in holders.values():
         assert holder.read_line() == "raised Lost"
@@ -86,7 +86,7 @@ def test_holders_and_waiters_survive_a_restart_of_the_engine(
             held.check()
             assert len(fleet.locks.show("merge").waiters) == 3
             for waiter in waiters:
-                waiter.freeze()  # so that nobody can listen again before it is called
+                waiter.freeze()  # so that no watch is open again before the notification
             server.kill()
             server.restart()
             held.check()
@@ -94,7 +94,7 @@ def test_holders_and_waiters_survive_a_restart_of_the_engine(
         for waiter in waiters:
             waiter.thaw()
         for waiter in waiters:  # in the order in which they came
-            later = int(waiter.read_line().split()[0])  # it sleeps until what called it is heard
+            later = int(waiter.read_line().split()[0])  # it sleeps until the notification arrives
             assert later > token
             token = later
             waiter.write_line()
@@ -105,7 +105,7 @@ def test_holders_and_waiters_survive_a_restart_of_the_engine(
 def busy(
     url: str, tmp_path: Path, programs: ProcessGroup, strike: Callable[[], object], times: int
 ) -> None:
-    """Four processes change whatever they can while something happens to their engine."""
+    """Four processes change as much as they can while their engine fails."""
     ttl = store_times(url).ttl
     books = [tmp_path / f"notes{n}" for n in range(4)]
     actors = [programs.start("through_trouble", "busy", url, book, ttl) for book in books]

@@ -1,4 +1,4 @@
-"""Killed at random moments, over and over: the store opens, is whole, and forgets nothing."""
+"""Killed at random moments, many times: the store opens, is undamaged, and loses nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import interlock
 
 
 def kill(programs: ProcessGroup, url: str, tmp_path: Path, *, rounds: int, seed: int) -> None:
-    """Five processes change whatever they can and are killed one after the other, in rounds."""
+    """Five processes change as much as they can and are killed one after the other, in rounds."""
     ttl = store_times(url).ttl
     dice = random.Random(seed)
     entries = 0

@@ -23,7 +23,7 @@ PATIENCE = 30
 
 @pytest.fixture
 def fast_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits never looks by itself whether something changed."""
+    """A waiter never polls for changes."""
     for nap in ("_NAP", "_LONGEST_NAP"):
         monkeypatch.setattr(waiting, nap, 600.0)
     monkeypatch.setattr(claim_service, "_NAP", 600.0)
@@ -36,7 +36,7 @@ def together(*works: Callable[[], object]) -> list[object]:
     def run(number: int) -> None:
         try:
             results[number] = works[number]()
-        except BaseException as error:  # noqa: BLE001 - told below
+        except BaseException as error:  # noqa: BLE001 - reported below
             results[number] = error
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(len(works))]

@@ -1,4 +1,4 @@
-"""One holder, and tokens that only grow, whatever happens to the processes."""
+"""One holder, and tokens that only grow, however processes fail."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def chaos(
             alive[victim].kill()
             alive[victim] = start()
             begin([alive[victim]], ends - time.monotonic())
-        time.sleep(dice.random() * 0.6)  # likewise: a random moment
+        time.sleep(dice.random() * 0.6)  # a random moment
     for actor in alive:
         assert actor.remaining_lines() == ["over"]
     return checks.notes(str(tmp_path / "notes*"))
@@ -149,7 +149,7 @@ def test_whatever_a_zombie_tries_is_refused(url: str, programs: ProcessGroup) ->
     zombie = programs.start("zombie", url, store_times(url).at_least(2))
     old = int(zombie.read_line())
     zombie.freeze()
-    with interlock.connect(url, agent="heir") as fleet, fleet.lock("merge", wait=60) as held:
+    with interlock.connect(url, agent="successor") as fleet, fleet.lock("merge", wait=60) as held:
         assert isinstance(held.outcome, interlock.Reclaimed)
         assert held.token > old
         zombie.write_line()
@@ -163,7 +163,7 @@ def test_whatever_a_zombie_tries_is_refused(url: str, programs: ProcessGroup) ->
         ]
         held.check()
         shown = fleet.locks.show("merge")
-        assert (shown.holder, shown.token) == ("heir", held.token)
+        assert (shown.holder, shown.token) == ("successor", held.token)
         assert fleet.locks.show("other").state == "free"
 
 

@@ -1,4 +1,4 @@
-"""Messages and real processes: loops that talk to each other, and whoever is killed at it."""
+"""Messages between real processes: event loops with several agents, and processes killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def posters() -> Iterator[ProcessGroup]:
 
 
 def talk(url: str, posters: ProcessGroup, many: int, processes: int, rounds: int) -> None:
-    """So many agents in so many processes tell, share with and ask each other: all arrives once."""
+    """Agents in several processes alert, share with and ask each other: all arrives once."""
     names = [f"a{number}" for number in range(many)]
     crew = [
         posters.start("loops", url, ",".join(names[place::processes]), rounds, *names)
@@ -49,7 +49,7 @@ def talk(url: str, posters: ProcessGroup, many: int, processes: int, rounds: int
 
 
 def all_came(heard: list[list[str]], names: list[str], before: str, rounds: int) -> None:
-    """Alerts of everybody, and what the one before had for us, each once and in order."""
+    """The alerts of all agents, and the shares of the one before, each once and in order."""
     due = [(each, "alert") for each in names] + [(before, "share"), (before, "query")]
     came: dict[tuple[str, str], list[int]] = {channel: [] for channel in due}
     for sender, kind, number in heard:
@@ -75,7 +75,7 @@ def test_fifty_agents_in_eight_processes_lose_nothing(path: str, posters: Proces
 def test_what_a_handler_came_back_from_never_comes_again(
     url: str, posters: ProcessGroup, how: str
 ) -> None:
-    """Killed while the next one is handled; that one counts how often it was delivered."""
+    """Killed while the next message is handled, which counts its deliveries."""
     with interlock.connect(url, agent="ada") as ada:
         for number in range(4):
             ada.messages.send("bob", number, hold=True)
@@ -106,7 +106,7 @@ def drunk(url: str, book: Path, many: int) -> int:
 
 
 def subscribed(url: str, pairs: list[str]) -> None:
-    """Somebody who drinks hears the alerts of who pours, from the beginning."""
+    """The receiver gets the alerts of the sender from the first one on."""
     for pair in pairs:
         with interlock.connect(url, agent=f"for-{pair}", ttl=30) as fleet:
             for sender in pair.split("."):
@@ -141,7 +141,7 @@ def test_whoever_is_killed_between_any_two_steps_loses_and_doubles_nothing(
 
 
 def heard(actor: Process, many: int) -> None:
-    """Let it go on until it said so many lines."""
+    """Let it run until it printed this many lines."""
     for _ in range(many):
         actor.read_line()
         actor.write_line()
@@ -225,7 +225,7 @@ def test_a_flood_is_held_back_and_harms_nobody_else(url: str, posters: ProcessGr
         assert own == list(range(30))
         assert sum(refused) > 0
         seconds = int(time.monotonic() - began) + 2
-        assert sum(let) <= RATE * seconds, "of all processes together, so many in any second"
+        assert sum(let) <= RATE * seconds, "of all processes together, this many in any second"
 
 
 def test_a_message_that_was_sent_is_read_by_the_next_process_of_its_reader(

@@ -175,7 +175,7 @@ def test_a_loop_goes_on_where_it_was_after_an_outage_longer_than_its_session(
             if name in ("work", "recv", "wait_for_work", "wait_for_a_lock"):
                 assert fleet.session != session
         with suppress(queue.Empty):
-            raise AssertionError(f"it heard once more: {heard.get(timeout=0.05)!r}")
+            raise AssertionError(f"it received another one: {heard.get(timeout=0.05)!r}")
 
 
 async def aio_work(fleet: aio.Fleet, heard: Heard) -> None:
@@ -280,7 +280,7 @@ def test_an_async_loop_goes_on_likewise(server: Engine, name: str) -> None:
             tell(boss, kind, STOP, taken.token)
             assert heard.get(timeout=PATIENCE) == STOP
         with suppress(queue.Empty):
-            raise AssertionError(f"it heard once more: {heard.get(timeout=0.05)!r}")
+            raise AssertionError(f"it received another one: {heard.get(timeout=0.05)!r}")
 
 
 def test_a_wait_with_a_limit_keeps_to_it_in_an_outage(server: Engine) -> None:

@@ -25,13 +25,13 @@ def planners() -> Iterator[ProcessGroup]:
 
 
 def listed(fleet: interlock.Fleet, prefix: str = keys.READY) -> set[str]:
-    """The tasks in an index; those that are ready, unless another one is meant."""
+    """The tasks in an index, by default the ready ones."""
     page = Range(prefix)
     return {keys.task_in_index(item.key) for item in fleet.store.read(page).ranges[page]}
 
 
 def publish(url: str, planners: ProcessGroup, commits: int) -> bool:
-    """Somebody is killed, and somebody else does the same; whether it was over before."""
+    """One process is killed, and another repeats its work; whether the first had finished."""
     planners.start("publishes", url, commits).died()
     with interlock.connect(url, agent="bob") as fleet:
         assert listed(fleet) <= {"root"}, "nothing else may begin"
@@ -47,7 +47,7 @@ def publish(url: str, planners: ProcessGroup, commits: int) -> bool:
 
 
 def complete(url: str, planners: ProcessGroup, commits: int) -> None:
-    """Somebody is killed after it completed what all need, and whoever comes goes on with it."""
+    """A process is killed after it completed the task that all need; the next one continues."""
     with interlock.connect(url, agent="bob") as fleet:
         fleet.tasks.publish_all(specs())
         planners.start("completes", url, commits).died()

@@ -1,4 +1,4 @@
-"""One winner for each task, whoever races for it."""
+"""One winner for each task, in every race for it."""
 
 from __future__ import annotations
 

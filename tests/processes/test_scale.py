@@ -25,7 +25,7 @@ FLAT = 1.5
 def test_claims_cost_the_same_in_a_store_with_a_million_tasks(tmp_path: Path) -> None:
     with interlock.connect(str(tmp_path / "store.db"), agent="ada") as fleet:
         publish(fleet, 0, FEW)
-        cost(fleet)  # the first ones are slower, whatever there is
+        cost(fleet)  # the first ones are slower in any case
         few = cost(fleet)
         for start in range(FEW, MANY, PORTION):
             publish(fleet, start, min(PORTION, MANY - start))
@@ -35,9 +35,9 @@ def test_claims_cost_the_same_in_a_store_with_a_million_tasks(tmp_path: Path) ->
         for _ in range(20):
             cost(fleet)
         kept = resident()
-    print(f"a claim and its completion: {few * 1e6:.0f} us of CPU, then {many * 1e6:.0f} us")  # noqa: T201 - for whoever runs it
+    print(f"a claim and its completion: {few * 1e6:.0f} us of CPU, then {many * 1e6:.0f} us")  # noqa: T201 - for the person who runs it
     assert many < FLAT * few
-    assert kept - grown < 5 << 20, "whoever works on does not grow"
+    assert kept - grown < 5 << 20, "a client that keeps working does not grow"
 
 
 @pytest.mark.proof
@@ -47,12 +47,12 @@ def test_idle_workers_and_receivers_ask_a_redis_at_most_fifty_times_a_second(
     """A hundred of each, every one with a session and connections of its own."""
     with RedisServer(tmp_path, appendonly=False) as server:
         asked = asyncio.run(_asked_while_idle(server, 100))
-    print(f"{asked:.1f} scripts and pings a second")  # noqa: T201 - for whoever runs it
+    print(f"{asked:.1f} scripts and pings a second")  # noqa: T201 - for the person who runs it
     assert asked <= 50
 
 
 async def _asked_while_idle(server: RedisServer, number: int) -> float:
-    """Scripts and pings in a second, when everybody has waited for a minute."""
+    """Scripts and pings in a second, when all have waited for a minute."""
     door = asyncio.Semaphore(10)
 
     async def joined(stack: AsyncExitStack, agent: str) -> aio.Fleet:
@@ -94,7 +94,7 @@ def _served(server: RedisServer) -> int:
 
 
 def publish(fleet: interlock.Fleet, start: int, number: int) -> None:
-    """So many tasks, of which every other one is for somebody else."""
+    """This many tasks, of which every second one is for another agent."""
     fleet.tasks.publish_all(
         [
             {"id": f"t{each}", "data": each, "requires": ["gpu"] if each % 2 else []}

@@ -83,7 +83,7 @@ def test_four_sealers_killed_at_random_moments_seal_everything_once(
 
 
 def steady(store: Store) -> list[Row]:
-    """The record; nothing if somebody sealed while we read it."""
+    """The record; nothing if it was sealed while it was read."""
     before, found = mark(store), list[Row]()
     with suppress(AssertionError):
         found = whole(store)

@@ -1,4 +1,4 @@
-"""Slots and several things at once, whatever happens to the processes that want them."""
+"""Slots and several things at once, however the processes fail that want them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def chaos(
             alive[victim].kill()
             alive[victim] = start()
             begin([alive[victim]], ends - time.monotonic())
-        time.sleep(dice.random() * 0.6)  # likewise: a random moment
+        time.sleep(dice.random() * 0.6)  # a random moment
     for actor in alive:
         assert actor.remaining_lines() == ["over"]
     shares = checks.never_above(checks.notes(str(tmp_path / "notes*")), CAPACITY)
@@ -150,5 +150,5 @@ def test_whoever_is_killed_after_any_step_leaves_all_or_nothing_and_then_nothing
             with holder.together(*names, wait=60):
                 assert time.monotonic() - released < 2 * ttl + 1 + store_times(url).late
             assert slots(holder, f"s{step}").available == 3
-        assert holder.locks.list() == (), "nobody has a part of it"
+        assert holder.locks.list() == (), "no process has a part of it"
     checks.sound(url)

@@ -21,7 +21,7 @@ def test_a_holder_that_cannot_renew_stops_before_anybody_else_begins(
     for way, (later, began) in heirs.came().items():
         word, moment, stood = stops[way]
         assert word == "stopped"
-        assert float(moment) < began + float(stood), "before anybody else began, if it could"
+        assert float(moment) < began + float(stood), "before another holder began, if it could"
         assert tokens[way] < later
     for holder in holders.values():
         assert holder.read_line() == "raised Lost"

@@ -1,4 +1,4 @@
-"""Workers that are told to stop by a message, as real processes."""
+"""Workers that a message asks to stop, as real processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def state(fleet: interlock.Fleet, task: str) -> str:
 
 
 def end(url: str, *sessions: str) -> None:
-    """Have these sessions over before they lapse."""
+    """End these sessions before they expire."""
     for session in sessions:
         with interlock.connect(url, session=session) as dead:
             dead.agents.leave()

@@ -23,7 +23,7 @@ def doers() -> Iterator[ProcessGroup]:
 
 
 def plan(roots: int, fan: int) -> list[dict[str, object]]:
-    """So many tasks, and so many that need each of them."""
+    """This many tasks, and this many dependents for each of them."""
     specs: list[dict[str, object]] = [{"id": f"root{root}"} for root in range(roots)]
     for root in range(roots):
         specs += [{"id": f"leaf{n}.{root}", "needs": [f"root{root}"]} for n in range(fan)]
@@ -31,7 +31,7 @@ def plan(roots: int, fan: int) -> list[dict[str, object]]:
 
 
 def finish(fleet: interlock.Fleet, many: int) -> None:
-    """Do what is left, and wait for what was lost, until all is done."""
+    """Do the remaining tasks, and wait for those that were lost, until all are done."""
     ends = time.monotonic() + 2 * PATIENCE
     while len(fleet.tasks.list(state=["complete"], limit=2 * many).tasks) < many:
         assert time.monotonic() < ends, fleet.tasks.list().tasks
@@ -58,7 +58,7 @@ def test_whoever_is_killed_between_any_two_steps_leaves_nothing_undone(
     points = [(write, when) for write in range(1, 6) for when in ("before", "after")]
     if "://" in url:
         points = [(1, "after"), (2, "before"), (2, "after"), (3, "after")]
-    with interlock.connect(url, agent="heir", ttl=30) as fleet:
+    with interlock.connect(url, agent="successor", ttl=30) as fleet:
         specs = plan(len(points), 16)
         fleet.tasks.publish_all(specs)
         struck = [doers.start("die", url, store_times(url).ttl, *point) for point in points]
@@ -111,7 +111,7 @@ def test_of_ten_who_claim_at_the_same_moment_one_has_it_and_nine_know_who(url: s
     outcomes: list[list[object]] = [[] for _ in range(rounds)]
     took: list[list[float]] = [[] for _ in range(rounds)]
     starts = [threading.Barrier(crowd) for _ in range(rounds)]
-    over = threading.Barrier(crowd)  # whoever leaves gives back what it has
+    over = threading.Barrier(crowd)  # a client that leaves releases what it holds
 
     def one(number: int) -> None:
         with interlock.connect(url, agent=f"a{number}", ttl=30) as fleet:

@@ -1,4 +1,4 @@
-"""A waiter may be killed at any step: whoever comes behind it gets the lock all the same."""
+"""A waiter may be killed at any step: the next waiter still gets the lock."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_waiter_killed_after_any_step_costs_its_ttl_and_no_more(
             token, moment = came[lock]
             assert token > mine.token
             assert moment - before < 2 * ttl + 1 + store_times(url).late, (
-                "what lapses is passed on, by the heir itself"
+                "the next waiter reclaims it itself when it expires"
             )
         died = [actor.finished() for actor in doomed].count(False)
         assert died >= 8, "the steps ran out: make them fewer"
@@ -53,15 +53,15 @@ def test_a_waiter_killed_in_the_queue_is_passed_over(url: str, programs: Process
             until(lambda: holder.locks.show("merge").waiters)
             doomed.kill()
             until(lambda: [a for a in holder.agents.list() if a.state == "lapsed"])
-            heir = programs.start("acquire", url, "merge", 60, 60)
+            following = programs.start("acquire", url, "merge", 60, 60)
             until(lambda: len(holder.locks.show("merge").waiters) == 2)
             released = held.release()
         assert isinstance(released, LockReleased)
-        assert released.next == f"a{heir.pid}", "its liveness was gone, so it is not served"
-        assert heir.read_line() == "ready"
-        heir.read_line()
-        heir.write_line()
-        heir.finish()
+        assert released.next == f"a{following.pid}", "its liveness was gone, so it is not served"
+        assert following.read_line() == "ready"
+        following.read_line()
+        following.write_line()
+        following.finish()
 
 
 def test_a_waiter_that_is_stopped_past_its_hand_over_does_not_believe_in_it(
@@ -78,7 +78,7 @@ def test_a_waiter_that_is_stopped_past_its_hand_over_does_not_believe_in_it(
             until(lambda: not slow.alive() or holder.locks.show("merge").waiters)
             mine.check()
             token = mine.token
-        # Its session lapsed (it says so and ends), or it queued again and came after us.
+        # Its session expired (it reports that and ends), or it queued again behind this one.
         if slow.alive() and slow.has_line():
             assert int(slow.read_line().split()[0]) > token
 

@@ -1,4 +1,4 @@
-"""Work is done once, whatever happens to the workers; and all who listen hear of it."""
+"""Work is done once, however workers fail; and all subscribers get its events."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def started(crew: ProcessGroup, fleet: interlock.Fleet, actor: str, *arguments: 
 
 
 def freeze(worker: Process, url: str) -> None:
-    """Stop a worker, but not inside of a commit, where it would hold up everybody."""
+    """Stop a worker, but not inside of a commit, where it would block all others."""
     worker.freeze()
     while not is_network(url):
         store = SQLiteStore(url, patience=0.5)
@@ -109,7 +109,7 @@ def test_a_late_completion_of_a_blocking_worker_is_fenced(path: str, crew: Proce
 
 
 def _taken_from(ada: Process, crew: ProcessGroup, fleet: interlock.Fleet, url: str) -> None:
-    """Stop ada until somebody else has done her task."""
+    """Stop ada until another worker has done her task."""
     freeze(ada, url)
     bob = crew.start("work", url, "bob", 60, 0)
     assert bob.read_line() == "begun t1 2"
@@ -139,7 +139,7 @@ def test_a_polite_signal_lets_a_worker_finish_its_task_and_leave(
 def test_a_second_signal_gives_the_task_back(path: str, crew: ProcessGroup, actor: str) -> None:
     with interlock.connect(path, agent="boss") as fleet:
         ada = started(crew, fleet, actor, path, "ada", 60, 0)
-        for number in (signal.SIGTERM, signal.SIGINT):  # two of a kind may be heard as one
+        for number in (signal.SIGTERM, signal.SIGINT):  # two events of a kind may arrive as one
             os.kill(ada.pid, number)
         until(lambda: not owner(fleet, "t1"))
         assert state(fleet, "t1") == "pending"
