@@ -265,22 +265,24 @@ class Worker:
 
     async def _claim_one(self) -> None:
         self._hear_of_lapses()
-        working = await drive_async(self._shift.ask(), self._fleet.store)
+        working = await drive_async(self._shift.claim_next(), self._fleet.store)
         if working is None:
             self._dry = True
             if self._waiting:
                 return
             self._waiting = True
-            self._shift.say(self._open.values())
+            self._shift.report(self._open.values())
             try:
-                working = await drive_async(self._shift.ask(validate.FOREVER), self._fleet.store)
+                working = await drive_async(
+                    self._shift.claim_next(validate.FOREVER), self._fleet.store
+                )
             finally:
                 self._waiting = False
         if working is not None:
             grant = working.claimed.grant
             self._dry = False
             self._open[grant] = working.claimed.task
-            self._shift.say(self._open.values())
+            self._shift.report(self._open.values())
             working.on_settled = lambda: self._settled(grant)
             self._came.append(Claim(working, in_loop=True))
 
@@ -312,7 +314,7 @@ class Worker:
             await asyncio.wait(self._asking)
         while self._came:
             await self._came.popleft().let_go()
-        self._shift.say(self._open.values())
+        self._shift.report(self._open.values())
 
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[None]:
@@ -331,11 +333,11 @@ class Worker:
                 self._ear = None
                 ear.cancel()
                 await asyncio.wait((ear,))
-                await drive_async(self._shift.obeyed(), store)
+                await drive_async(self._shift.acknowledge_stops(), store)
 
     def _obey(self, stop: StopNotice) -> None:
         """A message came; the second one says not to finish, either."""
-        second = self._shift.obey(stop)
+        second = self._shift.handle_stop(stop)
         self.stop()
         if second and self._ending is None:
             self._ending = self._loop.create_task(self._end_now(f"a message ({stop})"))
@@ -345,7 +347,9 @@ class Worker:
 
         The store may be closed by the time at which our loop comes to its end.
         """
-        done = self._loop.create_task(drive_async(self._shift.obeyed(), self._fleet.store))
+        done = self._loop.create_task(
+            drive_async(self._shift.acknowledge_stops(), self._fleet.store)
+        )
         await asyncio.wait((done,), timeout=AGAIN)
         self._break_off(name)
 

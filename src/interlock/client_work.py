@@ -209,7 +209,7 @@ class Worker:
             claim.let_go()
         else:
             claim.passed_over(LEFT)
-        self._shift.say()
+        self._shift.report()
 
     def _next(self) -> Claim | None:
         if self._shift.reason:
@@ -217,7 +217,7 @@ class Worker:
         fleet = self._fleet
         fleet.keep()
         try:
-            working = drive(self._shift.wait(), fleet.store)
+            working = drive(self._shift.wait_next(), fleet.store)
         except (Lapsed, StoreClosed):
             if not fleet.closed:
                 raise
@@ -233,7 +233,7 @@ class Worker:
         if self._shift.reason:
             claim.let_go()
             return None
-        self._shift.say((claim.task,))
+        self._shift.report((claim.task,))
         claim.take_up()
         return claim
 
@@ -254,10 +254,10 @@ class Worker:
             over.set()
             with self._striking:
                 self._listening = False
-            drive(self._shift.obeyed(), store)
+            drive(self._shift.acknowledge_stops(), store)
 
     def _obey(self, stop: StopNotice) -> None:
-        if self._shift.obey(stop):
+        if self._shift.handle_stop(stop):
             self._break_off()
 
     def _break_off(self) -> None:

@@ -479,7 +479,7 @@ def test_what_a_handler_waits_for_is_found_from_its_task(stage: Near) -> None:
     """The worker claims as nobody in particular; the handler is another task of the loop."""
     ada, bob, cleo = three(stage)
     publish(cleo, "t")
-    working = ada.run(WorkerLoop(ada.context, (), None).ask())
+    working = ada.run(WorkerLoop(ada.context, (), None).claim_next())
     assert working is not None
     ada.someone = LocalCaller("handler")
     holds(bob, "b")
@@ -497,7 +497,7 @@ def test_of_two_handlers_of_one_worker_only_the_one_that_waits_is_stuck(stage: N
     shift = WorkerLoop(ada.context, (), None)
     for name in ("one", "two"):
         ada.someone = LocalCaller(name)
-        working = ada.run(shift.ask())
+        working = ada.run(shift.claim_next())
         assert working is not None
         working.take_up()
     holds(bob, "b")

@@ -66,7 +66,7 @@ class Maintenance:
 
         base = yield from self._runner.base()
         forgetting = TaskRetention(self._runner, retention_limits(self._settings))
-        look = yield from forgetting.look()
+        look = yield from forgetting.read_facts()
         tasks = yield from TaskMaintenance(self._runner).run(actor, bound)
         reclaimed, left = tasks.reclaimed, tasks.left
         for item in (yield from self._stale(base)):

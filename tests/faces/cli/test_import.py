@@ -49,7 +49,7 @@ def test_lines_come_in_by_a_pipe_and_under_a_name(ada: Shell) -> None:
         ("[{]", "the plan is no JSON array"),
         ('{"id":"a"}\nhum\n', "line 2: this is not JSON"),
         ('{"id":"a","colour":"red"}', "line 1 (a): there is no field 'colour'"),
-        ('[{"id":"a"},{"id":"a"}]', "task 'a' stands there 2 times (number 1, number 2)"),
+        ('[{"id":"a"},{"id":"a"}]', "task 'a' appears 2 times (number 1, number 2)"),
         ('[{"id":"a","needs":["b"]},{"id":"b","needs":["a"]}]', "a -> b -> a"),
         ('[{"id":"a","needs":["nobody"]}]', "number 1 (a): it needs 'nobody'"),
     ],

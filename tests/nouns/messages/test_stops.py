@@ -276,20 +276,20 @@ def test_a_thread_that_waits_for_work_wakes_with_the_stop_and_not_by_looking(
 ) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     shift = WorkerLoop(ada.context, (), None)
-    waits = ada.start(shift.wait())
+    waits = ada.start(shift.wait_next())
     mail(bob, "ada", urgent=True)
     assert waits.run().asleep
     stop(bob, "ada", "we are done")
     assert waits.run().result() is None
     assert shift.reason == "bob asked: we are done"
-    ada.run(shift.obeyed())
+    ada.run(shift.acknowledge_stops())
     assert len(unread(ada)) == 1
 
 
 def test_a_worker_that_does_not_want_to_know_works_on(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     shift = WorkerLoop(ada.context, (), None, messages=False)
-    waits = ada.start(shift.wait())
+    waits = ada.start(shift.wait_next())
     stop(bob, "ada")
     assert waits.run().asleep
     bob.run(bob.tasks.publish("t1"))
@@ -304,7 +304,7 @@ def test_an_idle_worker_costs_nothing_for_listening_with_each_task(stage: Testbe
     def commits(*, messages: bool) -> int:
         ada, bob = stage.client("ada"), stage.client("bob")
         shift = WorkerLoop(ada.context, (), None, messages=messages)
-        waits = ada.start(shift.wait())
+        waits = ada.start(shift.wait_next())
         bob.run(bob.tasks.publish(f"t{messages}"))
         before = stage.store.read().revision
         assert waits.run().result() is not None

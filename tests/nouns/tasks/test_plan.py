@@ -81,7 +81,7 @@ def test_of_very_many_mistakes_the_first_twenty_are_said() -> None:
 
 def test_an_id_that_stands_there_twice_is_named_with_both_places() -> None:
     said = mistakes({"id": "a"}, {"id": "b"}, {"task": "a", "priority": "broken"})
-    assert "task 'a' stands there 2 times (number 1, number 3); keep one" in said
+    assert "task 'a' appears 2 times (number 1, number 3); keep one" in said
 
 
 def test_a_circle_of_needs_is_spelled_out() -> None:

@@ -13,7 +13,7 @@ import interlock
 from interlock.core import keys
 from interlock.drivers import Op
 from interlock.nouns.tasks import task
-from interlock.nouns.tasks.housekeeping import PLACES_AT_ONCE
+from interlock.nouns.tasks.housekeeping import READY_AT_ONCE
 from interlock.nouns.tasks.ready_index import delete_idle_sets
 from interlock.runtime.identity import Actor
 from interlock.runtime.maintain import Maintenance
@@ -63,7 +63,7 @@ def test_a_set_that_was_missed_is_listed_again(ada: Client, by: str) -> None:
 
     A worker that finds nothing looks at some sets each time, however many tasks one of them has.
     """
-    for number in range(PLACES_AT_ONCE + 1):
+    for number in range(READY_AT_ONCE + 1):
         ada.run(ada.tasks.publish(f"c{number}", requires=["cpu"]))
     ada.run(ada.tasks.publish("t", requires=["gpu", "rust"]))
     ada.store.commit(

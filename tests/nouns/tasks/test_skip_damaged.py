@@ -9,7 +9,7 @@ import pytest
 from interlock.core import codec, keys
 from interlock.errors import Lapsed, StoreDamaged
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.service import AROUND
+from interlock.nouns.tasks.service import SLOW_PATH
 from interlock.store import Put, Range, Txn
 from interlock.testing.testbed import Client, Testbed
 
@@ -133,7 +133,7 @@ def test_the_quick_way_is_not_tried_each_time_and_not_given_up(stage: Testbed, a
     sound = codec.encode(core.FRESH)
     stage.store.commit(Txn(id="mend", puts=(Put(keys.status("bad"), sound),), quiet=True))
     assert done(ada) == ["bad"]
-    stage.clock.advance(AROUND)
+    stage.clock.advance(SLOW_PATH)
     nothing = ada.run(ada.tasks.next())
     assert isinstance(nothing, core.NoTask)
     assert "doctor" not in nothing.reason

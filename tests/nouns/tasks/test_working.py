@@ -197,7 +197,7 @@ def test_a_worker_ends_when_its_client_is_closed(store: MemoryStore) -> None:
     worker = fleet.tasks.work()
     thread = threading.Thread(target=list, args=(worker,))
     thread.start()
-    until(lambda: fleet.context.tasks.housekeeping.soon() is None)
+    until(lambda: fleet.context.tasks.housekeeping.seconds_to_next_look() is None)
     fleet._stopped.set()
     fleet.agents.leave()
     fleet.tasks.publish("t0")

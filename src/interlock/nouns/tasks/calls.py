@@ -103,7 +103,7 @@ class TaskCalls(Calls[D]):
 
         found = plans.parse(plans.entries(specs))
         if found.wrong:  # then needs that do not exist are said with the rest
-            raise found.refused((yield from self._tasks.plans.missing(found.outside)))
+            raise found.refused((yield from self._tasks.plans.missing_needs(found.outside)))
         plan = plans.plan_of(found, id)
         if validate.flag(dry_run, "dry_run"):
             return (yield from self._tasks.plans.check(plan))

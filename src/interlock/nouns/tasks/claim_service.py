@@ -1,16 +1,16 @@
-"""Claiming tasks: by name, or the next one that is ready.
+"""Claims tasks: by name, or the next one that is ready.
 
-By name it is one round trip when nobody is in the way.  Nothing is read first: the commit checks
-that the task stands as one does that nobody tried yet, and brings its data along; a conflict brings
-the winner.
+A claim by name takes one round trip if it is uncontended.  Nothing is read first: the commit checks
+that the status is that of a task without an attempt, and returns its data; a conflict returns the
+winner.
 
-The next one is chosen from a small window of those that are ready, best first.  On a local engine
-the choice is part of the transaction, so the order is exact and nobody conflicts.  Across a network
-others may take the same one; whoever loses chooses from twice as many at the next attempt, and
-with every success from half as many again, so that one claimer alone keeps the exact order.
+The next task is chosen from a small window of the ``ready`` index, best first.  On a local engine
+the choice is a part of the transaction, so the order is exact and claims never conflict.  Across a
+network other workers may take the same task; a worker that loses chooses from twice as many at its
+next attempt, and from half as many after each success, so a single worker keeps the exact order.
 
-Whoever asked is told of its claim, or has none: if a call raises while a claim of it may stand,
-that claim is given back, at once or as soon as the store answers.
+If a call raises while its claim may be committed, the claim is released, at once or as soon as the
+store answers: the caller either learns of its claim, or has none.
 """
 
 from __future__ import annotations
@@ -27,11 +27,16 @@ from msgspec.structs import replace
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
 from interlock.drivers import Op
-from interlock.errors import InterlockError, Lapsed, StoreTrouble
+from interlock.errors import InterlockError, StoreTrouble
 from interlock.nouns.grants.service import GrantService, PendingRelease
 from interlock.nouns.tasks import decode, rules
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.claim_wait import ClaimAttempt, TaskWait
+from interlock.nouns.tasks.claim_wait import (
+    ClaimAttempt,
+    TaskWait,
+    require_session,
+    session_expired,
+)
 from interlock.nouns.tasks.housekeeping import Housekeeping
 from interlock.nouns.tasks.ready_index import (
     SETS_AT_ONCE,
@@ -51,21 +56,21 @@ from interlock.store import Item, Range, Snapshot, Watch
 
 _TRIES = 8
 _WAKES = 4
-"""How many portions of those whose time has come are woken before one is claimed all the same."""
-_SELFLESS = 32
-"""Every so many claims of the next one somebody looks after what is stuck: a queue that is never
-empty must not keep lost tasks from coming back."""
+"""How many portions of due tasks are made ready before a claim goes on without the rest."""
+_HOUSEKEEPING_EVERY = 32
+"""After this many calls of ``next`` a worker does a step of housekeeping: lost tasks must come back
+even if the queue is never empty."""
 _IDLE_SETS = 32
-"""Sets of requirements without a ready task that may stay: each costs a look, and coming back a
-write."""
+"""How many sets of requirements without a ready task may stay: each costs a read, and listing it
+again a write."""
 _NAP, _LONGEST_NAP = 5.0, 20.0
-"""Who waits looks this often; less and less often while there is nothing that could lapse."""
+"""A waiter looks this often; less and less often while no claim or rest could expire."""
 _SPECS = 512
 _FRESH = codec.encode(core.FRESH)
 
 
 class ClaimService:
-    """Every way to a claim, as generators for a driver."""
+    """Claims by name and claims of the next task, as generators for a driver."""
 
     def __init__(self, runner: Runner, grants: GrantService, housekeeping: Housekeeping) -> None:
         self._runner = runner
@@ -76,12 +81,12 @@ class ClaimService:
         self._spread = 1
         self._calls = 0
         self.specs: dict[str, core.Spec] = {}
-        """What we claimed without knowing its place, but for the data."""
+        """Tasks that this client claimed blindly, without their data."""
 
     def by_name(
         self, identity: Identity, task: str, *, ttl: float | None, wait: float
     ) -> Op[core.ClaimOutcome]:
-        """Claim one task, or (``wait``) stand by until it can be claimed."""
+        """Claim one task; with ``wait``, wait until it can be claimed."""
         attempt = self._new_attempt(identity, ttl)
         request, scope = self._request_for(attempt, task), f"{keys.TASKS}{keys.encode(task)}/"
         if wait:
@@ -105,7 +110,7 @@ class ClaimService:
         wait: float,
         asleep: Callable[[], None] | None = None,
     ) -> Op[core.ClaimOutcome]:
-        """Claim the best task that is ready and that we can do; call ``asleep`` before a sleep."""
+        """Claim the best ready task that we can do; ``asleep`` is called before each sleep."""
         attempt, able = self._new_attempt(identity, ttl), frozenset(can)
         attempt.asleep = asleep
         best = partial(self._claim_best, attempt, able)
@@ -119,9 +124,9 @@ class ClaimService:
         )
 
     def _guarded(self, attempt: ClaimAttempt, op: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
-        """Carry a call through; if it raises, leave no claim behind of which nobody was told.
+        """Run a call; if it raises, release the claim that it may have made.
 
-        Nor a wait, however it ends.
+        The listed wait is deleted however the call ends.
         """
         call_handover = handover.current(self._grants)
         call_handover.add(attempt, lambda: (*self._unsettled_claim(attempt), *attempt.listed()))
@@ -130,21 +135,21 @@ class ClaimService:
             yield from self._note_outcome(attempt, outcome)
             if not isinstance(outcome, core.Claimed):
                 call_handover.remove(attempt)
-            return outcome  # noqa: TRY300 - whatever strikes up to here takes it back
+            return outcome  # noqa: TRY300 - an interrupt up to here releases it
         except (StoreTrouble, GeneratorExit):
             for debt in (*self._unsettled_claim(attempt), *attempt.listed()):
                 self._grants.add_pending(debt)
             call_handover.remove(attempt)
             raise
         except BaseException as error:
-            refused = isinstance(error, InterlockError)  # nothing was committed but the wait
+            refused = isinstance(error, InterlockError)  # only the wait was committed
             for debt in (*(() if refused else self._unsettled_claim(attempt)), *attempt.listed()):
                 yield from self._grants.release_or_queue(debt)
             call_handover.remove(attempt)
             raise
 
     def _note_outcome(self, attempt: ClaimAttempt, outcome: core.ClaimOutcome) -> Op[None]:
-        """Remember who of us has the claim; a wait that brought none is over, too."""
+        """Remember which caller has the claim; without a claim, delete the wait."""
         if isinstance(outcome, core.Claimed):
             if attempt.someone is not None:
                 self._grants.add_holder(
@@ -155,7 +160,7 @@ class ClaimService:
                 yield from self._grants.release_or_queue(debt)
 
     def _unsettled_claim(self, attempt: ClaimAttempt) -> Iterator[PendingRelease]:
-        """What takes back the claim that may stand."""
+        """The pending release of a claim that may be committed."""
         if (request := attempt.unsettled) is not None:
             identity = replace(attempt.identity, actor=attempt.identity.actor.plain)
             pay = partial(self.take_back, identity, request.task, request.claim)
@@ -169,9 +174,10 @@ class ClaimService:
         try_once: Callable[[], Op[core.ClaimOutcome]],
         checks: tuple[Callable[[], Op[bool]], Callable[[], Op[bool]]] | None = None,
     ) -> Op[core.ClaimOutcome]:
-        """Try, and try again when something changed, until the wait is over.
+        """Try, and retry after each change, until the wait is over.
 
-        With ``looks`` a try has to be worth it: when woken, and when nothing was heard for a while.
+        With ``checks``, a cheap read comes before each retry: one when woken, another after a
+        sleep without a change.
         """
         ends = self._runner.clock.monotonic() + wait
         watch: Watch | None = None
@@ -183,7 +189,7 @@ class ClaimService:
                 left = ends - self._runner.clock.monotonic()
                 if not _may_change(outcome) or watch is None or left <= 0:
                     return outcome
-                yield from self._require_session(attempt.identity)
+                yield from require_session(attempt.identity)
                 refused = (
                     (yield from attempt.task_wait.look()) if attempt.task_wait is not None else None
                 )
@@ -206,19 +212,13 @@ class ClaimService:
             if watch is not None:
                 watch.close()
 
-    def _require_session(self, identity: Identity) -> Op[None]:
-        """Nobody waits for work whose session is over."""
-        own = keys.live(identity.actor.session)
-        if identity.joined and (yield Read(own))[own] is None:
-            raise _session_expired(identity)
-
     def _sleep_limit(self, outcome: core.ClaimOutcome) -> float:
-        """How long to sleep at most: until something may end that is no change in the store."""
+        """The longest sleep: until a claim or a rest may expire, which no watch reports."""
         match outcome:
             case core.Taken(expires_in=left) | core.Blocked(retry_in=left):
                 soon = left
             case _:
-                soon = self._housekeeping.soon()
+                soon = self._housekeeping.seconds_to_next_look()
         grain = self._runner.capabilities.grain
         longest = self._allow(_NAP)
         return longest if soon is None else min(longest, max(soon, grain / 4) + 0.002)
@@ -240,16 +240,16 @@ class ClaimService:
             blind = False
 
     def _unblocked(self, identity: Identity, outcome: core.Blocked) -> Op[bool]:
-        """Whether it was blocked only since nobody has moved on yet what its need held up."""
+        """Whether its need is complete, and draining the need unblocked some dependents."""
         if not outcome.on:
             return False
         return (yield from self._housekeeping.drain(identity.actor, outcome.on)) > 0
 
     def _claim_best(self, attempt: ClaimAttempt, able: frozenset[str]) -> Op[core.ClaimOutcome]:
-        """The best task at this moment; before saying that there is none, see what is stuck."""
+        """Claim the best task at this moment; housekeeping comes before the answer ``NoTask``."""
         identity = attempt.identity
         self._calls += 1
-        if self._calls % _SELFLESS == 0:
+        if self._calls % _HOUSEKEEPING_EVERY == 0:
             yield from self._housekeeping.step(identity.actor)
         for last in (False, True):
             take = (
@@ -258,7 +258,7 @@ class ClaimService:
                 else self._claim_optimistically
             )
             outcome = yield from take(attempt, able)
-            if self._calls % _SELFLESS == 1 and len(self._ready.idle) > _IDLE_SETS:
+            if self._calls % _HOUSEKEEPING_EVERY == 1 and len(self._ready.idle) > _IDLE_SETS:
                 yield from self._delete_idle_sets(identity)
             if outcome is not None:
                 return outcome
@@ -267,26 +267,26 @@ class ClaimService:
         return core.NoTask(reason="no task that is ready is one that you can do")
 
     def _delete_idle_sets(self, identity: Identity) -> Op[None]:
-        """Let some sets of requirements go; if that cannot be now, whoever comes next does it."""
+        """Delete some idle sets of requirements; if that fails now, a later call does it."""
         with suppress(InterlockError):
             yield from delete_idle_sets(
                 self._runner, identity.actor, self._ready.idle[:SETS_AT_ONCE]
             )
 
     def _something_ready(self, able: frozenset[str]) -> Op[bool]:
-        """Whether it is worth trying: looking disturbs nobody."""
+        """Whether a task is ready or due; a read makes no other claim conflict."""
         window = yield from outside(self._ready.read(able))
-        self._housekeeping.expect(window.later)
+        self._housekeeping.expect_due(window.later)
         return bool(window.places or window.due)
 
     def _nothing_to_do(self, identity: Identity, able: frozenset[str]) -> Op[bool]:
-        """Whether there is nothing to claim or to see to: one look, so that waiting is cheap."""
+        """Whether there is neither a task to claim nor housekeeping to do: one read."""
         own = (keys.live(identity.actor.session),) if identity.joined else ()
         stuck = [Range(prefix, limit=1) for prefix in (keys.TODO, keys.CLAIMS, keys.DUE)]
         refs = self._ready.heads(able)
         snapshot: Snapshot = yield Read(*own, *stuck, *refs)
         if own and snapshot[own[0]] is None:
-            raise _session_expired(identity)
+            raise session_expired(identity)
         return not any(snapshot.ranges.values()) and self._ready.current(snapshot)
 
     def _claim_in_transaction(
@@ -311,10 +311,10 @@ class ClaimService:
                 woken += 1
                 yield from self._housekeeping.wake(identity.actor, found[-1].due)
             elif done.outcome == "expired":
-                yield from self._housekeeping.expire_around(identity.actor, found[-1].places[0].key)
+                yield from self._housekeeping.expire_best(identity.actor, found[-1].places[0].key)
             elif done.outcome == "left behind":
                 places = [place.key for place in found[-1].places]
-                if not (yield from self._housekeeping.tidy_all(identity.actor, places)):
+                if not (yield from self._housekeeping.delete_ready_entries(identity.actor, places)):
                     return None
             elif done.outcome == "nothing":
                 return None
@@ -329,7 +329,7 @@ class ClaimService:
         *,
         enough: bool,
     ) -> DecideOp[core.ClaimOutcome | str]:
-        """The first of a window that can be claimed; leaves the window."""
+        """Decide to claim the first task of a window that can be claimed; appends the window."""
         window = yield from self._ready.read(able)
         found.append(window)
         if window.due and not (enough and window.places):
@@ -344,7 +344,7 @@ class ClaimService:
     def _claim_optimistically(
         self, attempt: ClaimAttempt, able: frozenset[str]
     ) -> Op[core.ClaimOutcome | None]:
-        """Choose, then claim; choose again if somebody else was quicker."""
+        """Choose, then claim; choose again if another worker was faster."""
         woken = 0
         while True:
             window: ReadyWindow = yield from outside(self._ready.read(able))
@@ -365,7 +365,7 @@ class ClaimService:
                     break
 
     def _try_entry(self, attempt: ClaimAttempt, place: Item) -> Op[core.ClaimOutcome | str]:
-        """Claim the task that has this place; ``expired`` if others may have lost theirs."""
+        """Claim the task of this entry; ``expired`` if the deadlines of others may be over, too."""
         identity, request = (
             attempt.identity,
             self._request_for(attempt, keys.task_in_index(place.key)),
@@ -375,14 +375,14 @@ class ClaimService:
         outcome = yield from self._claim(attempt, request, place, blind=blind)
         if isinstance(outcome, core.Claimed):
             return outcome
-        if outcome == "gone":  # somebody else was quicker
+        if outcome == "gone":  # another worker was faster
             self._spread = min(2 * self._spread, WIDTH)
         elif outcome == "stale":
             yield from self._housekeeping.reclaim(identity.actor, request.task)
         elif outcome == "expired":
-            yield from self._housekeeping.expire_around(identity.actor, place.key)
+            yield from self._housekeeping.expire_best(identity.actor, place.key)
         elif not isinstance(outcome, str):
-            yield from self._housekeeping.tidy(identity.actor, place.key)
+            yield from self._housekeeping.delete_ready_entry(identity.actor, place.key)
         return outcome
 
     def _chosen(self, among: int) -> int:
@@ -434,7 +434,7 @@ class ClaimService:
         wanted += [key for key in (own, place, "" if blind else data) if key]
         items = (yield tuple(wanted)).items
         if own and items[own] is None:
-            raise _session_expired(identity)
+            raise session_expired(identity)
         if place and items[place] is None:
             return Decision(outcome="gone")
         reader = TaskReader(self._runner, base)
@@ -454,7 +454,7 @@ class ClaimService:
         decision: Decision[core.ClaimOutcome | str],
         reads: tuple[str, ...],
     ) -> Decision[core.ClaimOutcome | str]:
-        """A claim, with which component made it and how long that took so far."""
+        """A claim with the component that made it and the time it took so far."""
         if not decision.changes:
             return decision
         role, via = attempt.identity.role, self._runner.via
@@ -462,7 +462,7 @@ class ClaimService:
         return replace(decision, reads=reads, via=f"{via}/{role}" if role else via, took=took)
 
     def take_back(self, identity: Identity, task: str, claim: str) -> Op[None]:
-        """Release what we may have claimed; without a task, find out which that was."""
+        """Release a claim that may be committed; without a task, find out which one it is."""
         tasks = [task]
         if not task:
             places = yield from every(keys.claims(identity.actor.session))
@@ -493,7 +493,7 @@ class ClaimService:
             yield from self._runner.change(deciding, identity.actor)
 
     def _with_token(self, outcome: core.Claimed, done: Decided[Any], base: int) -> Op[core.Claimed]:
-        """A claim with its token and its data, which a lost reply did not bring along."""
+        """A claim with its token and its data, which are read if the reply was lost."""
         key = keys.data(outcome.task)
         item = done.items.get(key)
         if outcome.data is None and item is None:
@@ -507,7 +507,7 @@ class ClaimService:
         return replace(outcome, token=base + (done.revision or 0), data=data)
 
     def _remember(self, task: str, spec: core.Spec) -> None:
-        """What completing needs to know of a task that was claimed blindly."""
+        """Keep what completing needs of a task that was claimed blindly."""
         self.specs[task] = replace(spec, data=Raw(b"null"))
         if len(self.specs) > _SPECS:
             with suppress(RuntimeError, StopIteration):  # another thread was quicker
@@ -529,7 +529,7 @@ class ClaimService:
 def _sleep_on(
     checks: tuple[Callable[[], Op[bool]], Callable[[], Op[bool]]], *, woken: bool
 ) -> Op[bool]:
-    """Whether to sleep on: woken, but there is nothing for us; or not woken, and all is still."""
+    """Whether to go on sleeping: woken without a task for us, or not woken and nothing to do."""
     peek, still = checks
     if woken:
         return not (yield from peek())
@@ -544,10 +544,6 @@ def _may_change(outcome: core.ClaimOutcome) -> bool:
 
 
 def _fresh(place: Item | None) -> bytes:
-    """The status of a task that nobody tried yet."""
+    """The stored status of a task without an attempt."""
     trace = "" if place is None else decode.ready(place).trace
     return codec.encode(replace(core.FRESH, trace=trace)) if trace else _FRESH
-
-
-def _session_expired(identity: Identity) -> Lapsed:
-    return Lapsed(f"session {identity.actor.session} expired; join again")

@@ -1,7 +1,7 @@
-"""Standing by for one task: listed while it lasts, and refused if it could never end.
+"""Waits for one task: listed while they last, and refused if they could never end.
 
-Whoever tries once pays nothing for this.  The wait is listed before the first sleep, by a commit of
-its own, and ends with the claim, in the same commit; if it ends otherwise it is taken back.
+A claim without a wait pays nothing for this.  The wait is listed before the first sleep, by a
+commit of its own.  The commit of the claim deletes it; if the wait ends otherwise, it is withdrawn.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.core.wait import UnqueuedWait, wait_keys, wait_writes
 from interlock.drivers import Op
+from interlock.errors import Lapsed
 from interlock.nouns.grants.service import GrantService, PendingRelease
 from interlock.nouns.tasks import task as core
 from interlock.runtime import callers
 from interlock.runtime.deadlock import DeadlockDetector
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.runner import DecideOp, Runner
+from interlock.runtime.steps import Read
 from interlock.runtime.wait_graph import Start
 
 _WITHDRAW = "task.withdraw"
 
 
 class ClaimAttempt:
-    """What one call asks for, since when, and what may stand by now: a claim, a wait."""
+    """One call that claims: its terms, and what it may have committed so far, a claim or a wait."""
 
     __slots__ = ("asleep", "began", "identity", "someone", "task_wait", "terms", "ttl", "unsettled")
 
@@ -48,17 +50,17 @@ class ClaimAttempt:
         self.task_wait: TaskWait | None = None
 
     def current_request(self, request: core.ClaimRequest) -> core.ClaimRequest:
-        """How to ask for it, after the wait for it was listed or before."""
+        """The request, with the keys of the wait once that is listed."""
         return request if self.task_wait is None else self.task_wait.request
 
     def listed(self) -> Iterator[PendingRelease]:
-        """What takes back the wait that may stand."""
+        """The pending withdrawal of a wait that may be listed."""
         if self.task_wait is not None and (debt := self.task_wait.debt) is not None:
             yield debt
 
 
 class TaskWait:
-    """One wait for one task; ``ask`` is how to ask for it as long as it lasts."""
+    """One wait for one task; ``request`` names the keys of the wait once it is listed."""
 
     def __init__(
         self,
@@ -79,13 +81,13 @@ class TaskWait:
 
     @property
     def debt(self) -> PendingRelease | None:
-        """What takes the wait back, if it may be listed."""
+        """The pending withdrawal of the wait, if it may be listed."""
         if not self.request.listed:
             return None
         return PendingRelease(self.request.claim, self._thing, self._take_back)
 
     def look(self) -> Op[core.TaskDeadlock | None]:
-        """See whether the wait can end; it is withdrawn if not."""
+        """Look for a deadlock; the wait is withdrawn if it is a part of one."""
         start = self._start or (yield from self._list())
         let_go = self._grants.pending_grants() | callers.pending_grants()
         done = yield from self._deadlocks.resolve(self._who, start, self._withdraw, let_go=let_go)
@@ -131,3 +133,15 @@ class TaskWait:
             return Decision(outcome="withdrawn", verb=_WITHDRAW, thing=self._thing, deletes=there)
 
         yield from self._runner.change(deciding, self._who)
+
+
+def require_session(identity: Identity) -> Op[None]:
+    """Raise if the session of a waiter has expired."""
+    own = keys.live(identity.actor.session)
+    if identity.joined and (yield Read(own))[own] is None:
+        raise session_expired(identity)
+
+
+def session_expired(identity: Identity) -> Lapsed:
+    """The error of a caller whose session has expired."""
+    return Lapsed(f"session {identity.actor.session} expired; join again")

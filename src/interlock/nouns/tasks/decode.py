@@ -1,7 +1,7 @@
-"""Items of tasks as typed state.
+"""Decodes the items of tasks.
 
-What cannot be read is damage, and raises.  But a place among those that are ready or due only
-repeats what the status of its task and its own key say; one that cannot be read says nothing more.
+An item that cannot be decoded is damaged, and raises.  The value of an entry in the ``ready`` or
+``due`` index only repeats the status of its task and its own key; a damaged one reads as empty.
 """
 
 from __future__ import annotations
@@ -51,58 +51,58 @@ _OF_INDEXES: dict[str, msgspec.json.Decoder[Any]] = {
 
 
 def spec(item: Item | None) -> Spec | None:
-    """What a task is."""
+    """The data of a task."""
     return None if item is None else decoded(_SPEC, item)
 
 
 def status(item: Item | None) -> TaskStatus | None:
-    """How a task stands."""
+    """The status of a task."""
     return None if item is None else decoded(_STATUS, item)
 
 
 def claim(item: Item | None) -> TaskClaim | None:
-    """Who works on a task."""
+    """The claim of a task."""
     return None if item is None else decoded(_CLAIM, item)
 
 
 def ready(item: Item) -> ReadyEntry:
-    """What stands beside a task that is ready."""
+    """The value of an entry in the ``ready`` index."""
     return readable(lambda known: decoded(_READY, known), item) or ReadyEntry()
 
 
 def due(item: Item | None) -> DueEntry | None:
-    """What a task waits for that must not begin yet."""
+    """The value of an entry in the ``due`` index."""
     return (
         None if item is None else readable(lambda known: decoded(_DUE, known), item) or DueEntry()
     )
 
 
 def ended(item: Item) -> EndedEntry:
-    """What stands beside a task that failed."""
+    """The value of an entry in the ``ended`` index."""
     return decoded(_ENDED, item)
 
 
 def result(item: Item | None) -> TaskResult | None:
-    """What came of a task."""
+    """The result of a task."""
     return None if item is None else decoded(_RESULT, item)
 
 
 def names(item: Item) -> tuple[str, ...]:
-    """What an index says beside a key: requirements, or what keeps a claim alive."""
+    """A list of names: the requirements of a set, or the liveness keys of a claim."""
     return decoded(_NAMES, item)
 
 
 def leaving(item: Item) -> bool:
-    """Whether a set of requirements is about to be let go: it names one of them twice.
+    """Whether a set of requirements is marked as leaving: it names one of them twice.
 
-    So whoever only wants to know what it requires reads it as before.
+    A client that only wants the requirements reads a marked set as before.
     """
     requires = readable(names, item)
     return requires is not None and len(set(requires)) < len(requires)
 
 
 def examine(item: Item) -> None:
-    """See that an item of a task, or of an index of tasks, says what it should."""
+    """Raise if an item of a task, or of an index of tasks, is damaged."""
     decoder = next(
         (each for prefix, each in _OF_INDEXES.items() if item.key.startswith(prefix)), None
     )

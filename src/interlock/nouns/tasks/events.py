@@ -1,12 +1,11 @@
-"""What happens to tasks, as it happens: the events of the record, without polling.
+"""The events of tasks, as the record grows, without polling.
 
-An event of the record says what happened to which task.  Whoever hears that there is something to
-do also wants to know what it is, so the data of all tasks that were published or became ready are
-read along, in one go for all that came together.
+An event of the record says what happened to which task.  A subscriber that learns of new work also
+needs its data, so the data of tasks that were published or became ready are read, with one read for
+all events that arrived together.
 
-If history is gone before somebody has read it, nobody can say what happened meanwhile, but what is
-ready now can be seen: it is told as ``ready``.  Whoever listens for anything else is told that
-something was ``missed``.
+If the entries are gone before the subscriber has read them, the tasks that are ready now are
+reported as ``ready``.  A subscriber to other events also gets ``missed``.
 """
 
 from __future__ import annotations
@@ -33,53 +32,53 @@ from interlock.runtime.history import read
 from interlock.runtime.steps import NextChanges, Read
 from interlock.store import Change, Item, Range, Resync, Watch
 
-TO_DO = frozenset({"published", "ready"})
-"""What says that there may be something to do."""
+WORK_EVENTS = frozenset({"published", "ready"})
+"""The events that announce work."""
 
 _MARK = b'"task:'
 _PAGE = 100
 
 
 class EventFilter(Struct, frozen=True, kw_only=True):
-    """Which events somebody asks for; ``can`` is None for whoever wants to hear of all tasks."""
+    """The events that a subscriber wants; ``can`` is None for those of all tasks."""
 
-    events: frozenset[str] = TO_DO
+    events: frozenset[str] = WORK_EVENTS
     prefix: str = ""
     can: frozenset[str] | None = None
 
     def names(self, event: TaskEvent) -> bool:
-        """Whether it is asked for, as far as its name and that of its task tell."""
+        """Whether the filter accepts the name of an event and the id of its task."""
         return event.event in self.events and event.task.startswith(self.prefix)
 
     def fits(self, spec: core.Spec | None) -> bool:
-        """Whether a task is one that we could do."""
+        """Whether the subscriber could do a task."""
         if self.can is None or spec is None or ALL_ABILITIES in self.can:
             return True
         return self.can.issuperset(spec.requires)
 
 
 class TaskEventFeed:
-    """The events of tasks after a revision, as they come; whoever opened it closes it."""
+    """The events of tasks after a revision; the caller that opens it closes it."""
 
     about = "a subscription to tasks"
     callback: Callable[[TaskEvent], object] | None = None
 
-    def __init__(self, asked: EventFilter, clock: Clock) -> None:
-        self._wanted = asked
+    def __init__(self, filter_: EventFilter, clock: Clock) -> None:
+        self._filter = filter_
         self._clock = clock
         self._watch: Watch | None = None
         self._ready: str | None = None
-        """How far those that are ready were told, while that is to be done."""
+        """The last key of the ready tasks that were reported, while they are being reported."""
         self._missed = 0
-        self._heard: list[TaskEvent] = []
-        """What came and was not told yet: trouble with reading what it is about loses nothing."""
+        self._events: list[TaskEvent] = []
+        """Events that were not returned yet: an error while their data are read loses none."""
 
     def open(self, after: int | None) -> Op[None]:
-        """Begin after a revision, or from now on."""
+        """Start after a revision, or from now on."""
         self._watch = yield from opened(after)
 
     def take(self, timeout: float | None) -> Op[tuple[TaskEvent, ...]]:
-        """What came since the last call; waits for the first event, at most so long."""
+        """The events since the last call; waits for the first one, up to ``timeout``."""
         ends = None if timeout is None else self._clock.monotonic() + timeout
         while True:
             found = yield from self._next(
@@ -94,61 +93,61 @@ class TaskEventFeed:
         return taken
 
     def close(self) -> None:
-        """Stop listening."""
+        """Close the watch."""
         if self._watch is not None:
             self._watch.close()
 
     def _next(self, timeout: float | None) -> Op[list[TaskEvent]]:
-        if not self._heard and self._ready is not None:
-            yield from self._page(self._ready)
-        elif not self._heard:
-            self._listen((yield NextChanges(self._watch, timeout)))  # type: ignore[arg-type]  # it is open
-        return (yield from self._described())
+        if not self._events and self._ready is not None:
+            yield from self._ready_page(self._ready)
+        elif not self._events:
+            self._collect((yield NextChanges(self._watch, timeout)))  # type: ignore[arg-type]  # it is open
+        return (yield from self._with_data())
 
-    def _listen(self, changes: Iterable[Change | Resync]) -> None:
+    def _collect(self, changes: Iterable[Change | Resync]) -> None:
         found: list[TaskEvent] = []
         for change in changes:
             if isinstance(change, Resync):
                 found, self._ready, self._missed = [], "", change.revision
-                if not self._wanted.events <= TO_DO:
+                if not self._filter.events <= WORK_EVENTS:
                     found.append(TaskEvent(event="missed", revision=change.revision))
             elif _MARK in change.value:
-                found += filter(self._wanted.names, _events(change))
-        if self._ready is not None and not self._wanted.events & TO_DO:
+                found += filter(self._filter.names, _events(change))
+        if self._ready is not None and not self._filter.events & WORK_EVENTS:
             self._ready = None
-        self._heard = found
+        self._events = found
 
-    def _page(self, after: str) -> Op[None]:
-        """Some of those that are ready."""
+    def _ready_page(self, after: str) -> Op[None]:
+        """Report a page of the ready tasks."""
         page = Range(keys.READY, after, _PAGE)
         items: tuple[Item, ...] = (yield Read(page)).ranges[page]
         self._ready = items[-1].key if len(items) == _PAGE else None
         tasks = [keys.task_in_index(item.key) for item in items]
-        self._heard = [
+        self._events = [
             TaskEvent(event="ready", task=task, at=self._clock.wall(), revision=self._missed)
             for task in tasks
-            if task.startswith(self._wanted.prefix)
+            if task.startswith(self._filter.prefix)
         ]
 
-    def _described(self) -> Op[list[TaskEvent]]:
-        """What we heard with what it is about, as far as wanted; without what is not ours."""
+    def _with_data(self) -> Op[list[TaskEvent]]:
+        """The events with their data; without those of tasks that the subscriber cannot do."""
         refs = [
             keys.data(event.task)
-            for event in self._heard
-            if event.event in TO_DO or (self._wanted.can is not None and event.task)
+            for event in self._events
+            if event.event in WORK_EVENTS or (self._filter.can is not None and event.task)
         ]
         items = (yield from looked_up(refs)) if refs else {}
-        events, self._heard = self._heard, []
+        events, self._events = self._events, []
         specs = {key: decode.spec(item) for key, item in items.items()}
         return [
-            _described(event, spec)
+            _with_spec(event, spec)
             for event in events
-            if self._wanted.fits(spec := specs.get(keys.data(event.task)))
+            if self._filter.fits(spec := specs.get(keys.data(event.task)))
         ]
 
 
 def event_filter(events: Iterable[str], prefix: str, can: Collection[str] | None) -> EventFilter:
-    """Checked words as what somebody asks for."""
+    """Validated arguments as a filter."""
     if isinstance(events, str):
         raise BadInput(f"'events' takes a list of words; put brackets around {events!r:.40}")
     asked = frozenset(events)
@@ -179,8 +178,8 @@ def _task(thing: str) -> str:
     return thing.removeprefix("task/")
 
 
-def _described(event: TaskEvent, spec: core.Spec | None) -> TaskEvent:
-    if spec is None or event.event not in TO_DO:
+def _with_spec(event: TaskEvent, spec: core.Spec | None) -> TaskEvent:
+    if spec is None or event.event not in WORK_EVENTS:
         return event
     data = msgspec.json.decode(spec.data)
     return replace(event, data=data, priority=spec.priority, requires=spec.requires)

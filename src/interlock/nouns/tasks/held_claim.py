@@ -1,12 +1,12 @@
-"""A claim in our hands: kept alive, lost in time, and settled once.
+"""A claim that this process holds: kept alive, noticed when lost, and settled once.
 
 Shared by the blocking and the async blocks, which differ only in how they wait.
 
-A claim is settled by completing, failing or releasing its task.  While the store is in trouble it
-cannot be, and whoever tries is told: nothing that was done is dropped without a word.  The claim
-stays in our hands then, so that it can be tried again; if the block ends instead, completing is
-tried once more if that was asked for, and otherwise the task goes back to the queue as soon as the
-store answers, or when the lease ends.  Trouble with saying how it went is never a failed attempt.
+A claim is settled by completing, failing or releasing its task.  While the store is in trouble that
+fails with an error, so no result is dropped silently.  The claim stays held then, and the caller
+can retry.  If the block ends instead, a requested completion is retried once; otherwise the task
+goes back to the queue as soon as the store answers, or when the lease ends.  Trouble with settling
+never counts as a failed attempt.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TRACEBACK = 16 * 1024
 
 
 class HeldClaim(HeldGrant):
-    """A claim that we rely on, and every way to settle it."""
+    """A claim that we hold, and every way to settle it."""
 
     def __init__(
         self, context: Context, claimed: core.Claimed, leases: Sequence[Lease], caller: str = ""
@@ -50,36 +50,36 @@ class HeldClaim(HeldGrant):
         super().__init__(context, (f"task/{claimed.task}",), claimed, leases, None)
         self.claimed = claimed
         self._caller = caller
-        """The name that the claim goes by, if nobody in particular made it."""
+        """The caller name of the claim, if the caller that claims may not be the one that works."""
         self._worker: LocalCaller | None = None
         self.on_settled: Callable[[], None] = lambda: None
-        """Called when it is no longer in our hands, however that came."""
+        """Called when we no longer hold it, for any reason."""
         self._calls = TaskCalls(context)
         self.trouble = ""
-        """What the last attempt to settle it met; only its words, since an error knows its caller,
-        and whoever drops the claim must not be kept by it."""
-        self._again: Callable[[], Op[Outcome]] | None = None
-        """What to try once more then."""
+        """The error of the last attempt to settle it, as text: an exception would keep its frames
+        alive, and with them a claim that the caller dropped."""
+        self._retry: Callable[[], Op[Outcome]] | None = None
+        """The completion to retry then."""
         self._settling = False
         self.ended = ""
         """How it ended: completed, failed, released or lost; empty while it has not."""
-        self.handover.add(self, lambda: (self._debt(),))
+        self.handover.add(self, lambda: (self._pending_release(),))
         self.handover.held = self
 
     def complete(self, result: object = None) -> Op[core.Completed]:
-        """The task is done."""
+        """Complete the task."""
         task, token = self.claimed.task, self.claimed.token
         call = self._calls.complete(task, token=token, result=result)
         return (yield from self._settle(call, core.Completed, lambda: self.complete(result)))
 
     def fail(self, reason: str, error: object = None, *, retry: bool = True) -> Op[core.Failed]:
-        """The attempt failed."""
+        """Fail the attempt."""
         task, token = self.claimed.task, self.claimed.token
         call = self._calls.fail(task, reason, token=token, error=error, retry=retry)
         return (yield from self._settle(call, core.Failed))
 
     def release(self) -> Op[core.TaskReleased]:
-        """Give the task back; no attempt is counted."""
+        """Release the task; no attempt is counted."""
         call = self._calls.release(self.claimed.task, token=self.claimed.token)
         return (yield from self._settle(call, core.TaskReleased))
 
@@ -91,66 +91,66 @@ class HeldClaim(HeldGrant):
         if self.released:
             return
         if error is None:
-            yield from self._or_give_up(self._closing(None))
+            yield from self._or_give_up(self._settle_at_end(None))
             return
         try:
             if not isinstance(error, Exception) and self.context.store.outage:
-                self.give_up()  # whoever is interrupted need not wait for it, too
+                self.give_up()  # an interrupted caller need not wait for the store
             else:
-                yield from self._or_give_up(self._closing(error))
+                yield from self._or_give_up(self._settle_at_end(error))
         except Lost:
             return
         except InterlockError as trouble:
             self._later(str(trouble))
 
     def give_up(self) -> None:
-        """Rely on it no more, and have the keeper release it as soon as it can."""
+        """Stop holding it, and have the keeper release it as soon as it can."""
         if self.released:
             return
-        self.context.grants.add_pending(self._debt())
+        self.context.grants.add_pending(self._pending_release())
         self.ended = self.ended or ("lost" if self.lost() else "released")
         self.drop()
         self.handover.close()
 
     def take_up(self) -> None:
-        """Whoever calls this works on it from now on: while that waits, so does the claim."""
-        self._put_down()
+        """Make the calling thread or task the one that works on it: its waits hold up the claim."""
+        self._stop_work()
         worker = self.context.grants.current_caller() if self._caller else None
         if worker is not None:
             worker.works[self._caller] = None
             self._worker = worker
 
     def drop(self) -> None:
-        """Rely on it no more."""
+        """Stop holding it."""
         if not self.released:
             super().drop()
-            self._put_down()
+            self._stop_work()
             self.on_settled()
 
     def over(self) -> Lost:
-        """The error that says that it is no longer ours."""
+        """The error of a claim that is lost."""
         return Lost(
             f"task {self.claimed.task} (token {self.claimed.token}) {self.how_it_ended};"
             " stop working on it: it goes on without us"
         )
 
-    def _debt(self) -> PendingRelease:
-        """What gives the task back."""
+    def _pending_release(self) -> PendingRelease:
+        """The pending release of the claim."""
         task, claim = self.claimed.task, self.claimed.grant
-        claiming, identity = self.context.tasks.claims, self.context.identity
+        claims, identity = self.context.tasks.claims, self.context.identity
         return PendingRelease(
-            claim, f"task/{task}", lambda: claiming.take_back(identity, task, claim)
+            claim, f"task/{task}", lambda: claims.take_back(identity, task, claim)
         )
 
-    def _put_down(self) -> None:
+    def _stop_work(self) -> None:
         if self._worker is not None:
             self._worker.works.pop(self._caller, None)
             self._worker = None
 
-    def _closing(self, error: BaseException | None) -> Op[Outcome]:
-        """What the end of a block makes of it; what was asked for inside counts for more."""
-        if self._again is not None:
-            return (yield from self._again())
+    def _settle_at_end(self, error: BaseException | None) -> Op[Outcome]:
+        """Settle at the end of a block; a completion that failed inside is retried instead."""
+        if self._retry is not None:
+            return (yield from self._retry())
         if self.trouble:
             task = self.claimed.task
             raise StoreTrouble(f"task {task} was not settled and goes back: {self.trouble}")
@@ -161,7 +161,7 @@ class HeldClaim(HeldGrant):
         return (yield from self.release())
 
     def _or_give_up(self, op: Op[Outcome]) -> Op[None]:
-        """Settle it; if that cannot be, it is nobody's from here on."""
+        """Settle it; if that raises, give it up."""
         try:
             yield from op
         except BaseException:
@@ -171,14 +171,14 @@ class HeldClaim(HeldGrant):
     def _settle(
         self, call: Op[Outcome], good: type[T], again: Callable[[], Op[Outcome]] | None = None
     ) -> Op[T]:
-        """End the claim; what strikes meanwhile because it ended is no loss."""
+        """End the claim; a loss that the keeper reports during this is ignored."""
         if self.released:
             raise self.over()
         self._settling = True
         try:
             outcome = yield from call
         except StoreTrouble as trouble:
-            self.trouble, self._again = str(trouble), again
+            self.trouble, self._retry = str(trouble), again
             raise
         finally:
             self._settling = False
@@ -196,11 +196,11 @@ class HeldClaim(HeldGrant):
 
 
 class ClaimHandle:
-    """A claim, as far as it can be looked at without asking the store.
+    """The part of a claim that needs no store; the blocking and the async claim extend it.
 
-    If it is one of a worker's (``in_loop``), its block raises nothing but interruptions: whatever
-    else went wrong is the task's, or is told to the log, and the worker goes on.  Dropped before
-    it was settled, it is given back; but the claim of a block lives by the handover of that.
+    In the loop of a worker (``in_loop``) its block raises nothing but interruptions: other errors
+    fail the task or are logged, and the worker continues.  A claim that is dropped before it was
+    settled is released; the claim of a block lives by the handover of the block.
     """
 
     def __init__(
@@ -218,13 +218,13 @@ class ClaimHandle:
         return self._working.claimed.task
 
     @property
-    def data(self) -> Any:  # noqa: ANN401 - as it was published
-        """What was published with it."""
+    def data(self) -> Any:  # noqa: ANN401 - any JSON value
+        """The data of the task."""
         return self._working.claimed.data
 
     @property
     def token(self) -> int:
-        """The fencing token: pass it on to whatever the task changes."""
+        """The fencing token: pass it on to the systems that the task changes."""
         return self._working.claimed.token or 0
 
     @property
@@ -234,17 +234,17 @@ class ClaimHandle:
 
     @property
     def outcome(self) -> core.Claimed:
-        """How we got it."""
+        """The outcome of the claim."""
         return self._working.claimed
 
     @property
     def lost(self) -> bool:
-        """Whether it is no longer ours, or settled; costs nothing, ask often."""
+        """Whether it is lost or settled; this reads nothing, so ask often."""
         return self._working.lost()
 
     @property
     def settled(self) -> bool:
-        """Whether it is out of our hands: completed, failed, released, or given up."""
+        """Whether it was completed, failed, released, or given up."""
         return self._working.released
 
     @property
@@ -254,33 +254,33 @@ class ClaimHandle:
 
     @property
     def troubled(self) -> bool:
-        """Whether settling it met trouble."""
+        """Whether an attempt to settle it failed."""
         return bool(self._working.trouble)
 
     @property
     def forgotten(self) -> bool:
-        """Whether nobody entered its block, or settled it."""
+        """Whether its block was not entered, and it is not settled."""
         return not self._entered and not self._working.released
 
     @property
     def reason(self) -> str:
-        """Why an operator ended it; empty if no one did, or we have not heard of it yet."""
+        """Why an operator ended it; empty if none did, or we do not know yet."""
         note = self._working.broken
         return "" if note is None else note.reason
 
     def over(self) -> Lost:
-        """The error that says that it is no longer ours."""
+        """The error of a claim that is lost."""
         return self._working.over()
 
     def take_up(self) -> None:
-        """Whoever calls this works on it until it is settled; entering its block does so, too.
+        """Make the caller the one that works on it until it is settled, as entering its block does.
 
-        What it waits for meanwhile holds up the task, so circles that lead over the task are found.
+        The waits of the caller hold up the task then, so deadlocks through the task are found.
         """
         self._working.take_up()
 
     def _told(self, error: BaseException | None) -> bool:
-        """Tell the log what its block ended with; whether that is not to be raised."""
+        """Log the error of its block; whether the error is not to be raised."""
         if not self._in_loop or not isinstance(error, Exception):
             return False
         import logging
@@ -316,7 +316,7 @@ class ClaimHandle:
 def claim_for_block(
     context: Context, task: str, *, ttl: float | str | None, wait: float | str
 ) -> Op[HeldClaim]:
-    """Claim a task for a ``with`` block, which cannot return a no: it raises."""
+    """Claim a task for a ``with`` block; raises if it cannot be claimed."""
     lives, _ = context.terms({}, ttl, None)
     sent = context.runner.clock.monotonic()
     outcome = yield from TaskCalls(context).claim(task, ttl=lives, wait=wait)
@@ -328,15 +328,15 @@ def claim_for_block(
 def hold_claim(
     context: Context, claimed: core.Claimed, ttl: float | None, sent: float, caller: str = ""
 ) -> Op[HeldClaim]:
-    """Take a claim into our hands that was made by a request begun at this moment.
+    """Hold a claim that was made by a request sent at this monotonic time.
 
-    ``caller`` is the name that it goes by, if whoever made it is not who works on it.
+    ``caller`` is its caller name, if another caller than the one that claimed may work on it.
     """
     if ttl is None:
         return HeldClaim(context, claimed, _by_session(context), caller)
     if context.runner.clock.monotonic() - sent <= context.runner.capabilities.allow(WAITED):
         return HeldClaim(context, claimed, (_lease(context, claimed, ttl, sent),), caller)
-    key, sent = keys.live(claimed.grant), context.runner.clock.monotonic()  # it waited for long
+    key, sent = keys.live(claimed.grant), context.runner.clock.monotonic()  # it waited long
     try:
         item = (yield Read(key, times=True))[key]
     except BaseException:
@@ -347,12 +347,12 @@ def hold_claim(
 
 
 def _by_session(context: Context) -> tuple[Lease, ...]:
-    """What a claim without a ttl of its own relies on."""
+    """The leases of a claim without a ttl of its own."""
     return () if context.session_lease is None else (context.session_lease,)
 
 
 def _no(outcome: core.ClaimOutcome) -> Unavailable:
-    """Why there is nothing to hold."""
+    """The error for a claim that was refused."""
     match outcome:
         case core.TaskDeadlock(task=task, cycle=cycle):
             return deadlocked(cycle, outcome, (keys.owner(task),))
@@ -378,7 +378,7 @@ def _reason(error: Exception) -> str:
 
 
 def _traceback(error: Exception) -> str:
-    """Where it went wrong; of a long story the end, which says most."""
+    """The traceback of an error; the end of a long one, which says most."""
     import traceback
 
     text = "".join(traceback.format_exception(error))

@@ -1,8 +1,8 @@
-"""What happened to tasks, as a part of a story.
+"""The history of tasks, from entries of the record.
 
-An entry does not say how a task stands after it, but it names every key that it wrote.  So a task
+An entry does not say the state of a task after it, but it names every key that it wrote.  So a task
 that was put under ``hangs/{need}`` is blocked on that need, one under ``due/{moment}`` must rest
-until then, and one among those that ``ended`` is not tried again:
+until then, and one under ``ended/`` is not retried:
 
     ada publishes t1          task.publish, task:published ada, hangs/t0/t1: blocked on t0
     bob completes t0          task.complete t0, task:ready about t1: unblocked
@@ -10,9 +10,9 @@ until then, and one among those that ``ended`` is not tried again:
     dan finds her lost        task.reclaim, task:reclaimed cleo, due/...: it rests
 
 The token of a claim is the base of the store plus the revision of the entry that claimed.  An
-attempt has a number where every entry since the task was published, or sent back, was heard.
-A task of an import is told from when all of them are there: before that it hangs on a batch, and
-nobody sees it.
+attempt has a number where every entry since the task was published, or retried, was read.
+The history of a task of an import begins when the import is complete: before that it hangs on a
+batch, and is hidden.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WAITS = {("task.wait", "waiting"): "waiting", ("task.withdraw", "withdrawn"): "
 
 
 class TaskHistory:
-    """What is known of tasks after the entries so far; ``whole`` if none about them is left out."""
+    """The tasks after the entries so far; ``whole`` if no entry about them is left out."""
 
     def __init__(self, base: int, *, whole: bool) -> None:
         self._base = base
@@ -42,7 +42,7 @@ class TaskHistory:
         self._attempts: dict[str, int] = {}
 
     def hear(self, line: Line) -> Iterator[Happening]:
-        """What happened to tasks by an entry."""
+        """The events of tasks in an entry."""
         hangs = dict(_hung(line))
         told = set()
         for event in line.events:
@@ -108,7 +108,7 @@ class TaskHistory:
 
 
 def _ready(line: Line, thing: str) -> Happening:
-    """All that it needs is complete, or its time has come."""
+    """All its needs are complete, or it is due."""
     if line.verb == "task.ready":
         return said(line, "", "ready", thing, by=line.agent)
     by = line.agent if line.verb == "task.complete" else ""
@@ -116,14 +116,14 @@ def _ready(line: Line, thing: str) -> Happening:
 
 
 def _reason(line: Line, what: str, thing: str) -> str:
-    """Why it came to that, as far as the entry tells."""
+    """The reason of an event, as far as the entry shows it."""
     if what == "dead":
         return "deadline" if line.verb == "task.expire" else "attempts"
     return "final" if what == "failed" and keys.ended(_task(thing)) in line.put else ""
 
 
 def _rests(line: Line, thing: str) -> float | None:
-    """Seconds until somebody may begin with it, if an entry made it wait."""
+    """Seconds until a worker may begin it, if the entry made it wait."""
     for key in line.put:
         if key.startswith(keys.DUE) and keys.task_in_index(key) == _task(thing):
             return round(max(progress_rules.due_moment(key) - line.at, 0.0), 3)
@@ -131,7 +131,7 @@ def _rests(line: Line, thing: str) -> float | None:
 
 
 def _hung(line: Line) -> Iterator[tuple[str, str]]:
-    """Tasks that an entry left hanging, each with its need; on a batch nobody sees them yet."""
+    """Tasks that an entry left blocked, each with its need; those of a batch are hidden."""
     for key in line.put:
         if key.startswith(keys.HANGS):
             need = keys.decode(key.split("/", 2)[1])

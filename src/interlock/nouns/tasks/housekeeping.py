@@ -1,15 +1,11 @@
-"""What makes tasks go on by themselves, done by whoever comes along.
+"""Housekeeping of tasks: bounded steps of any client, and the whole pass of ``maintain``.
 
-Claims whose worker is lost, tasks whose time has come, tasks that were left hanging on a need that
-is complete, and places that nobody took away: all of it is found through an index, in bounded
-steps, so nothing depends on a janitor being alive.
-
-The part of a pass of maintenance that concerns tasks.
-
-Whoever waits for a task does all of this anyway as it comes along (``progress.py``); a pass does it
-for a fleet in which nobody waits.  All of it is found through the indexes, so what is over costs
-nothing however much of it there is, and each step stands by itself: any number of passes may run
-at once, and whichever comes second finds nothing to do.
+Lost claims, due tasks, dependents of complete needs that did not fit into a commit, stale entries
+of the ``ready`` index: all of it is found through an index, in bounded steps.  A worker that finds
+no task does a step, so nothing depends on a janitor being alive.  A pass does all of it at once,
+for a fleet without a waiting worker.  Ended tasks have no entries in these indexes and cost
+nothing.  Each step stands by itself: any number of clients may do it at once, and the second one
+finds nothing to do.
 """
 
 from __future__ import annotations
@@ -46,75 +42,78 @@ RECLAIMED_AT_ONCE = 16
 DRAINED_AT_ONCE = 8
 DUE_AT_ONCE = 12
 EXPIRED_AT_ONCE = 16
-PLACES_AT_ONCE = 16
-"""Of tasks that are ready: a step sees whether workers look for the sets of these."""
+READY_AT_ONCE = 16
+"""Ready tasks of which a step checks that their sets of requirements are listed."""
 
 
 class Housekeeping:
-    """Bounded steps, as generators for a driver."""
+    """Bounded steps of one client, as generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._after = ""
-        self._passed = ""
-        self._sets_seen = ""
-        self._look_at: float | None = None
-        """The monotonic moment at which, as far as we know, a claim may lapse or a task begin."""
+        self._claims_after = ""
+        self._due_after = ""
+        self._sets_after = ""
+        self._next_look: float | None = None
+        """The monotonic time at which the next known claim or rest expires."""
 
-    def soon(self) -> float | None:
-        """How long until something may happen that is no change in the store; None if unknown."""
-        if self._look_at is None:
+    def seconds_to_next_look(self) -> float | None:
+        """Seconds until a known claim or rest expires, which no watch reports; None if none is."""
+        if self._next_look is None:
             return None
-        return max(0.0, self._look_at - self._runner.clock.monotonic())
+        return max(0.0, self._next_look - self._runner.clock.monotonic())
 
-    def expect(self, due: Sequence[str]) -> None:
-        """Know of tasks that must not begin yet: look again no later than they may."""
+    def expect_due(self, due: Sequence[str]) -> None:
+        """Plan the next look no later than the first of these tasks is due."""
         if due:
             first = progress_rules.due_moment(due[0]) - self._runner.clock.wall()
             moment = self._runner.clock.monotonic() + max(first, 0.0)
-            self._look_at = moment if self._look_at is None else min(self._look_at, moment)
+            self._next_look = moment if self._next_look is None else min(self._next_look, moment)
 
     def step(self, actor: Actor) -> Op[bool]:
-        """Do a bounded part of what is due; whether there was anything."""
-        todo, claims = Range(keys.TODO, limit=1), Range(keys.CLAIMS, self._after, CLAIMS_AT_ONCE)
+        """Do a bounded part of the housekeeping; whether there was anything to do."""
+        todo, claims = (
+            Range(keys.TODO, limit=1),
+            Range(keys.CLAIMS, self._claims_after, CLAIMS_AT_ONCE),
+        )
         due = Range(keys.DUE, limit=DUE_AT_ONCE)
-        ready = Range(keys.READY, self._sets_seen, PLACES_AT_ONCE)
+        ready = Range(keys.READY, self._sets_after, READY_AT_ONCE)
         snapshot: Snapshot = yield Read(todo, claims, due, ready)
         page = snapshot.ranges[claims]
-        self._after = page[-1].key if len(page) == claims.limit else ""
+        self._claims_after = page[-1].key if len(page) == claims.limit else ""
         done = 0
         for item in snapshot.ranges[todo]:
             done += yield from self.drain(actor, keys.task_in_index(item.key))
-        done += yield from self._hidden(actor, snapshot.ranges[due])
-        done += yield from self._unlisted(actor, snapshot.ranges[ready])
-        stale = yield from self._stale(page, snapshot.ranges[due])
+        done += yield from self._wake_behind(actor, snapshot.ranges[due])
+        done += yield from self._restore_sets(actor, snapshot.ranges[ready])
+        stale = yield from self._lost_entries(page, snapshot.ranges[due])
         for entry in stale[:RECLAIMED_AT_ONCE]:
             done += yield from self.reclaim(actor, keys.task_in_index(entry), entry)
-        if stale:  # what was lost rests now
+        if stale:  # the reclaimed tasks rest now
             found = (yield Read(due)).ranges[due]
-            self.expect([item.key for item in found])
+            self.expect_due([item.key for item in found])
         return done > 0
 
-    def _hidden(self, actor: Actor, first: Sequence[Item]) -> Op[int]:
-        """Wake what rested enough, but stands behind many that wait.
+    def _wake_behind(self, actor: Actor, first: Sequence[Item]) -> Op[int]:
+        """Make tasks ready whose rest is over, but whose entries are behind the first page.
 
-        Its place is by the wall clock of actor put it there, which may have been wrong.
+        An entry is ordered by the wall clock of its writer, which may have been wrong.
         """
         if len(first) < DUE_AT_ONCE:
             return 0
-        page = Range(keys.DUE, self._passed or first[-1].key, CLAIMS_AT_ONCE)
+        page = Range(keys.DUE, self._due_after or first[-1].key, CLAIMS_AT_ONCE)
         found = (yield Read(page)).ranges[page]
-        self._passed = found[-1].key if len(found) == page.limit else ""
+        self._due_after = found[-1].key if len(found) == page.limit else ""
         rests = rest_keys(found)
         live = yield from looked_up(rests.values())
         over = [key for key, rest in rests.items() if live[rest] is None]
         return (yield from self.wake(actor, over[:DUE_AT_ONCE])) if over else 0
 
-    def _unlisted(self, actor: Actor, places: Sequence[Item]) -> Op[int]:
+    def _restore_sets(self, actor: Actor, places: Sequence[Item]) -> Op[int]:
         """List sets of requirements that an older client missed when it made a task ready."""
         used = {keys.ready_set(item.key): item.key for item in places}
-        full = len(places) == PLACES_AT_ONCE  # then go on behind the last set, else from the first
-        self._sets_seen = f"{keys.ready(list(used)[-1])[:-1]}0" if full else ""
+        full = len(places) == READY_AT_ONCE  # then continue after the last set, else from the first
+        self._sets_after = f"{keys.ready(list(used)[-1])[:-1]}0" if full else ""
         used.pop(keys.NO_REQUIREMENTS, None)
         known = yield from looked_up(map(keys.requirement_set, used))
         done = 0
@@ -123,8 +122,8 @@ class Housekeeping:
                 done += yield from restore_set(self._runner, actor, place)
         return done
 
-    def _stale(self, claims: Sequence[Item], due: Sequence[Item]) -> Op[list[str]]:
-        """The entries of claims whose worker is lost; and remember when to look again."""
+    def _lost_entries(self, claims: Sequence[Item], due: Sequence[Item]) -> Op[list[str]]:
+        """The entries of claims whose worker is lost; also plans the next look."""
         rests = rest_keys(due)
         live = yield from looked_up([*liveness_keys(claims), *rests.values()], times=True)
         left = [item.expires_in for item in live.values() if item and item.expires_in is not None]
@@ -134,13 +133,13 @@ class Housekeeping:
         ]
         soonest = min([*left, *moments], default=None)
         here = self._runner.clock.monotonic()
-        self._look_at = None if soonest is None else here + max(soonest, 0.0)
+        self._next_look = None if soonest is None else here + max(soonest, 0.0)
         return lost_claims(claims, live)
 
     def reclaim(self, actor: Actor, task: str, entry: str = "") -> Op[bool]:
         """Put a task back in the queue whose worker is lost.
 
-        If it was found by an ``entry`` that stands for nothing, that is taken away.
+        An ``entry`` of the ``claims`` index that belongs to no claim is deleted.
         """
         chance = self._runner.random_below(1000) / 1000
         done = yield from change(
@@ -152,7 +151,7 @@ class Housekeeping:
         return done.outcome in ("reclaimed", "tidied")
 
     def wake(self, actor: Actor, dues: Sequence[str]) -> Op[int]:
-        """Give tasks whose time has come their place among those that are ready."""
+        """Make due tasks ready."""
         done: Decided[Moved] = yield from change(
             self._runner,
             actor,
@@ -162,7 +161,7 @@ class Housekeeping:
         return done.outcome.tasks
 
     def expire(self, actor: Actor, tasks: Sequence[str]) -> Op[int]:
-        """Make dead letters of tasks that nobody began before their deadline."""
+        """Make dead letters of tasks that no worker began before their deadline."""
         done: Decided[Moved] = yield from change(
             self._runner,
             actor,
@@ -171,8 +170,8 @@ class Housekeeping:
         )
         return done.outcome.tasks
 
-    def expire_around(self, actor: Actor, place: str) -> Op[int]:
-        """The same for those of the best tasks with the same requirements for which it is time."""
+    def expire_best(self, actor: Actor, place: str) -> Op[int]:
+        """Expire the late ones of the best ready tasks with the same requirements."""
         page = Range(keys.ready(keys.ready_set(place)), limit=EXPIRED_AT_ONCE)
         found: Snapshot = yield Read(page)
         timed = [item for item in found.ranges[page] if decode.ready(item).deadline is not None]
@@ -180,8 +179,8 @@ class Housekeeping:
             return 0
         return (yield from self.expire(actor, [keys.task_in_index(item.key) for item in timed]))
 
-    def tidy(self, actor: Actor, place: str) -> Op[bool]:
-        """Take away the place of a task that is not ready, as of one that somebody works on."""
+    def delete_ready_entry(self, actor: Actor, place: str) -> Op[bool]:
+        """Delete an entry of the ``ready`` index whose task is not ready, such as a running one."""
         task = keys.task_in_index(place)
         status, owner = keys.status(task), keys.owner(task)
 
@@ -198,15 +197,15 @@ class Housekeeping:
         done = yield from self._runner.change(deciding, actor)
         return done.outcome == "tidied"
 
-    def tidy_all(self, actor: Actor, places: Sequence[str]) -> Op[int]:
-        """The same for several; how many were taken away."""
+    def delete_ready_entries(self, actor: Actor, places: Sequence[str]) -> Op[int]:
+        """Delete the stale ones of these entries; returns how many."""
         tidied = 0
         for place in places:
-            tidied += yield from self.tidy(actor, place)
+            tidied += yield from self.delete_ready_entry(actor, place)
         return tidied
 
     def drain(self, actor: Actor, need: str) -> Op[int]:
-        """Move on what was left hanging on a need that is complete, a bounded number."""
+        """Unblock dependents of a complete need, a bounded number; returns how many."""
         base = yield from self._runner.base()
         moved = 0
         for _ in range(DRAINED_AT_ONCE):
@@ -218,8 +217,8 @@ class Housekeeping:
             moved += done.outcome.tasks
         return moved
 
-    def go_on(self, actor: Actor, need: str) -> Op[None]:
-        """Move on all that is left; if that cannot be now, whoever comes next does it."""
+    def drain_all(self, actor: Actor, need: str) -> Op[None]:
+        """Unblock all dependents of a complete need; if that fails now, a later step does it."""
         try:
             while (yield from self.drain(actor, need)):
                 pass
@@ -246,19 +245,19 @@ class Housekeeping:
 
 
 def liveness_keys(claims: Sequence[Item]) -> list[str]:
-    """What keeps these claims alive; of those that cannot be read, nothing is known."""
+    """The liveness keys of these claims, without unreadable ones."""
     return [name for item in claims for name in readable(decode.names, item) or ()]
 
 
 def lost_claims(claims: Sequence[Item], live: Mapping[str, Item | None]) -> list[str]:
-    """The entries of claims that are not alive any more."""
+    """The entries of claims that are not alive."""
     return [
         item.key for item in claims if any(live[name] is None for name in liveness_keys([item]))
     ]
 
 
 def dependents(need: str, facts: TaskFacts) -> Range:
-    """So many of the tasks that hang on a need as one commit may move on."""
+    """The range of dependents of a need that one commit can unblock."""
     most = min(
         facts.max_operations // progress_rules.DEPENDENT_SIZE,
         facts.max_entry_bytes // progress_rules.ENTRY_TEXT,
@@ -270,11 +269,11 @@ T = TypeVar("T")
 
 INDEXES = (keys.CLAIMS, keys.READY, keys.DUE, keys.TODO)
 LOOKED_AT = 10_000
-"""Items of each index that a pass reads."""
+"""The most items that a pass reads of each index."""
 
 
 class TasksMaintained(Struct, frozen=True, kw_only=True):
-    """What a pass did: claims and places taken back, tasks that went on, and what is left."""
+    """What a pass did: claims and entries removed, tasks that made progress, and the rest."""
 
     reclaimed: int = 0
     moved: int = 0
@@ -282,14 +281,14 @@ class TasksMaintained(Struct, frozen=True, kw_only=True):
 
 
 class TaskMaintenance:
-    """The pass, as a generator for a driver."""
+    """The pass of ``maintain``, as a generator for a driver."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._housekeeping = Housekeeping(runner)
 
     def run(self, actor: Actor, bound: int) -> Op[TasksMaintained]:
-        """Put back what the lost have left, and move on what may; ``bound`` of each at most."""
+        """Reclaim lost tasks and let others progress, at most ``bound`` of each."""
         first = [Range(prefix, limit=1) for prefix in (*INDEXES, keys.SETS)]
         if not any((yield Read(*first)).ranges.values()):
             return TasksMaintained()
@@ -307,7 +306,9 @@ class TaskMaintenance:
         yield from _each(
             taken, stale, lambda key: progress.reclaim(actor, keys.task_in_index(key), key)
         )
-        yield from _each(taken, left_standing, lambda place: progress.tidy(actor, place))
+        yield from _each(
+            taken, left_standing, lambda place: progress.delete_ready_entry(actor, place)
+        )
         yield from _each(moved, late, lambda task: progress.expire(actor, (task,)))
         yield from self._wake(actor, moved)
         yield from self._drain(actor, moved)
@@ -315,7 +316,7 @@ class TaskMaintenance:
         return TasksMaintained(reclaimed=taken.done, moved=moved.done, left=taken.left + moved.left)
 
     def _wake(self, actor: Actor, count: _Count) -> Op[None]:
-        """Tasks whose time has come, some with each commit."""
+        """Make due tasks ready, some with each commit."""
         due = yield from every(keys.DUE, most=LOOKED_AT)
         lives = yield from looked_up(rest_keys(due).values())
         ready = due_now(due, lives, self._runner.clock.wall())
@@ -324,7 +325,7 @@ class TaskMaintenance:
             yield from _one(count, len(some), self._woken(actor, some))
 
     def _woken(self, actor: Actor, dues: Sequence[str]) -> Op[int]:
-        """Wake these; if one of them cannot be read, each by itself."""
+        """Make these ready; if one of them is damaged, each with a commit of its own."""
         try:
             return (yield from self._housekeeping.wake(actor, dues))
         except StoreDamaged:
@@ -333,7 +334,7 @@ class TaskMaintenance:
         return alone.done
 
     def _sets(self, actor: Actor, places: Sequence[Item], bound: int) -> Op[None]:
-        """Let sets of requirements go of which no task is ready, and list those that are missed."""
+        """Delete idle sets of requirements, and list missing ones."""
         known = yield from every(keys.SETS, most=LOOKED_AT)
         sets = {item.key.removeprefix(keys.SETS) for item in known}
         used = {keys.ready_set(item.key): item.key for item in places}
@@ -344,7 +345,7 @@ class TaskMaintenance:
             yield from delete_idle_sets(self._runner, actor, idle[start : start + SETS_AT_ONCE])
 
     def _drain(self, actor: Actor, count: _Count) -> Op[None]:
-        """What was left hanging on needs that are complete."""
+        """Unblock dependents of complete needs."""
         for item in (yield from every(keys.TODO, most=LOOKED_AT)):
             need = keys.task_in_index(item.key)
             while (yield from _one(count, 1, self._housekeeping.drain(actor, need))):
@@ -352,7 +353,7 @@ class TaskMaintenance:
 
 
 class _Count:
-    """What was done of what may be done, and what is left."""
+    """A bound, with how much was done and how much is left."""
 
     def __init__(self, bound: int) -> None:
         self.bound = bound
@@ -366,7 +367,7 @@ def _each(count: _Count, wanted: Sequence[T], act: Callable[[T], Op[int]]) -> Op
 
 
 def _one(count: _Count, size: int, act: Op[int]) -> Op[int]:
-    """One step, if there is room for it; what cannot be read is left: doctor names it."""
+    """One step within the bound; a damaged item is left, and ``doctor`` names it."""
     if count.done >= count.bound:
         count.left += size
         return 0
@@ -380,6 +381,6 @@ def _one(count: _Count, size: int, act: Op[int]) -> Op[int]:
 
 
 def _timed(places: Sequence[Item], running: set[str]) -> list[str]:
-    """Tasks that are ready, and have a deadline."""
+    """The ready tasks with a deadline."""
     timed = [item for item in places if decode.ready(item).deadline is not None]
     return [task for item in timed if (task := keys.task_in_index(item.key)) not in running]

@@ -1,17 +1,17 @@
 """Plans: tasks that are published together, all of them or none.
 
-A plan is checked as a whole before anything is written.  Whoever wrote it gets all that is wrong
-with it at once, each mistake with the place in the file and the id.  Only here can a circle of
-needs come about, since a task alone can only need what exists already; it is refused, and spelled
-out: ``a -> b -> a`` says that a needs b, which needs a.
+A plan is checked as a whole before anything is written.  The author gets all mistakes at once, each
+with its line in the file and the id.  Only a plan can have a cycle of needs, since a single task
+can only need tasks that exist; a cycle is refused, and written out: ``a -> b -> a`` says that a
+needs b, which needs a.
 
-A plan has an id: the digest of what it says, unless somebody gives it a name.  Moments that it
-names as durations (``not_before: 2h``) belong to the digest as they are written, and count from
-when its publishing began.  So the same file is the same plan, and repeating a publishing that was
-killed goes on with it.
+The id of a plan is the digest of its contents, unless the author gives it a name.  Moments that are
+written as durations (``not_before: 2h``) are part of the digest as they are written, and count from
+the start of its publishing.  So the same file is the same plan, and an import that was killed can
+be repeated, and continues.
 
-Tasks are as old as their place in the file says: among those of one priority, the first comes
-first.  A need may stand anywhere in the file.
+The order of the file is the age of the tasks: within one priority, the first in the file comes
+first.  A need may be anywhere in the file.
 
 ``plan_rules.py`` says how a plan gets into a store.
 """
@@ -32,16 +32,16 @@ from interlock.nouns.tasks.task import Spec
 
 TASKS_LIMIT = 100_000
 MISTAKES_SHOWN = 20
-"""Mistakes that are named; whoever made more mends these first."""
+"""The most mistakes that are named."""
 _AGE = 0.000_001
 _DIGITS = 32
 _FEW = 5
 _MARK = b"\xef\xbb\xbf"
-"""What some editors put before a text in UTF-8."""
+"""The byte order mark that some editors put before a text in UTF-8."""
 
 
 class PlanEntry(Struct, frozen=True, gc=False):
-    """What stands at one place of a plan, as somebody wrote it; ``wrong`` if it is no JSON."""
+    """One unchecked entry of a plan; ``wrong`` if it is not JSON."""
 
     where: str
     fields: object = None
@@ -49,7 +49,7 @@ class PlanEntry(Struct, frozen=True, gc=False):
 
 
 class PlanTask(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A task of a plan, with checked words; its moments stay as they were given."""
+    """A checked task of a plan; its moments stay as they were given."""
 
     id: str
     data: Raw = Raw(b"null")
@@ -65,11 +65,10 @@ class PlanTask(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """Tasks that fit together, each after those of the plan that it needs.
+    """The tasks of a checked plan, each after its needs.
 
-    ``places`` says where each stood in the file, and ``where`` in which words; ``outside`` are
-    needs that must exist already;
-    ``trace`` is the one that its tasks are published under.
+    ``places`` are their positions in the file, and ``where`` the same in words; ``outside`` are
+    needs that must exist already; ``trace`` is the trace that its tasks are published under.
     """
 
     id: str
@@ -82,11 +81,11 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def batch(self) -> str:
-        """What its tasks hang on until all of them are there."""
+        """The id on which its tasks hang until all of them are written."""
         return task.BATCH + self.id
 
     def spec(self, draft: PlanTask, at: float, by: str) -> Spec:
-        """One of its tasks, if publishing began at this moment."""
+        """The data of one of its tasks, if publishing began at this moment."""
         return Spec(
             at=round(at + self.places[draft.id] * _AGE, 6),
             by=by,
@@ -131,7 +130,7 @@ def _lines(text: bytes) -> Iterator[PlanEntry]:
 
 
 def entries(specs: Iterable[object]) -> list[PlanEntry]:
-    """What a program gives, each with its place."""
+    """The entries that a program gives, each with its position."""
     if not isinstance(specs, Iterable):
         raise BadInput(f"a plan is a list of tasks, not {specs!r:.40}")
     return [
@@ -141,7 +140,7 @@ def entries(specs: Iterable[object]) -> list[PlanEntry]:
 
 
 class ParsedPlan(Struct, frozen=True, kw_only=True):
-    """What a plan says, as far as its words are good, and what is ``wrong`` with it."""
+    """A plan after validation: its valid tasks, and all mistakes (``wrong``)."""
 
     drafts: tuple[PlanTask, ...]
     where: Mapping[str, str]
@@ -155,12 +154,12 @@ class ParsedPlan(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(need for need in needs if need not in self.where))
 
     def refused(self, missing: Collection[str]) -> BadInput:
-        """Everything that is wrong, with the needs that are ``missing`` in the store as well."""
+        """The error with all mistakes and the needs that are ``missing`` in the store."""
         return _refused([*self.wrong, *_unknown(self.drafts, self.where, missing)])
 
 
 def check(listed: Iterable[PlanEntry], id_: str | None = None) -> Plan:
-    """The plan that this is, or everything that is wrong with it as far as it goes alone."""
+    """The plan, or an error with all mistakes that show without the store."""
     found = parse(listed)
     if found.wrong:
         raise found.refused(())
@@ -168,7 +167,7 @@ def check(listed: Iterable[PlanEntry], id_: str | None = None) -> Plan:
 
 
 def parse(listed: Iterable[PlanEntry]) -> ParsedPlan:
-    """What a plan says, and all that is wrong with it."""
+    """Validate the entries of a plan."""
     some = list(listed)
     if len(some) > TASKS_LIMIT:
         raise TooLarge(f"the plan has {len(some)} tasks; {TASKS_LIMIT} are allowed: split it")
@@ -181,7 +180,7 @@ def parse(listed: Iterable[PlanEntry]) -> ParsedPlan:
         draft = _draft(each, wrong)
         if draft is not None:
             drafts.append(draft)
-        if (name := _name(each)) is not None:  # known, though something else is wrong with it
+        if (name := _name(each)) is not None:  # others may need it, though it has a mistake
             where.setdefault(name, each.where)
     wrong += _twice(some)
     order = _ordered(drafts, where, wrong)
@@ -189,7 +188,7 @@ def parse(listed: Iterable[PlanEntry]) -> ParsedPlan:
 
 
 def plan_of(found: ParsedPlan, id_: str | None = None) -> Plan:
-    """The plan, if nothing is wrong with it."""
+    """The plan of entries without mistakes."""
     drafts = list(found.drafts)
     digest = codec.digest(codec.encode(drafts))
     places = {draft.id: place for place, draft in enumerate(drafts)}
@@ -204,7 +203,7 @@ def plan_of(found: ParsedPlan, id_: str | None = None) -> Plan:
 
 
 def unknown(plan: Plan, missing: Sequence[str]) -> BadInput:
-    """Refused, since it needs what does not exist."""
+    """The error for needs that do not exist."""
     drafts = sorted(plan.drafts, key=lambda draft: plan.places[draft.id])
     return _refused(list(_unknown(drafts, plan.where, missing)))
 
@@ -212,7 +211,7 @@ def unknown(plan: Plan, missing: Sequence[str]) -> BadInput:
 def _unknown(
     drafts: Iterable[PlanTask], where: Mapping[str, str], missing: Collection[str]
 ) -> Iterator[str]:
-    """Every need that does not exist, with its place."""
+    """A mistake for each need that does not exist."""
     lacking = set(missing)
     for draft in drafts:
         for need in draft.needs:
@@ -224,7 +223,7 @@ def _unknown(
 
 
 def _draft(entry: PlanEntry, wrong: list[str]) -> PlanTask | None:
-    """One task, if its words are good."""
+    """One task, or None if it has mistakes."""
     fields = entry.fields
     if entry.wrong or not isinstance(fields, Mapping):
         wrong.append(f"{entry.where}: {entry.wrong or 'a task is an object with an id'}")
@@ -247,7 +246,7 @@ def _draft(entry: PlanEntry, wrong: list[str]) -> PlanTask | None:
 
 
 def _crossed(fields: Mapping[str, object], found: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with fields taken together."""
+    """Mistakes of fields taken together."""
     if "id" in fields and "task" in fields:
         yield "it has both 'id' and 'task'; keep one of them"
     elif "id" not in fields and "task" not in fields:
@@ -257,7 +256,7 @@ def _crossed(fields: Mapping[str, object], found: Mapping[str, Any]) -> Iterator
 
 
 def _twice(listed: Sequence[PlanEntry]) -> Iterator[str]:
-    """Ids that stand there more than once."""
+    """A mistake for each id that appears more than once."""
     counted: dict[str, list[str]] = {}
     for each in listed:
         if (name := _name(each)) is not None:
@@ -265,11 +264,11 @@ def _twice(listed: Sequence[PlanEntry]) -> Iterator[str]:
     for id_, where in counted.items():
         if len(where) > 1:
             some = ", ".join(where[:_FEW])
-            yield f"task {id_!r:.80} stands there {len(where)} times ({some}); keep one"
+            yield f"task {id_!r:.80} appears {len(where)} times ({some}); keep one"
 
 
 def _name(entry: PlanEntry) -> str | None:
-    """The id of a task, if it has one that can be read."""
+    """The id of an entry, if it is a text."""
     fields = entry.fields
     name = fields.get("id", fields.get("task")) if isinstance(fields, Mapping) else None
     return name if isinstance(name, str) else None
@@ -278,9 +277,9 @@ def _name(entry: PlanEntry) -> str | None:
 def _ordered(
     drafts: Sequence[PlanTask], where: Mapping[str, str], wrong: list[str]
 ) -> tuple[str, ...]:
-    """Their ids, each after those that it needs; every circle is wrong.
+    """Their ids, each after its needs; adds a mistake for each cycle.
 
-    After a circle was found, its last need is left out, so that the next one shows.
+    The last need of a cycle is dropped, so that the next cycle is found.
     """
     from graphlib import CycleError, TopologicalSorter
 
@@ -290,9 +289,9 @@ def _ordered(
         try:
             return tuple(TopologicalSorter(needs).static_order())
         except CycleError as error:
-            circle = error.args[1][:0:-1]
-            first = circle.index(next(draft.id for draft in drafts if draft.id in circle))
-            way = (*circle[first:], *circle[:first], circle[first])
+            cycle = error.args[1][:0:-1]
+            first = cycle.index(next(draft.id for draft in drafts if draft.id in cycle))
+            way = (*cycle[first:], *cycle[:first], cycle[first])
             wrong.append(
                 f"{where[way[0]]} ({way[0]}): these need each other: {' -> '.join(way)};"
                 " drop one of these needs"
@@ -311,7 +310,7 @@ def _refused(wrong: Sequence[str]) -> BadInput:
 
 
 def _names(what: str, most: int, *, ordered: bool = True) -> Callable[[Any], tuple[str, ...]]:
-    def validator(value: Any) -> tuple[str, ...]:  # noqa: ANN401 - as somebody wrote it
+    def validator(value: Any) -> tuple[str, ...]:  # noqa: ANN401 - as it was written
         if not isinstance(value, Iterable) or isinstance(value, Mapping):
             raise BadInput(f"{what} takes a list of names, not {value!r:.40}")
         found = validate.names(value, what, most)
@@ -320,12 +319,12 @@ def _names(what: str, most: int, *, ordered: bool = True) -> Callable[[Any], tup
     return validator
 
 
-def _id(value: Any) -> str:  # noqa: ANN401 - as somebody wrote it
+def _id(value: Any) -> str:  # noqa: ANN401 - as it was written
     return validate.task_id(value)
 
 
 def _moment(what: str) -> Callable[[Any], Any]:
-    def validator(value: Any) -> Any:  # noqa: ANN401 - as somebody wrote it
+    def validator(value: Any) -> Any:  # noqa: ANN401 - as it was written
         if value is not None:
             validate.future_moment(value, 0.0, what)
         return value

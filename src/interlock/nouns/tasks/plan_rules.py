@@ -1,25 +1,25 @@
 """How a plan gets into a store: with one commit, or hidden until the last of many.
 
-What fits into one commit is published with one.  Anything larger is a *batch*: an item that looks
-like a task but has an id that nobody can mean (``+imp_...``).  Every task of the plan is written
-as blocked, hanging on the batch alone, in commits of bounded size.  The last commit completes the
-batch.  In that moment all of them are there for everybody; they are moved on to their real needs,
-or into the queue, as tasks are whose need was completed.
+A plan that fits into one commit is published with one.  A larger one is a *batch*: an item like a
+task, with an id that no task can have (``+imp_...``).  Each task of the plan is written as blocked,
+hanging on the batch alone, in commits of bounded size.  The last commit completes the batch.  With
+it all tasks become visible; like other dependents of a complete need, they move on to their real
+needs, or into the queue.
 
     (absent) ──first commit──> blocked ──all are there──> complete
                                   │
-                                  └──somebody else has one of the ids──> failed ──> (absent)
+                                  └──another task has one of the ids──> failed ──> (absent)
 
-While the batch is not complete, its tasks are *hidden*: nobody can claim, cancel or need them, and
-nobody else can publish under their ids.  A batch that cannot be finished is taken back: marked as
-failed, emptied in bounded commits, and forgotten.  Whoever adds to a batch checks it in the same
-commit, so nothing can be added any more once it is marked.  It may have been taken back and begun
-again meanwhile, even by the same plan: the moment at which it was begun tells one from the other.
+While the batch is not complete, its tasks are *hidden*: no agent can claim, cancel or need them,
+and no other agent can publish under their ids.  A batch that cannot be finished is deleted: marked
+as failed, emptied in bounded commits, and removed.  A commit that adds to a batch checks it, so
+nothing can be added once it is marked.  A batch may have been deleted and begun again, even by the
+same plan: the moment of its start distinguishes the two.
 
-Whoever publishes keeps a liveness key.  A batch without one was left behind by somebody who died.
-The same plan, repeated, goes on with it; another plan that wants one of its ids takes it back.
+The importing client renews a liveness key.  A batch without one was left behind by a client that
+died.  The same plan, repeated, continues it; another plan that wants one of its ids deletes it.
 
-A small plan leaves a complete batch behind, too: that is how a repeated one is recognized.
+A small plan also leaves a complete batch behind, by which a repeated import is recognized.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from interlock.nouns.tasks.task import Spec, State, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
 
 TTL = 60.0
-"""Seconds without a sign of life after which others may take a batch back."""
+"""The ttl of the liveness key, after which other clients may delete a batch."""
 VERB = "task.import"
 _OPERATIONS = 10
-"""That publishing one task may take, at most."""
-_TAKEN_BACK = 4
+"""The most operations that publishing one task takes."""
+_DELETE_OPERATIONS = 4
 _ENVELOPE = 512
-"""Bytes of a task besides its data and its names."""
+"""Bytes of a task in addition to its data and its names."""
 
 
 class Imported(Success, frozen=True, kw_only=True, tag="imported"):
-    """The whole plan is there for everybody; ``later`` are tasks that must not begin yet."""
+    """The whole plan is published; ``later`` counts tasks that must not begin yet."""
 
     plan: str
     tasks: int
@@ -81,7 +81,7 @@ class PlanExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exist
 
 
 class CommitLimits(Struct, frozen=True, kw_only=True, gc=False):
-    """What one commit may take: operations, bytes of its entry, and bytes of all that it writes."""
+    """The limits of one commit: operations, bytes of its entry, and bytes that it writes."""
 
     operations: int
     text: int
@@ -89,38 +89,38 @@ class CommitLimits(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class StaleBatch(Struct, frozen=True, gc=False):
-    """A batch that has to be taken back before anything else."""
+    """A batch that has to be deleted before the plan can be published."""
 
     batch: str
 
 
 class BatchLabel(Struct, frozen=True, kw_only=True):
-    """What a batch says about its plan."""
+    """The data of a batch."""
 
     digest: str
     tasks: int
 
 
 class BatchStart(Struct, frozen=True, kw_only=True, gc=False):
-    """When publishing a plan began, and by whom: its tasks are as old as that."""
+    """When an import began, and by which agent: its tasks are as old as that."""
 
     at: float
     by: str
 
 
 class PlanCheck(Struct, frozen=True, kw_only=True):
-    """How a plan and a store fit together; ``refused`` if they do not."""
+    """The result of checking a plan against the store; ``refused`` if it cannot be published."""
 
     refused: PlanExists | StaleBatch | None = None
     ready: int = 0
     blocked: int = 0
     later: int = 0
     begun: BatchStart | None = None
-    """By whom, if somebody began it as a batch."""
+    """The start of its batch, if it was begun as one."""
 
 
 def check_store(changes: TaskChanges, wanted: Plan) -> PlanCheck:
-    """Look at everything that publishing a plan depends on, before anything is written."""
+    """Check all that publishing a plan depends on, before anything is written."""
     batch = wanted.batch
     progress_rules.read_needs(changes, wanted.outside, (batch, *wanted.places))
     status, label = changes.status(batch), None
@@ -131,12 +131,12 @@ def check_store(changes: TaskChanges, wanted: Plan) -> PlanCheck:
     for id_ in wanted.places:
         if (refused := in_use(changes, wanted, id_)) is not None:
             return PlanCheck(refused=refused)
-    _all_there(changes, wanted)
+    _check_outside_needs(changes, wanted)
     return _counted(changes, wanted, label)
 
 
-def _all_there(changes: TaskChanges, wanted: Plan) -> None:
-    """See that what a plan needs besides its own tasks exists."""
+def _check_outside_needs(changes: TaskChanges, wanted: Plan) -> None:
+    """Check that the needs outside of the plan exist."""
     progress_rules.read_needs(changes, wanted.outside)
     changes.facts.need_all(lambda need: progress_rules.exists(changes, need), wanted.outside)
     if missing := [need for need in wanted.outside if not progress_rules.exists(changes, need)]:
@@ -144,7 +144,7 @@ def _all_there(changes: TaskChanges, wanted: Plan) -> None:
 
 
 def _other(wanted: Plan, status: TaskStatus, label: Spec) -> PlanExists | StaleBatch | None:
-    """What a batch of this id says against publishing a plan."""
+    """Why an existing batch of this id prevents publishing; None if it does not."""
     if _digest(label) != wanted.digest:
         why = f"another plan was imported under the id {wanted.id}; give another one with --id"
         return PlanExists(plan=wanted.id, reason=why)
@@ -155,7 +155,7 @@ def _other(wanted: Plan, status: TaskStatus, label: Spec) -> PlanExists | StaleB
 
 
 def in_use(changes: TaskChanges, wanted: Plan, id_: str) -> PlanExists | StaleBatch | None:
-    """What the id of a task says against publishing a plan."""
+    """Why an existing task of this id prevents publishing; None if it does not."""
     status = changes.status(id_)
     if status is None or status.on == wanted.batch:
         return None
@@ -192,7 +192,7 @@ def _met(changes: TaskChanges, need: str) -> bool:
 
 
 def answer(kind: type[Good], wanted: Plan, found: PlanCheck) -> Good:
-    """The good answer: it is published, or could be."""
+    """The answer for a plan that is published, or could be."""
     return kind(
         plan=wanted.id,
         tasks=len(wanted.drafts),
@@ -205,7 +205,7 @@ def answer(kind: type[Good], wanted: Plan, found: PlanCheck) -> Good:
 def publish_whole(
     changes: TaskChanges, wanted: Plan, begun: BatchStart
 ) -> Decision[Imported | PlanExists | StaleBatch | None]:
-    """Publish a plan with one commit; None if somebody began it as a batch."""
+    """Publish a plan with one commit; None if it was begun as a batch."""
     found = check_store(changes, wanted)
     if found.refused is not None:
         return Decision(outcome=found.refused)
@@ -230,12 +230,12 @@ def add_portion(
     first: bool,
     alive: bool,
 ) -> Decision[PlanExists | StaleBatch | None]:
-    """Write some tasks of a plan, hidden; those that are there already stay as they are.
+    """Write some tasks of a plan, hidden; existing ones stay as they are.
 
-    The ``first`` of these commits makes the batch.  ``alive`` says that a sign of life is due.
+    The ``first`` of these commits makes the batch.  ``alive`` says to renew its liveness key.
     """
     status = changes.status(wanted.batch)
-    if not _is(status, begun) and (status is not None or not first):
+    if not _is_open(status, begun) and (status is not None or not first):
         return Decision(outcome=StaleBatch(wanted.batch))
     ids = [draft.id for draft in drafts]
     changes.facts.need_statuses(ids)
@@ -250,10 +250,10 @@ def add_portion(
     if status is not None and not specs:
         return Decision(outcome=None)
     if status is None:
-        _all_there(changes, wanted)
+        _check_outside_needs(changes, wanted)
         _label(changes, wanted, begun, "blocked")
     if alive or status is None:
-        _beat(changes, wanted.batch)
+        _renew(changes, wanted.batch)
     for id_, spec in specs.items():
         progress_rules.create(changes, id_, spec, wanted.batch)
     return changes.decision(None, VERB, progress_rules.record_name(wanted.batch))
@@ -262,11 +262,11 @@ def add_portion(
 def complete_batch(
     changes: TaskChanges, wanted: Plan, begun: BatchStart, hangers: Sequence[str], *, more: bool
 ) -> Decision[StaleBatch | bool]:
-    """All of them are there: let everybody see them; whether some are left to be moved on."""
+    """Complete the batch, which makes all its tasks visible; whether some are still to unblock."""
     status = changes.status(wanted.batch)
     if status is not None and status.state == "complete":
         return Decision(outcome=True)
-    if not _is(status, begun):
+    if not _is_open(status, begun):
         return Decision(outcome=StaleBatch(wanted.batch))
     changes.set_status(wanted.batch, TaskStatus(state="complete", since=changes.now))
     changes.delete(keys.live(wanted.batch))
@@ -277,9 +277,9 @@ def complete_batch(
 
 
 def mark_failed(changes: TaskChanges, batch: str, own: str = "") -> Decision[bool]:
-    """Mark a batch that is to be taken back: one that was left behind, or that of our ``own`` plan.
+    """Mark a batch for deletion: one that was left behind, or that of our ``own`` plan.
 
-    The answer is whether it is marked.
+    Returns whether it is marked.
     """
     status = changes.status(batch)
     if status is None or status.state != "blocked":
@@ -297,7 +297,7 @@ def mark_failed(changes: TaskChanges, batch: str, own: str = "") -> Decision[boo
 def delete_portion(
     changes: TaskChanges, batch: str, hangers: Sequence[str], *, more: bool
 ) -> Decision[bool]:
-    """Take away some of the tasks of a batch that is marked, and at last the batch itself."""
+    """Delete some tasks of a marked batch, and with the last of them the batch itself."""
     status = changes.status(batch)
     if status is None or status.state != "failed":
         return Decision(outcome=False)
@@ -314,7 +314,7 @@ def delete_portion(
 
 
 def check_sizes(wanted: Plan, most: int) -> None:
-    """See that each task fits into an item of the store, before any is written."""
+    """Check that each task fits into an item of the store, before any is written."""
     for draft in wanted.drafts:
         if (size := _weight(draft)) > most:
             raise TooLarge(
@@ -324,24 +324,24 @@ def check_sizes(wanted: Plan, most: int) -> None:
 
 
 def _weight(draft: PlanTask) -> int:
-    """The bytes that a task takes, or a few more."""
+    """An upper estimate of the bytes of a task."""
     names = (*draft.needs, *draft.requires, *draft.labels)
     return _ENVELOPE + len(bytes(draft.data)) + sum(map(len, names)) + 3 * len(names)
 
 
-def fits(wanted: Plan, room: CommitLimits) -> bool:
+def fits(wanted: Plan, limits: CommitLimits) -> bool:
     """Whether a plan can be published with one commit."""
-    return len(next(portions(wanted, room))) == len(wanted.drafts)
+    return len(next(portions(wanted, limits))) == len(wanted.drafts)
 
 
-def portions(wanted: Plan, room: CommitLimits) -> Iterator[Sequence[PlanTask]]:
-    """A plan in parts, each for one commit."""
+def portions(wanted: Plan, limits: CommitLimits) -> Iterator[Sequence[PlanTask]]:
+    """The tasks of a plan in portions, each for one commit."""
     first = operations = text = size = 0
     for number, draft in enumerate(wanted.drafts):
         more = progress_rules.ENTRY_TEXT + progress_rules.ENTRY_NAMES * len(draft.id)
         heavy = more + _weight(draft)
         operations, text, size = operations + _OPERATIONS, text + more, size + heavy
-        over = operations > room.operations or text > room.text or size > room.size
+        over = operations > limits.operations or text > limits.text or size > limits.size
         if over and number > first:
             yield wanted.drafts[first:number]
             first, operations, text, size = number, _OPERATIONS, more, heavy
@@ -349,8 +349,8 @@ def portions(wanted: Plan, room: CommitLimits) -> Iterator[Sequence[PlanTask]]:
 
 
 def deletes_per_commit(room: int) -> int:
-    """How many tasks one commit may take back."""
-    return max(1, room // (_TAKEN_BACK + 1))
+    """How many tasks one commit may delete."""
+    return max(1, room // (_DELETE_OPERATIONS + 1))
 
 
 def _digest(label: Spec) -> str:
@@ -364,10 +364,10 @@ def _label(changes: TaskChanges, wanted: Plan, begun: BatchStart, state: State) 
     changes.set_status(wanted.batch, TaskStatus(state=state, since=begun.at, awaited=waits))
 
 
-def _is(status: TaskStatus | None, begun: BatchStart) -> bool:
-    """Whether this is the batch that was begun then, and nobody gave it up."""
+def _is_open(status: TaskStatus | None, begun: BatchStart) -> bool:
+    """Whether this is the batch that was begun then, and it is not marked."""
     return status is not None and (status.state, status.since) == ("blocked", begun.at)
 
 
-def _beat(changes: TaskChanges, batch: str) -> None:
+def _renew(changes: TaskChanges, batch: str) -> None:
     changes.put(keys.live(batch), {"for": progress_rules.record_name(batch)}, TTL)

@@ -1,7 +1,7 @@
-"""Whole plans on a store: published all or nothing, however large.
+"""Publishes whole plans, all or nothing, however large.
 
-The way of a plan that needs more than one commit is in ``plan_rules.py``.  Every step here finds
-out by itself how far the plan has come, so whoever was killed repeats it and goes on.
+``plan_rules.py`` has the theory of plans that need more than one commit.  Each step here finds out
+by itself how far the plan has come, so an import that was killed can be repeated, and continues.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ T = TypeVar("T")
 _BYTES = 1 << 20
 _LOCAL_BYTES = 1 << 24
 _ATTEMPTS = 16
-"""Imports that were left behind, or given up while we looked, that one import clears away."""
+"""The most abandoned imports that one import deletes."""
 
 
 class PlanService:
     """Every operation on whole plans, as generators for a driver."""
 
     def __init__(
-        self, runner: Runner, housekeeping: Housekeeping, moments: Callable[[int], float]
+        self, runner: Runner, housekeeping: Housekeeping, new_times: Callable[[int], float]
     ) -> None:
         self._runner = runner
         self._housekeeping = housekeeping
-        self._moments = moments
+        self._new_times = new_times
 
-    def missing(self, needs: Sequence[str]) -> Op[tuple[str, ...]]:
-        """Which of these tasks do not exist."""
+    def missing_needs(self, needs: Sequence[str]) -> Op[tuple[str, ...]]:
+        """The ids of these that do not exist."""
         items = yield from looked_up(map(keys.status, needs))
         return tuple([need for need in needs if items[keys.status(need)] is None])
 
     def check(self, plan: Plan) -> Op[Checked | PlanExists]:
         """Whether a plan could be published; nothing is written."""
         plan_rules.check_sizes(plan, self._runner.capabilities.max_value)
-        found = yield from self._survey(plan)
+        found = yield from self._check_store(plan)
         if isinstance(found.refused, PlanExists):
             return found.refused
         return plan_rules.answer(Checked, plan, found)
@@ -71,22 +71,22 @@ class PlanService:
         for _ in range(_ATTEMPTS):
             outcome = yield from self._publish(actor, plan)
             if isinstance(outcome, PlanExists) and not outcome.task:
-                yield from self._housekeeping.go_on(actor, plan.batch)
+                yield from self._housekeeping.drain_all(actor, plan.batch)
             if not isinstance(outcome, StaleBatch):
                 return outcome
-            yield from self._take_back(actor, outcome.batch)
+            yield from self._delete_batch(actor, outcome.batch)
         raise StoreBusy("others import tasks with the same ids at this moment; retry later")
 
-    def freed(self, actor: Actor, task: str) -> Op[bool]:
-        """Whether an id is free again, since whoever began to import it is dead."""
+    def free_id(self, actor: Actor, task: str) -> Op[bool]:
+        """Whether an id is free again, since the import that began to use it was abandoned."""
         key = keys.status(task)
         status = decode.status((yield Read(key))[key])
         if status is None or not status.on.startswith(core.BATCH):
             return False
-        return (yield from self._take_back(actor, status.on))
+        return (yield from self._delete_batch(actor, status.on))
 
     def _publish(self, actor: Actor, plan: Plan) -> Op[Imported | PlanExists | StaleBatch]:
-        if plan_rules.fits(plan, self._room()):
+        if plan_rules.fits(plan, self._limits()):
             begun = self._begun(actor, plan)
             done: Decided[Imported | PlanExists | StaleBatch | None] = yield from self._change(
                 actor, plan.batch, lambda changes: plan_rules.publish_whole(changes, plan, begun)
@@ -96,32 +96,32 @@ class PlanService:
         return (yield from self._portions(actor, plan))
 
     def _portions(self, actor: Actor, plan: Plan) -> Op[Imported | PlanExists | StaleBatch]:
-        """Publish a plan that is too large for one commit: hidden, then for everybody."""
-        found = yield from self._survey(plan)
+        """Publish a plan that is too large for one commit: hidden first, then visible."""
+        found = yield from self._check_store(plan)
         refused, begun = found.refused, found.begun or self._begun(actor, plan)
         if refused is None:
             refused = yield from self._add_all(actor, plan, begun)
         if isinstance(refused, PlanExists) and refused.task:
-            yield from self._take_back(actor, plan.batch, own=plan.digest)
+            yield from self._delete_batch(actor, plan.batch, own=plan.digest)
         if refused is not None:
             return refused
-        stuck = yield from self._show(actor, plan, begun)
-        return stuck or plan_rules.answer(Imported, plan, found)
+        stale = yield from self._complete(actor, plan, begun)
+        return stale or plan_rules.answer(Imported, plan, found)
 
     def _add_all(
         self, actor: Actor, plan: Plan, begun: BatchStart
     ) -> Op[PlanExists | StaleBatch | None]:
         """Write all tasks of a plan, hidden, in portions; stop where one cannot be written."""
-        beaten: float | None = None
-        for some in plan_rules.portions(plan, self._room()):
+        renewed_at: float | None = None
+        for some in plan_rules.portions(plan, self._limits()):
             now = self._runner.clock.monotonic()
-            alive = beaten is None or now > beaten + plan_rules.TTL / 4
+            alive = renewed_at is None or now > renewed_at + plan_rules.TTL / 4
             refused = yield from self._add(
-                actor, plan, some, begun, first=beaten is None, alive=alive
+                actor, plan, some, begun, first=renewed_at is None, alive=alive
             )
             if refused is not None:
                 return refused
-            beaten = now if alive else beaten
+            renewed_at = now if alive else renewed_at
         return None
 
     def _add(
@@ -144,12 +144,12 @@ class PlanService:
         return done.outcome
 
     def _begun(self, actor: Actor, plan: Plan) -> BatchStart:
-        return BatchStart(at=self._moments(len(plan.drafts)), by=actor.agent)
+        return BatchStart(at=self._new_times(len(plan.drafts)), by=actor.agent)
 
-    def _show(self, actor: Actor, plan: Plan, begun: BatchStart) -> Op[StaleBatch | None]:
-        """Let everybody see a plan of which every task is there."""
-        apart = not self._runner.capabilities.transacts  # one may come after they were listed
-        done = yield from self._with_hangers(
+    def _complete(self, actor: Actor, plan: Plan, begun: BatchStart) -> Op[StaleBatch | None]:
+        """Complete the batch of a plan whose tasks are all written."""
+        apart = not self._runner.capabilities.transacts  # another may follow
+        done = yield from self._with_dependents(
             actor,
             plan.batch,
             lambda reader: dependents(plan.batch, reader.facts).limit,
@@ -160,18 +160,18 @@ class PlanService:
         if isinstance(done.outcome, StaleBatch):
             return done.outcome
         if done.outcome:
-            yield from self._housekeeping.go_on(actor, plan.batch)
+            yield from self._housekeeping.drain_all(actor, plan.batch)
         return None
 
-    def _take_back(self, actor: Actor, id_: str, own: str = "") -> Op[bool]:
-        """Take a batch back that cannot be finished; one of somebody who lives stays."""
+    def _delete_batch(self, actor: Actor, id_: str, own: str = "") -> Op[bool]:
+        """Delete a batch that cannot be finished; one with a live client stays."""
         done: Decided[bool] = yield from self._change(
             actor, id_, lambda changes: plan_rules.mark_failed(changes, id_, own)
         )
         going = done.outcome
         while going:
             going = (
-                yield from self._with_hangers(
+                yield from self._with_dependents(
                     actor,
                     id_,
                     lambda reader: plan_rules.deletes_per_commit(reader.facts.max_operations),
@@ -182,7 +182,7 @@ class PlanService:
             ).outcome
         return done.outcome
 
-    def _survey(self, plan: Plan) -> Op[PlanCheck]:
+    def _check_store(self, plan: Plan) -> Op[PlanCheck]:
         def reading() -> DecideOp[PlanCheck]:
             reader = TaskReader(self._runner, 0)
             now = self._runner.clock.wall()
@@ -197,8 +197,8 @@ class PlanService:
         decision: Decision[PlanCheck] = yield from outside(reading())
         return decision.outcome
 
-    def _room(self) -> CommitLimits:
-        """What one commit of a plan may take."""
+    def _limits(self) -> CommitLimits:
+        """The limits of one commit of a plan."""
         facts, local = TaskReader(self._runner, 0).facts, self._runner.capabilities.transacts
         return CommitLimits(
             operations=facts.max_operations,
@@ -211,14 +211,14 @@ class PlanService:
     ) -> Op[Decided[T]]:
         return change(self._runner, actor, (keys.status(id_),), decide)
 
-    def _with_hangers(
+    def _with_dependents(
         self,
         actor: Actor,
         id_: str,
         limit: Callable[[TaskReader], int],
         decide: Callable[[TaskChanges, Sequence[str], bool], Decision[T]],
     ) -> Op[Decided[T]]:
-        """Decide about a batch, with so many of its tasks as one commit may touch."""
+        """Decide about a batch, with as many of its tasks as fit into one commit."""
 
         def deciding() -> DecideOp[T]:
             reader = TaskReader(self._runner, 0)

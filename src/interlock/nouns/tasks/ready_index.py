@@ -1,19 +1,17 @@
-"""What there is to claim: a small window of the tasks that are ready, best first.
+"""Reads the index of ready tasks: a small window of the best ones, by sets of requirements.
 
-Letting sets of requirements go of which no task is ready.
+A worker reads one range of ready tasks for each set that it can do, so a set without a ready task
+costs every claim a read, and is deleted in time.  A commit that makes a task ready relies on its
+set, or writes it (``task_change.py``).  The danger is a task that becomes ready while its set is
+deleted, since no worker would find it.  On a local engine reading and deleting are one
+transaction.  Across a network they are three steps:
 
-A worker looks at one range of ready tasks for each set that it can do, so a set that nobody uses
-any more costs every claim a look.  Whoever makes a task ready relies on its set, or writes it
-(``task_change.py``): the danger is a task that becomes ready while its set is deleted, since no
-worker would find it.  On a local engine looking and deleting are one transaction.  Across a network
-they are three steps:
+    1. write the set again, marked as leaving: a commit that relied on the set conflicts, and a
+       commit that reads it from now on writes it again, without the mark
+    2. read whether a task is ready: all commits that relied on the set before step 1 are visible
+    3. delete the set if none is, and only if it still is the marked one of step 2
 
-    1. write the set anew, as one that is leaving: whoever relied on it before conflicts, and
-       whoever reads it from now on writes it anew, as one that stays
-    2. look whether a task is ready: all that relied on the set before are there by now
-    3. delete the set if none is, and only if it is still the leaving one of step 2
-
-Whatever fails in between leaves a set that workers look at, which harms nobody.
+A failure between the steps leaves a set that workers read, which does no harm.
 """
 
 from __future__ import annotations
@@ -35,14 +33,14 @@ from interlock.store import Item, Range, Ref, Snapshot
 
 WIDTH = 32
 _LOCAL_WIDTH = 1
-"""Inside of a transaction nobody takes the first one from us."""
+"""Inside of a transaction no other worker takes the first task."""
 _DUE_WIDTH = 12
 
 
 class ReadyWindow(Struct, frozen=True):
-    """What there is to choose from: places, best first, and those of tasks whose time has come.
+    """Ready tasks to choose from (``places``, best first), and the keys of due tasks.
 
-    ``later`` are the first of those whose time is still to come.
+    ``later`` are the keys of the first tasks that are not due yet.
     """
 
     places: tuple[Item, ...]
@@ -51,9 +49,9 @@ class ReadyWindow(Struct, frozen=True):
 
 
 class RequirementSets(Struct, frozen=True):
-    """The sets of requirements that there are, as of a revision of the mark that tells of new ones.
+    """The listed sets of requirements, as of a revision of the mark that changes with them.
 
-    ``fitting`` remembers which of them somebody can do.
+    ``fitting`` caches the sets for each combination of abilities.
     """
 
     revision: int
@@ -70,16 +68,16 @@ class RequirementSets(Struct, frozen=True):
 
 
 class ReadyWindowReader:
-    """Reads them, and remembers which sets of requirements there are."""
+    """Reads windows of ready tasks, and remembers the sets of requirements."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._known = RequirementSets(0, {}, {})
         self.idle: list[str] = []
-        """The sets that were last looked at and of which no task was ready."""
+        """The sets without a ready task at the last read."""
 
     def read(self, able: frozenset[str]) -> ReadOp[ReadyWindow]:
-        """What is ready for us, best first."""
+        """Read the tasks that are ready for a worker with these abilities."""
         known, due = self._known, Range(keys.DUE, limit=_DUE_WIDTH)
         heads = self._heads(known.of(able))
         snapshot = yield Unchecked((keys.SETS_MARK, due, *heads) if able else (due, *heads))
@@ -98,11 +96,11 @@ class ReadyWindowReader:
         return ReadyWindow(tuple(places), ready, later)
 
     def heads(self, able: frozenset[str]) -> tuple[Ref, ...]:
-        """Where to look for whether anything is ready for us, as far as we know the sets."""
+        """What to read to see whether a task is ready for us, in the sets that we know."""
         return (keys.SETS_MARK, *self._heads(self._known.of(able)))
 
     def current(self, snapshot: Snapshot) -> bool:
-        """Whether we know all sets as of a look at these."""
+        """Whether we know all sets as of this snapshot of ``heads``."""
         mark = snapshot[keys.SETS_MARK]
         return (0 if mark is None else mark.revision) == self._known.revision
 
@@ -111,7 +109,7 @@ class ReadyWindowReader:
         return [Range(keys.ready(each), limit=limit) for each in sets]
 
     def _learn(self, revision: int) -> ReadOp[RequirementSets]:
-        """All sets of requirements; what comes after the mark was read is found the next time."""
+        """Read all sets of requirements; later ones change the mark again."""
         sets: dict[str, frozenset[str]] = {}
         page = Range(keys.SETS)
         while True:
@@ -131,12 +129,12 @@ class ReadyWindowReader:
 
 
 def rest_keys(found: Sequence[Item]) -> dict[str, str]:
-    """Of the tasks that must not begin yet, the liveness keys of those that rest."""
+    """The liveness keys of rests, by their keys in the ``due`` index."""
     return {item.key: due.rest for item in found if (due := decode.due(item)) and due.rest}
 
 
 def due_now(found: Sequence[Item], lives: Mapping[str, Item | None], now: float) -> tuple[str, ...]:
-    """Of the tasks that must not begin yet, those whose time has come."""
+    """The keys of the ``due`` index whose rest is over or whose moment has come."""
     rests = rest_keys(found)
     return tuple(
         item.key
@@ -154,7 +152,7 @@ _VERB, _THING = "task.tidy", "tasks"
 
 
 def delete_idle_sets(runner: Runner, actor: Actor, sets: Sequence[str]) -> Op[int]:
-    """Let these sets go, as far as no task of theirs is ready; how many went."""
+    """Delete the sets of these that have no ready task; returns how many."""
     local = runner.capabilities.transacts
     if not local:
         marked: Decided[int] = yield from runner.change(lambda: _marking(sets), actor)
@@ -165,7 +163,7 @@ def delete_idle_sets(runner: Runner, actor: Actor, sets: Sequence[str]) -> Op[in
 
 
 def restore_set(runner: Runner, actor: Actor, place: str) -> Op[bool]:
-    """See that the set of a task that is ready is there: a client of before may have missed it."""
+    """List the set of a ready task, if a client of an older version has missed that."""
     task = keys.task_in_index(place)
     done: Decided[bool] = yield from change(
         runner,
@@ -177,7 +175,7 @@ def restore_set(runner: Runner, actor: Actor, place: str) -> Op[bool]:
 
 
 def _marking(sets: Iterable[str]) -> DecideOp[int]:
-    """Step 1, for those that are there and of which no task seems to be ready."""
+    """Step 1, for sets without a ready task."""
     found: Snapshot = yield tuple([keys.requirement_set(name) for name in sets])
     idle = yield from _idle(found.items)
     puts = [Write(key, (*names, names[0])) for key, names in idle.items()]
@@ -187,7 +185,7 @@ def _marking(sets: Iterable[str]) -> DecideOp[int]:
 
 
 def _deleting(sets: Iterable[str], *, marked: bool) -> DecideOp[int]:
-    """Steps 2 and 3; what is not ``marked`` goes inside of one transaction."""
+    """Steps 2 and 3; without a mark (``marked``), both are one transaction."""
     found: Snapshot = yield tuple([keys.requirement_set(name) for name in sets])
     own = {
         key: item
@@ -202,7 +200,7 @@ def _deleting(sets: Iterable[str], *, marked: bool) -> DecideOp[int]:
 
 
 def _idle(items: Mapping[str, Item | None]) -> ReadOp[dict[str, tuple[str, ...]]]:
-    """Of these sets, those of which no task is ready, with what they require."""
+    """The requirements of the sets of these that have no ready task."""
     known = {key: readable(decode.names, item) for key, item in items.items() if item is not None}
     sets = {key: tuple(dict.fromkeys(names)) for key, names in known.items() if names}
     heads = {key: Range(keys.ready(key.removeprefix(keys.SETS)), limit=1) for key in sets}

@@ -1,23 +1,21 @@
-"""Letting go of tasks that have been over for long, in bounded parts: each goes on after the last.
+"""Deletes tasks that ended long ago, in bounded parts: each continues after the last.
 
-Nothing lists tasks by the moment of their end, since completing one would have to write that.  So
-they are walked by their keys, page by page: a *round* is from the first to the last of them.
+No index lists tasks by the time of their end, since completing a task would have to write it.  So
+all tasks are read by their keys, page by page: a *scan* is from the first to the last of them.
 
-    complete       goes as it is met, if it is old enough
-    failed, dead   is suspected as it is met; a whole round later it goes, if no task met by then
-                   needs it (``retention_rules.py``)
-    too many       are counted by a whole round; the next one lets go of those that ended first
+    complete       is deleted as it is read, if it is old enough
+    failed, dead   is a suspect as it is read; the next scan deletes it at its end, if it read no
+                   task that needs it (``retention_rules.py``)
+    too many       a scan counts; the next one deletes those that ended first
 
-``maintain`` makes whole rounds.  A client that lives long makes a part of one after a thousand
-commits, and a command that ends at once does so by chance, and begins anywhere.  A long round that
-left nothing to do is written down (``meta/over``): until something can be old enough, or too many
-can have come, everybody looks at that alone.
+``maintain`` makes whole scans.  A client that lives long makes a part of one after a thousand
+commits, and a short command does so at random, and begins anywhere.  A long scan that left nothing
+to do writes a survey (``meta/over``): until a task can be old enough, or too many can have ended,
+clients read only that.
 
-A round through all tasks, from the first key to the last: how far it is, and what it knows.
-
-The data of a task stand before its status, so whoever meets a status has seen what it is.  The
-imports stand before all tasks: whatever is complete of them when the round comes by is met as
-tasks, and as long as one is not, nobody can say who needs what.
+The data of a task come before its status in key order, so a scan has read the data when it reads
+the status.  Batches come before all tasks: the tasks of a complete batch are read after it, and
+while one is not complete, it is unknown which tasks need which.
 """
 
 from __future__ import annotations
@@ -53,31 +51,31 @@ from interlock.settings import Settings
 from interlock.store import Item, Log, Range, Snapshot
 
 BOUND = 10_000
-"""Tasks that a pass of maintenance lets go of, or a few more."""
-ROUNDS = 3
-"""Of one pass: to count, to let go of what is complete, and of what failed."""
+"""The bound of tasks that a pass of maintenance deletes, or a few more."""
+SCANS = 3
+"""Scans of one pass: to count, to delete complete tasks, and to delete failed ones."""
 SOME = 100
-SOME_LOOKED_AT = 1_000
+SOME_READ = 1_000
 SOME_PAGE = 250
-"""What a small part of a round lets go of, or looks at: it is over between two renewals."""
+"""The bounds of a small part of a scan: it ends between two renewals."""
 _BREATH = 0.01
-"""Seconds between two pages of a small part, in which others of this process go on."""
+"""Seconds between two pages of a small part, for other work of this process."""
 _AT_ONCE = 60
 _LONG = 1_000
-"""Items of a round that is worth writing down."""
+"""A scan of more items than this writes its survey."""
 _SURVEY = msgspec.json.Decoder(RetentionSurvey)
 _OLDEST, _NEWEST = Log(limit=1), retention_clock.NEWEST
 
 
 class TasksDeleted(Struct, frozen=True, kw_only=True):
-    """What a pass let go of, and what is left."""
+    """How many tasks a pass deleted, and how many are left to delete."""
 
     forgotten: int = 0
     left: int = 0
 
 
 class RetentionFacts(Struct, frozen=True, kw_only=True):
-    """What is known before a round, and what time it is by the record and by our clock."""
+    """What is known before a scan, with the present time by the record and by our clock."""
 
     snapshot: Snapshot
     said: tuple[RecordedTime, ...]
@@ -85,25 +83,25 @@ class RetentionFacts(Struct, frozen=True, kw_only=True):
 
 
 class TaskRetention:
-    """The pass, as a generator for a driver."""
+    """Scans that delete old tasks, as generators for a driver."""
 
     def __init__(self, runner: Runner, keep: RetentionLimits) -> None:
         self._runner = runner
         self._keep = keep
-        self._round: RetentionScan | None = None
+        self._scan: RetentionScan | None = None
         self._cut = 0
         self._suspects: dict[str, int] = {}
         self._began = False
-        self._seen: RetentionSurvey | None = None
-        """What a round saw that left nothing to do at once."""
+        self._last_survey: RetentionSurvey | None = None
+        """The survey of the last scan, if that left nothing to do at once."""
         self._limit = FIRST_PAGE
         self._left = 0
 
-    def look(self) -> Op[RetentionFacts]:
-        """What somebody saw of all tasks, what is needed, and what time it is by the record.
+    def read_facts(self) -> Op[RetentionFacts]:
+        """Read the last survey, the mark of needs, and the present time by the record.
 
-        Whoever writes a lot before it forgets something looks first: soon nobody else's entries are
-        among the newest.
+        A client that writes much before it deletes reads this first: later only its own entries
+        are among the newest.
         """
         snapshot: Snapshot = yield Read(keys.NEEDED, keys.FINISHED, _OLDEST, _NEWEST)
         newest, writer = retention_clock.said(snapshot.ranges[_NEWEST]), self._runner.chain.writer
@@ -118,125 +116,125 @@ class TaskRetention:
     def run(
         self, actor: Actor, bound: int = BOUND, first: RetentionFacts | None = None
     ) -> Op[TasksDeleted]:
-        """Make whole rounds until nothing more can go, or so many went."""
+        """Make whole scans until nothing is left to delete, or ``bound`` tasks are deleted."""
         done = self._left = 0
-        first = look = first or (yield from self.look())
-        for _ in range(0 if (yield from self._is_settled(look)) else ROUNDS):
-            around, self._left = (yield from self._start(actor, look, "")), 0
-            while not around.over:
-                done += yield from self._page(actor, around, MOST_PAGE, max(bound - done, 0))
-            done += yield from self._end(actor, around)
-            if self._seen is not None:
+        first = facts = first or (yield from self.read_facts())
+        for _ in range(0 if (yield from self._is_settled(facts)) else SCANS):
+            scan, self._left = (yield from self._start(actor, facts, "")), 0
+            while not scan.finished:
+                done += yield from self._page(actor, scan, MOST_PAGE, max(bound - done, 0))
+            done += yield from self._end(actor, scan)
+            if self._last_survey is not None:
                 break
-            look = replace((yield from self.look()), now=first.now)
+            facts = replace((yield from self.read_facts()), now=first.now)
         return TasksDeleted(forgotten=done, left=self._left)
 
     def some(self, actor: Actor) -> Op[bool]:
-        """Make a small part of a round; whether it did as much as it may: there may be more."""
-        if self._round is None:
-            look = yield from self.look()
-            if (yield from self._is_resting(look)):
+        """Make a small part of a scan; whether it reached its bound, so that there may be more."""
+        if self._scan is None:
+            facts = yield from self.read_facts()
+            if (yield from self._may_wait(facts)):
                 return False
-            after = "" if self._began else self._anywhere()
-            self._round = yield from self._start(actor, look, after)
+            after = "" if self._began else self._random_start()
+            self._scan = yield from self._start(actor, facts, after)
             self._began = True
-        around, done, looked = self._round, 0, 0
-        while done < SOME and not around.over:
-            looked += min(self._limit, SOME_PAGE)
-            if looked > SOME_LOOKED_AT:
+        scan, done, items_read = self._scan, 0, 0
+        while done < SOME and not scan.finished:
+            items_read += min(self._limit, SOME_PAGE)
+            if items_read > SOME_READ:
                 break
-            done += yield from self._page(actor, around, SOME_PAGE, SOME_PAGE)
+            done += yield from self._page(actor, scan, SOME_PAGE, SOME_PAGE)
             yield Pause(self._runner.capabilities.allow(_BREATH))
-        if around.over:
-            self._round = None
-            done += yield from self._end(actor, around)
+        if scan.finished:
+            self._scan = None
+            done += yield from self._end(actor, scan)
         return done >= SOME
 
-    def _is_resting(self, look: RetentionFacts) -> Op[bool]:
-        seen = self._seen
-        if seen is not None:
-            came = yield from self._came(seen, look)
-            if seen.rests(self._keep, look.now, came):
+    def _may_wait(self, facts: RetentionFacts) -> Op[bool]:
+        survey = self._last_survey
+        if survey is not None:
+            came = yield from self._came(survey, facts)
+            if survey.rests(self._keep, facts.now, came):
                 return True
-        return not self._suspects and (yield from self._is_settled(look))
+        return not self._suspects and (yield from self._is_settled(facts))
 
-    def _is_settled(self, look: RetentionFacts) -> Op[bool]:
-        """Whether somebody looked at all of them, and nothing can have become due since."""
-        survey = readable(_survey, look.snapshot[keys.FINISHED])
+    def _is_settled(self, facts: RetentionFacts) -> Op[bool]:
+        """Whether a client wrote a survey, and no task can have become due since."""
+        survey = readable(_survey, facts.snapshot[keys.FINISHED])
         if survey is None:
             return False
-        return survey.settles(self._keep, look.now, (yield from self._came(survey, look)))
+        return survey.settles(self._keep, facts.now, (yield from self._came(survey, facts)))
 
-    def _came(self, seen: RetentionSurvey, look: RetentionFacts) -> Op[int]:
-        """How many can have ended since: no more than there were commits."""
-        before = Moment(revision=seen.revision, entries=seen.entries)
+    def _came(self, survey: RetentionSurvey, facts: RetentionFacts) -> Op[int]:
+        """How many tasks can have ended since: no more than there were commits."""
+        before = Moment(revision=survey.revision, entries=survey.entries)
         few = self._keep.count // core.PART
-        return (yield from commits.since(before, look.snapshot.revision, few))
+        return (yield from commits.since(before, facts.snapshot.revision, few))
 
-    def _anywhere(self) -> str:
+    def _random_start(self) -> str:
         letter = chr(ord("0") + self._runner.random_below(ord("z") - ord("0") + 1))
         return f"{keys.TASKS}{letter}"
 
-    def _start(self, actor: Actor, look: RetentionFacts, after: str) -> Op[RetentionScan]:
+    def _start(self, actor: Actor, facts: RetentionFacts, after: str) -> Op[RetentionScan]:
         suspects, self._suspects = self._suspects, {}
         if suspects:
-            yield from self._runner.change(_suspecting, actor)
-        needed = look.snapshot[keys.NEEDED]
+            yield from self._runner.change(_suspect, actor)
+        needed = facts.snapshot[keys.NEEDED]
         start = ScanStart(
-            moment=(yield from commits.moment(look.snapshot.revision)),
+            moment=(yield from commits.moment(facts.snapshot.revision)),
             mark=0 if needed is None else needed.revision,
-            now=look.now,
-            said=look.said,
+            now=facts.now,
+            said=facts.said,
         )
         return RetentionScan(start, self._keep.age, cut=self._cut, suspects=suspects, after=after)
 
-    def _page(self, actor: Actor, around: RetentionScan, most: int, bound: int) -> Op[int]:
-        """Look at the next page of a round, and let go of what is complete there."""
-        page = Range(keys.TASKS, around.after, min(self._limit, most))
+    def _page(self, actor: Actor, scan: RetentionScan, most: int, bound: int) -> Op[int]:
+        """Read the next page of a scan, and delete its expired complete tasks."""
+        page = Range(keys.TASKS, scan.after, min(self._limit, most))
         items: tuple[Item, ...] = (yield Read(page)).ranges[page]
-        around.over = len(items) < page.limit
+        scan.finished = len(items) < page.limit
         large = sum(len(item.value) for item in items) > PAGE_BYTES
         self._limit = max(LEAST_PAGE, page.limit // 4) if large else min(most, page.limit * 4)
-        some = around.meet(items)
-        going = around.going(some)
-        around.suspect(each for each in going if not each.complete)
-        complete = {each.task: each.revision for each in going if each.complete}
-        aims = dict(islice(complete.items(), bound))
-        done = yield from self._let_go(actor, aims, None)
-        gone = aims if done == len(aims) else {}
-        around.leave([each for each in some if each.task not in gone])
-        self._left += len(complete) - len(aims)
+        some = scan.learn_page(items)
+        expired = scan.expired(some)
+        scan.suspect(each for each in expired if not each.complete)
+        complete = {each.task: each.revision for each in expired if each.complete}
+        chosen = dict(islice(complete.items(), bound))
+        done = yield from self._delete(actor, chosen, None)
+        gone = chosen if done == len(chosen) else {}
+        scan.keep([each for each in some if each.task not in gone])
+        self._left += len(complete) - len(chosen)
         return done
 
-    def _end(self, actor: Actor, around: RetentionScan) -> Op[int]:
-        """Let go of what failed and nobody needs; and know when to look again."""
-        if not around.whole:
+    def _end(self, actor: Actor, scan: RetentionScan) -> Op[int]:
+        """Delete failed tasks that no task needs, and prepare the next scan."""
+        if not scan.whole:
             return 0
         done = 0
-        if around.sure:
-            done = yield from self._let_go(actor, around.suspects, around.mark)
-        cut = core.count_cut(around.stay, self._keep.count)
-        again = bool(around.fresh) or cut > around.cut
-        self._cut, self._suspects = cut, around.fresh
-        self._seen = None if again else around.survey
+        if scan.sure:
+            done = yield from self._delete(actor, scan.suspects, scan.mark)
+        cut = core.count_cut(scan.kept_revisions, self._keep.count)
+        again = bool(scan.new_suspects) or cut > scan.cut
+        self._cut, self._suspects = cut, scan.new_suspects
+        self._last_survey = None if again else scan.survey
         if not again:
-            yield from self._note(actor, around)
+            yield from self._note(actor, scan)
         return done
 
-    def _note(self, actor: Actor, around: RetentionScan) -> Op[None]:
-        """Let everybody know, if it took long to see that nothing is left to do."""
-        survey = around.survey
+    def _note(self, actor: Actor, scan: RetentionScan) -> Op[None]:
+        """Write the survey of a long scan that left nothing to do."""
+        survey = scan.survey
 
         def deciding() -> DecideOp[None]:
             item = (yield (keys.FINISHED,))[keys.FINISHED]
             return core.note(survey, readable(_survey, item))
 
-        if around.looked > _LONG and survey.settles(self._keep, survey.at, 0):
+        if scan.items_read > _LONG and survey.settles(self._keep, survey.at, 0):
             yield from self._runner.change(deciding, actor)
 
-    def _let_go(self, actor: Actor, aims: Mapping[str, int], mark: int | None) -> Op[int]:
-        """Forget these in portions; of those that failed, if this ``mark`` stands."""
-        done, left = 0, iter(aims.items())
+    def _delete(self, actor: Actor, chosen: Mapping[str, int], mark: int | None) -> Op[int]:
+        """Delete these in portions; failed ones only if the mark of needs is still ``mark``."""
+        done, left = 0, iter(chosen.items())
         base = yield from self._runner.base()
         room = TaskReader(self._runner, base).facts.max_operations
         while some := dict(islice(left, max(1, min(room // core.OPERATIONS - 1, _AT_ONCE)))):
@@ -244,39 +242,39 @@ class TaskRetention:
                 changed: Decided[Forgotten] = yield from self._runner.change(
                     partial(self._deciding, some, base, mark), actor
                 )
-            except (StoreDamaged, TooLarge):  # nobody else's trouble; doctor names it
+            except (StoreDamaged, TooLarge):  # other tasks are not affected; doctor names it
                 continue
             done += changed.outcome.count
             mark = changed.revision if mark is not None and changed.revision else mark
         return done
 
     def _deciding(
-        self, aims: Mapping[str, int], base: int, mark: int | None
+        self, chosen: Mapping[str, int], base: int, mark: int | None
     ) -> DecideOp[Forgotten]:
         reader, failed = TaskReader(self._runner, base), mark is not None
         if failed:
             needed = (yield (keys.NEEDED,))[keys.NEEDED]
             if mark != (0 if needed is None else needed.revision):
                 return Decision(outcome=Forgotten())
-        reader.learn((yield tuple(_relied(aims))).items)
-        seen = {task: base + revision for task, revision in aims.items()}
+        reader.learn((yield tuple(_relied(chosen))).items)
+        read = {task: base + revision for task, revision in chosen.items()}
         now = self._runner.clock.wall()
         return (
             yield from reader.decide(
-                lambda facts: core.delete(TaskChanges(facts, now), seen, failed=failed)
+                lambda facts: core.delete(TaskChanges(facts, now), read, failed=failed)
             )
         )
 
 
 def retention_limits(settings: Settings | None) -> RetentionLimits:
-    """How long tasks that are over stay, and how many: as it is set, and as usual otherwise."""
+    """The limits for ended tasks, from the settings or the defaults."""
     found = (settings or Settings()).task()
     return RetentionLimits(
         age=found.get("keep", core.KEEP), count=int(found.get("kept", core.KEPT))
     )
 
 
-def _suspecting() -> DecideOp[None]:
+def _suspect() -> DecideOp[None]:
     yield from ()
     return core.suspect()
 
@@ -292,11 +290,11 @@ def _relied(tasks: Mapping[str, int]) -> Iterator[str]:
 
 
 SUSPECTS = 1_000
-"""Tasks that failed of which a round finds out whether somebody needs them."""
+"""The most failed tasks of which a scan finds out whether a task needs them."""
 
 
 class ScanStart(Struct, frozen=True, kw_only=True):
-    """How it stands when a round begins: what the record said last, and so what time it is."""
+    """The start of a scan: the mark of needs, the present time, and recorded times."""
 
     moment: Moment
     mark: int
@@ -305,10 +303,10 @@ class ScanStart(Struct, frozen=True, kw_only=True):
 
 
 class RetentionScan:
-    """One round; ``whole`` if it begins with the first task.
+    """One scan; ``whole`` if it begins with the first task.
 
-    ``cut`` and ``suspects`` are from the round before: those that ended up to this revision are too
-    many, and for those that failed nobody was looked for who needs them.
+    ``cut`` and ``suspects`` come from the scan before: tasks that ended up to this revision are too
+    many, and this scan finds out which suspects are needed.
     """
 
     def __init__(
@@ -317,16 +315,16 @@ class RetentionScan:
         self.mark = start.mark
         self.cut = cut
         self.suspects = suspects
-        self.fresh: dict[str, int] = {}
-        """The suspects of the next round."""
+        self.new_suspects: dict[str, int] = {}
+        """The suspects of the next scan."""
         self.after = after
         self.whole = not after
         self.sure = True
-        """Whether all was met that may need a task: no import is under way, and all can be read."""
-        self.over = False
-        self.looked = 0
-        self.stay = array("q")
-        """At which revisions those ended that stay."""
+        """Whether all tasks that may need others were read: no import runs, none is damaged."""
+        self.finished = False
+        self.items_read = 0
+        self.kept_revisions = array("q")
+        """The revisions at which the tasks ended that stay."""
         self._start = start
         self._age = age
         self._oldest = start.now
@@ -336,39 +334,39 @@ class RetentionScan:
 
     @property
     def survey(self) -> RetentionSurvey:
-        """What stays, as of the beginning: whatever ends later is no older than that."""
+        """The tasks that stay, as of the start: a task that ends later is no older."""
         return RetentionSurvey(
             revision=self._start.moment.revision,
             at=self._start.now,
             oldest=self._oldest,
-            count=len(self.stay),
+            count=len(self.kept_revisions),
             entries=self._start.moment.entries,
         )
 
-    def meet(self, items: Sequence[Item]) -> list[EndedTask]:
-        """Know what a page says; those that are over."""
-        found = [each for item in items if (each := self._met(item)) is not None]
+    def learn_page(self, items: Sequence[Item]) -> list[EndedTask]:
+        """Learn the items of a page; returns its ended tasks."""
+        found = [each for item in items if (each := self._learn(item)) is not None]
         self.after = items[-1].key if items else self.after
-        self.looked += len(items)
+        self.items_read += len(items)
         self._young = min(self._young, core.young(found, self._age, self._start.now))
         return found
 
-    def going(self, some: Sequence[EndedTask]) -> list[EndedTask]:
-        """Those of a page that go, as far as their time is concerned."""
+    def expired(self, some: Sequence[EndedTask]) -> list[EndedTask]:
+        """The ended tasks of a page that are too old or too many."""
         return core.expired(some, self._start.now - self._age, self._young, self.cut)
 
     def suspect(self, some: Iterable[EndedTask]) -> None:
-        """Look for whoever needs these in the next round, unless this one does."""
+        """Make these suspects of the next scan, unless they are suspects of this one."""
         for each in some:
-            if each.task not in self._tried and len(self.fresh) < SUSPECTS:
-                self.fresh[each.task] = each.revision
+            if each.task not in self._tried and len(self.new_suspects) < SUSPECTS:
+                self.new_suspects[each.task] = each.revision
 
-    def leave(self, some: Sequence[EndedTask]) -> None:
-        """These stay for now."""
-        self.stay.extend(each.revision for each in some)
+    def keep(self, some: Sequence[EndedTask]) -> None:
+        """Count these as tasks that stay."""
+        self.kept_revisions.extend(each.revision for each in some)
         self._oldest = min([self._oldest, *(each.at for each in some)])
 
-    def _met(self, item: Item) -> EndedTask | None:
+    def _learn(self, item: Item) -> EndedTask | None:
         if item.key.endswith("/data"):
             self._data = item
         if not item.key.endswith("/status"):
@@ -379,9 +377,11 @@ class RetentionScan:
         if status is None or spec is None:
             self.sure = False
             return None
-        return self._learn(task, item.revision, status, spec)
+        return self._learn_task(task, item.revision, status, spec)
 
-    def _learn(self, task: str, revision: int, status: TaskStatus, spec: Spec) -> EndedTask | None:
+    def _learn_task(
+        self, task: str, revision: int, status: TaskStatus, spec: Spec
+    ) -> EndedTask | None:
         if status.state != "complete":
             self.sure = self.sure and not task.startswith(BATCH)
             for need in spec.needs:

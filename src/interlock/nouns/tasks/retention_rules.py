@@ -1,28 +1,30 @@
-"""Tasks that are over: how long they stay, and what has to be true before one goes.
+"""Retention: how long ended tasks stay, and what has to be true before one is deleted.
 
-    complete       goes by age and by count, whoever needs it: what is complete stays so, and a need
-                   that is not there any more was complete
-    failed, dead   likewise, but only while no task needs it that is not complete: such a task would
-                   take what is gone for done
-    a batch        when it is complete, as a task does; a plan is imported anew then
+    complete       is deleted by age and by count, even if tasks need it: a complete task stays
+                   complete, so a need that does not exist was complete
+    failed, dead   also by age and count, but only if no task needs it that is not complete: that
+                   task would take a deleted need for a complete one
+    a batch        as a task once it is complete; after that the plan can be imported again
 
-So there is one rule for whoever meets a need that is gone, and it cannot be wrong.  Its id may be
-used again; but a task needs what was there when it was published, and not what has that name now,
-else the new one might need the old, in a circle.  All that belongs to a task goes with one commit,
-which checks that it still stands as it was seen, and that nothing is left to be moved on behind it.
+So there is one rule for a need that does not exist, and it cannot be wrong.  Its id may be used
+again; but a task needs the task that existed when it was published, and not a later one of the same
+id, else the new one might need the old, in a cycle.  All items of a task are deleted with one
+commit, which checks that the task is as it was read, and that none of its dependents is still to be
+unblocked.
 
-Nobody lists who needs a task, so for one that failed all tasks are looked at once, from the first
-to the last.  Each that was there before is met, since its key never changes.  Whoever publishes a
-task that needs one that failed writes ``meta/needed`` anew, and so does whoever forgets one: both
-check it, so neither can pass the other unseen.  A publisher may have seen a need before it failed,
-and check nothing of it: so ``meta/suspected`` is written before all tasks are looked at, and
-checked by whoever publishes what needs a task that is not complete.  A task of an import comes
-later than it was planned, so while one is under way nothing that failed goes.
+No index lists the dependents of a task that are not blocked on it, so before a failed task is
+deleted, all tasks are read once, from the first to the last.  A task that existed before is found,
+since its key never changes.  A commit that publishes a task which needs a failed one rewrites
+``meta/needed``, and so does the commit that deletes a failed task: both check it, so one of them
+sees the other.  A publisher may have read a need before it failed, without a check of it: so
+``meta/suspected`` is written before all tasks are read, and each commit that publishes a task with
+an open need checks it.  Tasks of an import appear later than they were planned, so while an import
+is under way no failed task is deleted.
 
-What is old is told by the clocks of many workers, and one that is wrong must do no harm.  Now is no
-later than our clock, nor than the newest entries of most others in the record: whoever is ahead
-lets go of nothing too soon.  A task is not over before it was published, and not longer than what
-was written before it, as far as that was seen, in the record or among tasks: one clock that is slow
+Ages are measured by the clocks of many workers, and a wrong one must do no harm.  Now is no later
+than our clock, nor than the newest entries of most other writers in the record: a client whose
+clock is ahead deletes nothing too early.  A task did not end before it was published, nor before
+what was written before it, as far as that was read, in the record or among tasks: one slow clock
 does not make fresh results vanish.
 """
 
@@ -40,20 +42,20 @@ from interlock.nouns.tasks.task import BATCH, Spec, State, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
 
 KEEP = 90 * 86400.0
-"""As long as the record keeps its story, so that both end together."""
+"""The age at which ended tasks are deleted: that at which the record deletes its entries."""
 KEPT = 100_000
 SLACK, PART = 4, 64
 DAY = 86400.0
-"""What is dated so much ahead says nothing."""
+"""A survey that is dated this far ahead is ignored."""
 NEVER = 1 << 63
 OPERATIONS = 7
-"""That forgetting one task may take."""
+"""The most operations that deleting one task takes."""
 
 _OVER: tuple[State, ...] = ("complete", "failed", "dead")
 
 
 class EndedTask(Struct, frozen=True, kw_only=True, gc=False):
-    """A task that is over: at which revision that was written, and when it was."""
+    """An ended task: the revision that wrote its end, and when it ended."""
 
     task: str
     revision: int
@@ -62,7 +64,7 @@ class EndedTask(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RecordedTime(Struct, frozen=True, kw_only=True, gc=False):
-    """What an entry of the record says: when it was, and by whom."""
+    """The time of an entry of the record, with its writer."""
 
     revision: int = 0
     at: float = 0.0
@@ -71,9 +73,9 @@ class RecordedTime(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RetentionSurvey(Struct, frozen=True, kw_only=True):
-    """What was over when all tasks were looked at: how many, and the oldest of them since when.
+    """The result of reading all tasks: how many had ended, and when the oldest of them ended.
 
-    ``entries`` are those that the record had by then, if that is known.
+    ``entries`` is the number of entries of the record at that time, if it is known.
     """
 
     revision: int
@@ -83,7 +85,7 @@ class RetentionSurvey(Struct, frozen=True, kw_only=True):
     entries: int = 0
 
     def settles(self, keep: RetentionLimits, now: float, came: int) -> bool:
-        """Whether nothing can be too old yet, nor too many by more than a quarter.
+        """Whether no task can be too old yet, and at most a quarter too many can have ended.
 
         ``came`` is how many can have ended since.
         """
@@ -93,13 +95,13 @@ class RetentionSurvey(Struct, frozen=True, kw_only=True):
         return right and not old and self.count + came <= most
 
     def rests(self, keep: RetentionLimits, now: float, came: int) -> bool:
-        """Whether that may wait for whoever looked: what is old may stay since it is needed."""
+        """Whether the client that read all tasks may wait: old tasks may stay that are needed."""
         few = came <= keep.count // PART
         return self.settles(keep, now, came) or (few and now < self.at + keep.age / PART)
 
 
 def now(own: float, said: Sequence[RecordedTime], writer: str) -> float:
-    """The moment that it is, by our own clock and by what most other agents wrote last."""
+    """The present time, by our own clock and by the last entries of most other agents."""
     newest: dict[str, float] = {}
     for each in said:
         if each.writer != writer:
@@ -109,13 +111,13 @@ def now(own: float, said: Sequence[RecordedTime], writer: str) -> float:
 
 
 def young(some: Iterable[EndedTask | RecordedTime], age: float, now: float) -> int:
-    """The revision from which on nothing is too old, since that was written when it was not."""
+    """The lowest revision that is known to be recent: no later one is too old."""
     found = (each.revision for each in some if each.at <= now <= each.at + age)
     return min(found, default=NEVER)
 
 
 def ended_task(task: str, revision: int, status: TaskStatus, spec: Spec) -> EndedTask | None:
-    """What is over of a task; None if it is not, or is an import under way."""
+    """The task as an ended one; None if it has not ended, or is an import under way."""
     complete = status.state == "complete"
     if status.state not in _OVER or (task.startswith(BATCH) and not complete):
         return None
@@ -124,9 +126,9 @@ def ended_task(task: str, revision: int, status: TaskStatus, spec: Spec) -> Ende
 
 
 def expired(some: Sequence[EndedTask], before: float, young: int, cut_at: int) -> list[EndedTask]:
-    """Those of them whose time is up: too old, or ended at or before the revision of the cut_at.
+    """The tasks that are too old, or ended at or before the revision ``cut_at``.
 
-    Too old is what ended ``before`` a moment, unless it did so at a ``young`` revision.
+    A task is too old if it ended ``before`` a moment, unless at a ``young`` revision.
     """
     return [
         each
@@ -136,9 +138,9 @@ def expired(some: Sequence[EndedTask], before: float, young: int, cut_at: int) -
 
 
 def count_cut(revisions: Sequence[int], count: int) -> int:
-    """The revision up to which those ended that are too many; 0 if none are.
+    """The revision up to which the surplus of tasks ended; 0 if there is none.
 
-    What ended with one commit goes together: a few more than are kept may stay, and never fewer.
+    Tasks that ended with one commit stay together: a few more than ``count`` may stay, never fewer.
     """
     order, beyond = sorted(revisions), len(revisions) - count
     if beyond <= 0:
@@ -148,7 +150,7 @@ def count_cut(revisions: Sequence[int], count: int) -> int:
 
 
 def note(survey: RetentionSurvey, before: RetentionSurvey | None) -> Decision[None]:
-    """Write down what was seen, so that nobody need look again before it matters."""
+    """Write a survey, so that no client reads all tasks again before it matters."""
     if before is not None and before.revision >= survey.revision:
         return Decision(outcome=None)
     put = Write(keys.FINISHED, survey)
@@ -156,7 +158,7 @@ def note(survey: RetentionSurvey, before: RetentionSurvey | None) -> Decision[No
 
 
 def suspect() -> Decision[None]:
-    """Let whoever saw what failed before it did look again, before all tasks are looked at."""
+    """Make publishers conflict that read a need before it failed."""
     put = Write(keys.SUSPECTED, {})
     return Decision(outcome=None, verb="task.suspect", thing="tasks", puts=(put,))
 
@@ -164,9 +166,10 @@ def suspect() -> Decision[None]:
 def delete(
     changes: TaskChanges, aims: Mapping[str, int], *, failed: bool = False
 ) -> Decision[Forgotten]:
-    """Let go of these, if they stand as they did at their revisions, with all that is theirs.
+    """Delete these tasks with all their items, if they are as they were at these revisions.
 
-    Whoever gives some that ``failed`` has seen that nobody needs them, and checks ``meta/needed``.
+    A caller that gives ``failed`` tasks has seen that no task needs them, and checks
+    ``meta/needed``.
     """
     gone = [task for task, revision in aims.items() if _stands(changes, task, revision)]
     for task in gone:
@@ -188,6 +191,6 @@ def delete(
 
 
 def _stands(changes: TaskChanges, task: str, revision: int) -> bool:
-    """Whether a task is as it was seen, and nothing hangs on it that may go on."""
+    """Whether a task is as it was read, and none of its dependents is still to be unblocked."""
     there = changes.facts.status(task) is not None and changes.facts.newest[task] == revision
     return there and not changes.facts.has(keys.todo(task))

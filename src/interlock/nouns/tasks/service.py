@@ -1,14 +1,8 @@
-"""Tasks on a store: publish, claim, finish.
+"""Tasks on a store: publish, complete, fail, release, cancel, retry.
 
-claiming.py   by name, or the next one     past.py     past what cannot be read
-standby.py    while one waits for a task
-plan.py       whole plans at once
-progress.py   what makes tasks go on by themselves
-facts.py      what decisions read          states.py   items as typed state
-seen.py       what people see of them      shown.py    the form of that
-why.py        what is in the way of one    look.py, leaf.py   how it stands, in words
-checkup.py    what health finds            upkeep.py   what maintenance does
-forgetting.py, rounds.py   what becomes of those that have been over for long
+The service of a noun reads what a decision needs, and commits what it decides.  Claims are in
+``claim_service.py``, plans in ``plan_service.py``; what makes tasks progress without an act of
+their workers is in ``housekeeping.py``, the deletion of old tasks in ``retention.py``.
 """
 
 from __future__ import annotations
@@ -45,9 +39,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-AROUND = 60.0
-"""Seconds for which the quick way to the next task is left alone after it met what it cannot read.
-Whatever it began there is owed, so it is not tried each time."""
+SLOW_PATH = 60.0
+"""Seconds for which ``next`` skips its fast path after that found a damaged item.  An attempt there
+may leave a claim that has to be released, so it is not made each time."""
 
 
 class TaskService:
@@ -66,25 +60,25 @@ class TaskService:
 
     @cached_property
     def plans(self) -> PlanService:
-        """Whole plans; whoever never publishes one does not pay for them."""
+        """Plans; imported when first used."""
         from interlock.nouns.tasks.plan_service import PlanService
 
         return PlanService(self._runner, self.housekeeping, self.moment)
 
     @cached_property
     def _retention(self) -> TaskRetention:
-        """What lets go of tasks that are over, likewise."""
+        """Retention; imported when first used."""
         from interlock.nouns.tasks.retention import TaskRetention, retention_limits
 
         return TaskRetention(self._runner, retention_limits(self._settings))
 
     def forget(self, actor: Actor) -> Op[bool]:
-        """Let go of some that have been over for long; whether there is more to do at once."""
+        """Delete some tasks that ended long ago; whether there is more to do at once."""
         return (yield from self._retention.some(actor))
 
     @cached_property
     def _skip_damaged(self) -> SkipDamaged:
-        """The way around what cannot be read."""
+        """Claims that pass over damaged items."""
         from interlock.nouns.tasks.skip_damaged import SkipDamaged
 
         return SkipDamaged(
@@ -93,10 +87,10 @@ class TaskService:
         )
 
     def moment(self, count: int = 1) -> float:
-        """Now, and later than any moment before: what is published first is older.
+        """A time of publishing: now, and later than any returned before, so that the order is kept.
 
-        So ``count`` moments are taken, each a millionth of a second later.  They are whole ones,
-        as in the places of tasks that are ready: nothing is rounded there to the same.
+        With ``count``, that many times are used up, each a millionth of a second later.  They are
+        whole millionths, as in the keys of the ``ready`` index, where none become equal.
         """
         first = round(max(self._runner.clock.wall(), self._last_time + 0.000_001), 6)
         self._last_time = first + (count - 1) * 0.000_001
@@ -105,7 +99,7 @@ class TaskService:
     def publish(
         self, actor: Actor, task: str, spec: core.Spec
     ) -> Op[core.Published | core.TaskExists]:
-        """Put a task where everybody finds it."""
+        """Publish a task."""
         wanted = (
             keys.status(task),
             *([keys.requirement_set(spec.requirement_set)] if spec.requires else ()),
@@ -126,7 +120,7 @@ class TaskService:
             if (item := done.items.get(key)) is not None:
                 self._runner.remember(key, item)
         hidden = isinstance(done.outcome, core.TaskExists) and done.outcome.state == "blocked"
-        if hidden and (yield from self.plans.freed(actor.plain, task)):
+        if hidden and (yield from self.plans.free_id(actor.plain, task)):
             return (yield from self.publish(actor, task, spec))
         return done.outcome
 
@@ -145,7 +139,7 @@ class TaskService:
         wait: float,
         asleep: Callable[[], None] | None = None,
     ) -> Op[core.ClaimOutcome]:
-        """Claim the best task that is ready; what cannot be read is passed over.
+        """Claim the best task that is ready; damaged ones are passed over.
 
         ``asleep`` is called before each sleep of a wait.
         """
@@ -156,14 +150,14 @@ class TaskService:
                     yield from self.claims.next(identity, can, ttl=ttl, wait=wait, asleep=asleep)
                 )
             except StoreDamaged:
-                self._fast_path_from = self._runner.clock.monotonic() + AROUND
+                self._fast_path_from = self._runner.clock.monotonic() + SLOW_PATH
         left = max(0.0, began + wait - self._runner.clock.monotonic())
         return (yield from self._skip_damaged.next(identity, can, ttl=ttl, wait=left))
 
     def complete(
         self, actor: Actor, claimant: core.Claimant, result: Raw | None
     ) -> Op[core.CompleteOutcome]:
-        """The task is done; what hung on it may begin."""
+        """Complete a task, and unblock its dependents."""
         base = yield from self._runner.base()
         left = False
 
@@ -187,13 +181,13 @@ class TaskService:
 
         done = yield from self._end_claim(actor, claimant, deciding)
         if left and done.revision is not None:
-            yield from self.housekeeping.go_on(actor.plain, claimant.task)
+            yield from self.housekeeping.drain_all(actor.plain, claimant.task)
         return (yield from self._with_break(claimant, done.outcome))
 
     def fail(
         self, actor: Actor, claimant: core.Claimant, reason: str, error: Raw | None, *, retry: bool
     ) -> Op[core.FailOutcome]:
-        """The attempt failed."""
+        """Fail an attempt."""
         chance = self._runner.random_below(1000) / 1000
         done: core.FailOutcome = yield from self._change_claim(
             actor,
@@ -203,7 +197,7 @@ class TaskService:
         return (yield from self._with_break(claimant, done))
 
     def release(self, actor: Actor, claimant: core.Claimant) -> Op[core.ReleaseOutcome]:
-        """Give a task back to the queue."""
+        """Release a task to the queue."""
         done: core.ReleaseOutcome = yield from self._change_claim(
             actor, claimant, lambda changes: rules.release(changes, claimant)
         )
@@ -212,7 +206,7 @@ class TaskService:
     def heartbeat(
         self, actor: Actor, claimant: core.Claimant, session_ttl: float
     ) -> Op[core.BeatOutcome]:
-        """Renew what keeps a claim alive."""
+        """Renew the liveness of a claim."""
         base = yield from self._runner.base()
 
         def deciding() -> DecideOp[core.BeatOutcome]:
@@ -232,7 +226,7 @@ class TaskService:
         return (yield from self._with_break(claimant, done.outcome))
 
     def cancel(self, actor: Actor, task: str, reason: str) -> Op[core.CancelOutcome]:
-        """Nobody is to do this."""
+        """Cancel a task."""
         done: Decided[core.CancelOutcome] = yield from change(
             self._runner,
             actor,
@@ -254,7 +248,7 @@ class TaskService:
         return done.outcome
 
     def _with_break(self, claimant: core.Claimant, outcome: T) -> Op[T | core.TaskFenced]:
-        """A refusal, with who ended the claim and why, if an operator did."""
+        """A refusal, with the operator that ended the claim and the reason, if one did."""
         if not isinstance(outcome, core.TaskFenced | core.TaskNotOwner):
             return outcome
         for note in (yield from outside(break_notes(f"task/{claimant.task}"))):
@@ -266,7 +260,7 @@ class TaskService:
         return outcome
 
     def retry(self, actor: Actor, task: str) -> Op[core.RetryOutcome]:
-        """Send back what failed."""
+        """Put a failed or dead task back in the queue."""
         done: Decided[core.RetryOutcome] = yield from change(
             self._runner,
             actor,
@@ -276,7 +270,7 @@ class TaskService:
         return done.outcome
 
     def leave(self, actor: Actor) -> Op[tuple[str, ...]]:
-        """Give back everything that a session works on and that lives by it."""
+        """Release all tasks whose claims live by this session."""
         released: list[str] = []
         for item in (yield from every(keys.claims(actor.session))):
             if keys.live(actor.session) in decode.names(item):
@@ -290,7 +284,7 @@ class TaskService:
     def _read_claim(
         self, claimant: core.Claimant, base: int
     ) -> ReadOp[tuple[TaskReader, core.TaskStatus | None]]:
-        """What whoever speaks for a claim has to know first."""
+        """Read the status, the owner and the liveness of a claimed task."""
         reader = TaskReader(self._runner, base)
         wanted = (keys.status(claimant.task), keys.owner(claimant.task))
         reader.learn((yield wanted).items)
@@ -316,9 +310,9 @@ class TaskService:
     def _end_claim(
         self, actor: Actor, claimant: core.Claimant, deciding: Callable[[], DecideOp[T]]
     ) -> Op[Decided[T]]:
-        """Carry out what ends a claim, on what we know of it if we made it.
+        """Commit the end of a claim, with remembered items as a guess if this client made it.
 
-        Memories of different moments do not go together: then look.
+        Items that were remembered at different revisions do not fit together, and are read.
         """
         wanted = (keys.status(claimant.task), keys.owner(claimant.task))
         guess = recalled(self._runner, wanted)

@@ -1,7 +1,4 @@
-"""Tasks in words.
-
-Whole plans in words.
-"""
+"""The outcomes of tasks and plans in words."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Tasks as people see them: one of them, or those that somebody asks for, by id and in pages.
+"""The list of tasks, by id and in pages, and the view of one task.
 
-Every task that is not complete has a place in an index, so a store with a million complete tasks
-and ten others is read as if it had ten.  Where many are open, the indexes say too much and all
-tasks from an id on are looked at, since most of them are asked for; what that costs depends on how
-many are wanted, not on how many there are.  Should few of those that are met be asked for, the
-indexes are read after all, as far as they are no longer than ten thousand.
+Every task that is not complete has an entry in an index, so a store with a million complete tasks
+and ten others is read as if it had ten.  Where many are open, the indexes are too long, and all
+tasks from an id on are read instead, since most of them match; the cost depends on the size of the
+page, not on the number of tasks.  If few of the tasks match, the indexes are read after all, up to
+ten thousand entries.
 
-An index says where to look; what is shown is the status, read together with its owner.
+An index says where to look; the answer is the status, read together with its owner.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ OPEN: frozenset[State] = frozenset(STATES) - {"complete"}
 
 _TASKS_AT_ONCE = 30
 _MOST_INDEXED = 10_000
-"""Entries of indexes; above that, tasks are looked at one after the other."""
+"""The most entries of indexes; above that, tasks are read one after the other."""
 _FEW_INDEXED = 64
-"""The same at first, beside one for each that is wanted."""
+"""The most entries of indexes at first, in addition to one for each wanted task."""
 _SPARSE = 16
-"""Items that are looked at for each task that is wanted before the indexes are read after all."""
+"""Items that are read for each wanted task before the indexes are read after all."""
 _LEAST_PAGE, _LARGEST_PAGE = 16, 1000
 _PAGE_BYTES = 4 * 1024 * 1024
 _NO_DATA = Raw(b"null")
-# In the order in which tasks go through them: who moves on while we read is met later.
+# In the order in which tasks go through them: a task that moves while we read is found later.
 _INDEXES: tuple[tuple[str, frozenset[State]], ...] = (
     (keys.HANGS, frozenset({"blocked"})),
     (keys.DUE, frozenset({"pending"})),
@@ -67,7 +67,7 @@ _INDEXES: tuple[tuple[str, frozenset[State]], ...] = (
 
 
 class TaskQuery(Struct, frozen=True, kw_only=True):
-    """Which tasks: all that it names must be so."""
+    """The conditions of a list; a task must meet all of them."""
 
     states: frozenset[State] = OPEN
     labels: frozenset[str] = frozenset()
@@ -78,22 +78,22 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
     limit: int = core.LISTED
 
     def names(self, task: str) -> bool:
-        """Whether this may be one, by its id alone."""
+        """Whether a task may match, by its id alone."""
         later = not self.after or _order(task) > _order(self.after)
         return later and task.startswith(self.prefix) and not task.startswith(BATCH)
 
-    def keeps(self, seen: _TaskRead) -> bool:
-        """Whether this is one."""
+    def keeps(self, row: _TaskRow) -> bool:
+        """Whether a task matches."""
         return (
-            seen.status.state in self.states
-            and self.labels.issubset(seen.spec.labels)
-            and self.requires.issubset(seen.spec.requires)
-            and self.agent in ("", "" if seen.claim is None else seen.claim.agent)
+            row.status.state in self.states
+            and self.labels.issubset(row.spec.labels)
+            and self.requires.issubset(row.spec.requires)
+            and self.agent in ("", "" if row.claim is None else row.claim.agent)
         )
 
 
-class _TaskRead(Struct, frozen=True, kw_only=True):
-    """A task as it was read at one moment."""
+class _TaskRow(Struct, frozen=True, kw_only=True):
+    """A task as it was read at one revision."""
 
     task: str
     spec: Spec
@@ -103,7 +103,7 @@ class _TaskRead(Struct, frozen=True, kw_only=True):
 
 
 class _Liveness(Struct, frozen=True, kw_only=True):
-    """What stands beside tasks: liveness keys, times to begin, claims that are lost."""
+    """Items that tasks refer to: liveness keys, ``due`` entries; and the tasks with lost claims."""
 
     items: Mapping[str, Item | None]
     lost: frozenset[str]
@@ -111,58 +111,58 @@ class _Liveness(Struct, frozen=True, kw_only=True):
 
 
 class TaskViews:
-    """What there is to see of tasks, as generators for a driver."""
+    """List and show, as generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
     def show(self, task: str) -> Op[TaskView | core.NoTask]:
-        """One task, with its data and what came of it."""
+        """One task, with its data and its result."""
         base = yield from self._runner.base()
         result = keys.result(task)
         snapshot: Snapshot = yield Read(*_items(task), result)
-        seen = _seen(task, snapshot.items, base)
-        if seen is None:
+        row = _read_row(task, snapshot.items, base)
+        if row is None:
             reason = (
                 f"there is no task {task}; for a deleted one see"
                 f" 'interlock record explain {quote(f'task/{task}')}'"
             )
             return core.NoTask(task=task, state="unknown", reason=reason)
-        (shown,) = yield from self._shown([seen])
-        came = states.result(snapshot[result])
-        return TaskView(**asdict(shown), data=_value(seen.spec.data), **_outcome(came))
+        (listed,) = yield from self._listed([row])
+        result_item = states.result(snapshot[result])
+        return TaskView(**asdict(listed), data=_value(row.spec.data), **_outcome(result_item))
 
     def list(self, query: TaskQuery) -> Op[TaskList]:
-        """Those that a query asks for, by id."""
+        """The tasks that match a query, by id."""
         base = yield from self._runner.base()
         source = _OpenTasks(query) if query.states <= OPEN else _TaskScan(query)
         portion = min(_TASKS_AT_ONCE, query.limit + 1)
-        found: list[_TaskRead] = []
+        found: list[_TaskRow] = []
         while len(found) <= query.limit and (some := (yield from source.take())) is not None:
             for start in range(0, len(some), portion):
                 found += yield from _matching(query, some[start : start + portion], base)
                 if len(found) > query.limit:
                     break
-        tasks = yield from self._shown(found[: query.limit])
+        tasks = yield from self._listed(found[: query.limit])
         more = tasks[-1].task if len(found) > query.limit else ""
         return TaskList(tasks=tasks, more=more)
 
-    def _shown(self, tasks: Sequence[_TaskRead]) -> Op[tuple[ListedTask, ...]]:
-        """Tasks with what stands beside them."""
+    def _listed(self, tasks: Sequence[_TaskRow]) -> Op[tuple[ListedTask, ...]]:
+        """Tasks with their liveness, as a list shows them."""
         due = yield from looked_up(each.status.due for each in tasks if each.status.due)
         rests = [found.rest for item in due.values() if (found := states.due(item)) and found.rest]
         lives = [key for each in tasks if each.claim is not None for key in each.claim.live]
         live = yield from looked_up([*lives, *rests], times=True)
         gone = [each for each in tasks if each.claim and not all(map(live.get, each.claim.live))]
         lost = yield from _lost(gone)
-        aside = _Liveness(items={**due, **live}, lost=lost, now=self._runner.clock.wall())
-        return tuple(_as_shown(each, aside) for each in tasks)
+        liveness = _Liveness(items={**due, **live}, lost=lost, now=self._runner.clock.wall())
+        return tuple(_listed_task(each, liveness) for each in tasks)
 
 
 class _OpenTasks:
-    """Tasks that are not complete: by the indexes where these are short, else one after the other.
+    """Tasks that are not complete: by the indexes where these are short, else by a scan.
 
-    A scan that meets few of them is left for the indexes once, as far as it has not come.
+    A scan with few matches changes to the indexes once, for the tasks after it.
     """
 
     def __init__(self, query: TaskQuery) -> None:
@@ -221,7 +221,7 @@ class _TaskScan:
 
 
 def _indexed(query: TaskQuery, most: int, after: str) -> Op[list[str] | None]:
-    """The ids that the indexes have after a key of a task, in order; None if those are too many."""
+    """The ids that the indexes have after a key of a task, in order; None if they are too many."""
     limit = min(most + 1, _LARGEST_PAGE)
     pages = [Range(prefix, limit=limit) for prefix, states in _INDEXES if states & query.states]
     found: set[str] = set()
@@ -238,25 +238,25 @@ def _indexed(query: TaskQuery, most: int, after: str) -> Op[list[str] | None]:
     return sorted(names, key=_order)
 
 
-def _matching(query: TaskQuery, tasks: Iterable[str], base: int) -> Op[list[_TaskRead]]:
-    """Of these tasks, those that a query asks for."""
+def _matching(query: TaskQuery, tasks: Iterable[str], base: int) -> Op[list[_TaskRow]]:
+    """The tasks of these that match a query."""
     wanted = [(task, _items(task)) for task in tasks]
     items = (yield Read(*[key for _, each in wanted for key in each])).items if wanted else {}
     read = (_readable(task, items, base) for task, _ in wanted)
-    found = [_light(seen) for seen in read if seen is not None and query.keeps(seen)]
-    batches = {seen.status.on for seen in found if seen.status.on.startswith(BATCH)}
+    found = [_light(row) for row in read if row is not None and query.keeps(row)]
+    batches = {row.status.on for row in found if row.status.on.startswith(BATCH)}
     held = yield from looked_up(keys.status(batch) for batch in batches)
     ended = {key for key, item in held.items() if _complete(item)}
-    return [seen for seen in found if _visible(seen.status.on, ended)]
+    return [row for row in found if _visible(row.status.on, ended)]
 
 
-def _light(seen: _TaskRead) -> _TaskRead:
-    """The same without its data, of which a list of many would be heavy."""
-    return replace(seen, spec=replace(seen.spec, data=_NO_DATA))
+def _light(row: _TaskRow) -> _TaskRow:
+    """The task without its data, which would make a long list heavy."""
+    return replace(row, spec=replace(row.spec, data=_NO_DATA))
 
 
 def _visible(on: str, ended: set[str]) -> bool:
-    """Whether a task is there for everybody: not while it is in a batch that is not complete."""
+    """Whether a task is visible: not while its batch is not complete."""
     return not on.startswith(BATCH) or keys.status(on) in ended
 
 
@@ -265,8 +265,8 @@ def _complete(item: Item | None) -> bool:
     return status is not None and status.state == "complete"
 
 
-def _lost(gone: Sequence[_TaskRead]) -> Op[frozenset[str]]:
-    """Of the tasks whose claim is not alive any more, those that still have it."""
+def _lost(gone: Sequence[_TaskRow]) -> Op[frozenset[str]]:
+    """The ids of these tasks that still have the claim that is not alive."""
     owners = yield from looked_up(keys.owner(each.task) for each in gone)
     still = {key: readable(states.claim, item) for key, item in owners.items()}
     return frozenset(each.task for each in gone if still[keys.owner(each.task)] == each.claim)
@@ -276,27 +276,27 @@ def _items(task: str) -> tuple[str, ...]:
     return keys.data(task), keys.owner(task), keys.status(task)
 
 
-def _readable(task: str, items: Mapping[str, Item | None], base: int) -> _TaskRead | None:
-    """For a list: a task that cannot be read is left to doctor."""
+def _readable(task: str, items: Mapping[str, Item | None], base: int) -> _TaskRow | None:
+    """The task for a list; None if it is damaged, which ``doctor`` reports."""
     try:
-        return _seen(task, items, base)
+        return _read_row(task, items, base)
     except StoreDamaged:
         return None
 
 
-def _seen(task: str, items: Mapping[str, Item | None], base: int) -> _TaskRead | None:
+def _read_row(task: str, items: Mapping[str, Item | None], base: int) -> _TaskRow | None:
     spec, status = states.spec(items[keys.data(task)]), states.status(items[keys.status(task)])
     if spec is None or status is None:
         return None
     owner = items[keys.owner(task)]
     token = None if owner is None else base + owner.revision
-    return _TaskRead(task=task, spec=spec, status=status, claim=states.claim(owner), token=token)
+    return _TaskRow(task=task, spec=spec, status=status, claim=states.claim(owner), token=token)
 
 
-def _as_shown(seen: _TaskRead, aside: _Liveness) -> ListedTask:
-    spec, status = seen.spec, seen.status
+def _listed_task(row: _TaskRow, liveness: _Liveness) -> ListedTask:
+    spec, status = row.spec, row.status
     return ListedTask(
-        task=seen.task,
+        task=row.task,
         state=status.state,
         priority=spec.priority,
         attempts=status.attempts,
@@ -306,40 +306,40 @@ def _as_shown(seen: _TaskRead, aside: _Liveness) -> ListedTask:
         labels=spec.labels,
         since=status.since or None,
         on="" if status.on.startswith(BATCH) else status.on,
-        retry_in=_retry_in(status, aside),
+        retry_in=_retry_in(status, liveness),
         reason=_reason(status),
         by=status.by,
         published_at=spec.at,
         published_by=spec.by,
         not_before=spec.not_before,
         deadline=spec.deadline,
-        **_holder(seen, aside),
+        **_holder(row, liveness),
     )
 
 
-def _holder(seen: _TaskRead, aside: _Liveness) -> dict[str, Any]:
-    claim = seen.claim
+def _holder(row: _TaskRow, liveness: _Liveness) -> dict[str, Any]:
+    claim = row.claim
     if claim is None:
         return {}
-    left = expires_in({key: aside.items[key] for key in claim.live})
-    stale = seen.task in aside.lost
+    left = expires_in({key: liveness.items[key] for key in claim.live})
+    stale = row.task in liveness.lost
     return {
         "holder": claim.agent,
         "session": claim.session,
-        "token": seen.token,
+        "token": row.token,
         "expires_in": None if stale or not left else round(left, 3),
         "stale": stale,
     }
 
 
-def _retry_in(status: TaskStatus, aside: _Liveness) -> float | None:
-    """How long a task that must not begin yet has to wait."""
+def _retry_in(status: TaskStatus, liveness: _Liveness) -> float | None:
+    """Seconds until a task may begin that must wait."""
     if not status.due:
         return None
-    due = states.due(aside.items[status.due])
+    due = states.due(liveness.items[status.due])
     if due is None or not due.rest:
-        return round(max(0.0, progress_rules.due_moment(status.due) - aside.now), 3)
-    rest = aside.items[due.rest]
+        return round(max(0.0, progress_rules.due_moment(status.due) - liveness.now), 3)
+    rest = liveness.items[due.rest]
     return 0.0 if rest is None else round(rest.expires_in or 0.0, 3)
 
 
@@ -347,14 +347,18 @@ def _reason(status: TaskStatus) -> str:
     return progress_rules.HIDDEN_REASON if status.on.startswith(BATCH) else status.reason
 
 
-def _outcome(came: TaskResult | None) -> dict[str, Any]:
-    return {} if came is None else {"result": _value(came.result), "error": _value(came.error)}
+def _outcome(result_item: TaskResult | None) -> dict[str, Any]:
+    return (
+        {}
+        if result_item is None
+        else {"result": _value(result_item.result), "error": _value(result_item.error)}
+    )
 
 
-def _value(raw: Raw | UnsetType) -> Any:  # noqa: ANN401 - whatever JSON can say
+def _value(raw: Raw | UnsetType) -> Any:  # noqa: ANN401 - any JSON value
     return None if raw is UNSET else msgspec.json.decode(raw)
 
 
 def _order(task: str) -> str:
-    """What sorts ids as the store sorts the keys of their tasks."""
+    """The sort key that orders ids as the store orders the keys of their tasks."""
     return keys.encode(task) + "/"

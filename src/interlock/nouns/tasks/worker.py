@@ -1,19 +1,19 @@
-"""What a worker does: claim the next task, again and again, until it is to stop.
+"""The loop of a worker: claim the next task, again and again, until it is to stop.
 
-``stop`` is the one place where that is said, by whomever: a signal, the program, a message.
-A worker that is to stop claims nothing more, and finishes what it has begun.
+``stop`` is the one place that ends the loop, for a signal, the program or a message.  A worker that
+is to stop claims nothing more, and finishes the tasks that it has begun.
 
-Who claims is not always who works on it, so each claim goes by a name of its own.  Whoever enters
-its block goes by that name as well until it is settled: what it waits for keeps the task from being
-done, and so is part of any circle that leads over the task.
+The caller that claims may be another than the one that works on the task, so each claim has a
+caller name of its own.  The caller that enters its block takes that name, too, until the claim is
+settled: its waits keep the task from being done, and so are a part of each deadlock through the
+task.
 
-Messages are listened to beside the work, by a thread or a task of an event loop.  A thread that
-waits for work cannot be woken by another one, so it listens to its inbox with the same watch.
+Another thread, or another task of an event loop, listens for messages during the work.  A thread
+that waits for work cannot be woken by another thread, so it watches its inbox with the same watch.
 
-Polite signals for workers: the first asks to stop, the second not to finish, either.
-
-Only the main thread of a process can hear them.  Whoever listens is called in the order of
-coming; when nobody listens any more, what was there before is put back.
+The first signal asks a worker to stop, the second one also not to finish.  Only the main thread of
+a process receives them.  Callbacks are called in the order in which they were added; after the last
+one is removed, the former handlers are restored.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MOST_AT_ONCE = 1000
 
 
 class WorkerLoop:
-    """What a worker wants to do, and whether it is to stop."""
+    """The abilities and terms of a worker, and whether it is to stop."""
 
     def __init__(
         self,
@@ -64,43 +64,43 @@ class WorkerLoop:
         self.reason = ""
         """Why it is to stop; empty while it is not."""
         self.stops = Stops(context.runner, identity.actor) if messages and identity.joined else None
-        """Where somebody may ask it to, if it listens to messages."""
+        """The messages that ask it to stop, if it listens to them."""
         self._asked = 0
         self._context = context
         self._ttl, _ = context.terms({}, ttl, None)
         self._complaints = OutageLog("a worker")
 
     def stop(self, reason: str) -> None:
-        """Claim nothing more; the first reason is the one that counts."""
+        """Claim nothing more; the first reason is kept."""
         self.reason = self.reason or reason or "it was asked to"
 
-    def obey(self, stop: StopNotice) -> bool:
-        """Do what a message asks for; the second one says not to finish, either."""
+    def handle_stop(self, stop: StopNotice) -> bool:
+        """Stop for a message; returns whether it is the second one, which says not to finish."""
         self._asked += 1
         self.stop(str(stop))
         return self._asked > 1
 
-    def obeyed(self) -> Op[None]:
-        """No more work is taken: what asked for that is done with.
+    def acknowledge_stops(self) -> Op[None]:
+        """Acknowledge the messages that asked to stop.
 
-        If the store is in trouble, our next incarnation passes over it.
+        If the store is in trouble, the next session of the agent skips them.
         """
         if self.stops is not None:
             with suppress(InterlockError):
                 yield from self.stops.ack()
 
-    def ask(self, wait: float = 0.0) -> Op[HeldClaim | None]:
+    def claim_next(self, wait: float = 0.0) -> Op[HeldClaim | None]:
         """Claim the next task, if there is one in time.
 
-        A store that is away is waited for: it comes back, or we are to stop, which is heard all
-        the same.  A session of ours that lapsed meanwhile is followed by a new one.
+        While the store is away, this waits until it is back, or until the worker is to stop.  If
+        our session has expired by then, it joins again.
         """
         while not self.reason:
             identity = self._context.identity
             try:
-                working = yield from self._ask(wait)
+                working = yield from self._claim_next(wait)
                 self._complaints.over()
-                return working  # noqa: TRY300 - whatever is raised here is looked at below
+                return working  # noqa: TRY300 - errors of this line are handled below
             except PASSING as trouble:
                 if self._context.no_retry:
                     raise
@@ -112,7 +112,7 @@ class WorkerLoop:
         return None
 
     def _rejoin(self, identity: Identity, lapsed: Lapsed) -> Op[None]:
-        """Go on under the same name, with another session."""
+        """Continue under the same agent name, with a new session."""
         try:
             yield from self._context.rejoin(identity)
         except PASSING as trouble:
@@ -122,27 +122,27 @@ class WorkerLoop:
 
         log = logging.getLogger("interlock")
         log.warning("%s; the worker goes on as %s", lapsed, self._context.identity.actor.session)
-        self.say()
+        self.report()
 
     def _rest(self, trouble: StoreTrouble) -> Op[None]:
-        if not self._context.store.outage:  # else the store told it
+        if not self._context.store.outage:  # else the store has logged it
             self._complaints.tell(trouble)
         if not self.reason:
             yield Pause(self._context.runner.capabilities.allow(AGAIN))
 
-    def wait(self) -> Op[HeldClaim | None]:
-        """The same for a thread: wait for ever, but not when it is to stop."""
-        working = yield from self.ask()
+    def wait_next(self) -> Op[HeldClaim | None]:
+        """Claim the next task for a thread: wait without limit, until the worker is to stop."""
+        working = yield from self.claim_next()
         if working is None:
-            self.say()
-            extra = None if self.stops is None else _InboxListener(self.stops, self.obey)
+            self.report()
+            extra = None if self.stops is None else _InboxListener(self.stops, self.handle_stop)
             while working is None and not self.reason:
-                waiting = stoppable(self.ask(validate.FOREVER), self._is_to_look, extra)
+                waiting = stoppable(self.claim_next(validate.FOREVER), self._wait_is_over, extra)
                 working = yield from waiting
         return working
 
-    def say(self, tasks: Collection[str] = ()) -> None:
-        """Tell others what we work on, if we have a session that can say it."""
+    def report(self, tasks: Collection[str] = ()) -> None:
+        """Report the tasks that we work on, if we have a session."""
         if not self._context.identity.joined:
             return
         first = f"task/{next(iter(tasks))}" if tasks else ""
@@ -154,15 +154,15 @@ class WorkerLoop:
 
     @property
     def lease(self) -> Lease | None:
-        """What keeps our session alive."""
+        """The lease of our session."""
         return self._context.session_lease
 
-    def _is_to_look(self) -> bool:
-        """Whether a wait is to end: we are to stop, or our session is over."""
+    def _wait_is_over(self) -> bool:
+        """Whether a wait is to end: we are to stop, or our session has expired."""
         lease = self._context.session_lease
         return bool(self.reason) or (lease is not None and not lease.alive())
 
-    def _ask(self, wait: float) -> Op[HeldClaim | None]:
+    def _claim_next(self, wait: float) -> Op[HeldClaim | None]:
         context = self._context
         sent, patience = context.runner.clock.monotonic(), context.asking(wait)
         fresh = "" if context.identity.caller else callers.new_name()
@@ -174,23 +174,23 @@ class WorkerLoop:
 
 
 class _InboxListener(NamedTuple):
-    """What else is heard on the watch of whoever waits for work."""
+    """Adds the inbox to the watch of a worker that waits for work."""
 
     stops: Stops
-    obey: Callable[[StopNotice], object]
+    handle_stop: Callable[[StopNotice], object]
 
     def opened(self, step: OpenWatch) -> Op[Watch]:
-        """The same watch, of our inbox, too."""
+        """Open the watch with our inbox as a further scope."""
         scopes = (step.scope,) if isinstance(step.scope, str) else step.scope
         watch: Watch = yield OpenWatch((*scopes, self.stops.inbox), step.after)
         return watch
 
     def heard(self, changes: list[Change | Resync]) -> Op[list[Change | Resync]]:
-        """Obey what came into our inbox; returns the rest."""
+        """Handle the messages in our inbox; returns the other changes."""
         inbox = self.stops.inbox
         ours = [each for each in changes if isinstance(each, Change) and each.key.startswith(inbox)]
         for stop in (yield from self.stops.among(ours)) if ours else ():
-            self.obey(stop)
+            self.handle_stop(stop)
         return [each for each in changes if each not in ours]
 
 
@@ -202,7 +202,7 @@ _before: dict[int, Any] = {}
 
 
 class SignalListener:
-    """``with Listening(callback):`` calls it with the number of each signal that comes."""
+    """``with SignalListener(callback):`` calls it with the number of each signal."""
 
     def __init__(self, callback: SignalCallback, *, wanted: bool = True) -> None:
         self._callback = callback
@@ -213,18 +213,18 @@ class SignalListener:
         if self._wanted:
             _listeners.append(self._callback)
             if not _before:
-                _begin()
+                _install()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._wanted:
             _listeners.remove(self._callback)
             if not _listeners and threading.current_thread() is threading.main_thread():
-                _end()
+                _restore()
 
 
 def interrupt_main(listener: SignalCallback) -> bool:
-    """Have the main thread call a listener, whatever it waits for; False if it hears no signals."""
+    """Have the main thread call a callback, even while it waits; False if it cannot."""
     main = threading.main_thread().ident
     if listener not in _listeners or signal.SIGTERM not in _before or main is None:
         return False
@@ -232,21 +232,21 @@ def interrupt_main(listener: SignalCallback) -> bool:
     return True
 
 
-def _begin() -> None:
+def _install() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            _before[number] = signal.signal(number, _heard)
+            _before[number] = signal.signal(number, _on_signal)
 
 
-def _end() -> None:
+def _restore() -> None:
     for number, handler in _before.items():
         signal.signal(number, handler)
     _before.clear()
 
 
-def _heard(number: int, _frame: FrameType | None) -> None:
+def _on_signal(number: int, _frame: FrameType | None) -> None:
     for listener in tuple(_listeners):
         listener(number)
-    if not _listeners:  # whoever listened last left in another thread, which may not change this
-        _end()
+    if not _listeners:  # the last one left in another thread, which may not set handlers
+        _restore()
         signal.raise_signal(number)
