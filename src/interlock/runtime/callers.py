@@ -63,21 +63,21 @@ def current() -> LocalCaller | None:
     """Whoever runs this; None for nobody in particular."""
     task = _task()
     if task is not None:
-        someone = _tasks.get(task)
-        if someone is None:
-            someone = _tasks[task] = _new()
-        return someone
+        caller = _tasks.get(task)
+        if caller is None:
+            caller = _tasks[task] = _new()
+        return caller
     try:
-        return _local.someone
+        return _local.caller
     except AttributeError:  # asked once in a thread: what it is does not change
-        _local.someone = None if _is_of_a_pool(threading.current_thread()) else _new()
-        return _local.someone
+        _local.caller = None if _is_of_a_pool(threading.current_thread()) else _new()
+        return _local.caller
 
 
 def holding(keys: Collection[str]) -> Literal["thread", "task", ""]:
     """What runs this, if it holds one of these in whatever name."""
-    someone = current()
-    if someone is None or not someone.has(keys):
+    caller = current()
+    if caller is None or not caller.has(keys):
         return ""
     return "thread" if _task() is None else "task"
 
@@ -90,11 +90,11 @@ class CallerTerms(Struct, frozen=True, gc=False):
     also: tuple[str, ...]
 
 
-def caller_terms(named: str, someone: LocalCaller | None) -> CallerTerms:
+def caller_terms(named: str, caller: LocalCaller | None) -> CallerTerms:
     """Whoever was named speaks, or a task or thread of ours, or nobody in particular."""
-    if named or someone is None:
+    if named or caller is None:
         return CallerTerms(named, bool(named), ())
-    return CallerTerms(someone.name, bool(someone.holds or someone.works), tuple(someone.works))
+    return CallerTerms(caller.name, bool(caller.holds or caller.works), tuple(caller.works))
 
 
 def new_name() -> str:
@@ -104,13 +104,13 @@ def new_name() -> str:
 
 def pending_grants() -> set[str]:
     """The grants of this process that nobody has to act for any more."""
-    return {grant for debtor in tuple(grant_services) for grant in debtor.pending_grants()}
+    return {grant for service in tuple(grant_services) for grant in service.pending_grants()}
 
 
 class _Local(threading.local):
     """What each thread knows of itself."""
 
-    someone: LocalCaller | None
+    caller: LocalCaller | None
 
 
 _local = _Local()

@@ -47,9 +47,9 @@ class DeadlockDetector:
     def refuse(
         self,
         actor: Actor,
-        ask: GrantRequest[Any],
+        request: GrantRequest[Any],
         around: Around,
-        let_go: AbstractSet[str] = frozenset(),
+        pending: AbstractSet[str] = frozenset(),
     ) -> Op[Decided[Outcome | None]]:
         """Withdraw a wait in queues that closed a circle; None if it may go on.
 
@@ -61,12 +61,14 @@ class DeadlockDetector:
 
         def withdraw(cycle: tuple[str, ...]) -> DecideOp[Outcome | None]:
             reader = PoolReader(self._runner, base)
-            reader.learn((yield ask.keys).items)
+            reader.learn((yield request.keys).items)
             now = self._runner.clock.wall()
-            return (yield from reader.decide(lambda facts: rules.withdraw(ask, facts, now, cycle)))
+            return (
+                yield from reader.decide(lambda facts: rules.withdraw(request, facts, now, cycle))
+            )
 
-        start = Start(id=ask.grant, wants=ask.keys)
-        return (yield from self.resolve(actor, start, withdraw, around, let_go))
+        start = Start(id=request.grant, wants=request.keys)
+        return (yield from self.resolve(actor, start, withdraw, around, pending))
 
     def resolve(
         self,
@@ -74,7 +76,7 @@ class DeadlockDetector:
         start: Start,
         withdraw: Withdrawal[T],
         around: Around | None = None,
-        let_go: AbstractSet[str] = frozenset(),
+        pending: AbstractSet[str] = frozenset(),
     ) -> Op[Decided[T | None]]:
         """Let a wait give way if it closed a circle; the outcome is None if it may go on.
 
@@ -98,16 +100,16 @@ class DeadlockDetector:
         dead: set[str] = set()
 
         def deciding() -> DecideOp[T | None]:
-            graph = Graph(base, start, None, let_go)
+            graph = Graph(base, start, None, pending)
             yield from graph.explore()
-            knot = yield from graph.living(dead)
-            if knot is None or not (yield from self._rely(graph, knot)):
+            found = yield from graph.living(dead)
+            if found is None or not (yield from self._rely(graph, found)):
                 return Decision(outcome=None)
-            return (yield from withdraw(knot.names))
+            return (yield from withdraw(found.names))
 
         last: object = None
         for _ in range(_LOOKS):
-            graph = Graph(base, start, around, let_go)
+            graph = Graph(base, start, around, pending)
             yield from outside(graph.explore())
             if (yield from outside(graph.living(dead))) is not None:
                 done: Decided[T | None] = yield from self._runner.change(deciding, actor)
@@ -118,12 +120,12 @@ class DeadlockDetector:
             last, around = graph.seen, None
         return Decided(None, None)
 
-    def _rely(self, graph: Graph, knot: DeadlockedSet) -> ReadOp[bool]:
+    def _rely(self, graph: Graph, found: DeadlockedSet) -> ReadOp[bool]:
         """Have the commit check all that makes the knot; whether every wait is still listed.
 
         If that is more than a commit can stand on, it was true a moment ago.
         """
-        refs = (*graph.items(knot), *graph.liveness(knot))
+        refs = (*graph.items(found), *graph.liveness(found))
         if len(refs) > self._runner.capabilities.max_operations - _FOR_A_WITHDRAWAL:
             return True
         for start in range(0, len(refs), KEYS_AT_ONCE):

@@ -97,8 +97,8 @@ HANDOVER: ContextVar[Handover | None] = ContextVar("interlock_ticket", default=N
 
 def current(grants: GrantService) -> Handover:
     """The ticket of the call that is driven; one of its own if its caller has none."""
-    ticket = HANDOVER.get()
-    return ticket if ticket is not None and ticket.belongs_to(grants) else Handover(grants)
+    handover = HANDOVER.get()
+    return handover if handover is not None and handover.belongs_to(grants) else Handover(grants)
 
 
 class BlockWithHandover(Protocol[R]):

@@ -226,7 +226,7 @@ def test_one_waiter_too_many_is_not_allowed(ada: Shell) -> None:
     words = ("sem", "acquire", "builds", "--agent", "bob", "--wait", "5s")
     status, answer = ada.json(*words)
     assert (status, answer["error"]) == (3, "not_allowed")
-    assert f"{WAITERS} already wait for sem/builds; try again later" in ada.run(*words).err
+    assert f"{WAITERS} already wait for sem/builds; retry later" in ada.run(*words).err
     assert ada.json(*words[:-2])[0] == 1, "who does not wait gets its plain no"
 
 

@@ -151,19 +151,21 @@ class HeldPools(HeldGrant):
 
     def release(self) -> Op[Any]:
         """Give it back and stop relying on it."""
-        owed = (self.context.identity, self.target.request(self.grant.grant))
+        pending = (self.context.identity, self.target.request(self.grant.grant))
         try:
             self.drop()  # in here: whatever strikes from now on, it is given back
             outcome = yield from self.target.release(
                 self.context, self.grant.grant, self.grant.token
             )
         except (StoreTrouble, GeneratorExit):
-            self.context.grants.release_later(*owed)  # the keeper gives it back as soon as it can
+            self.context.grants.release_later(
+                *pending
+            )  # the keeper gives it back as soon as it can
             self.handover.close()
             raise
         except BaseException:
             self.drop()
-            yield from self.context.grants.abandon(*owed)
+            yield from self.context.grants.abandon(*pending)
             self.handover.close()
             raise
         self.handover.close()

@@ -1,7 +1,8 @@
-"""Locks: one holder, first come first served, and a token that fences the past.
+"""Locks: one holder, first come first served, and a token that fences earlier holders.
 
-A lock is a pool with room for one (``pool.py``), without an item while nobody holds it or
-waits for it.  This module has its words: what is asked, and what is answered.
+A lock is a pool with capacity 1 (``pool.py``).  It has an item only while it has a holder or a
+waiter.
+This module has the requests and the outcomes of locks.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from msgspec.structs import asdict
 from interlock.core import keys, outcomes
 from interlock.core.decision import Outcome, Success
 from interlock.nouns.grants.pool import BreakNote, Grant, Pool
-from interlock.nouns.grants.request import BreakRequest as AnyBreaker
-from interlock.nouns.grants.request import Demand, GrantRequest, RequestStatus
-from interlock.nouns.grants.request import HolderRequest as AnyCaller
+from interlock.nouns.grants.request import (
+    BreakRequest,
+    Demand,
+    GrantRequest,
+    HolderRequest,
+    RequestStatus,
+)
 
 
 class LockGranted(outcomes.Granted, frozen=True, kw_only=True):
-    """What every grant says."""
+    """The fields of every grant of a lock."""
 
     lock: str
     holder: str
@@ -33,17 +38,17 @@ class LockAcquired(LockGranted, outcomes.Acquired, frozen=True, kw_only=True, ta
 
 
 class LockExtended(LockGranted, outcomes.Extended, frozen=True, kw_only=True, tag="extended"):
-    """You had it and keep it."""
+    """You held it already and keep it."""
 
 
 class Reclaimed(LockGranted, outcomes.Acquired, frozen=True, kw_only=True, tag="reclaimed"):
-    """It is yours; its last holder (``reclaimed_from``) went stale."""
+    """The lock is yours; the grant of its last holder (``reclaimed_from``) had expired."""
 
     reclaimed_from: str
 
 
 class LockBusy(outcomes.Busy, frozen=True, kw_only=True, tag="busy"):
-    """Somebody else holds it; without a holder, the first who waits for it also waits for more."""
+    """Another agent holds it; without a holder, it is reserved for the first waiter."""
 
     lock: str
     holder: str
@@ -53,7 +58,7 @@ class LockBusy(outcomes.Busy, frozen=True, kw_only=True, tag="busy"):
 
 
 class LockWaiting(outcomes.Waiting, frozen=True, kw_only=True, tag="waiting"):
-    """In the queue, with so many before you; look again when the holder's liveness may lapse."""
+    """In the queue, behind ``before`` others; check it when the holder may have expired."""
 
     lock: str
     holder: str
@@ -61,33 +66,33 @@ class LockWaiting(outcomes.Waiting, frozen=True, kw_only=True, tag="waiting"):
 
 
 class LockGone(outcomes.Gone, frozen=True, kw_only=True, tag="gone"):
-    """Not in the queue any more: our liveness lapsed and somebody cleaned up."""
+    """Not in the queue any more: the waiter's session expired, and it was removed."""
 
     lock: str
 
 
 class LockDeadlock(outcomes.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
-    """Waiting would never end: these wait for each other, in a circle, beginning with you."""
+    """The wait would never end: these wait for each other in a cycle that starts with you."""
 
     lock: str
     cycle: tuple[str, ...]
 
 
 class LockReleased(outcomes.Released, frozen=True, kw_only=True, tag="released"):
-    """It was yours and is not any more; ``next`` has it now, if anybody waited."""
+    """You released it; ``next`` is the waiter that has it now, if there was one."""
 
     lock: str
     next: str = ""
 
 
 class AlreadyFree(Success, frozen=True, kw_only=True, tag="already_free"):
-    """Nobody holds it."""
+    """The lock has no holder."""
 
     lock: str
 
 
 class LockNotOwner(outcomes.NotOwner, frozen=True, kw_only=True, tag="not_owner"):
-    """Somebody else holds it, and you never did; ``stale`` if that one is gone."""
+    """Another agent holds it, and you never did; ``stale`` if that grant has expired."""
 
     lock: str
     holder: str
@@ -95,7 +100,7 @@ class LockNotOwner(outcomes.NotOwner, frozen=True, kw_only=True, tag="not_owner"
 
 
 class LockFenced(outcomes.Fenced, frozen=True, kw_only=True, tag="fenced"):
-    """Your grant is over: a later token exists, or an operator ended it, ``by`` name."""
+    """Your grant is over: a later token exists, or the operator ``by`` ended it."""
 
     lock: str
     holder: str = ""
@@ -105,7 +110,7 @@ class LockFenced(outcomes.Fenced, frozen=True, kw_only=True, tag="fenced"):
 
 
 class LockBroken(outcomes.Broken, frozen=True, kw_only=True, tag="broken"):
-    """The grant of ``holder`` is over, and its token is fenced; ``next`` were served with it."""
+    """The grant of ``holder`` is over and its token is fenced; ``next`` have the lock now."""
 
     lock: str
     holder: str
@@ -123,7 +128,7 @@ BreakOutcome: TypeAlias = LockBroken | AlreadyFree | LockFenced
 
 
 class LockGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=False):
-    """Take the lock, extend the grant that is carried, or (``wait``) queue for it."""
+    """Take the lock, extend the grant that the request carries, or (``wait``) queue."""
 
     noun: ClassVar[str] = "lock"
 
@@ -131,7 +136,7 @@ class LockGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=Fals
 
     @property
     def demands(self) -> tuple[Demand, ...]:
-        """All of it."""
+        """The whole pool."""
         return (Demand(keys.lock(self.lock)),)
 
     @property
@@ -139,53 +144,53 @@ class LockGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=Fals
         """The one pool."""
         return (keys.lock(self.lock),)
 
-    def answer(self, standing: RequestStatus) -> Outcome:
-        """How it stands, in the words of locks."""
-        match standing.kind:
+    def outcome(self, status: RequestStatus) -> Outcome:
+        """The outcome of a lock for a status."""
+        match status.kind:
             case "granted" | "extended" | "increased":
-                return self._granted(standing, cast("Grant", standing.grant))
+                return self._granted(status, cast("Grant", status.grant))
             case "queued":
-                holder = _holder(standing.pools[0])
-                return LockWaiting(lock=self.lock, holder=holder, before=standing.before)
+                holder = _holder(status.pools[0])
+                return LockWaiting(lock=self.lock, holder=holder, before=status.before)
             case "refused":
-                return busy(self.lock, standing.pools[0])
+                return busy(self.lock, status.pools[0])
             case "deadlock":
-                return LockDeadlock(lock=self.lock, cycle=standing.cycle)
+                return LockDeadlock(lock=self.lock, cycle=status.cycle)
             case "gone":
                 return LockGone(lock=self.lock)
 
     def fenced(self, thing: str) -> Outcome:
-        """Something that it relies on is gone."""
+        """A given grant that it relies on is over."""
         return LockFenced(lock=thing.partition("/")[2])
 
-    def moved_on(self, pool: Pool | None, newest: int) -> Outcome | None:
-        """A token that is older than that of the holder is fenced."""
+    def outdated(self, pool: Pool | None, newest: int) -> Outcome | None:
+        """A token older than that of the holder is fenced."""
         del newest
         holder = pool.grants[0] if pool is not None and pool.grants else None
         if holder is None or holder.token is None or (self.token or 0) >= holder.token:
             return None
         return LockFenced(lock=self.lock, holder=holder.agent, token=holder.token)
 
-    def ended(self, note: BreakNote) -> Outcome:
-        """An operator ended it."""
+    def broken_by(self, note: BreakNote) -> Outcome:
+        """An operator ended the grant."""
         return LockFenced(lock=self.lock, by=note.by, reason=note.reason)
 
-    def _granted(self, standing: RequestStatus, grant: Grant) -> LockGranted:
-        kind = LockAcquired if standing.kind == "granted" else LockExtended
+    def _granted(self, status: RequestStatus, grant: Grant) -> LockGranted:
+        kind = LockAcquired if status.kind == "granted" else LockExtended
         outcome = kind(
             lock=self.lock,
             holder=grant.agent,
             token=grant.token,
-            expires_in=standing.expires_in,
+            expires_in=status.expires_in,
             grant=grant.id,
         )
-        if standing.kind != "granted" or not grant.reclaimed_from:
+        if status.kind != "granted" or not grant.reclaimed_from:
             return outcome
         return Reclaimed(reclaimed_from=grant.reclaimed_from, **asdict(outcome))
 
 
-class LockHolderRequest(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
-    """Who speaks about the grant of a lock."""
+class LockHolderRequest(HolderRequest[Outcome], frozen=True, kw_only=True, gc=False):
+    """A request of a holder about its lock."""
 
     noun: ClassVar[str] = "lock"
 
@@ -197,7 +202,7 @@ class LockHolderRequest(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False)
         return (keys.lock(self.lock),)
 
     def refused(self, pool: Pool | None, newest: int, *, stale: bool) -> Outcome:
-        """Free, or somebody else's: an older token is fenced, all others never held it."""
+        """The lock is free or has another holder: an older token is fenced, others never held."""
         del newest
         if pool is None or not pool.grants:
             return AlreadyFree(lock=self.lock)
@@ -207,12 +212,12 @@ class LockHolderRequest(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False)
         return LockNotOwner(lock=self.lock, holder=grant.agent, stale=stale)
 
     def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> Outcome:
-        """It is the next one's, if anybody waited."""
+        """The first waiter has it now, if there was one."""
         del things
         return LockReleased(lock=self.lock, next=served[0] if served else "")
 
     def extended(self, pool: Pool, grant: Grant, expires_in: float | None) -> Outcome:
-        """It lives on."""
+        """The grant was renewed."""
         del pool
         return LockExtended(
             lock=self.lock,
@@ -222,18 +227,18 @@ class LockHolderRequest(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False)
             grant=grant.id,
         )
 
-    def ended(self, note: BreakNote) -> Outcome:
-        """An operator ended it."""
+    def broken_by(self, note: BreakNote) -> Outcome:
+        """An operator ended the grant."""
         return LockFenced(lock=self.lock, by=note.by, reason=note.reason)
 
-    def lapsed(self, grant: Grant | None) -> Outcome:
-        """It is over, and nobody has it yet: the last holder is who asks."""
+    def expired(self, grant: Grant | None) -> Outcome:
+        """The grant expired, and no other agent has the lock yet."""
         del grant
         return LockFenced(lock=self.lock)
 
 
-class LockBreakRequest(AnyBreaker[Outcome], frozen=True, kw_only=True, gc=False):
-    """An operator who ends the grant of a lock."""
+class LockBreakRequest(BreakRequest[Outcome], frozen=True, kw_only=True, gc=False):
+    """A request of an operator to end the grant of a lock."""
 
     noun: ClassVar[str] = "lock"
 
@@ -245,7 +250,7 @@ class LockBreakRequest(AnyBreaker[Outcome], frozen=True, kw_only=True, gc=False)
         return keys.lock(self.lock)
 
     def broken(self, grant: Grant, served: tuple[str, ...]) -> Outcome:
-        """It is over."""
+        """The grant was ended."""
         return LockBroken(
             lock=self.lock,
             holder=grant.agent,
@@ -254,8 +259,8 @@ class LockBreakRequest(AnyBreaker[Outcome], frozen=True, kw_only=True, gc=False)
             next=served,
         )
 
-    def missed(self, pool: Pool | None) -> Outcome:
-        """Free, or no longer the grant that was meant."""
+    def not_found(self, pool: Pool | None) -> Outcome:
+        """The lock is free, or has another grant now."""
         if pool is None or not pool.grants:
             return AlreadyFree(lock=self.lock)
         holder = pool.grants[0]
@@ -263,7 +268,7 @@ class LockBreakRequest(AnyBreaker[Outcome], frozen=True, kw_only=True, gc=False)
 
 
 def busy(name: str, pool: Pool, expires_in: float | None = None) -> LockBusy:
-    """The answer that names the holder."""
+    """The outcome that names the holder."""
     return LockBusy(
         lock=name,
         holder=_holder(pool),

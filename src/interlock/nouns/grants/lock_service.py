@@ -61,7 +61,7 @@ class LockService:
         given: tuple[Proof, ...] = (),
     ) -> Op[core.AcquireOutcome]:
         """Take the lock, or queue for it until the wait is over; interrupted, leave no trace."""
-        ask = core.LockGrantRequest(
+        request = core.LockGrantRequest(
             lock=name,
             grant="",
             agent="",
@@ -71,7 +71,7 @@ class LockService:
             metadata=metadata,
             token=token,
         )
-        return self._grants.acquire(identity, ask, wait=wait, given=given)
+        return self._grants.acquire(identity, request, wait=wait, given=given)
 
     def release(
         self, actor: Actor, name: str, *, token: int | None = None, grant: str = ""
@@ -83,15 +83,15 @@ class LockService:
         self, actor: Actor, name: str, *, token: int | None = None, session_ttl: float = 0.0
     ) -> Op[core.BeatOutcome]:
         """Renew what keeps the grant alive."""
-        caller = _caller(actor, name, token)
-        return self._grants.heartbeat(actor, caller, session_ttl)
+        request = _caller(actor, name, token)
+        return self._grants.heartbeat(actor, request, session_ttl)
 
     def break_grant(
         self, actor: Actor, name: str, reason: str, *, token: int | None = None
     ) -> Op[core.BreakOutcome]:
         """End the grant of another."""
-        breaker = core.LockBreakRequest(lock=name, by=actor.agent, reason=reason, token=token)
-        return self._grants.break_grant(actor, breaker)
+        request = core.LockBreakRequest(lock=name, by=actor.agent, reason=reason, token=token)
+        return self._grants.break_grant(actor, request)
 
     def show(self, name: str) -> Op[LockView]:
         """The lock, its holder and its queue."""

@@ -1,36 +1,37 @@
-"""What locks and semaphores are underneath: room, grants, and waiters in their order.
+"""Pools: the state of locks and semaphores.  A pool has a capacity, grants, and a queue of waiters.
 
-The state is one item for each thing, its *pool*: a capacity (1 for a lock), the grants that take
-some of it, and the waiters behind them.
+The state is one item for each lock or semaphore: its capacity (1 for a lock), the grants that use
+some of it, and the waiters in their order.
 
-    room ──acquire──> granted ──release──> room again, given to the first live waiters that fit,
+    free ──acquire──> granted ──release──> free, and granted to the first living waiters that fit,
                          │                 in one commit
                          └─ a liveness key of the grant is gone: stale
-                            whoever meets it ends it and serves the waiters, then asks for itself
+                            the next caller that reads it ends it, serves the waiters, then acquires
 
-The order of service is strict: nobody is served before an earlier waiter of the same pool, not
-even if it would fit and the earlier one does not; so a big request is never starved.
-A dead waiter is no waiter, and whoever meets one drops it.
+The order of service is strict: no waiter is served before an earlier waiter of the same pool, even
+if it would fit and the earlier one does not; so a large request is never starved.  A dead waiter
+does not count, and the next decision that finds it removes it.
 
 One request may be for several things.  It queues in all of their pools with one commit, and gets
 all of them with one commit, or nothing.  Because it enters all queues at the same moment, any two
-requests stand in the same order wherever they meet, and so never wait for each other.  A pool may
-then have room and waiters: its first waiter waits for something else as well, and keeps its place.
+requests stand in the same order in every queue that they share, and never wait for each other.  A
+pool may then have free capacity and waiters: its first waiter also waits for another pool, and
+keeps its position.
 
-A grant lives as long as *all* of its liveness keys: that of its session, or one of its own when
-it has a ttl, and one more that is never renewed when it has a maximum hold.  A grant never
-disappears by itself, and a lapsed one is never revived: its holder may only come again.
+A grant lives as long as *all* of its liveness keys: that of its session, or its own if it has a
+ttl, and one more that is never renewed if it has a maximum hold.  A grant never disappears by
+itself, and an expired one is never revived: its holder has to acquire again.
 
-The identity of a caller is the grant it carries, not its name.  Two tasks of one session are two
-callers; so a grant is extended only by a call that carries it (its token) or that speaks for its
+The identity of a caller is the grant that it carries, not its name.  Two tasks of one session are
+two callers; so a grant is extended only by a call that carries its token, or that acts for the
 whole session (a shell).
 
-The token of a grant is the base of the store plus the revision that wrote the grant.  Nobody
-knows that revision before the commit, so a fresh grant is stored without its token and has that
-of its item; the next writer of the item fills it in (``seen``).  The place of a waiter in the
-order of the whole store is known in the same way.  Several grants of one commit share a token, so
-no commit gives an agent two grants of one pool: a token under its holder's name means one grant.
-Rejected: serving one waiter a commit.  Then a waiter that sleeps holds up all behind it.
+The token of a grant is the base of the store plus the revision that wrote the grant.  That revision
+is unknown before the commit, so a new grant is stored without its token and has that of its item;
+the next writer of the item fills it in (``with_token``).  The order of a waiter in the whole store
+is known in the same way.  Several grants of one commit share a token, so no commit gives an agent
+two grants of one pool: a token and the name of its holder mean one grant.
+Rejected: one served waiter a commit.  Then a sleeping waiter holds up all behind it.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 CAPACITY = 1_000_000
-"""The largest that a semaphore may be."""
+"""The largest capacity of a semaphore."""
 GRANTS = 1000
 WAITERS = 1000
 
 
 class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Who holds, how much, since when, and what keeps it alive.
+    """A grant: its holder, its weight, and its liveness keys.
 
     ``together`` are all pools of its request, if there are several.
-    ``listed`` says that the process which began the session does not know of it: while it lives by
-    the session, its pool is listed there (``held/{session}/{pool}``).
+    ``listed`` says that another process began the session: while the grant lives as long as the
+    session, its pool is listed for that process (``held/{session}/{pool}``).
     """
 
     id: str
@@ -71,10 +72,10 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Waiter(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Who is next, and on what terms; ``id`` becomes the id of its grant.
+    """A waiter and its terms; ``id`` becomes the id of its grant.
 
-    ``into`` is the grant that is to become larger, if it waits for that; ``indexed`` says that
-    others find the wait by its caller, and ``also`` by which other names (``core/wait.py``).
+    ``into`` is the grant to increase, if it waits for that; ``indexed`` says that the wait is
+    listed under its caller, and ``also`` under which other names (``core/wait.py``).
     """
 
     id: str
@@ -104,7 +105,7 @@ class Pool(Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def free(self) -> int:
-        """How much is not taken; less than nothing after the capacity was lowered."""
+        """The capacity that no grant uses; negative after the capacity was lowered."""
         return self.capacity - sum([grant.weight for grant in self.grants])
 
     def grant(self, id_: str) -> Grant | None:
@@ -112,20 +113,20 @@ class Pool(Struct, frozen=True, omit_defaults=True, gc=False):
         return next((grant for grant in self.grants if grant.id == id_), None)
 
     def position(self, id_: str) -> int | None:
-        """How many wait before the waiter of this id."""
+        """The number of waiters before the one with this id."""
         return next((i for i, waiter in enumerate(self.waiters) if waiter.id == id_), None)
 
     def fits(self, weight: int, *, more: bool = False) -> bool:
-        """Whether so much can be given now: a grant of its own, or ``more`` for one of these."""
+        """Whether this weight fits now: in a new grant, or as ``more`` of an existing one."""
         return weight <= self.free and (more or len(self.grants) < GRANTS)
 
     def never_fits(self, waiter: Waiter) -> bool:
-        """Whether a waiter wants more than there is in all, with what it would be added to."""
+        """Whether a waiter needs more than the capacity, with the grant that it would increase."""
         into = self.grant(waiter.into) if waiter.into else None
         return waiter.weight + (0 if into is None else into.weight) > self.capacity
 
     def with_grant(self, grant: Grant) -> Pool:
-        """The same with this grant in the place of the one with its id."""
+        """A pool with this grant instead of the one with its id."""
         grants = tuple([grant if each.id == grant.id else each for each in self.grants])
         return Pool(grants, self.waiters, self.capacity)
 
@@ -139,7 +140,7 @@ def listed_sessions(pool: Pool | None) -> set[str]:
 
 
 class BreakNote(Struct, frozen=True, kw_only=True):
-    """A grant that an operator ended, as it is noted for its holder."""
+    """A note for the holder of a grant that an operator ended."""
 
     grant: str
     holder: str
@@ -151,7 +152,7 @@ class BreakNote(Struct, frozen=True, kw_only=True):
 
 
 def with_token(pool: Pool, token: int) -> Pool:
-    """The pool as a reader knows it: what the last write brought has the token of the item."""
+    """The pool as a reader knows it: the grants of the last write get the token of the item."""
     grants, waiters = pool.grants, pool.waiters
     if None in [grant.token for grant in grants]:
         grants = tuple([g if g.token is not None else replace(g, token=token) for g in grants])

@@ -1,15 +1,14 @@
-"""One decision over pools in the making: ending grants, and serving those who wait.
+"""The changes of one decision over pools: it ends grants and serves waiters.
 
-A decision does not know beforehand which pools and whose liveness it needs: that depends on who
-waits.  It asks its Facts, which raise Missing for what was not read yet; whoever drives it reads
-that and decides again.
+``core/changes.py`` has the theory of facts and changes.
 
-A waiter that is promoted while it sleeps has not agreed to anything yet.  If its grant lives by a
-ttl of its own, it starts with a short one (CLAIM_WINDOW), which the waiter stretches when it
-wakes: a waiter that died meanwhile costs seconds, not its whole ttl.
+A waiter that is promoted while it sleeps has not agreed yet.  If its grant has its own ttl, the
+grant starts with a short one (CLAIM_WINDOW), and the waiter extends it when it wakes: a waiter that
+has died costs seconds, not its whole ttl.
 
-A commit has room for so many operations.  Whoever could be served beyond that is only woken, and
-serves itself.  So is whoever would get a second grant under one name and token.
+A commit has a limited number of operations.  A waiter that could be served beyond that is only
+woken, and serves itself.  So is a waiter that would get a second grant of the same agent under one
+token.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _FEW = 4
 
 
 class GrantTerms(CallerFields, Protocol):
-    """Who asks for a grant, and what it is to live by."""
+    """The caller of a grant and its terms: of a request or of a waiter."""
 
     @property
     def id(self) -> str:
@@ -45,15 +44,15 @@ class GrantTerms(CallerFields, Protocol):
 
     @property
     def ttl(self) -> float | None:
-        """How long it lives unless renewed; None if it lives by its session."""
+        """Seconds that it lives without renewal; None if it lives as long as its session."""
 
     @property
     def max_hold(self) -> float | None:
-        """How long it lives at most."""
+        """Seconds that it lives at most."""
 
     @property
     def metadata(self) -> object:
-        """What others see beside it."""
+        """The metadata that others see."""
 
     @property
     def listed(self) -> bool:
@@ -96,7 +95,7 @@ class PoolFacts(Facts):
 
 
 class _Complete(dict[str, bool]):
-    """Liveness of which everything is known: what is not named is gone."""
+    """Complete knowledge of liveness: a key that is not named does not exist."""
 
     def __contains__(self, key: object) -> bool:
         return True
@@ -126,19 +125,19 @@ class PoolChanges(Changes[PoolFacts]):
         self._stale: dict[str, str] = {}
 
     def pool(self, key: str) -> Pool | None:
-        """The pool as it stands by now."""
+        """The pool with the changes so far."""
         return self._pools.get(key) or self.facts.pool(key)
 
     def pools(self, wanted: Iterable[str]) -> tuple[Pool, ...]:
-        """The same for several; one that is not there is empty."""
+        """The pools with the changes so far; a missing one is empty."""
         return tuple([self.pool(key) or Pool() for key in wanted])
 
     def change(self, key: str, pool: Pool) -> None:
-        """Put a pool in the place of what is there."""
+        """Replace a pool."""
         self._pools[key] = pool
 
     def wake(self, id_: str) -> None:
-        """Wake a waiter, so that it looks again."""
+        """Wake a waiter, so that it checks its wait."""
         self.signal(keys.wake(id_))
 
     @property
@@ -148,16 +147,16 @@ class PoolChanges(Changes[PoolFacts]):
 
     @property
     def spare(self) -> bool:
-        """Whether there is room for a courtesy: what would come by itself, only later."""
+        """Whether the commit has room for optional deletes, which maintenance would do later."""
         return 2 * self.size < self.facts.max_operations
 
-    def fresh(self, wanted: Iterable[str], agent: str) -> bool:
-        """Whether this very decision gave the agent a grant of one of these."""
+    def just_granted(self, wanted: Iterable[str], agent: str) -> bool:
+        """Whether this decision already gave the agent a grant of one of these pools."""
         grants = [grant for pool in self.pools(wanted) for grant in pool.grants]
         return any(grant.token is None and grant.agent == agent for grant in grants)
 
     def give(self, key: str, grant: Grant) -> Grant:
-        """Put a grant into a pool."""
+        """Add a grant to a pool."""
         if key in self._stale:
             grant = replace(grant, reclaimed_from=self._stale[key])
         pool = self.pool(key) or Pool()
@@ -166,7 +165,7 @@ class PoolChanges(Changes[PoolFacts]):
         return grant
 
     def grow(self, key: str, grant: Grant, weight: int) -> Grant:
-        """Let a grant take so much more."""
+        """Add this weight to a grant."""
         grown = replace(grant, weight=grant.weight + weight)
         self._pools[key] = (self.pool(key) or Pool()).with_grant(grown)
         self.pool_event(key, "increased", grant.agent)
@@ -177,9 +176,9 @@ class PoolChanges(Changes[PoolFacts]):
         self.event(f"{pool_kind(key)}:{word}", agent, thing_of(key))
 
     def end(self, key: str, grant: Grant, *, stale: bool = False, word: str = "released") -> None:
-        """Take a grant out of a pool; ``word`` is the event unless it is stale.
+        """Remove a grant from a pool; ``word`` is the event unless it is stale.
 
-        What keeps several grants of one request alive stays, as long as one of them does.
+        The liveness keys of a request for several things stay while one of its grants does.
         """
         pool = self.pool(key) or Pool()
         rest = tuple([each for each in pool.grants if each.id != grant.id])
@@ -192,7 +191,7 @@ class PoolChanges(Changes[PoolFacts]):
             self.delete(*[each for each in grant.live if each != own])
 
     def reclaim(self, wanted: Iterable[str]) -> int:
-        """End the grants whose liveness is gone; says how many."""
+        """End the stale grants of these pools; returns their number."""
         ended = 0
         for key in wanted:
             grants = pool.grants if (pool := self.pool(key)) else ()
@@ -204,9 +203,9 @@ class PoolChanges(Changes[PoolFacts]):
         return ended
 
     def rely_on_few(self, key: str) -> None:
-        """Make sure of the holders before us, if they are few: nobody should queue behind the dead.
+        """Have the commit check the holders, if they are few: no waiter queues behind a dead one.
 
-        With many, we find out as soon as we wait.
+        With many holders, the waiter finds a dead one when it checks its wait.
         """
         before, now = self.facts.pool(key) or Pool(), self.pool(key) or Pool()
         if len(now.grants) <= _FEW and self.spare:
@@ -216,7 +215,7 @@ class PoolChanges(Changes[PoolFacts]):
                     self.facts.rely_on(grant.live)
 
     def serve(self, wanted: Iterable[str]) -> None:
-        """Give what there is room for to those who wait, in their order."""
+        """Serve the waiters of these pools in their order, while they fit."""
         todo = deque(wanted)
         while todo:
             key = todo.popleft()
@@ -226,32 +225,32 @@ class PoolChanges(Changes[PoolFacts]):
             first = self._first(key)
             if first is None:
                 continue
-            reach = first.together or (key,)
-            if self._too_much(reach):
+            pools = first.together or (key,)
+            if self._too_much(pools):
                 self.wake(first.id)
-            elif all(self._ready(each, first.id) for each in reach):
-                if not first.into and self.fresh(reach, first.agent):
+            elif all(self._ready(each, first.id) for each in pools):
+                if not first.into and self.just_granted(pools, first.agent):
                     self.wake(first.id)
                     continue
-                self._promote(first, reach)
-                todo.extend(reach)
+                self._promote(first, pools)
+                todo.extend(pools)
 
     def leave(self, wanted: Iterable[str], id_: str) -> bool:
-        """Take a waiter out of its queues; whether it was in any."""
+        """Remove a waiter from its queues; returns whether it was in one."""
         found: Waiter | None = None
         for key in wanted:
             pool = self.pool(key)
-            place = None if pool is None else pool.position(id_)
-            if pool is not None and place is not None:
-                found = pool.waiters[place]
-                rest = (*pool.waiters[:place], *pool.waiters[place + 1 :])
+            position = None if pool is None else pool.position(id_)
+            if pool is not None and position is not None:
+                found = pool.waiters[position]
+                rest = (*pool.waiters[:position], *pool.waiters[position + 1 :])
                 self._pools[key] = Pool(pool.grants, rest, pool.capacity)
         if found is not None:
             self._unlist(found)
         return found is not None
 
-    def bury(self, key: str) -> None:
-        """Drop every waiter that is dead, wherever it stands."""
+    def drop_dead_waiters(self, key: str) -> None:
+        """Remove every dead waiter of a pool."""
         pool = self.pool(key)
         if pool is not None:
             self.facts.need([waiter.live for waiter in pool.waiters])
@@ -262,7 +261,7 @@ class PoolChanges(Changes[PoolFacts]):
             self._pools[key] = Pool(pool.grants, rest, pool.capacity)
 
     def decision(self, outcome: T, verb: str, thing: str) -> Decision[T]:
-        """The decision that carries all of it out; none if nothing changes."""
+        """The decision with all changes; one without a verb if nothing changes."""
         puts, deletes, lists = [], [], list[Write]()
         for key, pool in self._pools.items():
             before, empty = self.facts.pool(key), not pool.grants and not pool.waiters
@@ -281,7 +280,7 @@ class PoolChanges(Changes[PoolFacts]):
         return self._decision(outcome, verb, thing, (*puts, *lists), deletes)
 
     def _first(self, key: str) -> Waiter | None:
-        """The first waiter that lives and may be served one day; those before it are dropped."""
+        """The first living waiter that can ever fit; the waiters before it are removed."""
         pool = self.pool(key) or Pool()
         waiters = pool.waiters
         for number, waiter in enumerate(waiters):
@@ -305,19 +304,19 @@ class PoolChanges(Changes[PoolFacts]):
             self.delete(*wait_keys(waiter, waiter.id))
 
     def _ready(self, key: str, id_: str) -> bool:
-        """Whether the waiter is the first here, and what it wants is there."""
+        """Whether the waiter is the first in this queue, and fits."""
         first, pool = self._first(key), self.pool(key)
         if first is None or pool is None or first.id != id_:
             return False
         return pool.fits(first.weight, more=bool(first.into))
 
-    def _too_much(self, reach: tuple[str, ...]) -> bool:
-        """Whether this commit may have no room to look at these pools and to serve their waiter."""
-        more = self.served or any(key not in self.facts.pools for key in reach)
-        return bool(more) and self.size + 4 * len(reach) + _LEEWAY > self.facts.max_operations
+    def _too_much(self, wanted: tuple[str, ...]) -> bool:
+        """Whether this commit may have no room to read these pools and to serve their waiter."""
+        more = self.served or any(key not in self.facts.pools for key in wanted)
+        return bool(more) and self.size + 4 * len(wanted) + _LEEWAY > self.facts.max_operations
 
-    def _promote(self, waiter: Waiter, reach: tuple[str, ...]) -> None:
-        for key in reach:
+    def _promote(self, waiter: Waiter, wanted: tuple[str, ...]) -> None:
+        for key in wanted:
             pool = self.pool(key) or Pool()
             entry = pool.waiters[0]
             self._pools[key] = Pool(pool.grants, pool.waiters[1:], pool.capacity)
@@ -327,7 +326,7 @@ class PoolChanges(Changes[PoolFacts]):
                 self.grow(key, into, entry.weight)
         if not waiter.into:
             fresh = grant_of(waiter, waiter.weight, self.now)
-            self.write(*liveness(fresh, things(reach), CLAIM_WINDOW))
+            self.write(*liveness(fresh, things(wanted), CLAIM_WINDOW))
         self.wake(waiter.id)
         self._unlist(waiter)
         self.facts.rely_on((waiter.live,))
@@ -340,12 +339,12 @@ class PoolChanges(Changes[PoolFacts]):
 
 
 def things(wanted: Iterable[str]) -> str:
-    """Pools as the record names them."""
+    """The name of these pools in the record."""
     return join_things([thing_of(key) for key in wanted])
 
 
 def grant_of(terms: GrantTerms, weight: int, now: float, together: tuple[str, ...] = ()) -> Grant:
-    """The grant that a waiter or whoever asks gets on its terms."""
+    """The grant for the terms of a request or a waiter."""
     live = keys.live(terms.session if terms.ttl is None else terms.id)
     return Grant(
         id=terms.id,
@@ -364,13 +363,13 @@ def grant_of(terms: GrantTerms, weight: int, now: float, together: tuple[str, ..
 
 
 def liveness(grant: Grant, thing: str, at_most: float | None = None) -> tuple[Write, ...]:
-    """The liveness keys that belong to the grant alone."""
+    """The writes of the liveness keys that only this grant has."""
     if grant.ttl is None and grant.max_hold is None:
         return ()
     ttl = grant.ttl if grant.ttl is None or at_most is None else min(grant.ttl, at_most)
     terms = ((keys.live(grant.id), ttl), (keys.max_hold(grant.id), grant.max_hold))
-    said = tag(grant, thing)
-    return tuple([Write(key, said, seconds) for key, seconds in terms if seconds is not None])
+    value = tag(grant, thing)
+    return tuple([Write(key, value, seconds) for key, seconds in terms if seconds is not None])
 
 
 def renewal(grant: Grant, thing: str, session_ttl: float) -> Write:
@@ -379,5 +378,5 @@ def renewal(grant: Grant, thing: str, session_ttl: float) -> Write:
 
 
 def tag(grant: Grant, thing: str) -> dict[str, str]:
-    """What a liveness key says to a person who reads the store."""
+    """The value of a liveness key, for a person that reads the store."""
     return {"agent": grant.agent} if grant.ttl is None else {"agent": grant.agent, "for": thing}

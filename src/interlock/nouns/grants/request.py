@@ -1,8 +1,7 @@
-"""A request and who makes it, before any noun puts it into words.
+"""Requests for and about grants: the fields and outcomes that locks, slots and several share.
 
-An Ask is for one lock, for slots of one semaphore, or for several of these at once; its noun says
-which pools that means, and puts how it stands into words.  A Caller speaks about a grant that it
-has, or had.  What is decided about them is in ``rules.py``.
+``lock.py``, ``semaphore.py`` and ``several.py`` have the kinds that users name: each says which
+pools a request is about, and makes the outcomes of its kind.  ``rules.py`` decides.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ O_co = TypeVar("O_co", bound=Outcome, covariant=True)
 
 
 class Demand(Struct, frozen=True, gc=False):
-    """So much of one pool; a capacity makes it if it is not there, and must agree if it is."""
+    """A weight of one pool; a capacity makes a new pool, and must agree with an existing one."""
 
     key: str
     weight: int = 1
@@ -27,7 +26,7 @@ class Demand(Struct, frozen=True, gc=False):
 
 
 class RequestStatus(Struct, frozen=True, gc=False):
-    """How a request stands after a decision, before its noun puts that into words."""
+    """The state of a request after a decision, from which its kind makes the outcome."""
 
     kind: Literal["granted", "extended", "increased", "queued", "refused", "gone", "deadlock"]
     pools: tuple[Pool, ...] = ()
@@ -38,7 +37,7 @@ class RequestStatus(Struct, frozen=True, gc=False):
 
 
 class GrantRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
-    """What is asked for, by whom, and on what terms."""
+    """A request for a grant: the caller and its terms; a subclass names the pools."""
 
     noun: ClassVar[str] = ""
 
@@ -59,29 +58,29 @@ class GrantRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
 
     @property
     def demands(self) -> tuple[Demand, ...]:
-        """How much of which pools."""
+        """The pools, with the weight of each."""
         raise NotImplementedError
 
-    def answer(self, standing: RequestStatus) -> O_co:
-        """The words of this noun for how the request stands."""
+    def outcome(self, status: RequestStatus) -> O_co:
+        """The outcome of this kind for a status."""
         raise NotImplementedError
 
     def fenced(self, thing: str) -> O_co:
-        """The words of this noun for something that it relies on and that is gone."""
+        """The outcome if a given grant that the request relies on is over."""
         raise NotImplementedError
 
-    def moved_on(self, pool: Pool | None, newest: int) -> O_co | None:
-        """What it is told if the token that it carries is of the past; None if that is not so."""
+    def outdated(self, pool: Pool | None, newest: int) -> O_co | None:
+        """The outcome if a later grant fences the token that it carries; None if none does."""
         del pool, newest
         return None
 
-    def ended(self, note: BreakNote) -> O_co:
-        """What it is told if an operator ended the grant that it carries."""
+    def broken_by(self, note: BreakNote) -> O_co:
+        """The outcome if an operator ended the grant that it carries."""
         raise NotImplementedError
 
     @property
     def id(self) -> str:
-        """The id of the grant that is asked for."""
+        """The id of the requested grant."""
         return self.grant
 
     @property
@@ -91,16 +90,16 @@ class GrantRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
 
     @property
     def thing(self) -> str:
-        """What the record calls it."""
+        """The name of the pools in the record."""
         return things(self.keys)
 
     def verb(self, word: str) -> str:
-        """What the record calls an act of this request."""
+        """The verb in the record."""
         return f"{self.noun}.{word}" if self.noun else word
 
 
 class HolderRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
-    """Who speaks about a grant: its token under the holder's name, or the session that has it."""
+    """A request of a holder about its grant: by its id, by token and agent, or by session."""
 
     noun: ClassVar[str] = ""
 
@@ -114,39 +113,39 @@ class HolderRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
         """The pools."""
         raise NotImplementedError
 
-    def agrees(self, thing: str, grant: Grant) -> None:
-        """Raise if this cannot be the grant that is meant to be given back."""
+    def check_weight(self, thing: str, grant: Grant) -> None:
+        """Raise if the caller names another weight than the grant has."""
 
     def refused(self, pool: Pool | None, newest: int, *, stale: bool) -> O_co:
-        """What it is told if it has no grant there.
+        """The outcome if the caller has no grant there.
 
-        ``newest`` is the token of the last write; ``stale`` says that the first holder is gone.
+        ``newest`` is the token of the last write; ``stale`` says that the first holder is dead.
         """
         raise NotImplementedError
 
     def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> O_co:
-        """What it is told when it gave back these; who was served."""
+        """The outcome of a release, with the agents that were served."""
         raise NotImplementedError
 
     def extended(self, pool: Pool, grant: Grant, expires_in: float | None) -> O_co:
-        """What it is told when its grant lives on."""
+        """The outcome of a renewal."""
         raise NotImplementedError
 
-    def ended(self, note: BreakNote) -> O_co:
-        """What it is told if an operator ended its grant."""
+    def broken_by(self, note: BreakNote) -> O_co:
+        """The outcome if an operator ended its grant."""
         raise NotImplementedError
 
-    def lapsed(self, grant: Grant | None) -> O_co:
-        """What it is told when its grant is stale, or nobody has one any more."""
+    def expired(self, grant: Grant | None) -> O_co:
+        """The outcome if its grant expired, or no grant is left."""
         raise NotImplementedError
 
     def verb(self, word: str) -> str:
-        """What the record calls an act of this caller."""
+        """The verb in the record."""
         return f"{self.noun}.{word}" if self.noun else word
 
 
 class BreakRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
-    """An operator who ends the grant of another: that of a holder, of a token, or the only one."""
+    """A request of an operator to end a grant: of a holder, with a token, or the only one."""
 
     noun: ClassVar[str] = ""
 
@@ -160,14 +159,14 @@ class BreakRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
         """The pool."""
         raise NotImplementedError
 
-    def means(self, grant: Grant) -> bool:
-        """Whether this may be the grant that is meant."""
+    def matches(self, grant: Grant) -> bool:
+        """Whether the request may mean this grant."""
         return self.holder in ("", grant.agent) and self.token in (None, grant.token)
 
     def broken(self, grant: Grant, served: tuple[str, ...]) -> O_co:
-        """What it is told when the grant was ended; who was served."""
+        """The outcome when the grant was ended, with the agents that were served."""
         raise NotImplementedError
 
-    def missed(self, pool: Pool | None) -> O_co:
-        """What it is told if there is no such grant."""
+    def not_found(self, pool: Pool | None) -> O_co:
+        """The outcome if there is no such grant."""
         raise NotImplementedError

@@ -1,11 +1,11 @@
-"""Semaphores: so many slots, taken by weight, first come first served.
+"""Semaphores: a number of slots, taken by weight, first come first served.
 
-A semaphore is a pool with a capacity (``pool.py``).  It is made by the first request that
-names a capacity and stays until it is removed, so that everybody means the same number: a request
-that names another one is refused, and changing it is an act of its own (``resize``).
+A semaphore is a pool with a capacity (``pool.py``).  The first request that names a capacity makes
+it, and it stays until it is removed.  A request that names another capacity is refused, so all
+callers mean the same number; ``resize`` changes it.
 
-A lower capacity takes nothing from anybody: who holds keeps, and nobody is served until there is
-room again.  Whoever waits for more than there will ever be is sent away by the same commit.
+A lower capacity takes no slot from a holder; no waiter is served until there is room again.  The
+commit that lowers it removes the waiters that can never fit any more.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Event, Outcome, Success, Write
 from interlock.nouns.grants.pool import BreakNote, Grant, Pool
 from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts
-from interlock.nouns.grants.request import BreakRequest as AnyBreaker
-from interlock.nouns.grants.request import Demand, GrantRequest, RequestStatus
-from interlock.nouns.grants.request import HolderRequest as AnyCaller
+from interlock.nouns.grants.request import (
+    BreakRequest,
+    Demand,
+    GrantRequest,
+    HolderRequest,
+    RequestStatus,
+)
 
 
 class SlotsGranted(outcomes.Granted, frozen=True, kw_only=True):
-    """What every grant says; ``available`` is what is left for others."""
+    """The fields of every grant of slots; ``available`` is the number of free slots."""
 
     semaphore: str
     holder: str
@@ -39,15 +43,15 @@ class SlotsAcquired(SlotsGranted, outcomes.Acquired, frozen=True, kw_only=True, 
 
 
 class AlreadyHeld(SlotsGranted, frozen=True, kw_only=True, tag="already_held"):
-    """You had as many, or more, and keep them."""
+    """You held at least this number already, and keep them."""
 
 
 class Increased(SlotsGranted, frozen=True, kw_only=True, tag="increased"):
-    """Your grant now has as many as you asked for."""
+    """Your grant now has the requested number of slots."""
 
 
 class SlotsFull(outcomes.Full, outcomes.Busy, frozen=True, kw_only=True, tag="full"):
-    """Not enough is available, or somebody who waits came before."""
+    """Not enough slots are free, or waiters come first."""
 
     semaphore: str
     capacity: int
@@ -57,40 +61,40 @@ class SlotsFull(outcomes.Full, outcomes.Busy, frozen=True, kw_only=True, tag="fu
 
 
 class SlotsWaiting(outcomes.Waiting, frozen=True, kw_only=True, tag="waiting"):
-    """In the queue, with so many before you."""
+    """In the queue, behind ``before`` others."""
 
     semaphore: str
     before: int
 
 
 class SlotsGone(outcomes.Gone, frozen=True, kw_only=True, tag="gone"):
-    """Not in the queue any more: our liveness lapsed, or what we want can never be had."""
+    """Not in the queue any more: the waiter's session expired, or its request can never fit."""
 
     semaphore: str
 
 
 class SlotsDeadlock(outcomes.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
-    """Waiting would never end: these wait for each other, in a circle, beginning with you."""
+    """The wait would never end: these wait for each other in a cycle that starts with you."""
 
     semaphore: str
     cycle: tuple[str, ...]
 
 
 class SlotsReleased(outcomes.Released, frozen=True, kw_only=True, tag="released"):
-    """They were yours and are not any more; ``next`` have some now, if anybody waited."""
+    """You released them; ``next`` are the waiters that have some now."""
 
     semaphore: str
     next: tuple[str, ...] = ()
 
 
 class NotHolder(outcomes.NotOwner, frozen=True, kw_only=True, tag="not_holder"):
-    """You hold none of it, and never did."""
+    """You hold no slots of it, and never did."""
 
     semaphore: str
 
 
 class SlotsFenced(outcomes.Fenced, frozen=True, kw_only=True, tag="fenced"):
-    """Your grant is over: others came later, or an operator ended it, ``by`` name."""
+    """Your grant is over: later grants exist, or the operator ``by`` ended it."""
 
     semaphore: str
     token: int | None = None
@@ -99,7 +103,7 @@ class SlotsFenced(outcomes.Fenced, frozen=True, kw_only=True, tag="fenced"):
 
 
 class SlotsBroken(outcomes.Broken, frozen=True, kw_only=True, tag="broken"):
-    """The grant of ``holder`` is over, and its token is fenced; ``next`` have some slots now."""
+    """The grant of ``holder`` is over and its token is fenced; ``next`` have some slots now."""
 
     semaphore: str
     holder: str
@@ -117,7 +121,7 @@ class NoHolder(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
 
 
 class Resized(Success, frozen=True, kw_only=True, tag="resized"):
-    """The capacity is another one now; ``next`` have some now, if anybody waited."""
+    """The capacity has changed; ``next`` are the waiters that have some slots now."""
 
     semaphore: str
     capacity: int
@@ -126,7 +130,7 @@ class Resized(Success, frozen=True, kw_only=True, tag="resized"):
 
 
 class Removed(Success, frozen=True, kw_only=True, tag="removed"):
-    """There is no such semaphore any more."""
+    """The semaphore is removed."""
 
     semaphore: str
 
@@ -148,7 +152,7 @@ BreakOutcome: TypeAlias = SlotsBroken | NoHolder
 
 
 class SlotsGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=False):
-    """Take slots, extend or increase the grant that is carried, or (``wait``) queue for them."""
+    """Take slots, extend or increase the grant that it carries, or (``wait``) queue."""
 
     noun: ClassVar[str] = "sem"
 
@@ -158,45 +162,45 @@ class SlotsGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=Fal
 
     @property
     def demands(self) -> tuple[Demand, ...]:
-        """So many slots."""
+        """The slots of one pool."""
         return (Demand(keys.semaphore(self.semaphore), self.weight, self.capacity),)
 
-    def answer(self, standing: RequestStatus) -> Outcome:
-        """How it stands, in the words of semaphores."""
-        match standing.kind:
+    def outcome(self, status: RequestStatus) -> Outcome:
+        """The outcome of a semaphore for a status."""
+        match status.kind:
             case "granted" | "extended" | "increased":
-                return self._granted(_GRANTED[standing.kind], standing)
+                return self._granted(_GRANTED[status.kind], status)
             case "queued":
-                return SlotsWaiting(semaphore=self.semaphore, before=standing.before)
+                return SlotsWaiting(semaphore=self.semaphore, before=status.before)
             case "refused":
-                return full(self.semaphore, standing.pools[0])
+                return full(self.semaphore, status.pools[0])
             case "deadlock":
-                return SlotsDeadlock(semaphore=self.semaphore, cycle=standing.cycle)
+                return SlotsDeadlock(semaphore=self.semaphore, cycle=status.cycle)
             case "gone":
                 return SlotsGone(semaphore=self.semaphore)
 
     def fenced(self, thing: str) -> Outcome:
-        """Something that it relies on is gone."""
+        """A given grant that it relies on is over."""
         return SlotsFenced(semaphore=thing.partition("/")[2])
 
-    def moved_on(self, pool: Pool | None, newest: int) -> Outcome | None:
-        """A token from before the last change, of no grant that is left, is fenced."""
+    def outdated(self, pool: Pool | None, newest: int) -> Outcome | None:
+        """A token older than the last change, of no grant that is left, is fenced."""
         current = () if pool is None else [grant.token for grant in pool.grants]
         if self.token in current or (self.token or 0) >= newest:
             return None
         return SlotsFenced(semaphore=self.semaphore, token=newest)
 
-    def ended(self, note: BreakNote) -> Outcome:
-        """An operator ended it."""
+    def broken_by(self, note: BreakNote) -> Outcome:
+        """An operator ended the grant."""
         return SlotsFenced(semaphore=self.semaphore, by=note.by, reason=note.reason)
 
-    def _granted(self, kind: type[SlotsGranted], standing: RequestStatus) -> SlotsGranted:
-        grant = cast("Grant", standing.grant)
-        return _granted(kind, self.semaphore, standing.pools[0], grant, standing.expires_in)
+    def _granted(self, kind: type[SlotsGranted], status: RequestStatus) -> SlotsGranted:
+        grant = cast("Grant", status.grant)
+        return _granted(kind, self.semaphore, status.pools[0], grant, status.expires_in)
 
 
-class SlotsHolderRequest(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
-    """Who speaks about slots."""
+class SlotsHolderRequest(HolderRequest[Outcome], frozen=True, kw_only=True, gc=False):
+    """A request of a holder about its slots."""
 
     noun: ClassVar[str] = "sem"
 
@@ -208,7 +212,7 @@ class SlotsHolderRequest(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False
         return (keys.semaphore(self.semaphore),)
 
     def refused(self, pool: Pool | None, newest: int, *, stale: bool) -> Outcome:
-        """A token from before the last change, of no grant that is left, is fenced."""
+        """A token older than the last change, of no grant that is left, is fenced."""
         del stale
         current = () if pool is None else [grant.token for grant in pool.grants]
         if self.token is not None and self.token not in current and self.token < newest:
@@ -216,27 +220,27 @@ class SlotsHolderRequest(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False
         return NotHolder(semaphore=self.semaphore)
 
     def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> Outcome:
-        """Whoever waited and fits has them."""
+        """The waiters that fit have them now."""
         del things
         return SlotsReleased(semaphore=self.semaphore, next=served)
 
     def extended(self, pool: Pool, grant: Grant, expires_in: float | None) -> Outcome:
-        """It lives on."""
+        """The grant was renewed."""
         return _granted(AlreadyHeld, self.semaphore, pool, grant, expires_in)
 
-    def ended(self, note: BreakNote) -> Outcome:
-        """An operator ended it."""
+    def broken_by(self, note: BreakNote) -> Outcome:
+        """An operator ended the grant."""
         return SlotsFenced(semaphore=self.semaphore, by=note.by, reason=note.reason)
 
-    def lapsed(self, grant: Grant | None) -> Outcome:
-        """It is over, if there ever was one."""
+    def expired(self, grant: Grant | None) -> Outcome:
+        """The grant expired, if there was one."""
         if grant is None and self.token is None:
             return NotHolder(semaphore=self.semaphore)
         return SlotsFenced(semaphore=self.semaphore)
 
 
-class SlotsBreakRequest(AnyBreaker[Outcome], frozen=True, kw_only=True, gc=False):
-    """An operator who ends the grant of slots."""
+class SlotsBreakRequest(BreakRequest[Outcome], frozen=True, kw_only=True, gc=False):
+    """A request of an operator to end a grant of slots."""
 
     noun: ClassVar[str] = "sem"
 
@@ -248,7 +252,7 @@ class SlotsBreakRequest(AnyBreaker[Outcome], frozen=True, kw_only=True, gc=False
         return keys.semaphore(self.semaphore)
 
     def broken(self, grant: Grant, served: tuple[str, ...]) -> Outcome:
-        """It is over."""
+        """The grant was ended."""
         return SlotsBroken(
             semaphore=self.semaphore,
             holder=grant.agent,
@@ -258,15 +262,15 @@ class SlotsBreakRequest(AnyBreaker[Outcome], frozen=True, kw_only=True, gc=False
             next=served,
         )
 
-    def missed(self, pool: Pool | None) -> Outcome:
-        """Who holds some instead."""
+    def not_found(self, pool: Pool | None) -> Outcome:
+        """There is no such grant; the outcome names the holders."""
         grants = () if pool is None else pool.grants
         names = tuple(dict.fromkeys([grant.agent for grant in grants]))
         return NoHolder(semaphore=self.semaphore, holders=names)
 
 
 def full(name: str, pool: Pool) -> SlotsFull:
-    """The answer that says how much there is."""
+    """The outcome that says how many slots there are."""
     return SlotsFull(
         semaphore=name,
         capacity=pool.capacity,
@@ -279,7 +283,7 @@ def full(name: str, pool: Pool) -> SlotsFull:
 def resize(
     name: str, capacity: int, facts: PoolFacts, now: float, agent: str = ""
 ) -> Decision[Resized]:
-    """Set the capacity; serve who fits now, and send away who never will."""
+    """Set the capacity; serve the waiters that fit now, and remove waiters that never will."""
     key = keys.semaphore(name)
     changes = PoolChanges(facts, now)
     before = changes.pool(key)
@@ -295,7 +299,7 @@ def resize(
         )
     changes.pool_event(key, "resized", agent)
     changes.change(key, Pool(before.grants, before.waiters, capacity))
-    left = _send_away(changes, key)
+    left = _remove_hopeless(changes, key)
     changes.serve(dict.fromkeys((key, *left)))
     served = tuple([waiter.agent for waiter in changes.served.values()])
     outcome = Resized(semaphore=name, capacity=capacity, before=before.capacity, next=served)
@@ -303,7 +307,7 @@ def resize(
 
 
 def remove(name: str, facts: PoolFacts, now: float) -> Decision[Removed | SlotsFull | NoSemaphore]:
-    """Take it away, unless somebody holds or waits for some of it."""
+    """Remove the semaphore, unless it has holders or waiters."""
     key = keys.semaphore(name)
     changes = PoolChanges(facts, now)
     if changes.pool(key) is None:
@@ -317,10 +321,10 @@ def remove(name: str, facts: PoolFacts, now: float) -> Decision[Removed | SlotsF
     return Decision(outcome=outcome, verb="sem.remove", thing=f"sem/{name}", deletes=(key,))
 
 
-def _send_away(changes: PoolChanges, key: str) -> list[str]:
-    """Take whoever can never be served out of all its queues; which these are.
+def _remove_hopeless(changes: PoolChanges, key: str) -> list[str]:
+    """Remove the waiters that can never fit from all of their queues; returns these pools.
 
-    Whoever there is no room for in this commit leaves by itself, when it looks.
+    A waiter for which this commit has no room leaves the queue itself when it wakes.
     """
     pool, left = changes.pool(key) or Pool(), list[str]()
     for waiter in pool.waiters:

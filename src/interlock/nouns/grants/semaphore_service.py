@@ -73,7 +73,7 @@ class SemaphoreService:
         given: tuple[Proof, ...] = (),
     ) -> Op[core.AcquireOutcome]:
         """Take slots, or queue for them until the wait is over; interrupted, leave no trace."""
-        ask = core.SlotsGrantRequest(
+        request = core.SlotsGrantRequest(
             semaphore=name,
             weight=weight,
             capacity=capacity,
@@ -85,7 +85,7 @@ class SemaphoreService:
             metadata=metadata,
             token=token,
         )
-        return self._grants.acquire(identity, ask, wait=wait, given=given)
+        return self._grants.acquire(identity, request, wait=wait, given=given)
 
     def release(
         self, actor: Actor, name: str, *, token: int | None = None, grant: str = ""
@@ -97,8 +97,8 @@ class SemaphoreService:
         self, actor: Actor, name: str, *, token: int | None = None, session_ttl: float = 0.0
     ) -> Op[core.BeatOutcome]:
         """Renew what keeps the grant alive."""
-        caller = _caller(actor, name, token)
-        return self._grants.heartbeat(actor, caller, session_ttl)
+        request = _caller(actor, name, token)
+        return self._grants.heartbeat(actor, request, session_ttl)
 
     def resize(self, actor: Actor, name: str, capacity: int) -> Op[core.Resized]:
         """Set the capacity; whoever fits now is served with the same commit."""
@@ -130,10 +130,10 @@ class SemaphoreService:
         self, actor: Actor, name: str, reason: str, *, holder: str = "", token: int | None = None
     ) -> Op[core.BreakOutcome]:
         """End the grant of another."""
-        breaker = core.SlotsBreakRequest(
+        request = core.SlotsBreakRequest(
             semaphore=name, by=actor.agent, reason=reason, holder=holder, token=token
         )
-        return self._grants.break_grant(actor, breaker)
+        return self._grants.break_grant(actor, request)
 
     def show(self, name: str) -> Op[SemaphoreView | core.NoSemaphore]:
         """The semaphore, its holders and its queue."""

@@ -134,7 +134,7 @@ class GrantService:
     def acquire(
         self,
         identity: Identity,
-        ask: GrantRequest[Any],
+        request: GrantRequest[Any],
         *,
         wait: float | None = None,
         given: tuple[Proof, ...] = (),
@@ -145,41 +145,41 @@ class GrantService:
         """
         base = yield from self._runner.base()
         deadline = self._runner.clock.monotonic() + wait if wait else None
-        someone = None if identity.caller else self.current_caller()
-        ask = self._on_terms(identity, ask, someone, wait=bool(wait))
-        ticket = handover.current(self)
-        wanted = ask.keys
+        local_caller = None if identity.caller else self.current_caller()
+        request = self._on_terms(identity, request, local_caller, wait=bool(wait))
+        own_handover = handover.current(self)
+        wanted = request.keys
         while True:
             # Before the attempt: the keeper may take something back meanwhile.
-            owed = self.pending_grants() if identity.whole_session else frozenset()
-            ticket.add(ask.grant, partial(self._debts, identity, ask))
-            self._own.asks(ask.grant, wanted)
+            pending = self.pending_grants() if identity.whole_session else frozenset()
+            own_handover.add(request.grant, partial(self._debts, identity, request))
+            self._own.asks(request.grant, wanted)
             try:
-                outcome = yield from self._acquire(identity, ask, base, deadline, given)
-                self._own.answered(ask.grant, outcome)
-                if isinstance(outcome, outcomes.Granted) and outcome.grant in owed:
+                outcome = yield from self._acquire(identity, request, base, deadline, given)
+                self._own.answered(request.grant, outcome)
+                if isinstance(outcome, outcomes.Granted) and outcome.grant in pending:
                     # A session as a whole found a grant of an attempt that was given up.
                     yield from self._taken_back(outcome.grant)
                     outcome = outcomes.Gone()
                 if isinstance(outcome, outcomes.Gone) and len(wanted) > 1:
-                    yield from self._take_back(identity, ask)  # some of it may be left
+                    yield from self._take_back(identity, request)  # some of it may be left
             except (StoreTrouble, GeneratorExit):
                 # The store does not answer, or nobody drives us any more: later, then.
-                self._own.unanswered(ask.grant, refused=False)
-                self.release_later(identity, ask)
-                ticket.remove(ask.grant)
+                self._own.unanswered(request.grant, refused=False)
+                self.release_later(identity, request)
+                own_handover.remove(request.grant)
                 raise
             except BaseException as error:
-                self._own.unanswered(ask.grant, refused=isinstance(error, InterlockError))
-                yield from self.abandon(identity, ask)
-                ticket.remove(ask.grant)
+                self._own.unanswered(request.grant, refused=isinstance(error, InterlockError))
+                yield from self.abandon(identity, request)
+                own_handover.remove(request.grant)
                 raise
             if not isinstance(outcome, outcomes.Granted):
-                ticket.remove(ask.grant)
+                own_handover.remove(request.grant)
             if not isinstance(outcome, outcomes.Gone):
-                self._add_holder(someone, ask, outcome)
+                self._add_holder(local_caller, request, outcome)
                 return outcome
-            ask = replace(ask, grant=self._runner.new_id("grt"))
+            request = replace(request, grant=self._runner.new_id("grt"))
 
     def _taken_back(self, grant: str) -> Op[None]:
         """Take back what is owed of a grant, before it is asked for anew."""
@@ -187,13 +187,13 @@ class GrantService:
         if grant in self.pending_grants():
             raise StoreBusy("an earlier grant could not be given back yet; try again")
 
-    def release_later(self, identity: Identity, ask: GrantRequest[Any]) -> None:
+    def release_later(self, identity: Identity, request: GrantRequest[Any]) -> None:
         """Take this back later."""
-        self.add_pending(*self._debts(identity, ask))
+        self.add_pending(*self._debts(identity, request))
 
-    def add_pending(self, debt: PendingRelease) -> None:
+    def add_pending(self, release: PendingRelease) -> None:
         """The same for anything that is granted."""
-        self.pending.append(debt)
+        self.pending.append(release)
         self.has_new_pending = True
         self.on_pending()
 
@@ -205,45 +205,47 @@ class GrantService:
     def _notify(self) -> None:
         self.on_pending()
 
-    def abandon(self, identity: Identity, ask: GrantRequest[Any]) -> Op[None]:
+    def abandon(self, identity: Identity, request: GrantRequest[Any]) -> Op[None]:
         """Take back whatever of a grant or a wait reached the store; later, if not now."""
-        yield from self.release_or_queue(*self._debts(identity, ask))
+        yield from self.release_or_queue(*self._debts(identity, request))
 
-    def release_or_queue(self, debt: PendingRelease) -> Op[None]:
+    def release_or_queue(self, release: PendingRelease) -> Op[None]:
         """Take back anything that is granted, once no request that may grant it can arrive."""
         try:
             yield from self._runner.settle_unsettled()
-            yield from debt.run()
+            yield from release.run()
         except (InterlockError, GeneratorExit) as error:
-            self.add_pending(debt)
+            self.add_pending(release)
             if not isinstance(error, InterlockError):
                 raise
         except BaseException:
-            self.add_pending(debt)
+            self.add_pending(release)
             raise
 
     def pending_grants(self) -> set[str]:
         """The grants among what is owed."""
         self.collect_abandoned()
-        return {debt.grant for debt in self.pending.copy()}
+        return {release.grant for release in self.pending.copy()}
 
     def collect_abandoned(self) -> bool:
         """Owe what is on tickets that were abandoned; whether there were any.
 
         A ticket goes last: whatever strikes in between, it is found again.
         """
-        abandoned = [ticket for ticket in tuple(self.handovers) if ticket.abandoned]
+        abandoned = [
+            own_handover for own_handover in tuple(self.handovers) if own_handover.abandoned
+        ]
         abandoned += tuple(self.abandoned)
-        for ticket in abandoned:
-            for debt in ticket.pending_releases():
-                self.pending.append(debt)
+        for own_handover in abandoned:
+            for release in own_handover.pending_releases():
+                self.pending.append(release)
                 self.has_new_pending = True
-                self.on_abandoned_grant(debt.grant)
-            if ticket.held is not None:
-                ticket.held.drop()
-            self.handovers.discard(ticket)
+                self.on_abandoned_grant(release.grant)
+            if own_handover.held is not None:
+                own_handover.held.drop()
+            self.handovers.discard(own_handover)
             with suppress(ValueError):
-                self.abandoned.remove(ticket)
+                self.abandoned.remove(own_handover)
         return bool(abandoned)
 
     def release_pending(self) -> Op[None]:
@@ -260,61 +262,61 @@ class GrantService:
             return
         while self.pending:
             try:
-                debt = self.pending[0]
+                release = self.pending[0]
             except IndexError:  # another thread was quicker
                 return
             try:
-                yield from debt.run()
+                yield from release.run()
             except InterlockError:
                 self.pending.rotate(-1)
                 return
             with suppress(ValueError):
-                self.pending.remove(debt)
+                self.pending.remove(release)
 
-    def release(self, actor: Actor, caller: HolderRequest[Any]) -> Op[Any]:
+    def release(self, actor: Actor, request: HolderRequest[Any]) -> Op[Any]:
         """Give it back; whoever waits first has it with the same commit."""
         base = yield from self._runner.base()
 
         def deciding() -> DecideOp[Outcome]:
             reader = PoolReader(self._runner, base)
-            reader.learn((yield caller.keys).items)
-            held = rules.held_grant(reader.facts.pool(caller.keys[0]), caller)
+            reader.learn((yield request.keys).items)
+            held = rules.held_grant(reader.facts.pool(request.keys[0]), request)
             if held is not None:
                 reader.learn((yield held.live).items)
             now = self._runner.clock.wall()
-            return (yield from reader.decide(lambda facts: rules.release(caller, facts, now)))
+            return (yield from reader.decide(lambda facts: rules.release(request, facts, now)))
 
         done: Decided[Outcome] = yield from self._runner.change(
-            deciding, actor, recalled(self._runner, caller.keys), urgent=True
+            deciding, actor, recalled(self._runner, request.keys), urgent=True
         )
         if isinstance(done.outcome, outcomes.Released):
-            self.remove_holder(caller.keys, caller.token)
-            self._own.released(caller.keys, caller.token)
-        elif isinstance(done.outcome, outcomes.Fenced) and caller.token is not None:
-            self._own.released(caller.keys, caller.token)
-        return (yield from self._told(caller, done.outcome))
+            self.remove_holder(request.keys, request.token)
+            self._own.released(request.keys, request.token)
+        elif isinstance(done.outcome, outcomes.Fenced) and request.token is not None:
+            self._own.released(request.keys, request.token)
+        return (yield from self._with_break_note(request, done.outcome))
 
-    def break_grant(self, actor: Actor, breaker: BreakRequest[Any]) -> Op[Any]:
+    def break_grant(self, actor: Actor, request: BreakRequest[Any]) -> Op[Any]:
         """End the grant of another; those who wait have it with the same commit."""
         base = yield from self._runner.base()
 
         def deciding() -> DecideOp[Outcome]:
             reader = PoolReader(self._runner, base)
-            reader.learn((yield (breaker.key,)).items)
+            reader.learn((yield (request.key,)).items)
             now = self._runner.clock.wall()
-            return (yield from reader.decide(lambda facts: rules.break_grant(breaker, facts, now)))
+            return (yield from reader.decide(lambda facts: rules.break_grant(request, facts, now)))
 
         done: Decided[Outcome] = yield from self._runner.change(deciding, actor, urgent=True)
         return done.outcome
 
-    def _told(self, caller: HolderRequest[Any], outcome: Outcome) -> Op[Any]:
+    def _with_break_note(self, request: HolderRequest[Any], outcome: Outcome) -> Op[Any]:
         """A refusal, with who ended the grant and why, if an operator did."""
         if isinstance(outcome, outcomes.Granted | outcomes.Released):
             return outcome
-        for key in caller.keys:
+        for key in request.keys:
             for note in (yield from outside(break_notes(thing_of(key)))):
-                if _is_of(note, caller):
-                    return caller.ended(note)
+                if _is_of(note, request):
+                    return request.broken_by(note)
         return outcome
 
     def own_pools(self) -> Collection[str] | None:
@@ -322,11 +324,11 @@ class GrantService:
         return self._own.pools()
 
     def heartbeat(
-        self, actor: Actor, caller: HolderRequest[Any], session_ttl: float = 0.0
+        self, actor: Actor, request: HolderRequest[Any], session_ttl: float = 0.0
     ) -> Op[Any]:
         """Renew what keeps the grant alive."""
         base = yield from self._runner.base()
-        key = caller.keys[0]
+        key = request.keys[0]
         held: Pool | None = None
 
         def deciding() -> DecideOp[Outcome]:
@@ -334,18 +336,18 @@ class GrantService:
             reader = PoolReader(self._runner, base)
             reader.learn((yield (key,)).items)
             held = reader.facts.pool(key)
-            grant = rules.held_grant(held, caller)
+            grant = rules.held_grant(held, request)
             ttl = session_ttl
             if grant is not None and grant.ttl is None:
                 ttl = yield from session_ttl_of(grant.session, session_ttl)
-            return (yield from reader.decide(lambda facts: rules.beat(caller, facts, ttl)))
+            return (yield from reader.decide(lambda facts: rules.beat(request, facts, ttl)))
 
         done: Decided[Outcome] = yield from self._runner.change(deciding, actor)
-        grant = rules.held_grant(held, caller)
+        grant = rules.held_grant(held, request)
         if isinstance(done.outcome, outcomes.Granted) and grant is not None and grant.max_hold:
             live: Snapshot = yield Read(*grant.live, times=True)
             return replace(done.outcome, expires_in=expires_in(live.items) or 0.0)
-        return (yield from self._told(caller, done.outcome))
+        return (yield from self._with_break_note(request, done.outcome))
 
     def check(self, proof: Proof) -> Op[bool]:
         """Whether the grant of a proof is still there, and lives."""
@@ -373,12 +375,17 @@ class GrantService:
         return {key: item.expires_in or 0.0 for key in own if (item := snapshot[key])}
 
     def _on_terms(
-        self, identity: Identity, ask: GrantRequest[Any], someone: LocalCaller | None, *, wait: bool
+        self,
+        identity: Identity,
+        request: GrantRequest[Any],
+        local_caller: LocalCaller | None,
+        *,
+        wait: bool,
     ) -> GrantRequest[Any]:
         """The ask of this caller: who it is, and whether others must find what it waits for."""
-        terms = callers.caller_terms(identity.caller, someone)
+        terms = callers.caller_terms(identity.caller, local_caller)
         return replace(
-            ask,
+            request,
             grant=self._runner.new_id("grt"),
             agent=identity.actor.agent,
             session=identity.actor.session,
@@ -392,20 +399,20 @@ class GrantService:
         )
 
     def _add_holder(
-        self, someone: LocalCaller | None, ask: GrantRequest[Any], outcome: object
+        self, local_caller: LocalCaller | None, request: GrantRequest[Any], outcome: object
     ) -> None:
         """Remember who of us has what: a caller that holds nothing is in nobody's way."""
-        if someone is not None and isinstance(outcome, outcomes.Granted):
-            self.add_holder(someone, ask.keys, outcome.token or 0)
+        if local_caller is not None and isinstance(outcome, outcomes.Granted):
+            self.add_holder(local_caller, request.keys, outcome.token or 0)
 
-    def add_holder(self, someone: LocalCaller, wanted: tuple[str, ...], token: int) -> None:
+    def add_holder(self, local_caller: LocalCaller, wanted: tuple[str, ...], token: int) -> None:
         """The same for anything that is granted."""
         if len(self._held) >= _REMEMBERED:
-            someone.holds.add(self)  # from now on it may always hold something
+            local_caller.holds.add(self)  # from now on it may always hold something
             return
         for key in wanted:
-            self._held[key, token] = someone
-            someone.holds.add((self, key, token))
+            self._held[key, token] = local_caller
+            local_caller.holds.add((self, key, token))
 
     def remove_holder(self, wanted: tuple[str, ...], token: int | None) -> None:
         """Who speaks for its session without a token gives back what it got last."""
@@ -413,75 +420,75 @@ class GrantService:
             last = token
             if last is None:
                 last = max([token for held, token in tuple(self._held) if held == key], default=0)
-            if (someone := self._held.pop((key, last), None)) is not None:
-                someone.holds.discard((self, key, last))
+            if (local_caller := self._held.pop((key, last), None)) is not None:
+                local_caller.holds.discard((self, key, last))
 
     def _acquire(
         self,
         identity: Identity,
-        ask: GrantRequest[Any],
+        request: GrantRequest[Any],
         base: int,
         deadline: float | None,
         given: tuple[Proof, ...],
     ) -> Op[Outcome]:
         runner = self._runner
         known: list[PoolReader] = []
-        guess: dict[str, Item | None] = self._guess(ask)
+        guess: dict[str, Item | None] = self._guess(request)
         if identity.joined:
             guess[keys.live(identity.actor.session)] = ALIVE
         done: Decided[Outcome] = yield from runner.change(
-            lambda: self._deciding(identity, ask, base, given, known), identity.actor, guess
+            lambda: self._deciding(identity, request, base, given, known), identity.actor, guess
         )
         outcome = done.outcome
         if isinstance(outcome, outcomes.Granted):
             got = with_commit_token(outcome, base, done.revision)
-            if got.grant != ask.grant:  # one that we have for longer
-                got = yield from self._waiting.measured(ask, got, always=False)
+            if got.grant != request.grant:  # one that we have for longer
+                got = yield from self._waiting.measured(request, got, always=False)
             return got
         if isinstance(outcome, outcomes.Waiting):
             until = (deadline or 0.0, done.revision or 0)
-            return (yield from self._waiting.wait((identity, ask, base), until, given, self))
+            return (yield from self._waiting.wait((identity, request, base), until, given, self))
         if isinstance(outcome, outcomes.Busy):
-            return (yield from self._waiting.timed(ask, outcome, known[-1] if known else None))
+            return (yield from self._waiting.timed(request, outcome, known[-1] if known else None))
         return outcome
 
     def _deciding(
         self,
         identity: Identity,
-        ask: GrantRequest[Any],
+        request: GrantRequest[Any],
         base: int,
         given: tuple[Proof, ...],
         known: list[PoolReader],
     ) -> DecideOp[Outcome]:
         """One attempt to acquire; leaves what it came to know, if that was more than the pool."""
         own = (keys.live(identity.actor.session),) if identity.joined else ()
-        wanted, now = ask.keys, self._runner.clock.wall()
+        wanted, now = request.keys, self._runner.clock.wall()
         items = (yield (*wanted, *own)).items
         if own and items[own[0]] is None:
             raise Lapsed(f"session {identity.actor.session} lapsed; join again")
         for proof in given:
-            if not (yield from holds(proof, base, ask.agent)):
-                return Decision(outcome=ask.fenced(proof.thing))
-        if ask.token is not None:
-            for note in (yield from break_notes(ask.thing)):
-                if (note.token, note.holder) == (ask.token, ask.agent):
-                    return Decision(outcome=ask.ended(note))
+            if not (yield from holds(proof, base, request.agent)):
+                return Decision(outcome=request.fenced(proof.thing))
+        if request.token is not None:
+            for note in (yield from break_notes(request.thing)):
+                if (note.token, note.holder) == (request.token, request.agent):
+                    return Decision(outcome=request.broken_by(note))
         if len(wanted) == 1:
             pool = decode.pool(items[wanted[0]], base)
-            if (quick := rules.acquire_uncontended(ask, pool, now)) is not None:
+            if (quick := rules.acquire_uncontended(request, pool, now)) is not None:
                 return quick
         reader = PoolReader(self._runner, base)
         reader.learn(items)
         known.append(reader)
-        call = ask if ask.token is None else (yield from self._extending(ask, reader))
+        call = request if request.token is None else (yield from self._extending(request, reader))
         return (yield from reader.decide(lambda facts: rules.acquire(call, facts, now)))
 
-    def _guess(self, ask: GrantRequest[Any]) -> dict[str, Item | None]:
+    def _guess(self, request: GrantRequest[Any]) -> dict[str, Item | None]:
         """A lock is free, and a semaphore as we left it, unless we learn otherwise."""
         guess: dict[str, Item | None] = {}
         if self._runner.capabilities.transacts:
             return guess  # nothing to save: it reads inside of its transaction
-        for want in ask.demands:
+        for want in request.demands:
             if want.key.startswith(keys.LOCKS):
                 guess[want.key] = None
             else:
@@ -491,23 +498,29 @@ class GrantService:
                 guess |= known or {want.key: None}
         return guess
 
-    def _extending(self, ask: GrantRequest[Any], reader: PoolReader) -> ReadOp[GrantRequest[Any]]:
+    def _extending(
+        self, request: GrantRequest[Any], reader: PoolReader
+    ) -> ReadOp[GrantRequest[Any]]:
         """What may be extended is the holder's session, by its own ttl and not by ours."""
-        pool = reader.facts.pool(ask.keys[0])
+        pool = reader.facts.pool(request.keys[0])
         for grant in () if pool is None else pool.grants:
-            if (grant.token, grant.agent) == (ask.token, ask.agent):
-                ttl = yield from session_ttl_of(grant.session, ask.session_ttl)
-                return replace(ask, session_ttl=ttl)
-        return ask
+            if (grant.token, grant.agent) == (request.token, request.agent):
+                ttl = yield from session_ttl_of(grant.session, request.session_ttl)
+                return replace(request, session_ttl=ttl)
+        return request
 
-    def _debts(self, identity: Identity, ask: GrantRequest[Any]) -> tuple[PendingRelease]:
+    def _debts(self, identity: Identity, request: GrantRequest[Any]) -> tuple[PendingRelease]:
         """What takes a grant or a wait back."""
-        return (PendingRelease(ask.grant, ask.thing, lambda: self._take_back(identity, ask)),)
+        return (
+            PendingRelease(
+                request.grant, request.thing, lambda: self._take_back(identity, request)
+            ),
+        )
 
-    def _take_back(self, identity: Identity, ask: GrantRequest[Any]) -> Op[None]:
+    def _take_back(self, identity: Identity, request: GrantRequest[Any]) -> Op[None]:
         """Leave the queues, or release."""
         base = yield from self._runner.base()
-        yield from self._waiting.decide(rules.abandon, identity, ask, base)
+        yield from self._waiting.decide(rules.abandon, identity, request, base)
 
 
 def break_notes(thing: str) -> ReadOp[list[BreakNote]]:
@@ -518,10 +531,10 @@ def break_notes(thing: str) -> ReadOp[list[BreakNote]]:
     return sorted(found, key=lambda note: -note.at)
 
 
-def _is_of(note: BreakNote, caller: HolderRequest[Any]) -> bool:
-    """Whether a note is about the grant that a caller speaks for."""
-    if caller.grant:
-        return note.grant == caller.grant
-    if caller.token is None:
-        return note.session == caller.session
-    return (note.token, note.holder) == (caller.token, caller.agent)
+def _is_of(note: BreakNote, request: HolderRequest[Any]) -> bool:
+    """Whether a note is about the grant that a request speaks for."""
+    if request.grant:
+        return note.grant == request.grant
+    if request.token is None:
+        return note.session == request.session
+    return (note.token, note.holder) == (request.token, request.agent)

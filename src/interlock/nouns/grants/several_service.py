@@ -27,7 +27,7 @@ class SeveralService:
         given: tuple[Proof, ...] = (),
     ) -> Op[core.AcquireOutcome]:
         """Take all of it, or queue for all of it until the wait is over; or have none."""
-        ask = core.SeveralGrantRequest(
+        request = core.SeveralGrantRequest(
             parts=parts,
             grant="",
             agent="",
@@ -36,7 +36,7 @@ class SeveralService:
             max_hold=max_hold,
             metadata=metadata,
         )
-        return self._grants.acquire(identity, ask, wait=wait, given=given)
+        return self._grants.acquire(identity, request, wait=wait, given=given)
 
     def release(
         self,
@@ -48,7 +48,7 @@ class SeveralService:
         weights: tuple[tuple[str, int], ...] = (),
     ) -> Op[core.ReleaseOutcome]:
         """Give all of it back with one commit."""
-        caller = core.SeveralHolderRequest(
+        request = core.SeveralHolderRequest(
             things=things,
             weights=weights,
             agent=actor.agent,
@@ -56,4 +56,4 @@ class SeveralService:
             token=token,
             grant=grant,
         )
-        return self._grants.release(actor, caller)
+        return self._grants.release(actor, request)

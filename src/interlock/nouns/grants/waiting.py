@@ -68,36 +68,36 @@ class PoolWaits:
         grants: GrantService,
     ) -> Op[Outcome]:
         """Sleep until our turn comes, somebody before us may have lapsed, or the deadline."""
-        (identity, ask, base), (deadline, revision) = mine, until
+        (identity, request, base), (deadline, revision) = mine, until
         clock = self._runner.clock
-        watch = yield OpenWatch(keys.wake(ask.grant), revision)
+        watch = yield OpenWatch(keys.wake(request.grant), revision)
         try:
             while True:
-                found, nap, around = yield from self._look_at(ask, base)
+                found, nap, around = yield from self._look_at(request, base)
                 left = deadline - clock.monotonic()
                 if nap is None and left > 0:
                     if found is None:
-                        found = yield from self.decide(rules.check_wait, identity, ask, base)
+                        found = yield from self.decide(rules.check_wait, identity, request, base)
                     if not isinstance(found, outcomes.Waiting):
-                        return (yield from self._confirm(identity, ask, found, given))
+                        return (yield from self._confirm(identity, request, found, given))
                     continue
                 if nap is None or left <= 0:
                     if found is None:
-                        found = yield from self._withdraw(identity, ask, base)
-                    return (yield from self._confirm(identity, ask, found, given))
-                if ask.indexed and grants.pending:
+                        found = yield from self._withdraw(identity, request, base)
+                    return (yield from self._confirm(identity, request, found, given))
+                if request.indexed and grants.pending:
                     yield from grants.release_pending()  # others cannot know that we let go of it
                 let_go = grants.pending_grants() | callers.pending_grants()
-                done = yield from self._deadlocks.refuse(identity.actor, ask, around, let_go)
+                done = yield from self._deadlocks.refuse(identity.actor, request, around, let_go)
                 if done.outcome is not None:
                     refused = with_commit_token(done.outcome, base, done.revision)
-                    return (yield from self._confirm(identity, ask, refused, given))
+                    return (yield from self._confirm(identity, request, refused, given))
                 yield NextChanges(watch, min(left, nap))
         finally:
             watch.close()
 
     def _look_at(
-        self, ask: GrantRequest[Any], base: int
+        self, request: GrantRequest[Any], base: int
     ) -> Op[tuple[Outcome | None, float | None, Around]]:
         """The grant if it is ours by now, else how long we may sleep; and what is around us.
 
@@ -106,24 +106,24 @@ class PoolWaits:
         """
         from interlock.runtime.wait_graph.around import Around  # likewise
 
-        own = keys.live(ask.session if ask.ttl is None else ask.grant)
-        mine = (own,) if ask.max_hold is None else (own, keys.max_hold(ask.grant))
-        snapshot: Snapshot = yield Read(*ask.keys, *mine)
-        around = Around({key: decode.pool(snapshot[key], base) for key in ask.keys})
+        own = keys.live(request.session if request.ttl is None else request.grant)
+        mine = (own,) if request.max_hold is None else (own, keys.max_hold(request.grant))
+        snapshot: Snapshot = yield Read(*request.keys, *mine)
+        around = Around({key: decode.pool(snapshot[key], base) for key in request.keys})
         pools = list(around.pools.values())
-        held = [pool.grant(ask.grant) for pool in pools if pool is not None]
+        held = [pool.grant(request.grant) for pool in pools if pool is not None]
         if pools[0] is not None and held[0] is not None and len(held) == len(pools):
             if None in held or None in [snapshot[key] for key in held[0].live]:
                 return None, None, around
-            self._remember(ask, snapshot)
-            standing = RequestStatus("granted", tuple(filter(None, pools)), held[0])
-            return ask.answer(standing), None, around
-        return None, (yield from self._nap(ask, around)), around
+            self._remember(request, snapshot)
+            status = RequestStatus("granted", tuple(filter(None, pools)), held[0])
+            return request.outcome(status), None, around
+        return None, (yield from self._nap(request, around)), around
 
-    def _nap(self, ask: GrantRequest[Any], around: Around) -> Op[float | None]:
+    def _nap(self, request: GrantRequest[Any], around: Around) -> Op[float | None]:
         """How long we may sleep: until somebody before us may have lapsed, and never for long."""
         pools = list(around.pools.values())
-        places = [None if pool is None else pool.position(ask.grant) for pool in pools]
+        places = [None if pool is None else pool.position(request.grant) for pool in pools]
         if None in places:
             return None
         queues = [(pool, place or 0) for pool, place in zip(pools, places, strict=True) if pool]
@@ -140,16 +140,18 @@ class PoolWaits:
         lapse = soonest + place * allow(_BEHIND_EACH_OTHER) + 0.001
         return min(lapse, allow(_NAP) * (1 + place / 2), allow(_LONGEST_NAP))
 
-    def _withdraw(self, identity: Identity, ask: GrantRequest[Any], base: int) -> Op[Outcome]:
+    def _withdraw(self, identity: Identity, request: GrantRequest[Any], base: int) -> Op[Outcome]:
         """The last word of a wait, so it looks who lives: the dead are no reason to say no."""
-        last: Outcome = yield from self.decide(rules.withdraw, identity, ask, base, hopeful=False)
+        last: Outcome = yield from self.decide(
+            rules.withdraw, identity, request, base, hopeful=False
+        )
         return last
 
     def decide(
         self,
         decide: Callable[..., Decision[T]],
         identity: Identity,
-        ask: GrantRequest[Any],
+        request: GrantRequest[Any],
         base: int,
         *,
         hopeful: bool = True,
@@ -158,74 +160,82 @@ class PoolWaits:
 
         def deciding() -> DecideOp[T]:
             reader = PoolReader(self._runner, base)
-            reader.learn((yield ask.keys).items)
+            reader.learn((yield request.keys).items)
             now = self._runner.clock.wall()
-            return (yield from reader.decide(lambda facts: decide(ask, facts, now)))
+            return (yield from reader.decide(lambda facts: decide(request, facts, now)))
 
         done: Decided[T] = yield from self._runner.change(deciding, identity.actor, hopeful=hopeful)
         return with_commit_token(done.outcome, base, done.revision)
 
     def _confirm(
-        self, identity: Identity, ask: GrantRequest[Any], outcome: Outcome, given: tuple[Proof, ...]
+        self,
+        identity: Identity,
+        request: GrantRequest[Any],
+        outcome: Outcome,
+        given: tuple[Proof, ...],
     ) -> Op[Outcome]:
         """Agree to a grant that came while we slept, if what it relies on still holds.
 
         One commit stretches its short ttl as asked, or gives it back.
         """
         if isinstance(outcome, outcomes.Busy):
-            return (yield from self.timed(ask, outcome, None))
+            return (yield from self.timed(request, outcome, None))
         if not isinstance(outcome, outcomes.Granted):
             return outcome
-        if (ask.ttl is None or outcome.grant != ask.grant) and not given:
-            return (yield from self.measured(ask, outcome))
+        if (request.ttl is None or outcome.grant != request.grant) and not given:
+            return (yield from self.measured(request, outcome))
         base = yield from self._runner.base()
 
         def deciding() -> DecideOp[Decision[Any] | Outcome | str]:
             reader = PoolReader(self._runner, base)
-            reader.learn((yield ask.keys).items)
+            reader.learn((yield request.keys).items)
             now = self._runner.clock.wall()
             for proof in given:
-                if not (yield from holds(proof, base, ask.agent)):
-                    back = yield from reader.decide(lambda facts: rules.abandon(ask, facts, now))
-                    return replace(back, outcome=ask.fenced(proof.thing))
-            return (yield from reader.decide(lambda facts: rules.confirm(ask, facts)))
+                if not (yield from holds(proof, base, request.agent)):
+                    back = yield from reader.decide(
+                        lambda facts: rules.abandon(request, facts, now)
+                    )
+                    return replace(back, outcome=request.fenced(proof.thing))
+            return (yield from reader.decide(lambda facts: rules.confirm(request, facts)))
 
         done = yield from self._runner.change(
-            deciding, identity.actor, recalled(self._runner, ask.keys)
+            deciding, identity.actor, recalled(self._runner, request.keys)
         )
         if done.outcome == "agreed":
-            return (yield from self.measured(ask, outcome))
+            return (yield from self.measured(request, outcome))
         if isinstance(done.outcome, Outcome):
             return done.outcome
-        gone: Outcome = ask.answer(RequestStatus("gone"))
+        gone: Outcome = request.outcome(RequestStatus("gone"))
         return gone
 
     def measured(
-        self, ask: GrantRequest[Any], outcome: outcomes.Granted, *, always: bool = True
+        self, request: GrantRequest[Any], outcome: outcomes.Granted, *, always: bool = True
     ) -> Op[outcomes.Granted]:
         """How long a grant that is not of this moment lives: its maximum hold began before."""
-        if ask.max_hold is not None or outcome.grant != ask.grant:
+        if request.max_hold is not None or outcome.grant != request.grant:
             limit = keys.max_hold(outcome.grant)
             item = (yield Read(limit, times=True))[limit]
             if item is not None:
-                ttl = outcome.expires_in or ask.ttl or ask.session_ttl
+                ttl = outcome.expires_in or request.ttl or request.session_ttl
                 return replace(outcome, expires_in=_least(ttl, item.expires_in))
-        return replace(outcome, expires_in=ask.ttl or ask.session_ttl) if always else outcome
+        return (
+            replace(outcome, expires_in=request.ttl or request.session_ttl) if always else outcome
+        )
 
-    def _remember(self, ask: GrantRequest[Any], snapshot: Snapshot) -> None:
+    def _remember(self, request: GrantRequest[Any], snapshot: Snapshot) -> None:
         """A commit follows at once, to stretch the ttl."""
-        if ask.ttl is not None:
-            for key in ask.keys:
+        if request.ttl is not None:
+            for key in request.keys:
                 if (item := snapshot[key]) is not None:
                     self._runner.remember(key, item)
 
     def timed(
-        self, ask: GrantRequest[Any], outcome: Outcome, last: PoolReader | None
+        self, request: GrantRequest[Any], outcome: Outcome, last: PoolReader | None
     ) -> Op[Outcome]:
         """A busy answer also says how long its holder lives at least."""
         if not isinstance(outcome, lock.LockBusy) or not outcome.holder:
             return outcome
-        key = ask.keys[0]
+        key = request.keys[0]
         pool = last.facts.pools.get(key) if last else decode.pool((yield Read(key))[key], 0)
         if pool is None or not pool.grants:
             return outcome

@@ -138,10 +138,10 @@ class QueryWaits:
             decision: Decision[AskOutcome | None] = core.refuse(query, cycle)
             return decision
 
-        let_go = self._grants.pending_grants() | callers.pending_grants()
+        pending = self._grants.pending_grants() | callers.pending_grants()
         give_way: Withdrawal[Any] = withdraw
         done: Decided[Any] = yield from self._deadlocks.resolve(
-            actor, start, give_way, let_go=let_go
+            actor, start, give_way, pending=pending
         )
         refused: AskOutcome | None = done.outcome
         return refused

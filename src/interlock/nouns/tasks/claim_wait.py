@@ -89,8 +89,8 @@ class TaskWait:
     def look(self) -> Op[core.TaskDeadlock | None]:
         """Look for a deadlock; the wait is withdrawn if it is a part of one."""
         start = self._start or (yield from self._list())
-        let_go = self._grants.pending_grants() | callers.pending_grants()
-        done = yield from self._deadlocks.resolve(self._who, start, self._withdraw, let_go=let_go)
+        pending = self._grants.pending_grants() | callers.pending_grants()
+        done = yield from self._deadlocks.resolve(self._who, start, self._withdraw, pending=pending)
         return done.outcome
 
     def _list(self) -> Op[Start]:
