@@ -605,8 +605,8 @@ def test_whoever_subscribed_sees_to_what(shell: Here) -> None:
     shell.run("subscribe", "built", "--from", "ada,cy", "--where", "n=1", "--agent", "bob")
     shell.run("subscribe", "failed", "--agent", "bob")
     assert shell.run("subscribe", "--list", "--agent", "bob").out.splitlines() == [
-        "TYPE    FROM     WHERE",
-        'built   ada, cy  {"n":1}',
+        "TYPE    FROM       WHERE",
+        'built   ada, cy    {"n":1}',
         "failed  any agent",
     ]
     assert shell.json("subscribe", "--list", "--agent", "bob") == (
