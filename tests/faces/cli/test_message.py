@@ -229,7 +229,7 @@ def test_an_alert_of_which_nobody_hears_says_so_and_is_kept(shell: Here) -> None
     assert said == "sent msg_ID to all who subscribed to build.done\n"
 
 
-def test_an_alert_is_sent_though_nobody_can_tell_who_hears_of_it(
+def test_an_alert_is_sent_though_its_subscribers_cannot_be_read(
     shell: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away() -> Any:
@@ -599,7 +599,7 @@ def test_what_cannot_be_read_is_named_where_it_would_have_stood(shell: Here) -> 
     assert (status, {each["kind"] for each in health["problems"]}) == (1, {"damaged"})
 
 
-def test_whoever_subscribed_sees_to_what(shell: Here) -> None:
+def test_a_subscriber_lists_its_subscriptions(shell: Here) -> None:
     told = "bob is subscribed to nothing; see 'interlock subscribe --help'\n"
     assert shell.run("subscribe", "--list", "--agent", "bob").out == told
     shell.run("subscribe", "built", "--from", "ada,cy", "--where", "n=1", "--agent", "bob")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from tests.nouns.messages.mail import sent, waiting
+from tests.nouns.messages.helpers import sent, waiting
 
 from interlock.core import keys
 from interlock.drivers import Step

@@ -178,7 +178,7 @@ FEWEST: dict[Act, int] = {acknowledge: 3, receive: 3}
 
 @pytest.mark.parametrize("fault", ["crash before", "crash after", "lost reply", "late arrival"])
 @pytest.mark.parametrize("act", ACTS)
-def test_everybody_is_told_the_same_whatever_was_struck(act: Act, fault: Fault) -> None:
+def test_after_any_fault_all_readers_agree(act: Act, fault: Fault) -> None:
     expected = told(act, None, 0)[0]
     for commit in count():
         found, struck = told(act, fault, commit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.nouns.messages.mail import came, said, sent
+from tests.nouns.messages.helpers import came, said, sent
 
 from interlock.core import codec, keys
 from interlock.core.wait import UnqueuedWait, wait_keys
@@ -38,7 +38,7 @@ def spoil(stage: Testbed, *wanted: str, value: bytes = b"{") -> None:
     stage.store.commit(Txn(id=f"spoil-{wanted[0]}", puts=puts, quiet=True))
 
 
-def test_a_message_that_cannot_be_read_is_told_as_missed(
+def test_an_unreadable_message_is_reported_as_missed(
     stage: Testbed, ada: Client, bob: Client
 ) -> None:
     mail = sent(ada, ada.messages.send("bob", "lost"))
@@ -63,7 +63,7 @@ def test_a_wait_ends_with_a_message_that_cannot_be_read(
     assert isinstance(bob.run(bob.messages.wait(0)), views.Arrived)
 
 
-def test_a_subscription_that_cannot_be_read_hears_all_and_can_be_made_anew(
+def test_an_unreadable_subscription_has_no_filter_and_can_be_replaced(
     stage: Testbed, ada: Client, bob: Client
 ) -> None:
     bob.run(bob.messages.subscribe("test", senders=["cy"]))
@@ -79,7 +79,7 @@ def test_a_subscription_that_cannot_be_read_hears_all_and_can_be_made_anew(
     assert said(bob, bob.messages.receiver()) == []
 
 
-def test_a_question_that_cannot_be_read_keeps_nobody_from_asking(
+def test_an_unreadable_question_does_not_prevent_others(
     stage: Testbed, ada: Client, bob: Client
 ) -> None:
     asleep = UnqueuedWait(

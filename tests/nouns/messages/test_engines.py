@@ -19,7 +19,7 @@ from interlock.store import Range
 from interlock.stores import open_store
 
 
-def test_alert_query_share_mail_and_stop_reach_whoever_receives(url: str) -> None:
+def test_alert_query_share_mail_and_stop_reach_the_receiver(url: str) -> None:
     got: list[tuple[str, object, int]] = []
     with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob") as bob:
         bob.messages.subscribe("build", where={"ok": False})
@@ -90,7 +90,7 @@ def test_clients_of_one_sender_share_its_limit_and_an_id_is_taken_once(
         assert len(bob.messages.inbox().messages) == 5
 
 
-def test_what_is_not_asked_for_any_more_does_not_come_though_it_was_heard_of(url: str) -> None:
+def test_a_queued_message_is_dropped_after_unsubscribing(url: str) -> None:
     """Whoever listens at a store has what others there heard of, and may take it much later."""
     with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob") as bob:
         for type_ in ("build", "test"):
@@ -147,9 +147,7 @@ def test_askers_at_once_never_have_more_questions_open_than_are_allowed(
     assert all(each.retry_in and 0 < each.retry_in <= 62 for each in refused)
 
 
-def test_a_question_that_nobody_answers_is_told_to_the_log(
-    url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_question_without_an_answer_is_logged(url: str, caplog: pytest.LogCaptureFixture) -> None:
     with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob"):
         outcome = ada.messages.query("bob", "you?", timeout=0.1)
     assert isinstance(outcome, TimedOut)

@@ -1,4 +1,4 @@
-"""Handlers of messages that ask each other: a circle among them is refused as any other is."""
+"""Message handlers that ask each other: a cycle among them is refused like any other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from interlock.store import Item, Range
 from interlock.testing.testbed import Testbed
 
 LONG = 60.0
-"""Nobody waits so long here; whoever does has failed."""
+"""No test waits so long unless it fails."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def fleets(place: str) -> Iterator[dict[str, interlock.Fleet]]:
 
 
 def ends(outcomes: dict[str, AskOutcome], circle: int) -> None:
-    """One of the circle was refused, and with that all others have their answers."""
+    """One wait of the cycle is refused, so all others get their answers."""
     (refused,) = [each for each in outcomes.values() if isinstance(each, QueryDeadlock)]
     assert len(refused.cycle) == circle
     assert sum(isinstance(each, Answered) for each in outcomes.values()) == circle - 1
@@ -100,7 +100,7 @@ def test_of_handlers_in_tasks_that_ask_each_other_one_is_refused(place: str) -> 
     ends(outcomes, 2)
 
 
-def test_a_handler_that_waits_for_the_lock_of_its_asker_is_in_a_circle(
+def test_a_handler_that_waits_for_the_lock_of_its_asker_closes_a_cycle(
     fleets: dict[str, interlock.Fleet],
 ) -> None:
     ada, bob = fleets["ada"], fleets["bob"]
@@ -126,8 +126,8 @@ def test_a_handler_that_waits_for_the_lock_of_its_asker_is_in_a_circle(
     assert len([each for each in found if getattr(each, "cycle", ())]) == 1
 
 
-def test_who_receives_no_more_is_in_nobodys_way(fleets: dict[str, interlock.Fleet]) -> None:
-    """What it waits for after that is looked for under its agent alone."""
+def test_a_receiver_that_ended_is_in_no_cycle(fleets: dict[str, interlock.Fleet]) -> None:
+    """What it waits for after that counts for its agent alone."""
     bob = fleets["bob"]
     someone = callers.current()
     assert someone is not None

@@ -31,7 +31,7 @@ def one(client: Client) -> Problem:
     return found
 
 
-def test_mail_to_somebody_who_never_came_is_told_in_time(stage: Testbed) -> None:
+def test_mail_to_an_agent_that_never_joined_is_reported_in_time(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     for number in range(2):
         ada.run(ada.messages.send("ghost", str(number), hold=True))
@@ -46,7 +46,7 @@ def test_mail_to_somebody_who_never_came_is_told_in_time(stage: Testbed) -> None
     assert "interlock inbox --agent ghost" in found.remedy
 
 
-def test_mail_to_somebody_who_is_there_is_nobodys_trouble(stage: Testbed) -> None:
+def test_mail_to_a_present_agent_is_no_problem(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=None), stage.client("bob", ttl=10 * HOUR)
     ada.run(ada.messages.send("bob"))
     stage.clock.advance(2 * HOUR)
@@ -55,7 +55,7 @@ def test_mail_to_somebody_who_is_there_is_nobodys_trouble(stage: Testbed) -> Non
     assert "it is not here" in one(ada).says
 
 
-def test_an_inbox_that_is_nearly_full_is_told(
+def test_an_inbox_that_is_nearly_full_is_reported(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_INBOX", "10")
@@ -67,7 +67,7 @@ def test_an_inbox_that_is_nearly_full_is_told(
     assert (one(ada).kind, one(ada).agent) == ("full", "bob")
 
 
-def test_what_a_person_is_asked_is_told_at_once(stage: Testbed) -> None:
+def test_an_open_decision_is_reported_at_once(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=None), stage.client("bob")
     bob.run(bob.agents.leave())
     ada.run(ada.messages.query("bob", "may I?", person=True))
@@ -78,7 +78,7 @@ def test_what_a_person_is_asked_is_told_at_once(stage: Testbed) -> None:
     assert problems(ada) == ()
 
 
-def test_a_question_that_nobody_ended_and_a_dead_server_are_left_over(stage: Testbed) -> None:
+def test_an_expired_question_and_a_dead_receiver_are_reported(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=None), stage.client("bob", ttl=HOUR)
     bob.run(announce_receiver(bob.runner, bob.context.me().actor, "c1", 10.0))
     ada.start(ada.messages.query("bob", "where?", timeout="10s"))
@@ -90,7 +90,7 @@ def test_a_question_that_nobody_ended_and_a_dead_server_are_left_over(stage: Tes
     assert problems(ada) == ()
 
 
-def test_who_may_not_send_is_told_with_the_reason(stage: Testbed) -> None:
+def test_a_paused_agent_is_reported_with_the_reason(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     halt = SenderPause(agent="spam", by="ada", since=stage.clock.wall(), reason="floods")
     known = send_rules.PauseState(known=True, paused=None)
@@ -99,7 +99,7 @@ def test_who_may_not_send_is_told_with_the_reason(stage: Testbed) -> None:
     assert one(ada).says == "agent/spam: ada does not let it send (floods)"
 
 
-def test_what_cannot_be_read_is_told_as_that_alone(stage: Testbed) -> None:
+def test_an_unreadable_item_is_reported_alone(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     ada.run(ada.messages.send("ghost", hold=True))
     (message,) = _keys(stage, keys.MESSAGES)

@@ -1,17 +1,19 @@
-"""Messages, watched by somebody who only knows what they are for.
+"""Messages against a model: a state machine with all operations, in any order.
 
-The machine lets agents tell and ask each other things in all ways: alerts, shares, stops, mail to
-one, to some and to all, questions; with filters, limits, depths and pauses; repeated, cancelled,
-too late, and struck dead at a commit.  Receivers open, close and die; messages are acknowledged in
-any order, by whoever.  After each act
-    the answer is what a model says that knows neither stores nor commits (``post_model.py``),
+The machine lets agents send and ask in all ways: alerts, shares, stops, mail to one, to some and to
+all, questions; with filters, limits, depths and pauses; repeated, cancelled, late, and killed at a
+commit. Receivers open, close and crash; any process acknowledges messages, in any order. After each
+action
+
+    the outcome is what a model says that knows neither stores nor commits (``machine_model.py``),
     every inbox holds exactly what the model says, in its order, and
-    every question stands as the model says.
-A receiver must give out all that waits, in the order of each sender, each once until it is due
-again, and never what was acknowledged, refused or taken back, nor a stop from before it came.
+    every question has the state that the model says.
 
-It runs on a store in memory, on one with room for little, across a bad network, and on each engine;
-there only the clock of the agents can be moved, so nothing lapses by itself.
+A receiver must deliver all unread messages, in the order of each sender, each once until it is due
+again, and never an acknowledged, refused or cancelled one, nor a stop from before its session.
+
+It runs on a store in memory, on one with small commits, across a bad network, and on each engine;
+there only the clock of the agents can be moved, so nothing expires by itself.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import replace
 from tests.hypothesis_settings import across_a_bad_network, bounds, run
-from tests.nouns.messages.post_deaths import Deaths
-from tests.nouns.messages.post_world import ABLE, AGENTS, PATIENCE
+from tests.nouns.messages.machine_crashes import Deaths
+from tests.nouns.messages.machine_world import ABLE, AGENTS, PATIENCE
 
 from interlock.store import Store
 from interlock.stores import open_store
@@ -54,7 +56,7 @@ ACTS = (
 
 
 class MessageMachine(Deaths):
-    """All acts, in any order."""
+    """All actions, in any order."""
 
     @rule(act=st.sampled_from(ACTS), data=st.data())
     def act(self, act: str, data: st.DataObject) -> None:
@@ -77,7 +79,7 @@ class MessageMachine(Deaths):
         assert not closed or not self.moves, "whoever waits is told"
 
     def teardown(self) -> None:
-        """Whatever happened before: all that waits is received by the next who comes, once."""
+        """After any history, the next receiver gets all unread messages, once."""
         self._deliver()
         for agent in self.eyes:
             self._drain(agent)
@@ -109,7 +111,7 @@ class MessageMachine(Deaths):
 
 
 class CrampedMachine(MessageMachine):
-    """On a store whose commits have room for little, so that acknowledging takes several."""
+    """On a store with small commits, so that acknowledging takes several."""
 
     def make(self) -> tuple[Store, Store]:
         memory = self.stage.store
@@ -130,7 +132,7 @@ class FaultyMachine(MessageMachine):
 
 
 class CrampedFaultyMachine(FaultyMachine):
-    """Both."""
+    """Small commits across a bad network."""
 
     def make(self) -> tuple[Store, Store]:
         memory = self.stage.store
@@ -139,7 +141,7 @@ class CrampedFaultyMachine(FaultyMachine):
 
 
 class EngineMachine(MessageMachine):
-    """On an engine with a clock of its own: nothing lapses while we play."""
+    """On an engine with its own clock: nothing expires during a run."""
 
     moves = False
 

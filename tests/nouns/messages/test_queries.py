@@ -1,9 +1,9 @@
-"""A question is answered once, in time, by whoever was asked; every other end is told clearly."""
+"""A question is answered once, in time, by its recipient; every other end is reported."""
 
 from __future__ import annotations
 
 import pytest
-from tests.nouns.messages.mail import answer, came, sent, waiting
+from tests.nouns.messages.helpers import answer, came, sent, waiting
 
 from interlock.core import keys
 from interlock.errors import BadInput
@@ -148,7 +148,7 @@ def test_an_answerer_that_restarts_finds_the_question_in_its_inbox(stage: Testbe
     assert isinstance(asks.run().result(), Answered)
 
 
-def test_the_id_of_somebody_elses_question_is_taken(stage: Testbed) -> None:
+def test_the_id_of_another_agents_question_is_taken(stage: Testbed) -> None:
     ada, _, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     asking(ada)
     assert asking(eve).run().result() == QueryExists(query="qry_1")
@@ -180,7 +180,7 @@ def test_a_known_answer_will_do_if_it_is_young_enough(stage: Testbed) -> None:
     assert isinstance(eve.run(eve.messages.query("bob", "other", cached=20, timeout=1)), TimedOut)
 
 
-def test_a_question_to_an_ability_needs_somebody_who_has_it(stage: Testbed) -> None:
+def test_a_question_to_an_ability_needs_an_agent_that_has_it(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     assert asking(ada, "?review").run().result() == NobodyToAsk(to="?review")
     bob.run(bob.agents.status("idle", can=["review"]))
@@ -263,7 +263,7 @@ def test_who_looks_into_the_inbox_of_a_living_session_does_not_change_how_that_c
 
 @pytest.mark.parametrize("local", [True, False])
 def test_a_session_that_begins_while_a_shell_looks_counts(*, local: bool) -> None:
-    """Whatever step of the look it comes before."""
+    """Before any step of that read."""
     for steps in range(9):
         stage = Testbed()
         ada, bob = stage.client("ada"), stage.client("bob")
@@ -290,7 +290,7 @@ def test_a_shell_that_waits_for_messages_is_there(stage: Testbed) -> None:
     assert isinstance(asks.run().result(), Answered)
 
 
-def test_when_nobody_answers_a_person_may(stage: Testbed) -> None:
+def test_a_person_may_answer_when_no_agent_does(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     asks = asking(ada, timeout=5, person=True)
     stage.clock.advance(5)
@@ -361,7 +361,7 @@ def test_too_many_open_questions_are_refused_and_the_refusal_says_whose_they_are
 
 
 def older_reply(client: Client, query: str) -> None:
-    """Answer as a client of an older version does, which leaves the places of the question."""
+    """Answer as a client of an older version does, which leaves the question's quota slots."""
     page = Range(keys.ASKING)
     kept = client.store.read(page).ranges[page]
     client.run(client.messages.reply(query, 1))
@@ -414,9 +414,7 @@ def test_a_question_that_is_ended_to_make_room_is_out_of_a_full_inbox_as_well(
 
 @pytest.mark.usefixtures("room_for_four")
 @pytest.mark.parametrize("fault", ["crash before", "crash after"])
-def test_whoever_died_while_it_made_room_leaves_that_room_to_the_next(
-    stage: Testbed, fault: Fault
-) -> None:
+def test_quota_slots_freed_by_a_killed_client_go_to_the_next(stage: Testbed, fault: Fault) -> None:
     ada, heir, doomed = stage.client("ada"), stage.client("ada"), stage.remote("ada")
     stage.client("bob")
     for number in range(2):
@@ -431,7 +429,7 @@ def test_whoever_died_while_it_made_room_leaves_that_room_to_the_next(
 @pytest.mark.usefixtures("room_for_four")
 @pytest.mark.parametrize("local", [True, False])
 def test_a_burst_of_questions_does_not_pass_the_limit(stage: Testbed, *, local: bool) -> None:
-    """All of them look before any of them is written."""
+    """All of them check before any of them commits."""
     open_ = stage.client if local else stage.remote
     ada, bob = open_("ada"), open_("bob")
     hands = [
@@ -491,7 +489,7 @@ def test_an_id_stands_for_one_question_to_one_agent(stage: Testbed) -> None:
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_question_that_is_over_is_so_for_whoever_asks_it_again(
+def test_an_ended_question_stays_ended_when_it_is_asked_again(
     stage: Testbed, *, killed: bool
 ) -> None:
     ada = stage.client("ada")
@@ -516,7 +514,7 @@ def test_a_reply_to_what_is_no_question_says_how_to_answer_that(stage: Testbed) 
         bob.run(bob.messages.reply("msg_9", "hello"))
 
 
-def test_a_question_to_an_ability_reads_only_those_who_have_it(
+def test_a_question_to_an_ability_reads_only_agents_that_have_it(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada, bob, cy = (stage.client(name) for name in ("ada", "bob", "cy"))
@@ -544,7 +542,7 @@ def test_a_question_to_an_ability_reads_only_those_who_have_it(
     assert read(page).ranges[page] == ()
 
 
-def test_who_was_able_and_died_is_let_go(stage: Testbed) -> None:
+def test_abilities_of_a_dead_session_are_deleted(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=1e6), stage.client("bob")
     bob.run(bob.agents.status("idle", can=["rust"]))
     stage.clock.advance(31)

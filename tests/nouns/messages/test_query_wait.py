@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from tests.nouns.messages.mail import answer, waiting
+from tests.nouns.messages.helpers import answer, waiting
 
 from interlock.core import keys
 from interlock.nouns.messages.query_rules import (

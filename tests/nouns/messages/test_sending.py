@@ -1,4 +1,4 @@
-"""Whoever sends knows that it will be delivered, or what is in the way."""
+"""A sender knows that its message will be delivered, or why not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.nouns.messages.mail import came, said, sent, waiting
+from tests.nouns.messages.helpers import came, said, sent, waiting
 
 from interlock.core import keys
 from interlock.core.decision import Decision
@@ -94,7 +94,7 @@ def test_an_unknown_reader_is_refused_and_held_for_if_asked(stage: Testbed) -> N
     assert waiting(stage.client("bob")) == ["early"]
 
 
-def test_whoever_sent_once_can_be_answered(stage: Testbed) -> None:
+def test_an_agent_that_sent_once_can_be_answered(stage: Testbed) -> None:
     passer_by, bob = stage.client("passer-by", ttl=None), stage.client("bob")
     passer_by.run(passer_by.messages.send("bob", "hello"))
     assert isinstance(bob.run(bob.messages.send("passer-by", "hello you")), Sent)
@@ -254,7 +254,7 @@ def test_an_alert_that_is_handed_on_is_acknowledged_with_that(stage: Testbed) ->
     assert waiting(bob) == [0, 2]
 
 
-def test_a_paused_sender_is_told_by_whom_until_it_may_send_again(stage: Testbed) -> None:
+def test_a_paused_sender_learns_who_paused_it_until_it_is_resumed(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     known = send_rules.PauseState(known=True, paused=None)
     decide(eve, lambda: send_rules.pause(known, "ada", "eve", "too loud", stage.clock.wall()))
@@ -303,7 +303,7 @@ def entries(stage: Testbed) -> list[Entry]:
 def test_no_window_has_more_than_the_limit_by_the_times_that_messages_show(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A message that was begun in one window, and sent in the next, is one of the next."""
+    """A message that was begun in one window and sent in the next counts in the next."""
     limited(monkeypatch, rate=1, window="1s")
     ada, bob = stage.client("ada"), stage.client("bob")
     assert isinstance(ada.run(ada.messages.send("bob", 1)), Sent)
@@ -432,7 +432,7 @@ def test_who_unsubscribes_and_comes_back_begins_anew(stage: Testbed) -> None:
     assert said(bob, receiver) == [2]
 
 
-def test_acknowledging_twice_or_what_is_not_ours_is_told(stage: Testbed) -> None:
+def test_acknowledging_twice_or_an_unknown_id_is_reported(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     bob.run(bob.messages.subscribe("build"))
     mail = sent(ada, ada.messages.send("bob", 1))
@@ -469,7 +469,7 @@ def test_a_query_can_be_answered_while_its_asker_is_limited(
     assert isinstance(ada.run(ada.messages.query("bob", "?")), Limited)
 
 
-def test_nobody_answers_and_the_asker_is_told(stage: Testbed) -> None:
+def test_an_asker_without_an_answer_gets_a_timeout(stage: Testbed) -> None:
     ada, _ = stage.client("ada"), stage.client("bob")
     outcome = ada.run(ada.messages.query("bob", "?", timeout=5, id="qry_1"))
     assert outcome == TimedOut(query="qry_1", to="bob", timeout=5.0)
@@ -490,7 +490,7 @@ def test_why_says_who_has_not_read_a_message(stage: Testbed) -> None:
     assert not ada.run(ada.fleet.why("msg_2")).blocked
 
 
-def test_all_is_everybody_and_nobodys_name(stage: Testbed) -> None:
+def test_all_means_all_agents_and_is_no_agents_name(stage: Testbed) -> None:
     ada = stage.client("ada")
     stage.client("bob")
     for names in (["all", "bob"], ["bob", "all"]):

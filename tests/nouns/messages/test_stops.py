@@ -46,7 +46,7 @@ def came(client: Client, listening: Stops) -> list[str]:
     return [str(each) for each in client.run(listening.take(0))]
 
 
-def test_a_stop_is_heard_with_its_commit_and_says_who_asked_and_why(stage: Testbed) -> None:
+def test_a_stop_arrives_with_its_commit_and_names_its_sender_and_reason(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     waits = ada.start(stops(ada).take(None))
     assert (waits.asleep, waits.wakes) == (True, float("inf"))
@@ -54,7 +54,7 @@ def test_a_stop_is_heard_with_its_commit_and_says_who_asked_and_why(stage: Testb
     assert waits.run().result() == [StopNotice(id=id_, sender="bob", reason="we are done")]
 
 
-def test_a_stop_that_came_before_anybody_listened_is_heard_and_told_once(stage: Testbed) -> None:
+def test_a_stop_sent_before_the_listener_started_is_reported_once(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     stop(bob, "ada", "first")
     stop(bob, "ada", "")
@@ -132,7 +132,7 @@ def test_a_stop_stays_for_a_receiver_that_was_there_though_a_later_one_passes_ov
     assert [each.id for each in before.run(receiver.take(0))] == [old]
 
 
-def test_a_stop_that_was_passed_over_is_cleared_away_when_nobody_is_left_for_whom_it_was(
+def test_a_skipped_stop_is_acknowledged_when_no_earlier_session_lives(
     stage: Testbed,
 ) -> None:
     bob, _ = stage.client("bob", ttl=1000), stage.client("ada", ttl=30)
@@ -157,7 +157,7 @@ def test_a_stop_stays_for_a_loop_that_has_not_read_it_though_a_later_worker_pass
     assert [each.id for each in loop.run(loop.messages.receiver().take(0))] == [old]
 
 
-def test_a_listener_clears_away_what_it_passed_over_once_nobody_is_left_for_whom_it_was(
+def test_a_listener_acknowledges_skipped_stops_once_no_earlier_session_lives(
     stage: Testbed,
 ) -> None:
     bob, before = stage.client("bob", ttl=1000), stage.client("ada", ttl=30)
@@ -182,7 +182,7 @@ def full(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client.store, "commit", refuse)
 
 
-def test_whoever_cannot_clear_an_old_stop_away_obeys_its_own_all_the_same(
+def test_a_session_that_cannot_acknowledge_an_old_stop_still_obeys_its_own(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bob, before = stage.client("bob"), stage.client("ada")
@@ -220,7 +220,7 @@ def test_a_receiver_without_a_session_is_given_every_stop(stage: Testbed) -> Non
     assert [each.id for each in shell.run(shell.messages.receiver().take(0))] == [old]
 
 
-def test_all_sessions_that_were_there_hear_it_though_one_of_them_acknowledges_it_first(
+def test_all_present_sessions_get_a_stop_that_one_of_them_acknowledges_first(
     stage: Testbed,
 ) -> None:
     bob, one, two = stage.client("bob"), stage.client("ada"), stage.client("ada")
@@ -313,7 +313,7 @@ def test_an_idle_worker_costs_nothing_for_listening_with_each_task(stage: Testbe
     assert commits(messages=True) == commits(messages=False)
 
 
-def test_a_stop_is_found_though_the_history_that_told_of_it_is_gone(stage: Testbed) -> None:
+def test_a_stop_is_found_after_the_watch_lost_its_history(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     waits = ada.start(stops(ada).take(None))
     stop(bob, "ada")

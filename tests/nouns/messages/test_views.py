@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.nouns.messages.mail import sent, waiting
+from tests.nouns.messages.helpers import sent, waiting
 
 from interlock.core import keys
 from interlock.errors import BadInput

@@ -1,4 +1,4 @@
-"""Asking and answering: what the machine for messages does, and what must come of it."""
+"""Asking and answering: the actions of the state machine, and what each must result in."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.nouns.messages.post_letters import Letters
-from tests.nouns.messages.post_model import Letter, Question
-from tests.nouns.messages.post_world import ABLE, GONE, RARELY, READERS, TERMS, TIMEOUTS, Process
+from tests.nouns.messages.machine_messages import Letters
+from tests.nouns.messages.machine_model import Letter, Question
+from tests.nouns.messages.machine_world import ABLE, GONE, RARELY, READERS, TERMS, TIMEOUTS, Process
 
 from interlock.core import keys
 from interlock.drivers import Op, drive
@@ -18,7 +18,7 @@ from interlock.testing.testbed import Stepper
 
 
 class Questions(Letters):
-    """Whoever asks, answers, cancels and decides; and those who wait meanwhile."""
+    """Agents that ask, answer, cancel and decide, while others wait."""
 
     def ask(self, data: st.DataObject) -> None:
         process = self._process(data)
@@ -59,7 +59,7 @@ class Questions(Letters):
 
     def _ask(self, process: Process, letter: Letter, question: Question, *, hold: bool) -> None:
         now, to = self.clock.wall(), () if letter.topic else letter.to
-        many = self._too_many(letter.sender)  # what that ends leaves inboxes, too
+        many = self._too_many(letter.sender)  # a question that this ends also leaves inboxes
         refused = self.model.refusal(letter.sender, to, now, hold=hold)
         hand = process.client.start(self._op(process, question, hold=hold))
         if many:
@@ -74,7 +74,7 @@ class Questions(Letters):
             self.asking.append((question.id, hand, process))
 
     def _too_many(self, agent: str) -> bool:
-        """Whoever finds no room ends the questions whose time is up."""
+        """An asker that finds no free slot ends expired questions."""
         if self._no_room(agent):
             for each in self.model.questions.values():
                 if each.state == "open" and self.moves and self.now >= each.ends:
@@ -149,7 +149,7 @@ class Questions(Letters):
         self.model.close(question, "handed" if question.person else "expired")
 
     def _met(self) -> None:
-        """Whoever meets a question whose time is up may end it."""
+        """A receiver that finds an expired question may end it."""
         for each in self.model.questions.values():
             over = self.moves and self.now >= each.ends
             if each.state == "open" and over and self._query(each.id).state != "open":
@@ -165,7 +165,7 @@ class Questions(Letters):
             self._sent_to_the_asker(question)
 
     def _sent_to_the_asker(self, question: Question) -> None:
-        """Who does not wait any more gets the answer as a message, once."""
+        """An asker that no longer waits gets the answer as a message, once."""
         found = [decode.message(each) for each in drive(every(keys.MESSAGES), self.under)]
         said = [each for each in found if each.reply_to == question.id]
         assert len(said) == 1, said
@@ -179,7 +179,7 @@ class Questions(Letters):
         self.model.send(letter, float("-inf"))
 
     def outlive(self, data: st.DataObject) -> None:
-        """Whoever asked is killed, and its time is up before anybody answers."""
+        """The asker is killed, and its question expires without an answer."""
         unanswered = [each for each in self.model.questions.values() if each.state == "open"]
         if unanswered:
             question = data.draw(st.sampled_from(unanswered), "question")
@@ -236,7 +236,7 @@ class Questions(Letters):
             self._follow()
 
     def _follow(self) -> None:
-        """Let those who asked go on, and hold them to what they are told."""
+        """Let the askers continue, and check their outcomes."""
         for waits in list(self.asking):
             id_, hand, _ = waits
             question = self.model.questions[id_]
@@ -247,7 +247,7 @@ class Questions(Letters):
             self._told(question, hand.result())
 
     def _lapse(self, question: Question, hand: Stepper[Any]) -> None:
-        """Whoever waits ends the question when the time is up."""
+        """An asker ends its question when it expires."""
         if question.state == "open" and self.now >= question.ends:
             hand.run()
             if hand.done or self.moves:

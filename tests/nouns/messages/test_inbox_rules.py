@@ -35,14 +35,14 @@ def test_acknowledged_out_of_turn_the_first_stays_unread() -> None:
     assert (cursor.has(5), cursor.has(8)) == (False, True)
 
 
-def test_who_acknowledged_a_later_one_is_still_told_that_earlier_ones_are_gone() -> None:
+def test_a_reader_of_later_messages_still_learns_that_earlier_ones_are_deleted() -> None:
     cursor = Cursor(after=3, also=(8,))
     assert cursor.missed(TopicTrim(upto=8, count=2))
     assert not cursor.missed(TopicTrim(upto=3, count=1))
     assert not cursor.missed(None)
 
 
-def test_that_something_was_missed_is_told_once_though_an_older_one_is_still_there() -> None:
+def test_missed_messages_are_reported_once_though_an_older_one_still_exists() -> None:
     told = TopicAcks(topic="build", messages={"m": 8}, pending=[5], upto=9, told={"m"})
     cursor = advance(Cursor(after=3), told)
     assert not cursor.missed(TopicTrim(upto=8, count=2))

@@ -1,10 +1,9 @@
-"""Messages as a person would describe them: letters, who waits for which, and nothing of stores.
+"""A model of messages without a store: letters, and which agent has yet to read which.
 
-A letter has a place: the number that it was sent as.  Whoever reads a topic reads what came after
-it subscribed and fits what it asked for; mail to all is for all but its sender.  When somebody
-changes what it asks for, letters from before the change that both terms want must still come; of
-the others nobody promises anything.
-Nor does anybody promise that a question still comes whose time is up.
+A letter has a place: the number that it was sent as. A reader of a topic gets the letters after its
+subscription that pass the filter; mail to all is for all but its sender. When a subscriber changes
+its filter, earlier letters that pass both filters must still arrive; the others may or may not. A
+question that has expired may or may not arrive.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Letter(Struct, kw_only=True):
 
 
 class Hears(Struct, kw_only=True):
-    """What somebody asked to hear of a topic, from which place on; ``asked`` when it was."""
+    """A subscription of an agent: from which place on; ``asked`` is when it was made."""
 
     first: int = 0
     asked: int = 0
@@ -54,7 +53,7 @@ class Hears(Struct, kw_only=True):
 
 
 class Question(Struct, kw_only=True):
-    """A query, and how it stands."""
+    """A query and its state."""
 
     id: str
     asker: str
@@ -69,7 +68,7 @@ class Question(Struct, kw_only=True):
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """What everybody is held to."""
+    """The limits for all agents."""
 
     rate: int
     window: float
@@ -78,7 +77,7 @@ class Terms(Struct, frozen=True, kw_only=True):
 
 
 class Model:
-    """Everything that was sent, and what became of it."""
+    """Everything that was sent, and its state."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
@@ -94,7 +93,7 @@ class Model:
     # Sending.
 
     def refusal(self, sender: str, to: Iterable[str], now: float, *, hold: bool) -> str:
-        """Why something cannot be sent."""
+        """Why a message cannot be sent."""
         if sender in self.paused:
             return "paused"
         if not hold and not self.known.issuperset(to):
@@ -105,7 +104,7 @@ class Model:
         return "full" if full else ""
 
     def spent(self, sender: str, now: float) -> int:
-        """How many turns were used within the last window."""
+        """The rate slots used within the last window."""
         return sum(now - self.terms.window < each <= now for each in self.turns.get(sender, ()))
 
     def send(self, letter: Letter, now: float, acks: Iterable[str] = ()) -> None:
@@ -122,7 +121,7 @@ class Model:
     # Reading.
 
     def topic(self, agent: str, name: str) -> Hears | None:
-        """What an agent hears of a topic; of mail to all, and of questions, everything."""
+        """What an agent reads of a topic; all of mail to all, and of questions."""
         if not name.isalpha():
             return self.hears.setdefault((agent, name), Hears(acked=set(), unsure=set()))
         return self.hears.get((agent, name))
@@ -130,7 +129,7 @@ class Model:
     def unread(
         self, agent: str, abilities: Iterable[str], now: float
     ) -> tuple[list[Letter], set[str]]:
-        """What waits for somebody, in order; and what may come or not."""
+        """The unread messages in order; and those that may arrive or not."""
         over = {id_ for id_, each in self.questions.items() if each.ends <= now}
         waits = self.waiting.get(agent, set())
         own = [self.letters[each] for each in waits - over]
@@ -153,7 +152,7 @@ class Model:
         return sorted(own, key=lambda each: each.order), unsure
 
     def acknowledge(self, agent: str, id_: str) -> str:
-        """What an acknowledgement is told: ``new``, ``already`` or ``unknown``."""
+        """The outcome of an acknowledgement: ``new``, ``already`` or ``unknown``."""
         letter = self.letters.get(id_)
         if letter is None:
             return "unknown"
@@ -195,19 +194,19 @@ class Model:
         self.questions[question.id] = question
 
     def close(self, question: Question, state: str) -> None:
-        """It is not open any more: it waits for nobody."""
+        """End a question: it waits for no answer."""
         question.state = state
         for some in self.waiting.values():
             some.discard(question.id)
 
     def open(self, agent: str = "") -> int:
-        """How many questions are open, of one agent or of all."""
+        """The number of open questions, of one agent or of all."""
         return sum(
             each.state == "open" and agent in ("", each.asker) for each in self.questions.values()
         )
 
     def knotted(self, question: Question) -> bool:
-        """Whether those who wait for each other's answers come back to where they began."""
+        """Whether the waits for answers form a cycle."""
         asks: dict[str, set[str]] = {}
         for each in self.questions.values():
             if each.state == "open" or each is question:

@@ -1,4 +1,4 @@
-"""Telling and hearing: what the machine for messages does, and what must come of it."""
+"""Sending and receiving: the actions of the state machine, and what each must result in."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
-from tests.nouns.messages.post_model import ALL, Letter
-from tests.nouns.messages.post_world import (
+from tests.nouns.messages.machine_model import ALL, Letter
+from tests.nouns.messages.machine_world import (
     ABLE,
     DATA,
     GONE,
@@ -34,7 +34,7 @@ from interlock.testing.testbed import Stepper
 
 
 class Letters(World):
-    """Whoever tells, subscribes, receives and acknowledges."""
+    """Agents that send, subscribe, receive and acknowledge."""
 
     def say(self, data: st.DataObject) -> None:
         process = self._process(data)
@@ -99,7 +99,7 @@ class Letters(World):
             assert 0 < got.retry_in <= TERMS.window
 
     def repeat(self, data: st.DataObject) -> None:
-        """The same call once more, by any process of the same agent: it was sent once."""
+        """The same call again, by any process of the same agent: it is sent once."""
         process = self._process(data)
         own = [
             each
@@ -118,7 +118,7 @@ class Letters(World):
         by.run(agents.pause(agent) if begins else agents.resume(agent))
 
     def maintain(self, data: st.DataObject) -> None:
-        """Whoever tidies up takes nothing from anybody."""
+        """Retention deletes no unread message."""
         process = self._process(data)
         process.run(process.client.fleet.maintain())
 
@@ -157,7 +157,7 @@ class Letters(World):
             time.sleep(0.002)
 
     def receive_while_others_act(self, data: st.DataObject) -> None:
-        """Between two steps of a receiver somebody sends a few things, or does something else."""
+        """Between two steps of a receiver, another agent sends or does something else."""
         process, speaker = self._process(data), self._process(data)
         if data.draw(st.booleans(), "afresh"):
             self._close(process)
@@ -189,7 +189,7 @@ class Letters(World):
                 self._in_order(process, letter)
 
     def _in_order(self, process: Process, letter: Letter) -> None:
-        """As it was sent; but what was sent before somebody asked for it comes when it asks."""
+        """In the order of sending; but messages from before a subscription come with it."""
         hears = self.model.topic(process.agent, letter.topic) if letter.topic else None
         if hears is not None and letter.place < hears.asked:
             return
@@ -208,7 +208,7 @@ class Letters(World):
             self._acknowledged(process, ids, process.receiver.ack(ids))
 
     def _ids(self, process: Process, data: st.DataObject) -> list[str]:
-        """What waits, as a rule; also what does not any more, and what never did."""
+        """Unread ids, usually; also acknowledged and unknown ones."""
         unread = [each.id for each in self._unread(process.agent)[0]]
         others = [each.id for each in self.model.letters.values() if not each.topic]
         wild = st.sampled_from([*unread, *unread, *unread, *others, "msg_nothing"])
@@ -228,7 +228,7 @@ class Letters(World):
                 process.given.pop(id_, None)
 
     def close(self, data: st.DataObject) -> None:
-        """A receiver that ends well; the next one begins with all that waits."""
+        """A receiver that ends well; the next one begins with all unread messages."""
         self._close(self._process(data))
 
     def _close(self, process: Process) -> None:
@@ -237,7 +237,7 @@ class Letters(World):
         process.given, process.latest = {}, {}
 
     def crash(self, data: st.DataObject) -> None:
-        """A process that ends in whatever way, with all that it had in its hands."""
+        """A process that ends in any way, with unacknowledged messages."""
         process = self._process(data)
         self.processes.remove(process)
         process.receiver.close()

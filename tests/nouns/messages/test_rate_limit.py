@@ -49,7 +49,7 @@ def remote(stage: Testbed) -> tuple[Client, MessageCalls]:
 
 @pytest.mark.parametrize("before", [0, 1, 2])
 @pytest.mark.parametrize("steps", range(6))
-def test_across_a_network_a_turn_is_taken_once_whoever_is_quicker(before: int, steps: int) -> None:
+def test_across_a_network_a_rate_slot_is_taken_once(before: int, steps: int) -> None:
     for seed in range(3):
         stage = Testbed(seed)
         (one, here), (other, there) = remote(stage), remote(stage)

@@ -1,4 +1,4 @@
-"""A receiver gives out each message in order, until it is acknowledged, and then never again."""
+"""A receiver delivers each message in order until it is acknowledged, and then never again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.hypothesis_settings import budget
-from tests.nouns.messages.mail import came, said, sent, waiting
+from tests.nouns.messages.helpers import came, said, sent, waiting
 
 from interlock.core import keys
 from interlock.errors import StoreBusy
@@ -127,7 +127,7 @@ def test_two_receivers_under_one_name_repeat_nothing_that_one_acknowledged(stage
 
 
 def test_what_was_acknowledged_a_moment_ago_is_not_given_out_again(stage: Testbed) -> None:
-    """Though whoever gives it out has not heard of that yet."""
+    """Also if the receiver does not know of the acknowledgement yet."""
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver(redeliver=60)
@@ -159,7 +159,7 @@ def test_what_is_acknowledged_while_all_is_read_anew_does_not_come_again(after: 
     assert anew.run().result() == []
 
 
-def test_acknowledging_twice_and_from_both_sides_is_told(stage: Testbed) -> None:
+def test_acknowledging_twice_and_from_two_receivers_is_reported(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver()
@@ -226,7 +226,7 @@ def test_a_cursor_passes_what_its_reader_sent_to_all_itself(stage: Testbed) -> N
     assert cursor.after >= got[-1].seq
 
 
-def test_who_subscribed_to_alerts_hears_its_own_too(stage: Testbed) -> None:
+def test_a_subscriber_gets_its_own_alerts(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.messages.subscribe("build"))
     ada.run(ada.messages.alert("build", "red"))
@@ -249,10 +249,10 @@ def test_subscriptions_that_change_under_it_are_followed(stage: Testbed) -> None
     assert bob.run(receiver.ack([held.id])) == Acknowledged(messages=(held.id,))
 
 
-def test_what_a_wider_filter_lets_in_is_not_passed_by_who_has_not_heard_of_it(
+def test_a_cursor_does_not_pass_messages_that_a_wider_filter_admits(
     stage: Testbed,
 ) -> None:
-    """Topics and subscriptions may be told of in any order: here the latter come last."""
+    """Changes of topics and subscriptions may arrive in any order: here the latter come last."""
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build", where={"ok": False}))
     receiver = bob.messages.receiver()
@@ -274,7 +274,7 @@ def test_what_a_wider_filter_lets_in_is_not_passed_by_who_has_not_heard_of_it(
 def test_a_subscription_that_changes_while_all_is_acknowledged_does_not_deafen_it(
     stage: Testbed,
 ) -> None:
-    """Another thread acknowledged the only message that was to be given out."""
+    """Another thread acknowledges the only message to deliver."""
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver()
@@ -303,8 +303,8 @@ def test_what_one_unsubscribed_from_does_not_come_again(stage: Testbed) -> None:
     assert came(bob, receiver) == []
 
 
-def test_what_comes_between_reading_and_listening_is_heard(stage: Testbed) -> None:
-    """A step of somebody else between any two of a receiver's own."""
+def test_a_message_between_the_read_and_the_watch_is_delivered(stage: Testbed) -> None:
+    """Another agent's step between any two of a receiver's own."""
     for after in range(8):
         stage = Testbed()
         ada, bob = stage.client("ada"), stage.client("bob")
@@ -374,13 +374,13 @@ def test_trouble_while_it_reads_anew_lets_no_cursor_pass_what_is_unread(stage: T
 
 
 def trimmed(stage: Testbed, topic: str, ids: list[str], upto: int, count: int) -> None:
-    """Forget messages of a topic as whoever keeps order does."""
+    """Delete messages of a topic as retention does."""
     note = Put(keys.trimmed(topic), b'{"upto":%d,"count":%d}' % (upto, count))
     gone = tuple(keys.topic(topic, id_) for id_ in ids)
     stage.store.commit(Txn(id=f"trm_{upto}", entry=b"{}", puts=(note,), deletes=gone))
 
 
-def test_whoever_comes_too_late_is_told_that_it_missed_something(stage: Testbed) -> None:
+def test_a_late_subscriber_learns_that_it_missed_messages(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     alerts = [sent(ada, ada.messages.alert("build", number)) for number in range(3)]
@@ -412,7 +412,7 @@ def test_what_was_unread_is_missed_though_a_later_one_was_acknowledged(stage: Te
     assert came(bob, receiver) == came(bob, bob.messages.receiver()) == []
 
 
-def test_what_is_forgotten_in_the_hands_of_somebody_is_told_when_it_would_come_again(
+def test_a_delivered_message_that_is_deleted_is_reported_instead_of_redelivered(
     stage: Testbed,
 ) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
@@ -428,7 +428,7 @@ def test_what_is_forgotten_in_the_hands_of_somebody_is_told_when_it_would_come_a
     assert bob.run(receiver.take(5)) == []
 
 
-def test_what_is_forgotten_while_it_waits_in_line_is_told_too(stage: Testbed) -> None:
+def test_a_queued_message_that_is_deleted_is_reported(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver()
@@ -457,7 +457,7 @@ def test_a_newcomer_has_missed_no_mail_to_all_from_before_it_was_there(stage: Te
     assert [each.kind for each in came(bob, bob.messages.receiver())] == ["missed"]
 
 
-def test_what_was_read_may_be_forgotten_without_a_word(stage: Testbed) -> None:
+def test_read_messages_are_deleted_without_a_notice(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver()
@@ -486,7 +486,7 @@ def test_questions_to_an_ability_end_for_all_with_the_first_answer(stage: Testbe
     assert came(bob, bobs) == []
 
 
-def test_who_can_do_everything_hears_every_question(stage: Testbed) -> None:
+def test_an_agent_that_can_do_everything_gets_every_question(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.agents.status("idle", can=["*"]))
     receiver = bob.messages.receiver(can=["*"])
@@ -500,7 +500,7 @@ def test_who_can_do_everything_hears_every_question(stage: Testbed) -> None:
     assert said(bob, bob.messages.receiver(can=["*"])) == ["before"]
 
 
-def test_a_question_whose_time_is_up_is_ended_by_whoever_meets_it(stage: Testbed) -> None:
+def test_an_expired_question_is_ended_by_the_receiver_that_finds_it(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.start(ada.messages.query("bob", "anybody?", timeout=5, id="qry_1"))
     stage.clock.advance(6)
@@ -520,7 +520,7 @@ def test_a_question_that_was_withdrawn_does_not_come(stage: Testbed) -> None:
 
 
 def test_ten_thousand_that_wait_are_given_out_in_portions(stage: Testbed) -> None:
-    """Only their places are held: each body is read once, when it is its turn."""
+    """Only their keys are held: each body is read once, on delivery."""
     bob = stage.client("bob")
     puts = [
         (Put(keys.message(f"msg_{number:05d}"), _body(number)), Put(_mark(number), b"{}"))
@@ -588,7 +588,7 @@ def test_a_line_has_the_urgent_first_then_the_oldest(
 
 
 class Crew:
-    """Agents that send by chance, and one that receives with restarts by chance."""
+    """Agents that send at random, and one that receives with random restarts."""
 
     def __init__(self) -> None:
         self.stage = Testbed()

@@ -1,4 +1,4 @@
-"""Agents, their processes and a model of them: what the machine for messages plays with."""
+"""Agents, their processes and a model of them: the state machine's world."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis.stateful import (
     initialize,
 )
 from msgspec import Struct, field
-from tests.nouns.messages.post_model import Letter, Model, Terms
+from tests.nouns.messages.machine_model import Letter, Model, Terms
 
 from interlock.core import keys
 from interlock.drivers import Op
@@ -46,7 +46,7 @@ FAULTS: st.SearchStrategy[Fault] = st.sampled_from(
 
 
 class Small(Settings):
-    """Limits that are met soon."""
+    """Limits that are soon reached."""
 
     def message(self) -> dict[str, float]:
         return {
@@ -58,9 +58,9 @@ class Small(Settings):
 
 
 class Process(Struct, kw_only=True):
-    """One process of an agent, and what its receiver has given out: how often, and when.
+    """A process of an agent, and what its receiver has delivered: how often, and when.
 
-    ``born`` is how many letters there were when its session began.
+    ``born`` is the number of letters when its session began.
     """
 
     agent: str
@@ -78,12 +78,12 @@ class Process(Struct, kw_only=True):
         return self.client.run(op)
 
     def obeys(self, letter: Letter) -> bool:
-        """Whether it is for us: a stop from before we came was for those before us."""
+        """Whether a letter is for this process: an earlier stop was for earlier sessions."""
         return letter.kind != "stop" or letter.place > self.born
 
 
 class Said(Struct, kw_only=True):
-    """Something to be sent, and how."""
+    """A message to send, and how."""
 
     kind: str
     letter: Letter
@@ -109,7 +109,7 @@ class Said(Struct, kw_only=True):
 
 
 class World(RuleBasedStateMachine):
-    """Agents with processes at one store, beside a model; what is in each inbox at any moment."""
+    """Agents with processes at one store, next to a model of each inbox."""
 
     moves = True
     in_one_order = True
@@ -175,7 +175,7 @@ class World(RuleBasedStateMachine):
         return self.model.unread(agent, ABLE[agent], self.now if self.moves else 0.0)
 
     def _due(self, process: Process) -> tuple[list[Letter], set[str]]:
-        """The same, for a process that receives."""
+        """The letters that a receiving process must get."""
         wanted, unsure = self._unread(process.agent)
         return [each for each in wanted if process.obeys(each)], unsure
 
@@ -189,4 +189,4 @@ class World(RuleBasedStateMachine):
             self.store.deliver()
 
     def finish(self) -> None:
-        """Nothing is left to do with a store in memory."""
+        """A store in memory needs no cleanup."""

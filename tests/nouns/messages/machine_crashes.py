@@ -1,4 +1,4 @@
-"""Dying at a commit: whoever comes back repeats what it did, and it happened once."""
+"""Crashes at a commit: a restarted process repeats its call, and the effect happens once."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.nouns.messages.post_questions import Questions
-from tests.nouns.messages.post_world import ABLE, FAULTS, TOPICS, Process
+from tests.nouns.messages.machine_queries import Questions
+from tests.nouns.messages.machine_world import ABLE, FAULTS, TOPICS, Process
 
 from interlock.core import keys
 from interlock.drivers import Op
@@ -16,10 +16,10 @@ from interlock.testing.faults import Crash, Fault, FaultyStore
 
 
 class Deaths(Questions):
-    """Processes that are struck while they send, acknowledge, answer, ask or subscribe."""
+    """Processes that crash while they send, acknowledge, answer, ask or subscribe."""
 
     def _doomed(self, agent: str, fault: Fault, commit: int) -> Process:
-        """A process across a network, which will be struck."""
+        """A process across a network that will crash."""
         network = FaultyStore(self.under, sleep=lambda _: None)
         process = self._start(agent, store=network)
         network.script([None] * commit + [fault])
@@ -35,7 +35,7 @@ class Deaths(Questions):
         return self.under.read(key)[key] is not None
 
     def die_saying(self, data: st.DataObject) -> None:
-        """Whether it was sent or not: repeated with the same id, it is sent once."""
+        """Sent or not: repeated with the same id, it is sent once."""
         heir, fault = self._process(data), data.draw(FAULTS, "fault")
         said, doomed = self._said(heir.agent, data), self._doomed(heir.agent, fault, 0)
         letter, now = said.letter, self.clock.wall()
@@ -88,7 +88,7 @@ class Deaths(Questions):
         self.model.subscribe(heir.agent, topic, (), {}, 1)
 
     def die_asking(self, data: st.DataObject) -> None:
-        """Whoever comes back asks with the same id, and waits on."""
+        """A restarted asker asks with the same id, and waits on."""
         heir = self._process(data)
         letter, question, _ = self._question(heir.agent, data)
         now, ends = self.clock.wall(), self.now + question.ends
@@ -96,7 +96,7 @@ class Deaths(Questions):
         doomed = self._doomed(heir.agent, fault, 0)
         hand = doomed.client.start(self._op(doomed, question, hold=True))
         assert hand.done, "it was struck, or refused"
-        self._met()  # it may have been struck while it made room
+        self._met()  # it may have crashed while it freed quota slots
         if self._stands(keys.query(question.id)):
             question.ends = ends
             self.model.ask(question, letter, now)

@@ -1,4 +1,4 @@
-"""What tests of messages do again and again."""
+"""Helpers for tests of messages."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from interlock.testing.testbed import Client
 
 
 def sent(client: Client, op: Op[object]) -> str:
-    """The id of what was sent."""
+    """The id of the sent message."""
     outcome = client.run(op)
     assert isinstance(outcome, Sent), outcome
     return outcome.message
 
 
 def came(client: Client, receiver: InboxReceiver) -> list[Received]:
-    """What is there for a receiver now."""
+    """The messages that a receiver gets now."""
     return client.run(receiver.take(0))
 
 
 def said(client: Client, receiver: InboxReceiver) -> list[object]:
-    """The same: only what they say."""
+    """The bodies of the messages that a receiver gets now."""
     return [each.data for each in came(client, receiver)]
 
 
 def waiting(client: Client) -> list[object]:
-    """What the messages say that are unread."""
+    """The bodies of the unread messages."""
     return [each.data for each in client.run(client.messages.inbox()).messages]
 
 
 def answer(outcome: object) -> object:
-    """An outcome; an answer without the moment at which it was given, which must be there."""
+    """An outcome; an answer without its time, which must be set."""
     if not isinstance(outcome, Answered):
         return outcome
     assert outcome.replied_at

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.nouns.messages.mail import sent, waiting
+from tests.nouns.messages.helpers import sent, waiting
 
 from interlock.core import keys
 from interlock.nouns.messages.message import InboxFull, Limited, Sent
@@ -61,7 +61,7 @@ def test_what_a_count_allowed_is_not_allowed_for_ever(stage: Testbed) -> None:
     assert counts(ada) == 1
 
 
-def test_who_sends_too_often_is_told_so_without_a_look_into_any_inbox(
+def test_a_sender_over_its_rate_is_refused_without_counting_an_inbox(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada, _ = stage.client("ada"), stage.client("bob")

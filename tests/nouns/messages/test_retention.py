@@ -80,7 +80,7 @@ def test_a_message_goes_with_the_last_mark_of_it(stage: Testbed) -> None:
     assert [folder(stage, each) for each in (keys.MESSAGES, keys.READ, keys.SENT)] == [[], [], []]
 
 
-def test_what_is_unread_is_never_forgotten(stage: Testbed) -> None:
+def test_unread_messages_are_never_deleted(stage: Testbed) -> None:
     ada, bob = pair(stage)
     first = sent(ada, "bob", "still here?")
     ada.run(ada.messages.share("bob", "fact", {"x": 1}))
@@ -90,9 +90,7 @@ def test_what_is_unread_is_never_forgotten(stage: Testbed) -> None:
     assert len(unread(bob).messages) == 2
 
 
-def test_of_what_somebody_read_the_newest_are_kept(
-    stage: Testbed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_read_messages_are_kept(stage: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_KEPT", "2")
     ada, bob = pair(stage)
     ids = [sent(ada, "bob") for _ in range(5)]
@@ -236,7 +234,7 @@ def test_an_answer_as_large_as_its_question_may_be_is_kept_beside_it_and_goes_wi
     assert audit(stage.store) == []
 
 
-def test_whoever_did_not_read_what_was_forgotten_of_a_topic_is_told(
+def test_a_subscriber_that_missed_deleted_messages_gets_a_notice(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "2")
@@ -255,7 +253,7 @@ def test_whoever_did_not_read_what_was_forgotten_of_a_topic_is_told(
     assert [each.id for each in unread(bob).messages] == ids[3:]
 
 
-def test_who_missed_something_hears_whether_a_filter_may_have_left_it_out(
+def test_a_notice_says_whether_a_filter_may_have_dropped_the_messages(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "2")
@@ -271,7 +269,7 @@ def test_who_missed_something_hears_whether_a_filter_may_have_left_it_out(
     ]
 
 
-def test_nobody_misses_mail_to_all_that_it_sent_itself(stage: Testbed) -> None:
+def test_a_sender_does_not_miss_its_own_mail_to_all(stage: Testbed) -> None:
     ada, bob = pair(stage)
     for each in (bob, ada):
         sent(each, "all")
@@ -293,7 +291,7 @@ def test_nobody_misses_mail_to_all_that_it_sent_itself(stage: Testbed) -> None:
 
 
 @pytest.mark.parametrize("cut", range(5))
-def test_how_far_a_topic_was_forgotten_is_known_to_each_who_leaves_out_its_own(cut: int) -> None:
+def test_each_sender_learns_of_deletions_without_its_own_messages(cut: int) -> None:
     for senders in itertools.product("abc", repeat=4):
         marks = [RetentionItem(f"k{at}", at, 0.0, sender) for at, sender in enumerate(senders, 1)]
         trimmed = None
@@ -308,9 +306,7 @@ def test_how_far_a_topic_was_forgotten_is_known_to_each_who_leaves_out_its_own(c
             assert trimmed.missing(reader) == max(others, default=0)
 
 
-def test_who_subscribes_after_that_is_told_nothing(
-    stage: Testbed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_later_subscriber_gets_no_notice(stage: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "0")
     ada, bob = pair(stage)
     alerts(ada, 3)
@@ -319,7 +315,7 @@ def test_who_subscribes_after_that_is_told_nothing(
     assert unread(bob).messages == ()
 
 
-def test_two_who_forget_at_once_leave_nothing_over(stage: Testbed) -> None:
+def test_two_passes_at_once_leave_nothing_behind(stage: Testbed) -> None:
     ada, bob = pair(stage)
     first = sent(ada, ("bob", "ada"))
     for each in (ada, bob):
@@ -391,7 +387,7 @@ def test_turns_of_who_sends_no_more_and_dead_servers_go(stage: Testbed) -> None:
     assert [folder(stage, each) for each in (keys.RATES, keys.SERVING)] == [[], []]
 
 
-def test_what_cannot_be_read_stays_and_keeps_nobody(stage: Testbed) -> None:
+def test_unreadable_items_stay_and_stop_no_pass(stage: Testbed) -> None:
     ada, bob = pair(stage)
     ids = [sent(ada, "bob") for _ in range(2)]
     bob.run(bob.messages.ack(*ids))
@@ -427,9 +423,7 @@ def kept_up(client: Client) -> int:
     return turns
 
 
-def test_who_sends_a_lot_tidies_up_now_and_then(
-    stage: Testbed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_busy_sender_makes_small_passes(stage: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "10")
     monkeypatch.setenv("INTERLOCK_MESSAGE_RATE", "0")
     ada = stage.client("ada")
@@ -438,7 +432,7 @@ def test_who_sends_a_lot_tidies_up_now_and_then(
     assert len(folder(stage, keys.TOPICS)) == 10
 
 
-def test_an_alert_stays_one_commit_whoever_tidies(stage: Testbed) -> None:
+def test_an_alert_stays_one_commit_during_a_pass(stage: Testbed) -> None:
     ada, bob = pair(stage)
     bob.run(bob.messages.subscribe("built"))
     before = stage.store.read().revision
@@ -446,7 +440,7 @@ def test_an_alert_stays_one_commit_whoever_tidies(stage: Testbed) -> None:
     assert stage.store.read().revision == before + 1
 
 
-def test_on_every_engine_the_same_is_forgotten(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_engine_deletes_the_same(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_KEPT", "1")
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "1")
     with (
@@ -487,7 +481,7 @@ def test_what_is_old_is_judged_in_the_order_of_commits(
     )
 
 
-def test_a_record_of_messages_sent_read_and_forgotten_is_proven(
+def test_a_record_of_messages_sent_read_and_deleted_is_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_KEPT", "1")

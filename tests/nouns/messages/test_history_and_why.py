@@ -37,7 +37,7 @@ def why(client: Client, thing: str) -> Why:
     return client.run(client.fleet.why(thing))
 
 
-def test_a_message_is_sent_read_and_forgotten(stage: Testbed) -> None:
+def test_the_history_of_a_message_is_sent_read_and_deleted(stage: Testbed) -> None:
     ada, bob = pair(stage)
     stage.client("cleo")
     id_ = sent(ada.run(ada.messages.send(("bob", "cleo"), "hello")))
@@ -95,7 +95,9 @@ def test_a_question_that_was_only_read_is_in_its_own_story(stage: Testbed) -> No
 
 
 @pytest.mark.parametrize("resolved", [True, False])
-def test_what_a_person_is_asked_and_says_is_told_of_both(stage: Testbed, resolved: bool) -> None:
+def test_a_decision_is_in_the_history_of_the_question_and_of_itself(
+    stage: Testbed, resolved: bool
+) -> None:
     ada, bob = pair(stage)
     asked = ada.start(ada.messages.query("bob", "may I?", id="qry_1", person=True, timeout="5s"))
     stage.clock.advance(6)
@@ -157,7 +159,7 @@ def test_why_a_question_has_no_answer(stage: Testbed) -> None:
     assert "no such question" in why(ada, "qry_2").because
 
 
-def test_why_a_question_to_whoever_is_able_has_no_answer(stage: Testbed) -> None:
+def test_why_a_question_to_an_ability_has_no_answer(stage: Testbed) -> None:
     ada, bob = pair(stage)
     ada.start(ada.messages.query("?gpu", "who?", id="qry_1", hold=True))
     assert "no agent here reports that it can" in why(ada, "qry_1").because

@@ -1,4 +1,4 @@
-"""The obvious loop is right: what it has handled is acknowledged, and nothing else is."""
+"""The obvious loop is right: handled messages are acknowledged, and no others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.faces.shell import until
-from tests.nouns.messages.mail import sent
+from tests.nouns.messages.helpers import sent
 
 import interlock
 from interlock import aio
@@ -58,7 +58,7 @@ def serving(fleet: interlock.Fleet) -> bool:
 
 @pytest.fixture
 def ctrl_c() -> Iterator[Callable[[], None]]:
-    """What a terminal does to the main thread of a program, whoever runs these tests."""
+    """Ctrl-C in the main thread of a program, also if the tests run in another way."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
     signal.signal(signal.SIGINT, before)
@@ -169,7 +169,7 @@ def test_acknowledging_while_another_comes_in_moves_no_cursor_past_that(
     assert unread(bob) == [2]
 
 
-def test_what_somebody_acknowledged_before_its_turn_does_not_come(
+def test_a_message_acknowledged_ahead_is_not_delivered(
     ada: interlock.Fleet, bob: interlock.Fleet
 ) -> None:
     ids = [sent_by(ada, number) for number in range(3)]
@@ -189,7 +189,7 @@ def sent_by(fleet: interlock.Fleet, body: object) -> str:
 def test_what_comes_while_another_thread_acknowledges_waits_for_that(
     ada: interlock.Fleet, bob: interlock.Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread that is held up in the midst of it, while the loop takes what came."""
+    """A thread that stops in the middle of an acknowledgement, while the loop takes messages."""
     bob.messages.subscribe("build")
     for number in range(82):
         ada.messages.alert("build", number)
@@ -438,7 +438,7 @@ def test_what_is_done_is_acknowledged_before_the_next_is_given_out(stage: Testbe
 
 
 def died(stage: Testbed) -> None:
-    """Its process is killed: nothing is said any more, and its liveness lapses."""
+    """Kill its process: it writes nothing more, and its liveness key expires."""
     stage.clock.advance(31)
 
 
@@ -468,7 +468,7 @@ def test_what_a_receiver_died_with_counts_as_delivered(stage: Testbed) -> None:
 def test_receivers_that_died_before_it_was_sent_count_for_one_attempt_at_most(
     stage: Testbed,
 ) -> None:
-    """Of the last one nobody knows when it died; the others were gone by then."""
+    """It is unknown when the last one died; the others were gone by then."""
     ada = stage.client("ada", ttl=10_000)
     for _ in range(4):
         bob = stage.client("bob")
@@ -499,7 +499,7 @@ def test_who_closes_leaves_no_attempt_behind(stage: Testbed) -> None:
     assert found.attempt == 1
 
 
-def test_the_note_of_a_dead_receiver_is_let_go_in_time(stage: Testbed) -> None:
+def test_the_note_of_a_dead_receiver_is_deleted_in_time(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=1e7), stage.client("bob")
     loop = reception(bob)
     ada.run(ada.messages.send("bob", 0))
@@ -530,7 +530,7 @@ def test_slow_work_on_the_first_does_not_bring_the_others_again(stage: Testbed) 
     assert (again and again.data, again and again.attempt) == (1, 2)
 
 
-def test_trouble_of_the_store_does_not_end_the_loop_and_is_told_once(
+def test_an_outage_does_not_end_the_loop_and_is_reported_once(
     stage: Testbed, caplog: pytest.LogCaptureFixture
 ) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
@@ -566,7 +566,7 @@ def test_trouble_at_any_step_of_the_loop_loses_and_repeats_nothing(
                 turn.interrupt(StoreAway("it does not answer"))
             elif not turn.go():
                 stage.clock.advance(1)
-        with suppress(StoreAway):  # the time was up by then: ask again
+        with suppress(StoreAway):  # it has timed out by then: ask again
             if (found := turn.result()) is None:
                 break
             got.append(found.data)
