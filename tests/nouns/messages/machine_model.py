@@ -129,7 +129,7 @@ class Model:
     def unread(
         self, agent: str, abilities: Iterable[str], now: float
     ) -> tuple[list[Letter], set[str]]:
-        """The unread messages in order; and those that may arrive or not."""
+        """The unread messages in order, and messages that may arrive or not."""
         over = {id_ for id_, each in self.questions.items() if each.ends <= now}
         waits = self.waiting.get(agent, set())
         own = [self.letters[each] for each in waits - over]

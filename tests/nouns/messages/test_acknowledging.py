@@ -30,7 +30,7 @@ def pair(*types: str) -> tuple[Client, Client]:
 
 
 def pages(steps: Iterable[Step], topic: str) -> list[int]:
-    """How many messages of a topic were asked for at once, each time."""
+    """How many messages of a topic each read asked for."""
     refs = [ref for step in steps if isinstance(step, Read) for ref in step.refs]
     found = [ref for ref in refs if isinstance(ref, Range)]
     return [ref.limit for ref in found if ref.prefix == keys.topic(topic)]

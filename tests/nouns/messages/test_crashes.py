@@ -1,9 +1,9 @@
-"""Whoever dies at whatever commit of whatever it does, comes back and does it again: no difference.
+"""A process that crashes at any commit of any operation repeats it after a restart: no difference.
 
-Each act runs across a network and is struck at its first commit, at its second, and so on, just
-before or just after; commits have room for little, so that there are several.  Then another process
-of the same agent does the same with the same id, everybody reads and acknowledges all that waits,
-and what they were told is what they would have been told without any fault.
+Each operation runs across a network and crashes at its first commit, at its second, and so on, just
+before or just after it; commits are small, so that there are several. Then another process of the
+same agent repeats it with the same id, all agents read and acknowledge all unread messages, and the
+outcomes must be those of a run without a fault.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ READERS = ("ada", "bob", "cyd")
 
 
 class Actor(Struct):
-    """A process of an agent across a network, whose commits have room for little."""
+    """A process of an agent across a network, with small commits."""
 
     client: Client
     calls: MessageCalls
@@ -46,7 +46,7 @@ def actor(stage: Testbed, agent: str) -> Actor:
 
 
 def scene(stage: Testbed) -> None:
-    """Bob has mail of all kinds, three topics to read, and a question to answer."""
+    """Bob has messages of all kinds, three topics to read, and a question to answer."""
     ada, bob, cyd = (actor(stage, name) for name in READERS)
     for topic in ("built", "failed"):
         bob.run(bob.calls.subscribe(topic))
@@ -189,7 +189,7 @@ def test_after_any_fault_all_readers_agree(act: Act, fault: Fault) -> None:
 
 
 def told(act: Act, fault: Fault | None, commit: int) -> tuple[dict[str, Any], bool]:
-    """What everybody was told in the end, and whether a fault struck."""
+    """All outcomes at the end, and whether the fault occurred."""
     stage = Testbed()
     scene(stage)
     doomed = actor(stage, ACTS[act])
@@ -197,14 +197,14 @@ def told(act: Act, fault: Fault | None, commit: int) -> tuple[dict[str, Any], bo
     hand = doomed.client.start(act(doomed))
     struck = bool(doomed.client.network.drawn)
     if hand.done and fault is not None and not fault.startswith("crash"):
-        hand.result()  # whatever else happened, it got through
+        hand.result()  # it completed in spite of the fault
     doomed.client.network.script([])
     doomed.client.network.deliver()
     return finish(stage, act), struck
 
 
 def finish(stage: Testbed, act: Act) -> dict[str, Any]:
-    """Who comes back does it again; all questions are answered, and all that waits is read."""
+    """Repeat the operation; answer all questions, and read all unread messages."""
     heir = actor(stage, ACTS[act])
     hand = heir.client.start(act(heir))
     for agent in ("bob", "cyd"):
@@ -222,14 +222,14 @@ def finish(stage: Testbed, act: Act) -> dict[str, Any]:
 
 
 def answers(who: Actor) -> None:
-    """Answer what one is asked, but for what is too late."""
+    """Answer all questions that are not late."""
     able = ("maths",) if who.client.context.me().actor.agent == "cyd" else ()
     for each in who.run(who.calls.inbox(kind="query", can=able)).messages:
         who.run(who.calls.reply(each.id, "because", can=able))
 
 
 def drained(stage: Testbed, agent: str) -> list[tuple[str, str, str]]:
-    """All that ever was for somebody: what it has read, and what it reads now, each once."""
+    """All messages that an agent has read, and those that it reads now, each once."""
     who = actor(stage, agent)
     receiver = who.calls.receiver()
     found = who.run(receiver.take(0))

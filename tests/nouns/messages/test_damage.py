@@ -1,4 +1,4 @@
-"""What cannot be read is told to whom it is for, and stands in nobody else's way."""
+"""An unreadable message is reported to its recipient, and affects no other agent."""
 
 from __future__ import annotations
 

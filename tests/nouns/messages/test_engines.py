@@ -91,7 +91,7 @@ def test_clients_of_one_sender_share_its_limit_and_an_id_is_taken_once(
 
 
 def test_a_queued_message_is_dropped_after_unsubscribing(url: str) -> None:
-    """Whoever listens at a store has what others there heard of, and may take it much later."""
+    """Watches of one store may share changes, and may take them much later."""
     with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob") as bob:
         for type_ in ("build", "test"):
             bob.messages.subscribe(type_)
@@ -109,7 +109,7 @@ def test_a_queued_message_is_dropped_after_unsubscribing(url: str) -> None:
 
 
 def test_a_question_is_open_for_all_of_its_time(url: str) -> None:
-    """On etcd time is told in whole seconds: what it says is left is no end."""
+    """Etcd measures in whole seconds: what it reports as left is not exact."""
     with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob"):
         began = time.monotonic()
         outcome = ada.messages.query("bob", "you?", timeout=1.2)

@@ -1,4 +1,4 @@
-"""A shared file is what was shared, or it is refused."""
+"""A shared file has the shared bytes, or reading it is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever sends too much is refused without anybody else having to wait for it."""
+"""A sender over its limits is refused, and other agents do not wait for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLOOD = "ada"
 
 @contextmanager
 def somebody_writes(url: str) -> Iterator[None]:
-    """Another process would do as well: the turn to write is taken, and not given back yet."""
+    """A write lock that is taken and not released, as by another process."""
     begun, ended = threading.Event(), threading.Event()
 
     def work(_: View) -> None:
@@ -96,7 +96,7 @@ def test_what_was_sent_before_exists_though_no_turn_is_left(
 def test_several_processes_of_one_sender_share_its_turns(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The turns of a sender are those in the store, whatever this process remembers."""
+    """The rate slots that count are in the store, not in this process."""
     monkeypatch.setenv("INTERLOCK_MESSAGE_RATE", "2")
     monkeypatch.setenv("INTERLOCK_MESSAGE_WINDOW", "1h")
     with (

@@ -36,16 +36,16 @@ def fleets(place: str) -> Iterator[dict[str, interlock.Fleet]]:
         yield {name: stack.enter_context(interlock.connect(place, agent=name)) for name in names}
 
 
-def ends(outcomes: dict[str, AskOutcome], circle: int) -> None:
+def ends(outcomes: dict[str, AskOutcome], cycle: int) -> None:
     """One wait of the cycle is refused, so all others get their answers."""
     (refused,) = [each for each in outcomes.values() if isinstance(each, QueryDeadlock)]
-    assert len(refused.cycle) == circle
-    assert sum(isinstance(each, Answered) for each in outcomes.values()) == circle - 1
+    assert len(refused.cycle) == cycle
+    assert sum(isinstance(each, Answered) for each in outcomes.values()) == cycle - 1
 
 
-@pytest.mark.parametrize("circle", [("ada", "bob"), ("ada", "bob", "cleo")])
+@pytest.mark.parametrize("cycle", [("ada", "bob"), ("ada", "bob", "cleo")])
 def test_of_handlers_in_threads_that_ask_each_other_one_is_refused(
-    fleets: dict[str, interlock.Fleet], circle: tuple[str, ...]
+    fleets: dict[str, interlock.Fleet], cycle: tuple[str, ...]
 ) -> None:
     outcomes: dict[str, AskOutcome] = {}
     all_asked = threading.Event()
@@ -57,21 +57,21 @@ def test_of_handlers_in_threads_that_ask_each_other_one_is_refused(
                     message.reply("here")
                 case "mail", "ask":
                     outcomes[name] = fleets[name].messages.query(to, "?", timeout=LONG)
-                    if len(outcomes) == len(circle):
+                    if len(outcomes) == len(cycle):
                         all_asked.set()
                 case _:
                     return
 
-    pairs = zip(circle, (*circle[1:], circle[0]), strict=True)
+    pairs = zip(cycle, (*cycle[1:], cycle[0]), strict=True)
     threads = [threading.Thread(target=handle, args=pair) for pair in pairs]
     for thread in threads:
         thread.start()
-    fleets["boss"].messages.send(circle, "ask")
+    fleets["boss"].messages.send(cycle, "ask")
     assert all_asked.wait(LONG)
-    fleets["boss"].messages.send(circle, "end")
+    fleets["boss"].messages.send(cycle, "end")
     for thread in threads:
         thread.join(LONG)
-    ends(outcomes, len(circle))
+    ends(outcomes, len(cycle))
 
 
 def test_of_handlers_in_tasks_that_ask_each_other_one_is_refused(place: str) -> None:
@@ -162,7 +162,7 @@ def test_a_shell_that_waits_for_messages_is_there_whatever_its_other_commands_wa
     waiting = bob.start(bob.messages.wait(600))
     first = bob.start(bob.messages.query("ada", "?", timeout=60))
     asks = ada.start(ada.messages.query("bob", "?", timeout=60))
-    assert not asks.done, "somebody is there for it"
+    assert not asks.done, "an agent is present for it"
     assert not first.done
     assert waiting.run().done
 

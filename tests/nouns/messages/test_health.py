@@ -1,4 +1,4 @@
-"""``health`` and ``doctor`` on messages: what a person should know of, and nothing else."""
+"""``health`` and ``doctor`` on messages: what an operator should know, and nothing else."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def put(key: str, value: object) -> Put:
 
 
 def test_all_that_is_written_can_be_examined(stage: Testbed) -> None:
-    """What doctor says of a sound store: every folder of messages reads as what it should be."""
+    """Doctor finds no damage in a sound store: every folder of messages can be decoded."""
     ada, bob = stage.client("ada", ttl=None), stage.client("bob", ttl=None)
     bob.run(bob.messages.subscribe("built", senders=["ada"], where={"x": 1}))
     sent = ada.run(ada.messages.alert("built", {"x": 1}))

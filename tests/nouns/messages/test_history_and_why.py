@@ -1,4 +1,4 @@
-"""What the record tells of messages: their stories, and why a question has no answer yet."""
+"""The history of messages from the record, and why a question has no answer yet."""
 
 from __future__ import annotations
 

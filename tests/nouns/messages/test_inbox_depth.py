@@ -1,4 +1,4 @@
-"""How deep an inbox is, as senders know: passed by a few, and cheap to be told."""
+"""The depth of an inbox as senders count it: exceeded by a few, and cheap to check."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fill(client: Client, count: int) -> list[object]:
 
 
 def counts(client: Client) -> int:
-    """How often a message looks into the inbox of its reader."""
+    """How often a message counts the inbox of its recipient."""
     hand = Stepper(client.messages.share("bob", "note"), client.store, client.clock).run()
     reads = [ref for step in hand.steps if isinstance(step, Read) for ref in step.refs]
     return sum(isinstance(ref, Range) and ref.prefix == keys.unread("bob") for ref in reads)

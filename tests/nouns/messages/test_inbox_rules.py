@@ -1,4 +1,4 @@
-"""A cursor says of each message whether it was acknowledged, in whatever order that was done."""
+"""A cursor knows of each message whether it is acknowledged, in any order."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_changes_nothing_is_not_written() -> None:
 def test_a_cursor_has_what_was_acknowledged_and_nothing_else(
     data: st.DataObject, readers: int
 ) -> None:
-    """Readers under one name, each with a view of its own, against a plain set."""
+    """Readers with one name, each with its own view, against a plain set."""
     cursor, sent, acked = Cursor(after=0), [0], set[int]()
     views = [(0, set[int]()) for _ in range(readers)]
     for _ in range(data.draw(st.integers(1, 15))):

@@ -76,7 +76,7 @@ class MessageMachine(Deaths):
             assert (found.state, found.by) == (question.state, question.by), question
             question.decision = found.decision or question.decision
         closed = [each for each in self.asking if self.model.questions[each[0]].state != "open"]
-        assert not closed or not self.moves, "whoever waits is told"
+        assert not closed or not self.moves, "each asker gets an outcome"
 
     def teardown(self) -> None:
         """After any history, the next receiver gets all unread messages, once."""
@@ -88,7 +88,7 @@ class MessageMachine(Deaths):
             self.clock.advance(1 if self.moves else 1000)
             self._deliver()
             self._follow()
-        assert not self.asking, "no question waits for ever"
+        assert not self.asking, "no question waits without end"
         assert audit(self.under) == []
         for process in self.processes:
             process.receiver.close()

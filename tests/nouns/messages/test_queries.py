@@ -370,7 +370,7 @@ def older_reply(client: Client, query: str) -> None:
 
 
 @pytest.mark.usefixtures("room_for_four")
-@pytest.mark.parametrize("by", ["who asks", "maintenance"])
+@pytest.mark.parametrize("by", ["the asker", "maintenance"])
 def test_questions_that_an_older_client_answered_take_no_room(stage: Testbed, by: str) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     for number in range(2):

@@ -1,4 +1,4 @@
-"""Who waits for an answer, and who does no more: the wait ends with the asker, not the question."""
+"""The wait for an answer: it ends with the asker, not with the question."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_an_asker_looks_less_and_less_often_while_nothing_happens() -> None:
     looks = sum(isinstance(step, NextChanges) for step in hand.steps)
     assert looks == 1 + 1 + 1 + 7, "after 1, 2, 4 s, and then every 8 s"
     bob.run(bob.messages.reply("qry_1", "2024"))
-    assert isinstance(hand.run().result(), Answered), "though an answer is heard at once"
+    assert isinstance(hand.run().result(), Answered), "though an answer arrives at once"
 
 
 def test_a_shorter_time_ends_the_wait_and_not_the_question(

@@ -1,4 +1,4 @@
-"""Turns to send: nobody is told to wait who has one left, whatever its other processes do."""
+"""Rate slots: a sender with a free slot never waits for its other processes."""
 
 from __future__ import annotations
 

@@ -594,7 +594,7 @@ def test_who_was_taken_for_gone_says_again_that_it_is_there(stage: Testbed) -> N
     waits.run()
     stage.clock.advance(1)
     waits.run()
-    assert bob.session != session, "its session lapsed, and another one follows"
+    assert bob.session != session, "its session expired, and another one follows"
     live = keys.receiver_live(bob.session, bob.someone.name)
     assert stage.store.read(live)[live] is not None
 

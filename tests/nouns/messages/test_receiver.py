@@ -351,7 +351,7 @@ def test_trouble_at_any_step_loses_and_doubles_nothing(stage: Testbed, after: in
     struck = not hears.done
     if struck:
         with pytest.raises(StoreBusy):
-            hears.interrupt(StoreBusy("somebody holds it up")).result()
+            hears.interrupt(StoreBusy("another client holds the lock")).result()
     bob.run(receiver.ack([held.id]))
     assert waiting(bob) == [1, 2]
     assert said(bob, receiver) == ([1, 2] if struck else [])
@@ -368,7 +368,7 @@ def test_trouble_while_it_reads_anew_lets_no_cursor_pass_what_is_unread(stage: T
     hears = Stepper(receiver.take(0), bob.store, bob.clock)
     hears.go()
     with pytest.raises(StoreBusy):
-        hears.interrupt(StoreBusy("somebody holds it up")).result()
+        hears.interrupt(StoreBusy("another client holds the lock")).result()
     bob.run(receiver.ack([each.id for each in got]))
     assert waiting(bob) == list(range(len(got), 120))
 
@@ -609,7 +609,7 @@ class Crew:
 
     def receive(self) -> None:
         for each in came(self.bob, self.receiver):
-            assert each.id not in self.acked, "what was acknowledged came again"
+            assert each.id not in self.acked, "an acknowledged message was redelivered"
             if each.id not in self.got[each.sender]:
                 self.got[each.sender].append(each.id)
             self.held.append(each.id)

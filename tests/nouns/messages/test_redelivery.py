@@ -1,4 +1,4 @@
-"""What comes again, and what must not: subscriptions that ended, changed, or were left behind."""
+"""Redelivery: subscriptions that ended, changed, or were left behind."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_messages_of_many_topics_are_acknowledged_at_once_where_commits_have_roo
 
 
 def test_what_came_while_a_receiver_reads_is_given_out_in_the_order_in_which_it_came() -> None:
-    """Something for one and then something for all, between any two of its steps."""
+    """A direct message and then one to all, between any two of its steps."""
     for steps in range(12):
         stage = Testbed()
         ada, bob = stage.client("ada"), stage.client("bob")

@@ -1,4 +1,4 @@
-"""What is forgotten of messages: nothing unread, nothing silently, and no more than a bound."""
+"""Retention of messages: unread ones stay, no deletion is silent, and passes are bounded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stage() -> Testbed:
 
 
 def pair(stage: Testbed) -> tuple[Client, Client]:
-    """Two agents at no session, which a clock that is moved by days cannot end."""
+    """Two agents without a session, so that moving the clock by days ends nothing."""
     ada, bob = stage.client("ada", ttl=None), stage.client("bob", ttl=None)
     for each in (ada, bob):
         each.run(each.messages.subscribe("hello"))
@@ -151,7 +151,7 @@ def test_a_topic_of_which_more_is_kept_than_is_walked_at_once_is_trimmed_by_coun
 
 
 def looked_at(client: Client, passes: retention.MessageRetention) -> int:
-    """How many alerts a small part of a round reads."""
+    """How many alerts a small pass reads."""
     passes._position = (retention.FOLDERS.index(keys.TOPICS), "")
     hand = Stepper(passes.some(Actor("ada")), client.store, client.clock).run()
     pages = [ref for step in hand.steps if isinstance(step, Read) for ref in step.refs]
@@ -183,7 +183,7 @@ def test_small_parts_of_a_round_walk_a_topic_only_when_much_can_have_come(
 def test_a_topic_is_walked_only_when_much_can_have_come_on_every_engine(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though a revision may be a time, and count no commits."""
+    """Also if a revision is a time, and does not count commits."""
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "8")
     monkeypatch.setattr(retention, "_FIRST_PAGE", 2)
     monkeypatch.setattr(retention, "SMALL_PASS_GROUPS", 1)
@@ -415,7 +415,7 @@ def test_a_small_part_goes_on_where_the_last_one_ended(
 
 
 def kept_up(client: Client) -> int:
-    """Let the keeper do what is due; how many turns that took."""
+    """Let the keeper run what is due; the number of runs."""
     turns = 0
     while client.context.housekeeping.due:
         client.run(client.context.keeper.run_due())
@@ -466,8 +466,8 @@ def test_every_engine_deletes_the_same(url: str, monkeypatch: pytest.MonkeyPatch
     ("moments", "gone"),
     [
         ((0.0, 50.0, 99.0), 1),
-        ((50.0, 0.0, 0.0), 0),  # clocks that are slow, behind one that is not
-        ((5000.0, 0.0, 99.0), 1),  # one that is far ahead stays, and keeps nobody
+        ((50.0, 0.0, 0.0), 0),  # slow clocks behind one that is right
+        ((5000.0, 0.0, 99.0), 1),  # one that is far ahead stays, and keeps no other
         ((None, 0.0, None), 1),
     ],
 )

@@ -1,4 +1,4 @@
-"""A stop is heard by the sessions that were there when it was sent, and by no others."""
+"""A stop reaches the sessions that exist when it is sent, and no others."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_listener_acknowledges_skipped_stops_once_no_earlier_session_lives(
 
 
 def full(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store of a client has no room left: it can be read, and that is all."""
+    """The store of a client is full: it can only be read."""
 
     def refuse(_: Txn) -> Answer:
         raise StoreFull("no room left; make some")

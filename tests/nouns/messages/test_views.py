@@ -1,4 +1,4 @@
-"""An inbox is listed, searched and waited for, and nothing is taken out of it."""
+"""An inbox is listed, searched and waited for without acknowledging anything."""
 
 from __future__ import annotations
 
