@@ -12,10 +12,10 @@ from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.registry import Entry
 from interlock.runtime.calls import Calls, D, call
+from interlock.runtime.decide import DecideOp
 from interlock.runtime.health import HealthCheck
 from interlock.runtime.noun import KeyKind, Noun, Part
 from interlock.runtime.operation import Operation, Request, option
-from interlock.runtime.runner import DecideOp
 from interlock.runtime.steps import Read
 from interlock.runtime.why import Why
 from interlock.store import Item

@@ -210,7 +210,7 @@ def test_a_request_that_commits_after_its_caller_gave_up_is_taken_back(
     settle(lambda: _held(store, verb), "the late request")
     second.heal()
     settle(lambda: not _held(store, verb), "the keeper")
-    assert not ada.fleet.context.runner.unsettled
+    assert not ada.fleet.context.runner.settling.unsettled
     checks.sound(setup.url)
 
 

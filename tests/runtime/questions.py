@@ -15,7 +15,7 @@ from interlock.core.wait import UnqueuedWait, wait_keys, wait_writes
 from interlock.drivers import Op
 from interlock.runtime import callers
 from interlock.runtime.deadlock import DeadlockDetector
-from interlock.runtime.runner import DecideOp
+from interlock.runtime.decide import DecideOp
 from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.runtime.wait_graph import Start
 from interlock.store import Put, Txn

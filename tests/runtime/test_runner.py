@@ -10,8 +10,9 @@ from interlock.core.log import Entry, decode
 from interlock.drivers import Op, Step
 from interlock.errors import OutcomeUnknown, StoreBusy, TooLarge
 from interlock.runtime.chain import Chain, Draft
+from interlock.runtime.decide import DecideOp
 from interlock.runtime.identity import TRACE, Actor
-from interlock.runtime.runner import ATTEMPTS, Decided, DecideOp
+from interlock.runtime.runner import ATTEMPTS, Decided
 from interlock.runtime.steps import Commit, Read
 from interlock.store import LOG, VOID, Conflict, Item, Log, Put, Txn
 from interlock.testing.audit import audit

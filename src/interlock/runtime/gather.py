@@ -8,7 +8,8 @@ from typing import Generic, TypeVar
 from interlock.core.changes import Facts, Missing
 from interlock.core.decision import Decision
 from interlock.drivers import Op
-from interlock.runtime.runner import DecideOp, ReadOp, Runner, Unchecked
+from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
+from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Read
 from interlock.store import LIVE, Item, Range, Snapshot
 

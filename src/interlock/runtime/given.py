@@ -19,8 +19,9 @@ from interlock.errors import BadInput, InterlockError
 from interlock.runtime import decode
 
 if TYPE_CHECKING:
+    from interlock.runtime.decide import DecideOp, ReadOp
     from interlock.runtime.identity import Actor
-    from interlock.runtime.runner import DecideOp, ReadOp, Runner
+    from interlock.runtime.runner import Runner
     from interlock.store import Item
 
 T = TypeVar("T")

@@ -14,9 +14,10 @@ from interlock import registry
 from interlock.core.decision import Decision, Write
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
+from interlock.runtime.decide import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.noun import DELETE, KeyKind
-from interlock.runtime.runner import DecideOp, ReadOp, Runner
+from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range
 

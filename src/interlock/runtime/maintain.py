@@ -20,9 +20,10 @@ from interlock.nouns.grants import rules
 from interlock.nouns.grants.pool import Pool, listed_sessions
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.runtime import decode
+from interlock.runtime.decide import DecideOp, ReadOp
 from interlock.runtime.gather import KEYS_AT_ONCE, every, looked_up
 from interlock.runtime.identity import Actor
-from interlock.runtime.runner import DecideOp, ReadOp, Runner
+from interlock.runtime.runner import Runner
 from interlock.settings import Settings
 from interlock.store import Item, Range
 

@@ -19,8 +19,9 @@ from interlock.errors import StoreDamaged, StoreTrouble
 from interlock.runtime.decode import decoded
 
 if TYPE_CHECKING:
+    from interlock.runtime.decide import DecideOp
     from interlock.runtime.identity import Actor
-    from interlock.runtime.runner import DecideOp, Runner
+    from interlock.runtime.runner import Runner
     from interlock.store import Item
 
 MINUTE = 60

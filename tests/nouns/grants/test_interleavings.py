@@ -69,7 +69,7 @@ class Worker:
         self._giving: Stepper[ReleaseOutcome] | None = None
         self._beating: Stepper[None] | None = None
         self._work = 0
-        settle = self.client.runner._settle
+        settle = self.client.runner.settling.settle
 
         def counted(draft: Draft, sent: float) -> Op[Committed | None]:
             try:
@@ -78,7 +78,7 @@ class Worker:
                 self.unheard += 1
                 raise
 
-        self.client.runner._settle = counted  # type: ignore[method-assign]
+        self.client.runner.settling.settle = counted  # type: ignore[method-assign]
 
     @property
     def works(self) -> bool:

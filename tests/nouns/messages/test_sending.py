@@ -32,7 +32,7 @@ from interlock.nouns.messages.message import (
     Unsubscribed,
 )
 from interlock.nouns.messages.query_rules import Answered, TimedOut
-from interlock.runtime.runner import DecideOp
+from interlock.runtime.decide import DecideOp
 from interlock.store import VOID, Log
 from interlock.testing.testbed import Client, Stepper, Testbed
 

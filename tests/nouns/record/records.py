@@ -15,8 +15,8 @@ from interlock.core.log import Mark, Sealed, Segment, roll
 from interlock.drivers import drive
 from interlock.nouns.record.outcomes import Verified
 from interlock.nouns.record.segment import pack
+from interlock.runtime.decide import DecideOp
 from interlock.runtime.identity import Actor
-from interlock.runtime.runner import DecideOp
 from interlock.store import LOG, Item, Log
 
 

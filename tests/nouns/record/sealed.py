@@ -12,8 +12,9 @@ from interlock.core.log import Mark, Sealed, Segment, roll
 from interlock.drivers import drive
 from interlock.nouns.record.seal_rules import Limits
 from interlock.nouns.record.segment import unpack
+from interlock.runtime.decide import DecideOp
 from interlock.runtime.identity import Actor
-from interlock.runtime.runner import DecideOp, Runner
+from interlock.runtime.runner import Runner
 from interlock.store import LOG, Log, Range, Store
 
 Row: TypeAlias = tuple[int, str, bytes]

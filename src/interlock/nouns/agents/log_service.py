@@ -14,10 +14,11 @@ from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.agents import logs as core
 from interlock.runtime import decode
+from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
 from interlock.runtime.gather import every, looked_up
 from interlock.runtime.identity import Actor
 from interlock.runtime.retention_clock import agreed
-from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner, Unchecked
+from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.settings import Settings
 from interlock.store import Item, Snapshot, Watch

@@ -15,9 +15,10 @@ from interlock.errors import BadInput, StoreDamaged
 from interlock.nouns.agents import report as core
 from interlock.nouns.agents.session import SessionLapsed
 from interlock.runtime import decode
+from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
 from interlock.runtime.gather import every, looked_up
 from interlock.runtime.identity import Actor
-from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner, Unchecked
+from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import Read
 from interlock.settings import Settings
 from interlock.store import Item, Range, Snapshot

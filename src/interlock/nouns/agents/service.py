@@ -18,9 +18,10 @@ from interlock.nouns.agents import session as core
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.runtime import decode
+from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
 from interlock.runtime.gather import KEYS_AT_ONCE, every, looked_up
 from interlock.runtime.identity import Actor
-from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner, Unchecked
+from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import Read, Renew
 from interlock.store import Item, Put, Range, Snapshot
 

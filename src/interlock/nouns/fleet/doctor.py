@@ -16,10 +16,10 @@ from interlock.drivers import Op
 from interlock.errors import InterlockError, StoreDamaged
 from interlock.nouns.record.sealing import Sealing
 from interlock.runtime.context import Context
+from interlock.runtime.decide import DecideOp
 from interlock.runtime.history import EVERYTHING, search
 from interlock.runtime.identity import Actor
 from interlock.runtime.integrity import unreadable
-from interlock.runtime.runner import DecideOp
 from interlock.runtime.steps import StoreCall
 from interlock.store import Finding
 

@@ -17,9 +17,10 @@ from interlock.nouns.grants.pool_reader import PoolReader, every_pool
 from interlock.nouns.grants.service import GrantService
 from interlock.nouns.grants.waiting import expires_in
 from interlock.runtime import decode
+from interlock.runtime.decide import DecideOp
 from interlock.runtime.gather import looked_up
 from interlock.runtime.identity import Actor, Identity
-from interlock.runtime.runner import Decided, DecideOp, Runner
+from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import Read
 from interlock.runtime.why import Queued
 from interlock.store import Item, Snapshot

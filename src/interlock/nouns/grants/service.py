@@ -32,11 +32,12 @@ from interlock.nouns.grants.waiting import (
 )
 from interlock.runtime import callers, decode, handover
 from interlock.runtime.callers import LocalCaller
+from interlock.runtime.decide import ALIVE, DecideOp, ReadOp
 from interlock.runtime.gather import looked_up, outside
 from interlock.runtime.given import holds
 from interlock.runtime.handover import Handover
 from interlock.runtime.identity import Actor, Identity
-from interlock.runtime.runner import ALIVE, Decided, DecideOp, ReadOp, Runner
+from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
@@ -113,7 +114,7 @@ class GrantService:
         self._waiting = PoolWaits(runner)
         self._held: dict[tuple[str, int], LocalCaller] = {}
         self._own = OwnPools()
-        runner.on_unsettled = self._notify
+        runner.settling.on_unsettled = self._notify
         self.pending: deque[PendingRelease] = deque()
         """Grants and waits that nobody wants any more and that could not be taken back yet."""
         self.has_new_pending = False
@@ -200,7 +201,7 @@ class GrantService:
     @property
     def has_pending(self) -> bool:
         """Whether there is something to settle or to take back."""
-        return bool(self.pending or self._runner.unsettled)
+        return bool(self.pending or self._runner.settling.unsettled)
 
     def _notify(self) -> None:
         self.on_pending()
@@ -212,7 +213,7 @@ class GrantService:
     def release_or_queue(self, release: PendingRelease) -> Op[None]:
         """Take back anything that is granted, once no request that may grant it can arrive."""
         try:
-            yield from self._runner.settle_unsettled()
+            yield from self._runner.settling.settle_all()
             yield from release.run()
         except (InterlockError, GeneratorExit) as error:
             self.add_pending(release)
@@ -257,7 +258,7 @@ class GrantService:
         self.collect_abandoned()
         self.has_new_pending = False
         try:
-            yield from self._runner.settle_unsettled()
+            yield from self._runner.settling.settle_all()
         except InterlockError:
             return
         while self.pending:

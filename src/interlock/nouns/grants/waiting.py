@@ -29,9 +29,10 @@ from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.nouns.grants.request import GrantRequest, RequestStatus
 from interlock.runtime import callers, decode
+from interlock.runtime.decide import DecideOp, ReadOp
 from interlock.runtime.given import holds
 from interlock.runtime.identity import Identity
-from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner
+from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import Item, Snapshot
 

@@ -15,8 +15,9 @@ from interlock.nouns.messages import decode, message, query_rules, send_rules
 from interlock.nouns.messages import rate_limit as rate
 from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
 from interlock.nouns.messages.rate_limit import Rate
+from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
-from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner, Unchecked
+from interlock.runtime.runner import Decided, Runner
 from interlock.settings import Settings
 from interlock.store import Range
 

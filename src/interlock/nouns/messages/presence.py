@@ -28,11 +28,12 @@ from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.send_rules import MAILBOX
 from interlock.runtime.callers import LocalCaller
 from interlock.runtime.context import Context
+from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
 from interlock.runtime.decode import decoded, readable
 from interlock.runtime.gather import every, looked_up, outside
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.keeper import Lease
-from interlock.runtime.runner import DecideOp, ReadOp, Runner, Unchecked
+from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 

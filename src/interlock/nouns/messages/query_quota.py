@@ -23,10 +23,11 @@ from interlock.drivers import Op
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.query_rules import TooMany, agent_share
 from interlock.nouns.messages.query_wait import expire_query
+from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, looked_up
 from interlock.runtime.identity import Actor
-from interlock.runtime.runner import DecideOp, ReadOp, Runner, Unchecked
+from interlock.runtime.runner import Runner
 from interlock.store import Item, Range
 
 _AT_ONCE = 32

@@ -22,10 +22,11 @@ from interlock.nouns.messages import query_rules as core
 from interlock.nouns.messages.query_rules import AskOutcome, Query
 from interlock.runtime import callers
 from interlock.runtime.deadlock import DeadlockDetector, Withdrawal
+from interlock.runtime.decide import DecideOp, ReadOp
 from interlock.runtime.gather import outside
 from interlock.runtime.identity import Actor
 from interlock.runtime.keeper import BEATS_PER_TTL
-from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner
+from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.runtime.wait_graph import Start
 from interlock.store import Item, Snapshot

@@ -36,10 +36,11 @@ from interlock.nouns.messages.query_wait import ASKER_TTL, QueryWaits, query_wit
 from interlock.nouns.messages.reply_rules import ReplyContext
 from interlock.nouns.messages.sending import MessageSender
 from interlock.runtime import callers
+from interlock.runtime.decide import DecideOp
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, outside
 from interlock.runtime.identity import Actor, Identity
-from interlock.runtime.runner import Decided, DecideOp, Runner
+from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import Read
 from interlock.runtime.wait_graph import Start
 from interlock.store import Snapshot

@@ -10,8 +10,8 @@ from interlock.core import keys
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.message import ReadMark, Unread
 from interlock.nouns.messages.send_rules import MAILBOX
+from interlock.runtime.decide import ReadOp
 from interlock.runtime.decode import readable
-from interlock.runtime.runner import ReadOp
 from interlock.store import Item
 
 

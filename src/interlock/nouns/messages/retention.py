@@ -36,11 +36,12 @@ from interlock.nouns.messages.retention_rules import (
 )
 from interlock.runtime import commits
 from interlock.runtime.commits import Moment
+from interlock.runtime.decide import DecideOp, Unchecked
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import looked_up
 from interlock.runtime.identity import Actor
 from interlock.runtime.retention_clock import agreed
-from interlock.runtime.runner import Decided, DecideOp, Runner, Unchecked
+from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 

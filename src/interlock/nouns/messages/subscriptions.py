@@ -14,9 +14,10 @@ from interlock.nouns.messages.message import (
     Unsubscribed,
 )
 from interlock.nouns.messages.reading import TopicState
+from interlock.runtime.decide import DecideOp
 from interlock.runtime.gather import every
 from interlock.runtime.identity import Actor
-from interlock.runtime.runner import Decided, DecideOp, Runner
+from interlock.runtime.runner import Decided, Runner
 
 
 class Subscriptions:

@@ -27,11 +27,12 @@ from interlock.drivers import Op
 from interlock.errors import StoreDamaged, StoreFull, TooLarge
 from interlock.nouns.record import seal_rules
 from interlock.nouns.record.seal_rules import LIMITS, Age, Limits, Row, Stub
+from interlock.runtime.decide import DecideOp
 from interlock.runtime.decode import decoded, exact
 from interlock.runtime.health import HealthCheck
 from interlock.runtime.identity import Actor
 from interlock.runtime.retention_clock import agreed
-from interlock.runtime.runner import DecideOp, Runner
+from interlock.runtime.runner import Runner
 from interlock.runtime.steps import InThread, Read, StoreCall
 from interlock.store import LOG, Extent, Finding, Item, Log, Range, Snapshot
 

@@ -48,9 +48,10 @@ from interlock.nouns.tasks.ready_index import (
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader
 from interlock.runtime import handover
+from interlock.runtime.decide import ALIVE, DecideOp
 from interlock.runtime.gather import every, outside
 from interlock.runtime.identity import Identity
-from interlock.runtime.runner import ALIVE, Decided, DecideOp, Runner
+from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import Item, Range, Snapshot, Watch
 

@@ -19,8 +19,9 @@ from interlock.nouns.grants.service import GrantService, PendingRelease
 from interlock.nouns.tasks import task as core
 from interlock.runtime import callers
 from interlock.runtime.deadlock import DeadlockDetector
+from interlock.runtime.decide import DecideOp
 from interlock.runtime.identity import Actor, Identity
-from interlock.runtime.runner import DecideOp, Runner
+from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Read
 from interlock.runtime.wait_graph import Start
 

@@ -30,10 +30,11 @@ from interlock.nouns.tasks.ready_index import (
 )
 from interlock.nouns.tasks.task_change import TaskChanges, TaskFacts
 from interlock.nouns.tasks.task_reader import TaskReader, change
+from interlock.runtime.decide import DecideOp
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, looked_up
 from interlock.runtime.identity import Actor
-from interlock.runtime.runner import Decided, DecideOp, Runner
+from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 

@@ -28,9 +28,10 @@ from interlock.nouns.tasks.plan_rules import (
 )
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader, change
+from interlock.runtime.decide import DecideOp
 from interlock.runtime.gather import looked_up, outside
 from interlock.runtime.identity import Actor
-from interlock.runtime.runner import Decided, DecideOp, Runner
+from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range
 

@@ -42,10 +42,11 @@ from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader
 from interlock.runtime import commits, retention_clock
 from interlock.runtime.commits import Moment
+from interlock.runtime.decide import DecideOp
 from interlock.runtime.decode import decoded, readable
 from interlock.runtime.gather import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES
 from interlock.runtime.identity import Actor
-from interlock.runtime.runner import Decided, DecideOp, Runner
+from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import Read
 from interlock.settings import Settings
 from interlock.store import Item, Log, Range, Snapshot

@@ -26,9 +26,10 @@ from interlock.nouns.tasks.claim_service import ClaimService
 from interlock.nouns.tasks.housekeeping import Housekeeping, dependents
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader, change
+from interlock.runtime.decide import DecideOp, ReadOp
 from interlock.runtime.gather import every, outside
 from interlock.runtime.identity import Actor, Identity
-from interlock.runtime.runner import Decided, DecideOp, ReadOp, Runner
+from interlock.runtime.runner import Decided, Runner
 from interlock.settings import Settings
 from interlock.store import Item, Range
 

@@ -37,8 +37,8 @@ from interlock.core.wait import (
 )
 from interlock.nouns.grants.pool import Waiter
 from interlock.runtime import decode
+from interlock.runtime.decide import ReadOp, Unchecked
 from interlock.runtime.gather import KEYS_AT_ONCE
-from interlock.runtime.runner import ReadOp, Unchecked
 from interlock.runtime.wait_graph.around import Around, first_page
 from interlock.runtime.wait_graph.place import Place, Spot, glanced, of_pool, read
 from interlock.store import Item, Range

@@ -21,8 +21,8 @@ from interlock.core import keys
 from interlock.core.wait import caller_name_of
 from interlock.nouns.grants.pool import Pool, Waiter
 from interlock.runtime import decode
+from interlock.runtime.decide import ReadOp, Unchecked
 from interlock.runtime.gather import KEYS_AT_ONCE
-from interlock.runtime.runner import ReadOp, Unchecked
 from interlock.store import Item
 
 

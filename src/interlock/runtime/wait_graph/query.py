@@ -25,8 +25,8 @@ from interlock.nouns.agents.report import Report
 from interlock.nouns.agents.reports import able_to
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import receiver_note
+from interlock.runtime.decide import ReadOp, Unchecked
 from interlock.runtime.decode import decoded
-from interlock.runtime.runner import ReadOp, Unchecked
 from interlock.runtime.wait_graph.place import Met, Place, Places, Spot, glanced
 from interlock.store import Item, Range
 

@@ -16,8 +16,8 @@ from interlock.core import keys
 from interlock.core.wait import caller_name
 from interlock.errors import StoreDamaged
 from interlock.nouns.tasks.task import BATCH, Spec, TaskClaim, TaskStatus
+from interlock.runtime.decide import ReadOp
 from interlock.runtime.decode import decoded
-from interlock.runtime.runner import ReadOp
 from interlock.runtime.wait_graph.place import Met, Place, Places, Spot, glanced
 from interlock.store import Item
 
