@@ -20,7 +20,7 @@ CLIENTS = {
     "client_setup", "client", "client_messages", "client_tasks", "client_work",
     "aio", "aio_messages", "aio_tasks", "aio_work",
 }  # fmt: skip
-CLIENTS |= {"interlock"}
+CLIENTS |= {"interlock", "outcomes"}
 
 MAY_IMPORT = {
     "errors": set[str](),
@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "drivers": set[str](),
     "threads": set[str](),
     "registry": {"runtime"},
+    "outcomes": {"core", "nouns", "runtime"},
     "core": {"core", "nouns", "errors"},
     "store": {"errors"},
     "stores": {"stores", "store"} | FOUNDATION,
@@ -73,7 +74,7 @@ MAY_IMPORT = {
     "aio_messages": BELOW_CLIENTS | {"aio"},
     "aio_tasks": BELOW_CLIENTS | {"aio", "aio_work"},
     "aio_work": BELOW_CLIENTS | {"aio"},
-    "interlock": BELOW_CLIENTS | CLIENTS,
+    "interlock": BELOW_CLIENTS | CLIENTS | {"outcomes"},
     "bench": BELOW_CLIENTS | CLIENTS | {"bench"},
     "demo": BELOW_CLIENTS | CLIENTS | {"demo", "bench"},
     "faces": BELOW_CLIENTS | CLIENTS | {"faces", "bench", "demo", "testing", "check_record"},
@@ -85,7 +86,8 @@ MAY_IMPORT = {
 def layer(module: str) -> str:
     """The file or folder right under the package; the package and its public names are clients."""
     parts = module.split(".")
-    return "interlock" if len(parts) == 1 or parts[1] in interlock.__all__ else parts[1]
+    found = (ROOT / parts[1]).is_dir() or (ROOT / f"{parts[1]}.py").exists() if parts[1:] else False
+    return parts[1] if found else "interlock"
 
 
 def imports(path: Path) -> Iterator[str]:

@@ -7,14 +7,20 @@ from pathlib import Path
 import pytest
 
 import interlock
+from interlock import outcomes
 from interlock.core.decision import Outcome
 
 
-def test_public_names_are_sorted_and_besides_the_outcomes_few() -> None:
+def test_public_names_are_sorted_and_few() -> None:
     assert sorted(set(interlock.__all__)) == interlock.__all__
-    values = [getattr(interlock, name) for name in interlock.__all__]
-    outcomes = [v for v in values if isinstance(v, type) and issubclass(v, Outcome)]
-    assert len(values) - len(outcomes) <= 20
+    assert len(interlock.__all__) <= 30
+
+
+def test_outcomes_are_sorted_and_names_of_the_package_too() -> None:
+    assert sorted(set(outcomes.__all__)) == outcomes.__all__
+    for name in outcomes.__all__:
+        assert issubclass(getattr(outcomes, name), Outcome)
+        assert getattr(interlock, name) is getattr(outcomes, name)
 
 
 @pytest.mark.parametrize("name", interlock.__all__)
@@ -27,7 +33,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = interlock.nothing
 
 
-@pytest.mark.parametrize("module", ["aio", "errors"])
+@pytest.mark.parametrize("module", ["aio", "errors", "outcomes"])
 def test_a_module_is_there_after_importing_the_package(module: str) -> None:
     code = f"import interlock; print(interlock.{module}.__name__, {module!r} in dir(interlock))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -77,6 +77,7 @@ RETURNED: tuple[type, ...] = (
     Problem,
     Maintained,
 )
+PUBLIC = sorted({*interlock.__all__, *interlock.outcomes.__all__})
 UNIONS = {
     "SendOutcome": message.SendOutcome,
     "AskOutcome": query_rules.AskOutcome,
@@ -156,7 +157,9 @@ def named(outcome: type[Outcome]) -> bool:
 
 def forms(outcome: type[Outcome]) -> list[type[Outcome]]:
     """All that has a word and is below an outcome, by their names."""
-    public = [getattr(interlock, name) for name in interlock.__all__]
+    public = [
+        getattr(interlock, name) for name in (*interlock.__all__, *interlock.outcomes.__all__)
+    ]
     kinds = [value for value in public if isinstance(value, type) and issubclass(value, outcome)]
     return [kind for kind in kinds if named(kind)]
 
@@ -408,7 +411,9 @@ def python() -> Iterator[str]:
         "In a condition each `Success` is true and each `Refusal` is false: "
         '`if granted := fleet.locks.acquire("deploy"):`.\n'
     )
-    public = [getattr(interlock, name) for name in interlock.__all__]
+    public = [
+        getattr(interlock, name) for name in (*interlock.__all__, *interlock.outcomes.__all__)
+    ]
     names = [value for value in public if isinstance(value, type)]
     outcomes = [value for value in names if issubclass(value, Outcome)]
     yield table(

@@ -1,0 +1,234 @@
+"""Every outcome of every call, for ``match``: ``case outcomes.Claimed(task=t, token=n):``.
+
+An outcome is imported when it is first used, so that a program pays only for what it needs.  Each
+is a name of ``interlock``, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interlock.core.outcomes import (
+        Acquired,
+        Away,
+        Broken,
+        Busy,
+        Cancelled,
+        Deadlock,
+        Exists,
+        Extended,
+        Fenced,
+        Full,
+        GivenFenced,
+        Gone,
+        Granted,
+        Nothing,
+        NotOwner,
+        Paused,
+        Released,
+        Unknown,
+        Waiting,
+    )
+    from interlock.nouns.agents.logs import Uploaded
+    from interlock.nouns.agents.report import Reported, Unreported
+    from interlock.nouns.agents.session import (
+        DeathsAcknowledged,
+        Joined,
+        Leaving,
+        Left,
+        NoDeath,
+        Renewed,
+        SessionLapsed,
+    )
+    from interlock.nouns.grants.lock import (
+        AlreadyFree,
+        LockAcquired,
+        LockBroken,
+        LockBusy,
+        LockDeadlock,
+        LockExtended,
+        LockFenced,
+        LockGone,
+        LockGranted,
+        LockNotOwner,
+        LockReleased,
+        LockWaiting,
+        Reclaimed,
+    )
+    from interlock.nouns.grants.semaphore import (
+        AlreadyHeld,
+        Increased,
+        NoHolder,
+        NoSemaphore,
+        NotHolder,
+        Removed,
+        Resized,
+        SlotsAcquired,
+        SlotsBroken,
+        SlotsDeadlock,
+        SlotsFenced,
+        SlotsFull,
+        SlotsGone,
+        SlotsGranted,
+        SlotsReleased,
+        SlotsWaiting,
+    )
+    from interlock.nouns.grants.several import (
+        SeveralAcquired,
+        SeveralBusy,
+        SeveralDeadlock,
+        SeveralFenced,
+        SeveralGone,
+        SeveralNotOwner,
+        SeveralReleased,
+        SeveralWaiting,
+    )
+    from interlock.nouns.messages.human_decision import AlreadyResolved, Resolved, UnknownDecision
+    from interlock.nouns.messages.message import (
+        Acknowledged,
+        AlreadyAcknowledged,
+        Halted,
+        InboxFull,
+        Limited,
+        MessageExists,
+        NobodyToStop,
+        NotSubscribed,
+        PausedAgent,
+        Resumed,
+        Sent,
+        Subscribed,
+        UnknownAgent,
+        UnknownMessages,
+        Unsubscribed,
+    )
+    from interlock.nouns.messages.query_rules import (
+        Answered,
+        Asked,
+        Handed,
+        Late,
+        NobodyToAsk,
+        NotAsked,
+        QueryCancelled,
+        QueryDeadlock,
+        QueryExists,
+        Replied,
+        TakenBack,
+        TimedOut,
+        TooMany,
+        UnknownQuery,
+    )
+    from interlock.nouns.messages.retention_rules import Forgotten
+    from interlock.nouns.messages.views import Arrived, NothingUnread
+    from interlock.nouns.record.outcomes import Anchored, Exported
+    from interlock.nouns.tasks.plan_rules import Checked, Imported, PlanExists
+    from interlock.nouns.tasks.progress_rules import Expired, Moved
+    from interlock.nouns.tasks.task import (
+        Blocked,
+        Claimed,
+        Completed,
+        Failed,
+        NoTask,
+        Published,
+        Retried,
+        Taken,
+        TaskCancelled,
+        TaskDeadlock,
+        TaskExists,
+        TaskExtended,
+        TaskFenced,
+        TaskNotOwner,
+        TaskReleased,
+        TaskRequeued,
+        Unchanged,
+    )
+    from interlock.runtime.maintain import Maintained
+
+HOMES = {
+    "interlock.core.outcomes": (
+        "Acquired", "Away", "Broken", "Busy", "Cancelled", "Deadlock", "Exists", "Extended",
+        "Fenced", "Full", "GivenFenced", "Gone", "Granted", "NotOwner", "Nothing", "Paused",
+        "Released", "Unknown", "Waiting",
+    ),
+    "interlock.nouns.agents.logs": ("Uploaded",),
+    "interlock.nouns.agents.report": ("Reported", "Unreported"),
+    "interlock.nouns.agents.session": (
+        "DeathsAcknowledged", "Joined", "Leaving", "Left", "NoDeath", "Renewed",
+        "SessionLapsed",
+    ),
+    "interlock.nouns.grants.lock": (
+        "AlreadyFree", "LockAcquired", "LockBroken", "LockBusy", "LockDeadlock",
+        "LockExtended", "LockFenced", "LockGone", "LockGranted", "LockNotOwner",
+        "LockReleased", "LockWaiting", "Reclaimed",
+    ),
+    "interlock.nouns.grants.semaphore": (
+        "AlreadyHeld", "Increased", "NoHolder", "NoSemaphore", "NotHolder", "Removed",
+        "Resized", "SlotsAcquired", "SlotsBroken", "SlotsDeadlock", "SlotsFenced",
+        "SlotsFull", "SlotsGone", "SlotsGranted", "SlotsReleased", "SlotsWaiting",
+    ),
+    "interlock.nouns.grants.several": (
+        "SeveralAcquired", "SeveralBusy", "SeveralDeadlock", "SeveralFenced", "SeveralGone",
+        "SeveralNotOwner", "SeveralReleased", "SeveralWaiting",
+    ),
+    "interlock.nouns.messages.human_decision": ("AlreadyResolved", "Resolved", "UnknownDecision"),
+    "interlock.nouns.messages.message": (
+        "Acknowledged", "AlreadyAcknowledged", "Halted", "InboxFull", "Limited",
+        "MessageExists", "NobodyToStop", "NotSubscribed", "PausedAgent", "Resumed", "Sent",
+        "Subscribed", "UnknownAgent", "UnknownMessages", "Unsubscribed",
+    ),
+    "interlock.nouns.messages.query_rules": (
+        "Answered", "Asked", "Handed", "Late", "NobodyToAsk", "NotAsked", "QueryCancelled",
+        "QueryDeadlock", "QueryExists", "Replied", "TakenBack", "TimedOut", "TooMany",
+        "UnknownQuery",
+    ),
+    "interlock.nouns.messages.retention_rules": ("Forgotten",),
+    "interlock.nouns.messages.views": ("Arrived", "NothingUnread"),
+    "interlock.nouns.record.outcomes": ("Anchored", "Exported"),
+    "interlock.nouns.tasks.plan_rules": ("Checked", "Imported", "PlanExists"),
+    "interlock.nouns.tasks.progress_rules": ("Expired", "Moved"),
+    "interlock.nouns.tasks.task": (
+        "Blocked", "Claimed", "Completed", "Failed", "NoTask", "Published", "Retried",
+        "Taken", "TaskCancelled", "TaskDeadlock", "TaskExists", "TaskExtended",
+        "TaskFenced", "TaskNotOwner", "TaskReleased", "TaskRequeued", "Unchanged",
+    ),
+    "interlock.runtime.maintain": ("Maintained",),
+}  # fmt: skip
+"""Where each outcome is defined."""
+
+__all__ = [
+    "Acknowledged", "Acquired", "AlreadyAcknowledged", "AlreadyFree", "AlreadyHeld",
+    "AlreadyResolved", "Anchored", "Answered", "Arrived", "Asked", "Away", "Blocked", "Broken",
+    "Busy", "Cancelled", "Checked", "Claimed", "Completed", "Deadlock", "DeathsAcknowledged",
+    "Exists", "Expired", "Exported", "Extended", "Failed", "Fenced", "Forgotten", "Full",
+    "GivenFenced", "Gone", "Granted", "Halted", "Handed", "Imported", "InboxFull", "Increased",
+    "Joined", "Late", "Leaving", "Left", "Limited", "LockAcquired", "LockBroken", "LockBusy",
+    "LockDeadlock", "LockExtended", "LockFenced", "LockGone", "LockGranted", "LockNotOwner",
+    "LockReleased", "LockWaiting", "Maintained", "MessageExists", "Moved", "NoDeath",
+    "NoHolder", "NoSemaphore", "NoTask", "NobodyToAsk", "NobodyToStop", "NotAsked", "NotHolder",
+    "NotOwner", "NotSubscribed", "Nothing", "NothingUnread", "Paused", "PausedAgent",
+    "PlanExists", "Published", "QueryCancelled", "QueryDeadlock", "QueryExists", "Reclaimed",
+    "Released", "Removed", "Renewed", "Replied", "Reported", "Resized", "Resolved", "Resumed",
+    "Retried", "Sent", "SessionLapsed", "SeveralAcquired", "SeveralBusy", "SeveralDeadlock",
+    "SeveralFenced", "SeveralGone", "SeveralNotOwner", "SeveralReleased", "SeveralWaiting",
+    "SlotsAcquired", "SlotsBroken", "SlotsDeadlock", "SlotsFenced", "SlotsFull", "SlotsGone",
+    "SlotsGranted", "SlotsReleased", "SlotsWaiting", "Subscribed", "Taken", "TakenBack",
+    "TaskCancelled", "TaskDeadlock", "TaskExists", "TaskExtended", "TaskFenced", "TaskNotOwner",
+    "TaskReleased", "TaskRequeued", "TimedOut", "TooMany", "Unchanged", "Unknown",
+    "UnknownAgent", "UnknownDecision", "UnknownMessages", "UnknownQuery", "Unreported",
+    "Unsubscribed", "Uploaded", "Waiting",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    """Import an outcome when it is first used."""
+    from importlib import import_module
+
+    for home, names in HOMES.items():
+        if name in names:
+            return globals().setdefault(name, getattr(import_module(home), name))
+    raise AttributeError(f"module 'interlock.outcomes' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All outcomes, also those that are not imported yet."""
+    return sorted({*globals(), *__all__})
