@@ -30,7 +30,7 @@ from interlock.core.wait import (
 from interlock.drivers import Op
 from interlock.nouns.grants import semaphore
 from interlock.nouns.grants.pool import Pool, with_token
-from interlock.nouns.tasks.task import TaskClaim
+from interlock.nouns.tasks.task import TaskOwner
 from interlock.runtime.callers import LocalCaller
 from interlock.store import Log, Range
 from interlock.testing.audit import audit
@@ -187,7 +187,7 @@ def who_acts(stage: Testbed, wanted: str) -> Iterator[tuple[str, ...]]:
     else:
         key = keys.owner(keys.task_of(wanted))
         if (owner := stage.store.read(key)[key]) is not None:
-            yield (msgspec.json.decode(owner.value, type=TaskClaim).caller,)
+            yield (msgspec.json.decode(owner.value, type=TaskOwner).caller,)
 
 
 def unanswered(stage: Testbed) -> list[str]:

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 from interlock.demo.plan import STAGES, PlannedTask
-from interlock.demo.results import DemoResult, TaskHistory
+from interlock.demo.results import DemoResult, DemoTaskHistory
 
 if TYPE_CHECKING:
     from interlock.demo.scenario import WorkerPool, WorkerProcess
@@ -56,7 +56,7 @@ class Plain:
         """Write a line with its time."""
         self._write(self._line(self._timed(text)))
 
-    def draw(self, pool: WorkerPool, history: TaskHistory) -> None:
+    def draw(self, pool: WorkerPool, history: DemoTaskHistory) -> None:
         """Show the present state, if this screen can; called many times a second."""
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class Live(Plain):
         """Add a line below the table."""
         self._notes.append(self._timed(text))
 
-    def draw(self, pool: WorkerPool, history: TaskHistory) -> None:
+    def draw(self, pool: WorkerPool, history: DemoTaskHistory) -> None:
         """Write the whole table over the last one."""
         width = min(WIDTH, shutil.get_terminal_size().columns - 1)
         rows = [*self._table(pool, history), [], *self._notes]
@@ -121,7 +121,7 @@ class Live(Plain):
         self._out.write("\x1b[?25h" if shown else "\x1b[?25l")
         self._out.flush()
 
-    def _table(self, pool: WorkerPool, history: TaskHistory) -> list[StyledText]:
+    def _table(self, pool: WorkerPool, history: DemoTaskHistory) -> list[StyledText]:
         """The agents, and beside them the progress of the graph: a line for each stage."""
         done, current, workers = history.done_by(), history.current, pool.workers.values()
         lost = {current.get(worker.name) for worker in workers if worker.state == "killed"}
@@ -137,7 +137,7 @@ class Live(Plain):
             *([*a, *s] for a, s in zip_longest(agents, stages, fillvalue=no_agent)),
         ]
 
-    def _stage(self, stage: str, history: TaskHistory, lost: set[str | None]) -> StyledText:
+    def _stage(self, stage: str, history: DemoTaskHistory, lost: set[str | None]) -> StyledText:
         tasks = [task.task for task in self._tasks if task.work.stage == stage]
         states = ["lost" if task in lost else history.states.get(task, "waiting") for task in tasks]
         return [(f"{stage:7}", ""), *((self._mark(state), MARK_STYLES[state]) for state in states)]

@@ -38,7 +38,7 @@ class DemoTaskEvent(Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class TaskHistory:
+class DemoTaskHistory:
     """The tasks, as far as the record was read."""
 
     states: dict[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class TaskHistory:
         default_factory=lambda: {name: [] for name in STATES}
     )
 
-    def read(self, lines: Iterable[Line]) -> TaskHistory:
+    def read(self, lines: Iterable[Line]) -> DemoTaskHistory:
         """Add these entries of the record."""
         for line in lines:
             for event in line.events:
@@ -241,7 +241,7 @@ def gather(
     grain: float = 0.0,
 ) -> DemoResult:
     """The result of a run; ``grain`` is how exactly the store measures a TTL."""
-    history, messages = TaskHistory().read(lines), MessageHistory().read(lines)
+    history, messages = DemoTaskHistory().read(lines), MessageHistory().read(lines)
     slots, done_by = _slot_use(observed), history.done_by()
     left = [agent for agent in messages.readers(messages.stops) if _left(observed, agent)]
     latest = ttl + grain + GRACE

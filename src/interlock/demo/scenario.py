@@ -22,7 +22,7 @@ import interlock
 from interlock.demo import plan
 from interlock.demo.display import Plain
 from interlock.demo.plan import DemoFailed, PlannedTask, WorkerJob, WorkerReport
-from interlock.demo.results import TaskHistory
+from interlock.demo.results import DemoTaskHistory
 from interlock.demo.worker import LEAVING
 from interlock.nouns.grants.semaphore_service import SemaphoreView
 from interlock.nouns.tasks.task import Published
@@ -194,7 +194,7 @@ class Scenario:
         self._screen = screen
         self._job = job
         self._tasks = tasks
-        self._history = TaskHistory()
+        self._history = DemoTaskHistory()
         self._read_up_to = 0
         self._trapped: WorkerReport | None = None
 

@@ -14,7 +14,7 @@ from interlock.core import keys
 from interlock.core.log import decode
 from interlock.drivers import drive
 from interlock.nouns.tasks import decode as states
-from interlock.nouns.tasks.task import Spec, TaskClaim, TaskStatus
+from interlock.nouns.tasks.task import Spec, TaskOwner, TaskStatus
 from interlock.runtime.gather import every
 from interlock.store import VOID, Item, Log, Store
 
@@ -35,7 +35,7 @@ class Board(Struct):
     specs: dict[str, Spec] = {}
     statuses: dict[str, TaskStatus] = {}
     created: dict[str, int] = {}
-    owners: dict[str, TaskClaim] = {}
+    owners: dict[str, TaskOwner] = {}
     tokens: dict[str, int] = {}
     ready: dict[str, list[str]] = {}
     due: dict[str, list[str]] = {}

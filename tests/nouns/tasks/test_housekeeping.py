@@ -4,7 +4,7 @@ import pytest
 
 from interlock.core import keys
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.housekeeping import Housekeeping, TaskMaintenance
+from interlock.nouns.tasks.housekeeping import TaskHousekeeping, TaskMaintenance
 from interlock.runtime.identity import Actor
 from interlock.runtime.maintain import Maintained, Maintenance
 from interlock.store import Range
@@ -76,7 +76,7 @@ def test_nothing_expires_before_its_deadline(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("t1"))
     ada.run(ada.tasks.publish("t2", deadline=10))
-    progress = Housekeeping(ada.runner)
+    progress = TaskHousekeeping(ada.runner)
     for task in ("t1", "t2"):
         assert ada.run(progress.expire(Actor("keeper"), (task,))) == 0
         assert state(ada, task) == "pending"

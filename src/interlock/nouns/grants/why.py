@@ -22,7 +22,7 @@ from interlock.drivers import Op
 from interlock.nouns.agents.session import Session
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.service import break_notes
-from interlock.nouns.tasks.task import TaskClaim
+from interlock.nouns.tasks.task import TaskOwner
 from interlock.runtime import decode
 from interlock.runtime.gather import KEYS_AT_ONCE, looked_up, outside
 from interlock.runtime.steps import Read
@@ -246,7 +246,7 @@ def _holders(wanted: Iterable[str]) -> Op[dict[str, str]]:
     return found
 
 
-def _worker(task: str) -> Op[TaskClaim | None]:
+def _worker(task: str) -> Op[TaskOwner | None]:
     """Who works on a task, or on the one that it hangs on in the end."""
     from interlock.nouns.tasks import decode as tasks
 

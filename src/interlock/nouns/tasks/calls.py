@@ -1,4 +1,4 @@
-"""What a client can ask for of tasks."""
+"""The calls of tasks: arguments are validated, and the service carries them out."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class TaskCalls(Calls[D]):
         backoff_most: float | str = core.BACKOFF_MOST,
         given: Given = (),
     ) -> Op[core.PublishOutcome]:
-        """Put a task where everybody finds it; without an id it gets a fresh one.
+        """Publish a task; without an id it gets a fresh one.
 
-        A lower ``priority`` comes first.  Whoever takes it with ``next`` must be able to do all
-        that it ``requires``, and it is blocked until all it ``needs`` are complete.  It does not
-        begin ``not_before`` a moment, and is a dead letter if nobody began it by its ``deadline``
+        A lower ``priority`` comes first.  ``next`` gives it only to workers that can do all that it
+        ``requires``, and it is blocked until all its ``needs`` are complete.  It does not begin
+        ``not_before`` a moment, and is a dead letter if no worker began it by its ``deadline``
         (a duration from now, or a time).  An attempt that fails is repeated up to ``retries``
         times, after a rest of ``backoff``, twice that, and so on, up to ``backoff_most``.
 
@@ -95,8 +95,8 @@ class TaskCalls(Calls[D]):
         """Publish a whole plan: all of its tasks, or none.
 
         Each is a mapping with an ``id`` and what ``publish`` takes; it may need any other one of
-        the plan.  All that is wrong is said at once, before anything is written.  Killed in
-        between, nobody sees any of it, and the same call goes on.  The plan is known by its digest
+        the plan.  All mistakes are reported at once, before anything is written.  If it is killed,
+        its tasks stay hidden, and the same call continues.  The plan is known by its digest
         unless it gets an ``id``; a ``dry_run`` only checks it.
         """
         from interlock.nouns.tasks import plan as plans
@@ -128,7 +128,7 @@ class TaskCalls(Calls[D]):
         backoff: float | str = core.BACKOFF,
         backoff_most: float | str = core.BACKOFF_MOST,
     ) -> core.Spec:
-        """Checked words as a task."""
+        """Validated arguments as a task."""
         now = self.context.runner.clock.wall()
         wanted = validate.names(needs, "needs", core.NEEDS_LIMIT)
         if id_ in wanted:
@@ -162,11 +162,11 @@ class TaskCalls(Calls[D]):
         wait: float | str = 0,
         given: Given = (),
     ) -> Op[core.ClaimOutcome]:
-        """Claim one task: exactly one of all who try has it, and the others learn who.
+        """Claim one task: exactly one of all claimants gets it, and the others learn which.
 
         With ``wait`` stand by until it can be claimed: its needs are complete, its rest is over,
-        or whoever works on it gave it back.  A wait that could never end is answered with
-        ``Deadlock`` at once: whoever works on it, or on a need of it, waits for this caller.
+        or its worker released it.  A wait that could never end is answered with ``Deadlock`` at
+        once: the worker of the task, or of a need of it, waits for this caller.
         """
         patience = self.context.asking(wait)
         lives, _ = self.context.terms({}, ttl, None)
@@ -188,7 +188,7 @@ class TaskCalls(Calls[D]):
 
         Only tasks that require nothing but what you ``can`` do; ``["*"]`` is everything.
         With ``wait`` stand by until there is one; a wait that lasts is reported, as a worker
-        reports it, and what was reported before is reported again after it.
+        reports it, and the report before it is reported again after it.
         """
         patience = self.context.asking(wait)
         lives, _ = self.context.terms({}, ttl, None)
@@ -205,7 +205,7 @@ class TaskCalls(Calls[D]):
         self.context.pulse.waits(wait)
 
     def _reported(self, wait: object, claiming: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
-        """Go back to the former report when the wait is over."""
+        """Restore the former report when the wait is over."""
         try:
             return (yield from claiming)
         finally:
@@ -216,7 +216,7 @@ class TaskCalls(Calls[D]):
     def complete(
         self, task: str, *, token: int | None = None, result: object = None, given: Given = ()
     ) -> Op[core.CompleteOutcome]:
-        """The task is done; what needed it may begin with the same commit.
+        """Complete a task; its dependents become ready in the same commit.
 
         Done twice by the same claim, the second answer says that it was ``already`` done.
         """
@@ -240,7 +240,7 @@ class TaskCalls(Calls[D]):
         retry: bool = True,
         given: Given = (),
     ) -> Op[core.FailOutcome]:
-        """The attempt failed: the task rests and is tried again, or is a dead letter.
+        """Fail an attempt: the task rests and is retried, or is a dead letter.
 
         ``retry=False`` says that no attempt will ever succeed.
         """
@@ -256,7 +256,7 @@ class TaskCalls(Calls[D]):
     def release(
         self, task: str, *, token: int | None = None, given: Given = ()
     ) -> Op[core.ReleaseOutcome]:
-        """Give a task back to the queue; no attempt is counted."""
+        """Release a task to the queue; no attempt is counted."""
         identity = self._identity(given)
         return self._fenced(
             identity, self._tasks.release(identity.actor, self._worker(task, token))
@@ -266,7 +266,7 @@ class TaskCalls(Calls[D]):
     def heartbeat(
         self, task: str, *, token: int | None = None, given: Given = ()
     ) -> Op[core.BeatOutcome]:
-        """Renew a claim; one that lapsed is not revived."""
+        """Renew a claim; one that expired is not revived."""
         identity, worker = self._identity(given), self._worker(task, token)
         return self._fenced(
             identity, self._tasks.heartbeat(identity.actor, worker, identity.session_ttl)
@@ -276,7 +276,7 @@ class TaskCalls(Calls[D]):
 
     @call
     def cancel(self, task: str, reason: str = "", *, given: Given = ()) -> Op[core.CancelOutcome]:
-        """Nobody is to do this; whoever works on it learns that its claim is over."""
+        """Cancel a task; its worker learns that its claim has ended."""
         identity = self._identity(given)
         return self._fenced(
             identity, self._tasks.cancel(identity.actor, named(task), _reason(reason))
@@ -286,7 +286,7 @@ class TaskCalls(Calls[D]):
     def requeue(
         self, task: str, reason: str, *, token: int | None = None
     ) -> Op[core.RequeueOutcome]:
-        """End the claim of whoever works on a task, and put it back in the queue: for operators.
+        """End the claim of a worker, and put the task back in the queue: for operators.
 
         No attempt is counted.  The worker's token is fenced, and it learns the ``reason``.  With a
         ``token`` only that claim is ended.
@@ -302,7 +302,7 @@ class TaskCalls(Calls[D]):
 
     @call
     def show(self, task: str) -> Op[TaskView | core.NoTask]:
-        """One task: how it stands, who works on it, its data, and what came of it."""
+        """One task: its state, its worker, its data and its result."""
         return self._seen().show(named(task))
 
     @call
@@ -318,9 +318,9 @@ class TaskCalls(Calls[D]):
         after: str | None = None,
         limit: int = core.LISTED,
     ) -> Op[TaskList]:
-        """Tasks by id, all but those that are complete; ``all`` of them, or in these states.
+        """Tasks by id, without complete ones; ``all`` of them, or in these states.
 
-        Only those that have each ``label``, that require each of ``requires``, that a ``holder``
+        Only tasks that have each ``label``, that require each of ``requires``, that a ``holder``
         works on, whose id begins with ``prefix``.  ``more`` in the answer is what to give as
         ``after`` to go on.
         """
@@ -378,12 +378,12 @@ class TaskCalls(Calls[D]):
 
 
 def named(task: str) -> str:
-    """The name of a task, as those take it who know that it is one."""
+    """The validated id of a task."""
     return validate.task_id(task)
 
 
 def able(can: Iterable[str]) -> tuple[str, ...]:
-    """What somebody can do."""
+    """Validated abilities."""
     return validate.abilities(can)
 
 
@@ -402,17 +402,17 @@ def _prefix(text: str) -> str:
 
 
 def _reason(text: str) -> str:
-    """Why; what is more than a few words is the error."""
+    """A validated reason; longer texts belong into the error."""
     return validate.text(text, "reason", core.REASON_LIMIT)
 
 
 def _deadline(moment: Moment | None, now: float, begins: float | None) -> float | None:
-    """A deadline that can be met."""
+    """A validated deadline."""
     if moment is None:
         return None
     deadline = validate.future_moment(moment, now, "deadline")
     if deadline <= now:
         raise BadInput("the deadline is over already; name a later one, or leave it out")
     if begins is not None and deadline <= begins:
-        raise BadInput("the deadline is not after 'not-before'; nobody could begin it in time")
+        raise BadInput("the deadline is not after 'not-before'; no worker could begin it in time")
     return deadline

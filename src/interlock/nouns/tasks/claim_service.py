@@ -37,7 +37,7 @@ from interlock.nouns.tasks.claim_wait import (
     require_session,
     session_expired,
 )
-from interlock.nouns.tasks.housekeeping import Housekeeping
+from interlock.nouns.tasks.housekeeping import TaskHousekeeping
 from interlock.nouns.tasks.ready_index import (
     SETS_AT_ONCE,
     WIDTH,
@@ -73,7 +73,9 @@ _FRESH = codec.encode(core.FRESH)
 class ClaimService:
     """Claims by name and claims of the next task, as generators for a driver."""
 
-    def __init__(self, runner: Runner, grants: GrantService, housekeeping: Housekeeping) -> None:
+    def __init__(
+        self, runner: Runner, grants: GrantService, housekeeping: TaskHousekeeping
+    ) -> None:
         self._runner = runner
         self._grants = grants
         self._housekeeping = housekeeping

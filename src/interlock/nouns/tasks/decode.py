@@ -16,7 +16,7 @@ from interlock.nouns.tasks.task import (
     EndedEntry,
     ReadyEntry,
     Spec,
-    TaskClaim,
+    TaskOwner,
     TaskResult,
     TaskStatus,
 )
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _SPEC = msgspec.json.Decoder(Spec)
 _STATUS = msgspec.json.Decoder(TaskStatus)
-_CLAIM = msgspec.json.Decoder(TaskClaim)
+_CLAIM = msgspec.json.Decoder(TaskOwner)
 _READY = msgspec.json.Decoder(ReadyEntry)
 _DUE = msgspec.json.Decoder(DueEntry)
 _ENDED = msgspec.json.Decoder(EndedEntry)
@@ -60,7 +60,7 @@ def status(item: Item | None) -> TaskStatus | None:
     return None if item is None else decoded(_STATUS, item)
 
 
-def claim(item: Item | None) -> TaskClaim | None:
+def claim(item: Item | None) -> TaskOwner | None:
     """The claim of a task."""
     return None if item is None else decoded(_CLAIM, item)
 

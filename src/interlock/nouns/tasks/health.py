@@ -20,7 +20,7 @@ from interlock.drivers import Op
 from interlock.nouns.agents.reports import Crowd, crowd
 from interlock.nouns.agents.service import Sessions
 from interlock.nouns.tasks import decode, progress_rules
-from interlock.nouns.tasks.task import BATCH, EndedEntry, TaskClaim, TaskStatus
+from interlock.nouns.tasks.task import BATCH, EndedEntry, TaskOwner, TaskStatus
 from interlock.nouns.tasks.why_state import able_sessions, read_snapshots
 from interlock.runtime.decode import listed_wait, readable
 from interlock.runtime.gather import every, looked_up
@@ -54,7 +54,7 @@ class RunningTask(Struct, frozen=True, kw_only=True):
     """A running task."""
 
     task: str
-    claim: TaskClaim
+    claim: TaskOwner
     status: TaskStatus
     alive: bool
 

@@ -1,4 +1,4 @@
-"""Housekeeping of tasks: bounded steps of any client, and the whole pass of ``maintain``.
+"""TaskHousekeeping of tasks: bounded steps of any client, and the whole pass of ``maintain``.
 
 Lost claims, due tasks, dependents of complete needs that did not fit into a commit, stale entries
 of the ``ready`` index: all of it is found through an index, in bounded steps.  A worker that finds
@@ -47,7 +47,7 @@ READY_AT_ONCE = 16
 """Ready tasks of which a step checks that their sets of requirements are listed."""
 
 
-class Housekeeping:
+class TaskHousekeeping:
     """Bounded steps of one client, as generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
@@ -286,7 +286,7 @@ class TaskMaintenance:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._housekeeping = Housekeeping(runner)
+        self._housekeeping = TaskHousekeeping(runner)
 
     def run(self, actor: Actor, bound: int) -> Op[TasksMaintained]:
         """Reclaim lost tasks and let others progress, at most ``bound`` of each."""

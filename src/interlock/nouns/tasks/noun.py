@@ -32,7 +32,7 @@ class TaskAdd(Request, frozen=True, kw_only=True):
             "name", "its id, which no other task may have; without one it gets one", positional=True
         ),
     ] = None
-    data: Annotated[Any, option("json", f"what whoever works on it is given: {_JSON}")] = None
+    data: Annotated[Any, option("json", f"the data for its worker: {_JSON}")] = None
     priority: Annotated[
         int,
         option(
@@ -47,14 +47,15 @@ class TaskAdd(Request, frozen=True, kw_only=True):
     ] = ()
     requires: Annotated[
         tuple[str, ...],
-        option("names", "what whoever takes it with 'task next' must be able to do"),
+        option("names", "abilities that 'task next' asks of the worker"),
     ] = ()
     label: Annotated[tuple[str, ...], option("names", "words to find it by")] = ()
     not_before: Annotated[
         str | None, option("text", "begin no sooner: 2h from now, or a time: 2026-11-15T10:00")
     ] = None
     deadline: Annotated[
-        str | None, option("text", "a dead letter if nobody began it by then; likewise")
+        str | None,
+        option("text", "a dead letter if no worker began it by then: 2h from now, or a time"),
     ] = None
     retries: Annotated[
         int, option("int", "how often a failed attempt is repeated", most=core.MOST_RETRIES)
@@ -141,7 +142,7 @@ class TaskRequeue(Request, frozen=True, kw_only=True):
     task: Task
     reason: Annotated[str, option("text", "why, for the worker and for the record")] = ""
     token: Annotated[
-        int | None, option("int", "only the claim with this token; else whoever works on it")
+        int | None, option("int", "only the claim with this token; else any claim")
     ] = None
 
 
@@ -158,13 +159,15 @@ class TasksList(Request, frozen=True, kw_only=True):
     state: Annotated[
         tuple[str, ...], option("names", f"only in these states: {', '.join(core.STATES)}")
     ] = ()
-    all: Annotated[bool, option("flag", "also those that are complete")] = False
+    all: Annotated[bool, option("flag", "also complete tasks")] = False
     label: Annotated[tuple[str, ...], option("names", "only with all of these labels")] = ()
-    requires: Annotated[tuple[str, ...], option("names", "only those that require all of it")] = ()
+    requires: Annotated[
+        tuple[str, ...], option("names", "only tasks that require all of these")
+    ] = ()
     holder: Annotated[str | None, option("name", "only what this agent works on")] = None
     prefix: Annotated[str | None, option("text", "only ids that begin like this")] = None
     after: Annotated[str | None, option("name", "go on after this id")] = None
-    limit: Annotated[int, option("int", "at most so many", least=1, most=MOST)] = core.LISTED
+    limit: Annotated[int, option("int", "the most tasks to list", least=1, most=MOST)] = core.LISTED
 
 
 class TaskShow(Request, frozen=True, kw_only=True):
@@ -284,7 +287,7 @@ NOUN = Noun(
         ),
         Operation(
             name="task beat",
-            help="renew a claim before it lapses",
+            help="renew a claim before it expires",
             request=TaskBeat,
             outcomes=(core.TaskExtended, core.TaskFenced, core.TaskNotOwner, GivenFenced),
             needs="agent",
@@ -324,7 +327,7 @@ NOUN = Noun(
         ),
         Operation(
             name="task cancel",
-            help="call a task off; whoever works on it finds its claim over",
+            help="cancel a task; the claim of its worker ends",
             request=TaskCancel,
             outcomes=(core.TaskCancelled, core.Unchanged, GivenFenced),
             needs="agent",
@@ -351,7 +354,7 @@ NOUN = Noun(
         ),
         Operation(
             name="task list",
-            help="tasks by id, all but those that are complete",
+            help="tasks by id, without complete ones",
             request=TasksList,
             outcomes=(TaskList,),
             needs="store",

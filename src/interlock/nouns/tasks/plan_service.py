@@ -15,7 +15,7 @@ from interlock.drivers import Op
 from interlock.errors import StoreBusy
 from interlock.nouns.tasks import decode, plan_rules
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.housekeeping import Housekeeping, dependents
+from interlock.nouns.tasks.housekeeping import TaskHousekeeping, dependents
 from interlock.nouns.tasks.plan import Plan, PlanTask
 from interlock.nouns.tasks.plan_rules import (
     BatchStart,
@@ -47,7 +47,7 @@ class PlanService:
     """Every operation on whole plans, as generators for a driver."""
 
     def __init__(
-        self, runner: Runner, housekeeping: Housekeeping, new_times: Callable[[int], float]
+        self, runner: Runner, housekeeping: TaskHousekeeping, new_times: Callable[[int], float]
     ) -> None:
         self._runner = runner
         self._housekeeping = housekeeping

@@ -23,7 +23,7 @@ from interlock.nouns.tasks.task import (
     ClaimRequest,
     Spec,
     State,
-    TaskClaim,
+    TaskOwner,
     TaskResult,
     TaskStatus,
 )
@@ -320,7 +320,7 @@ def retry(changes: TaskChanges, id_: str, agent: str) -> Decision[task.RetryOutc
     return changes.decision(task.Retried(task=id_, state=state), "task.retry", f"task/{id_}")
 
 
-def tag(claim: TaskClaim, id_: str) -> dict[str, str]:
+def tag(claim: TaskOwner, id_: str) -> dict[str, str]:
     """The value of a liveness key, for a person who reads the store."""
     return (
         {"agent": claim.agent}
@@ -346,7 +346,7 @@ def _claim(
         progress_rules.expire_one(changes, id_)
         return changes.decision("expired", "task.expire", f"task/{id_}")
     live = keys.live(request.session if request.ttl is None else request.claim)
-    held = TaskClaim(
+    held = TaskOwner(
         id=request.claim,
         agent=request.agent,
         session=request.session,
@@ -409,7 +409,7 @@ def _over(id_: str, status: TaskStatus) -> str:
     )
 
 
-def _held(changes: TaskChanges, claimant: Claimant) -> tuple[TaskStatus | None, TaskClaim | None]:
+def _held(changes: TaskChanges, claimant: Claimant) -> tuple[TaskStatus | None, TaskOwner | None]:
     """The status of the task, and the claim if it is the claimant's."""
     status = changes.facts.status(claimant.task)
     held = None if status is None else changes.facts.claim(claimant.task)
@@ -418,7 +418,7 @@ def _held(changes: TaskChanges, claimant: Claimant) -> tuple[TaskStatus | None, 
     return status, held
 
 
-def _lives(changes: TaskChanges, held: TaskClaim) -> bool:
+def _lives(changes: TaskChanges, held: TaskOwner) -> bool:
     """Whether a claim lives; the commit checks that it still does."""
     changes.rely(*held.live)
     return changes.facts.alive(held)
@@ -449,7 +449,7 @@ def _refused(
 
 
 def _was_ours(
-    changes: TaskChanges, claimant: Claimant, status: TaskStatus, held: TaskClaim | None
+    changes: TaskChanges, claimant: Claimant, status: TaskStatus, held: TaskOwner | None
 ) -> bool:
     """Whether the claimant may have had a claim: its token is one that a claim could have."""
     if claimant.token is None:

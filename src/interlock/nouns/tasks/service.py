@@ -23,7 +23,7 @@ from interlock.nouns.grants.waiting import recalled, session_ttl_of
 from interlock.nouns.tasks import decode, rules
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.claim_service import ClaimService
-from interlock.nouns.tasks.housekeeping import Housekeeping, dependents
+from interlock.nouns.tasks.housekeeping import TaskHousekeeping, dependents
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader, change
 from interlock.runtime.decide import DecideOp, ReadOp
@@ -54,7 +54,7 @@ class TaskService:
         self._runner = runner
         self._settings = settings
         self._grants = grants
-        self.housekeeping = Housekeeping(runner)
+        self.housekeeping = TaskHousekeeping(runner)
         self.claims = ClaimService(runner, grants, self.housekeeping)
         self._last_time = 0.0
         self._fast_path_from = 0.0

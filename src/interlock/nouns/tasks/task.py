@@ -153,7 +153,7 @@ FRESH = TaskStatus(state="pending")
 """The status of a task without an attempt: the first guess of a claim by name."""
 
 
-class TaskClaim(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class TaskOwner(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The owner of a running task: which agent, since when, and which keys keep the claim alive.
 
     ``blind`` says that its entry in the ``ready`` index may still exist.
@@ -417,7 +417,7 @@ class Claimant(Struct, frozen=True, kw_only=True, gc=False):
     token: int | None = None
     claim: str = ""
 
-    def speaks_for(self, claim: TaskClaim, token: int) -> bool:
+    def speaks_for(self, claim: TaskOwner, token: int) -> bool:
         """Whether this is the claim that the claimant names."""
         if self.claim:
             return claim.id == self.claim

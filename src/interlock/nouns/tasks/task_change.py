@@ -26,7 +26,7 @@ from interlock.nouns.tasks.task import (
     ReadyEntry,
     Spec,
     State,
-    TaskClaim,
+    TaskOwner,
     TaskStatus,
     mark_awaited,
     transition,
@@ -51,7 +51,7 @@ class TaskFacts(Facts):
         """The shortest ttl that the store can measure."""
         self.specs: dict[str, Spec | None] = {}
         self.statuses: dict[str, TaskStatus | None] = {}
-        self.claims: dict[str, TaskClaim | None] = {}
+        self.claims: dict[str, TaskOwner | None] = {}
         self.tokens: dict[str, int] = {}
         """The token of each claim, by task."""
         self.newest: dict[str, int] = {}
@@ -80,7 +80,7 @@ class TaskFacts(Facts):
         except KeyError:
             raise Missing((keys.status(task),)) from None
 
-    def claim(self, task: str) -> TaskClaim | None:
+    def claim(self, task: str) -> TaskOwner | None:
         """The claim of a task; None if it has no owner."""
         try:
             return self.claims[task]
@@ -217,7 +217,7 @@ class TaskChanges(Changes[TaskFacts]):
         else:
             self.set_status(need, mark_awaited(status))
 
-    def end_claim(self, task: str, claim: TaskClaim) -> None:
+    def end_claim(self, task: str, claim: TaskOwner) -> None:
         """Delete the claim of a task, with its entries."""
         own = keys.live(claim.session)
         self.rely(keys.owner(task))

@@ -32,8 +32,8 @@ from interlock.nouns.tasks.task import (
     ListedTask,
     Spec,
     State,
-    TaskClaim,
     TaskList,
+    TaskOwner,
     TaskResult,
     TaskStatus,
     TaskView,
@@ -98,7 +98,7 @@ class _TaskRow(Struct, frozen=True, kw_only=True):
     task: str
     spec: Spec
     status: TaskStatus
-    claim: TaskClaim | None
+    claim: TaskOwner | None
     token: int | None
 
 

@@ -21,7 +21,7 @@ from interlock.nouns.agents.reports import able
 from interlock.nouns.agents.service import Sessions
 from interlock.nouns.grants.why import meanwhile, with_ended
 from interlock.nouns.tasks import decode
-from interlock.nouns.tasks.task import BATCH, TaskClaim
+from interlock.nouns.tasks.task import BATCH, TaskOwner
 from interlock.nouns.tasks.why_state import (
     DAMAGED,
     Able,
@@ -129,7 +129,7 @@ class TaskExplanations:
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         return f"; {', '.join(names[:NAMED])}{more} can do it"
 
-    def _where(self, snapshot: TaskSnapshot, claim: TaskClaim) -> Op[str]:
+    def _where(self, snapshot: TaskSnapshot, claim: TaskOwner) -> Op[str]:
         """The process that works on it."""
         session = yield from self._sessions.find(claim.session)
         where = f", process {session.pid} on {session.host}" if session else ""

@@ -20,7 +20,7 @@ from interlock.core.validate import ALL_ABILITIES, quote, span
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.tasks import decode, progress_rules
-from interlock.nouns.tasks.task import BATCH, DueEntry, Spec, TaskClaim, TaskStatus
+from interlock.nouns.tasks.task import BATCH, DueEntry, Spec, TaskOwner, TaskStatus
 from interlock.runtime.gather import looked_up
 from interlock.runtime.runner import Runner
 from interlock.store import Item
@@ -41,7 +41,7 @@ class TaskSnapshot(Struct, frozen=True, kw_only=True):
     task: str
     status: TaskStatus | None
     spec: Spec | None = None
-    claim: TaskClaim | None = None
+    claim: TaskOwner | None = None
     token: int = 0
     alive: bool = False
     left: float | None = None
@@ -142,14 +142,14 @@ def _particulars(found: Mapping[str, TaskStatus | None], states_of: tuple[str, .
     return wanted
 
 
-def _is_alive(live: Mapping[str, Item | None], claim: TaskClaim | None) -> bool:
+def _is_alive(live: Mapping[str, Item | None], claim: TaskOwner | None) -> bool:
     return claim is not None and all(live[key] is not None for key in claim.live)
 
 
 def _left(
     live: Mapping[str, Item | None],
     status: TaskStatus | None,
-    claim: TaskClaim | None,
+    claim: TaskOwner | None,
     due: DueEntry | None,
     now: float,
 ) -> float | None:

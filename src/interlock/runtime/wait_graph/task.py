@@ -15,7 +15,7 @@ import msgspec
 from interlock.core import keys
 from interlock.core.wait import caller_name
 from interlock.errors import StoreDamaged
-from interlock.nouns.tasks.task import BATCH, Spec, TaskClaim, TaskStatus
+from interlock.nouns.tasks.task import BATCH, Spec, TaskOwner, TaskStatus
 from interlock.runtime.decide import ReadOp
 from interlock.runtime.decode import decoded
 from interlock.runtime.wait_graph.place import Met, Place, Places, Spot, glanced
@@ -25,7 +25,7 @@ FOLLOWED = 1000
 """So many tasks below one are followed; what is further down is taken for a way that is open."""
 
 _STATUS = msgspec.json.Decoder(TaskStatus)
-_CLAIM = msgspec.json.Decoder(TaskClaim)
+_CLAIM = msgspec.json.Decoder(TaskOwner)
 _SPEC = msgspec.json.Decoder(Spec)
 
 
