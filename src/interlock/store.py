@@ -413,7 +413,7 @@ class Maintenance(Protocol):
     def trim(self, revision: int) -> int:
         """Delete the oldest entries up to a revision, a bounded number; returns how many.
 
-        An engine that knows the age of an entry by its own clock keeps those that are too young.
+        An engine that knows the age of an entry by its own clock keeps entries that are too young.
         """
 
     def extent(self) -> Extent:

@@ -15,7 +15,7 @@ from interlock.nouns.grants.lock import LockGranted
 from interlock.store import Check, Committed, Put
 from interlock.stores import open_store
 from interlock.stores.etcd import EtcdStore
-from interlock.stores.etcd.examine import mended
+from interlock.stores.etcd.examine import fixed_in
 from interlock.testing.conformance.place import txn, write
 from interlock.testing.servers import EtcdCluster
 from interlock.testing.servers.etcd import etcd_url
@@ -96,7 +96,7 @@ def test_a_cluster_whose_former_leader_may_end_renewed_leases_is_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with EtcdCluster(tmp_path, members=2) as cluster:
-        needed = mended(cluster.members[0].version)
+        needed = fixed_in(cluster.members[0].version)
         for _ in range(2):
             store = open_store(cluster.url("old"))
             assert isinstance(store, EtcdStore)

@@ -112,7 +112,7 @@ class RedisHand:
         self._ask("HSET", self._store.keys["items"], item.key, stamp + item.value)
 
     def _ask(self, *words: Argument) -> Any:
-        return self._store.wire.call(pack(words))
+        return self._store.transport.call(pack(words))
 
 
 class EtcdHand:
@@ -138,4 +138,4 @@ class EtcdHand:
         self._do(rpc.RequestOp(put=rpc.PutRequest(key=self._store.shape.key(key), value=kept)))
 
     def _do(self, operation: rpc.RequestOp) -> None:
-        drive(self._store.asked((TXN, rpc.TxnRequest(success=[operation]))), self._store.wire)
+        drive(self._store.asked((TXN, rpc.TxnRequest(success=[operation]))), self._store.transport)

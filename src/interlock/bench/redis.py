@@ -109,7 +109,7 @@ class RedisEngine(NetworkEngine):
 
     def _connected(self) -> socket.socket:
         """A socket on which the client is logged in."""
-        return RedisStore(self.address).wire.dial().sock
+        return RedisStore(self.address).transport.dial().sock
 
 
 _FLOOR = ("floor:items", "floor:log", "floor:ids")

@@ -40,7 +40,7 @@ def open_store(url: str, *, create: bool = True) -> Store:
 
 
 async def open_store_async(url: str, *, create: bool = True) -> Store:
-    """The same for an event loop."""
+    """Open a store in an event loop."""
     if not is_network(url):
         return open_store(url, create=create)
     store = _network(url)
@@ -118,7 +118,7 @@ def _file(path: str) -> str:
 
 
 def _no_mere_name(path: str) -> str:
-    """A file that is not there yet is named as a file, lest a name of somebody else makes one."""
+    """A file that is not there yet is named as a file, so that a mistyped name creates none."""
     if "/" in path or "." in path or os.path.exists(path):
         return path
     name = path[:_SHOWN]

@@ -102,7 +102,7 @@ def alive(puts: tuple[Put, ...], conflict: Conflict) -> tuple[Put, ...]:
 
 
 class RenewalWork:
-    """The work of a transaction that renews liveness keys; ``alive`` are those that it put."""
+    """The work of a transaction that renews liveness keys; ``alive`` are the keys that it put."""
 
     def __init__(self, puts: tuple[Put, ...]) -> None:
         self.alive: frozenset[str] = frozenset()

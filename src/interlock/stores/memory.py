@@ -1,7 +1,7 @@
 """The reference store: a dictionary under one mutex.  Read it first.
 
 It keeps every promise of the waist but durability, for the threads and tasks of one process.
-Its clock is given, so that tests decide when something lapses.
+Its clock is given, so that tests decide when a key expires.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from interlock.store import (
 from interlock.stores.derived import BlockingStore, RenewalWork
 
 AT_ONCE = 1000
-"""Entries that one call of ``trim`` forgets at most."""
+"""Entries that one call of ``trim`` deletes at most."""
 
 
 class _Row(Struct, frozen=True):
@@ -111,7 +111,7 @@ class MemoryStore(BlockingStore):
             return Snapshot(self._revision, items, ranges)
 
     def commit(self, txn: Txn) -> Answer:
-        """Check, then write; nobody sees half of it."""
+        """Check, then write; no reader sees half of it."""
         with self._mutex:
             self._open()
             if not self._holds(txn):
@@ -156,7 +156,7 @@ class MemoryStore(BlockingStore):
         return [Finding(verdict="warn", name="memory", fact="gone with this process")]
 
     def sweep(self) -> int:
-        """Forget liveness keys that lapsed; they read as absent already."""
+        """Delete expired liveness keys; they read as absent already."""
         with self._mutex:
             gone = [key for key in self._order if self._lapsed(self._rows[key])]
             for key in gone:
@@ -164,7 +164,7 @@ class MemoryStore(BlockingStore):
             return len(gone)
 
     def trim(self, revision: int) -> int:
-        """Forget the log up to this revision, and the feed with it."""
+        """Delete the log up to this revision, and the history of the feed."""
         with self._mutex:
             old = [item for item in self._entries(Log(limit=AT_ONCE)) if item.revision <= revision]
             for item in old:
@@ -186,7 +186,7 @@ class MemoryStore(BlockingStore):
         return self._clock.wall()
 
     def close(self) -> None:
-        """Refuse everything from now on and wake whoever waits; of a shared one, the last does."""
+        """Refuse all calls and wake the waiters; a shared store closes with its last user."""
         with _naming:
             self._users -= 1
             if self._users > 0:
@@ -335,7 +335,7 @@ class MemoryWatch:
             return found
 
     async def take_async(self, timeout: float | None) -> list[Change | Resync]:
-        """The same for an event loop."""
+        """Wait in an event loop."""
         loop = asyncio.get_running_loop()
         ends = None if timeout is None else loop.time() + timeout
         while True:
@@ -349,7 +349,7 @@ class MemoryWatch:
             try:
                 await wait_for_future(future, left)
             finally:
-                with self._rung:  # whoever commits later must not call a loop that is gone
+                with self._rung:  # a later commit must not call a loop that is gone
                     self._sleeper = None
 
     def close(self) -> None:

@@ -1,15 +1,15 @@
-"""What engines across a network share: asking, asking again, and knowing when that is wrong.
+"""The base of engines across a network: requests, retries, and when a retry would be wrong.
 
-An engine's operations are generators over its *wire* (see drivers.py), so that the blocking and
-the async side are one text.  A wire carries one request and brings one answer; what can happen to
-a request on the way is one of two things:
+An engine's operations are generators over its *transport* (see drivers.py), so that the blocking
+and the async side are one text.  A transport sends one request and returns one answer; a request
+that gets no answer is one of two things:
 
-    Unsent       it cannot have had an effect: asking again is always right
-    Unanswered   it may have had one, or may have it yet: asking again is right for reads only
+    Unsent       it cannot have had an effect: a retry is always right
+    Unanswered   it may have had one, or may have it yet: a retry is right for reads only
 
-Nothing below this line retries by itself.  Reads, and whatever was not sent, are asked again with
-a growing, jittered pause until the patience is over; then the store is away.  A commit that was
-sent and not answered is an unknown outcome, which the runner settles.
+Nothing below this line retries by itself.  Reads and unsent requests are retried with a growing,
+jittered pause until the patience is over; then the store is away.  A commit that was sent and not
+answered is an unknown outcome, which the runner settles.
 
 ``outage`` describes an engine that does not answer.
 """
@@ -71,30 +71,30 @@ class Transport(Protocol):
         """The answer; Unsent, Unanswered or a StoreTrouble otherwise."""
 
     def call_async(self, request: Any) -> Awaitable[Any]:  # noqa: ANN401
-        """The same for an event loop; a cancelled call is like an unanswered one."""
+        """Send from an event loop; a cancelled call is like an unanswered one."""
 
     def close(self) -> None:
-        """Cut everything, from whatever thread; calls under way are Unanswered."""
+        """Cut everything, from any thread; calls under way are Unanswered."""
 
     def close_async(self) -> Awaitable[None]:
         """The same, and wait until nothing is left in this event loop."""
 
 
 class SendRequest:
-    """Carry one request over the wire."""
+    """Carry one request over the transport."""
 
     __slots__ = ("request",)
 
     def __init__(self, request: object) -> None:
         self.request = request
 
-    def perform(self, wire: Transport) -> Any:  # noqa: ANN401
+    def perform(self, transport: Transport) -> Any:  # noqa: ANN401
         """Its answer."""
-        return wire.call(self.request)
+        return transport.call(self.request)
 
-    def perform_async(self, wire: Transport) -> Awaitable[Any]:
+    def perform_async(self, transport: Transport) -> Awaitable[Any]:
         """The same."""
-        return wire.call_async(self.request)
+        return transport.call_async(self.request)
 
 
 class NetworkStore:
@@ -106,9 +106,9 @@ class NetworkStore:
     capabilities: Capabilities
     missing = False  # a server that comes back with other data is known by its answers
 
-    def __init__(self, wire: Transport, where: str, *, patience: float = PATIENCE) -> None:
+    def __init__(self, transport: Transport, where: str, *, patience: float = PATIENCE) -> None:
         self.where = where
-        self._wire = wire
+        self._transport = transport
         self.patience = patience
         self._pid = os.getpid()
         self._closed = False
@@ -124,16 +124,16 @@ class NetworkStore:
 
     def open(self) -> None:
         """Connect, and refuse an engine that cannot keep the promises."""
-        drive(self._opening(), self._wire)
+        drive(self._opening(), self._transport)
 
     async def open_async(self) -> None:
-        """The same for an event loop."""
-        await drive_async(self._opening(), self._wire)
+        """Connect in an event loop."""
+        await drive_async(self._opening(), self._transport)
 
     def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:  # noqa: ARG002 - always
         """All the refs at one revision."""
         self.check()
-        return drive(self._read(refs, times=times), self._wire)
+        return drive(self._read(refs, times=times), self._transport)
 
     def read_async(
         self,
@@ -143,27 +143,27 @@ class NetworkStore:
     ) -> Awaitable[Snapshot]:
         """Read in an event loop."""
         self.check()
-        return drive_async(self._read(refs, times=times), self._wire)
+        return drive_async(self._read(refs, times=times), self._transport)
 
     def commit(self, txn: Txn) -> Answer:
         """Check and write, all or nothing, in one request."""
         self.check()
-        return drive(self._commit(txn), self._wire)
+        return drive(self._commit(txn), self._transport)
 
     def commit_async(self, txn: Txn) -> Awaitable[Answer]:
-        """The same for an event loop."""
+        """Commit in an event loop."""
         self.check()
-        return drive_async(self._commit(txn), self._wire)
+        return drive_async(self._commit(txn), self._transport)
 
     def renew(self, puts: tuple[Put, ...]) -> frozenset[str]:
         """Put liveness keys again that are alive; returns which ones were."""
         self.check()
-        return drive(self._renew(puts), self._wire)
+        return drive(self._renew(puts), self._transport)
 
     def renew_async(self, puts: tuple[Put, ...]) -> Awaitable[frozenset[str]]:
         """Renew in an event loop."""
         self.check()
-        return drive_async(self._renew(puts), self._wire)
+        return drive_async(self._renew(puts), self._transport)
 
     def watch(self, scope: Scope, after: int) -> Watch:
         """Every change in a scope after a revision."""
@@ -172,44 +172,44 @@ class NetworkStore:
     def info(self) -> dict[str, object]:
         """Facts about this store for a person."""
         self.check()
-        return drive(self._info(), self._wire)
+        return drive(self._info(), self._transport)
 
     def examine(self) -> list[Finding]:
         """What is well and what is not."""
         self.check()
-        return drive(self._examine(), self._wire)
+        return drive(self._examine(), self._transport)
 
     def sweep(self) -> int:
-        """Forget liveness keys that lapsed."""
+        """Delete expired liveness keys."""
         self.check()
-        return drive(self._sweep(), self._wire)
+        return drive(self._sweep(), self._transport)
 
     def trim(self, revision: int) -> int:
-        """Forget the oldest entries up to a revision."""
+        """Delete the oldest entries up to a revision."""
         self.check()
-        return drive(self._trim(revision), self._wire)
+        return drive(self._trim(revision), self._transport)
 
     def extent(self) -> Extent:
         """How large the log is."""
         self.check()
-        return drive(self._extent(), self._wire)
+        return drive(self._extent(), self._transport)
 
     def wall(self) -> float | None:
         """What time it is by the server's clock."""
         self.check()
-        return drive(self._wall(), self._wire)
+        return drive(self._wall(), self._transport)
 
     def close(self) -> None:
-        """Let go; what was acknowledged stays."""
+        """Close all connections; acknowledged commits stay."""
         if not self._closed and self._pid == os.getpid():
             self._closed = True
-            self._wire.close()
+            self._transport.close()
 
     async def close_async(self) -> None:
-        """The same for an event loop."""
+        """Close, and wait until nothing is left in this event loop."""
         if not self._closed and self._pid == os.getpid():
             self._closed = True
-            await self._wire.close_async()
+            await self._transport.close_async()
 
     def check(self) -> None:
         """Raise if this store is closed, or belongs to the parent of a fork."""
@@ -226,20 +226,20 @@ class NetworkStore:
         """The answer to a request that must not be repeated once it has left."""
         return self._until_answered(request, txn)
 
-    def met(self, error: Exception) -> None:
-        """Note that the engine did not answer; told once, until it does again."""
+    def note_outage(self, error: Exception) -> None:
+        """Note that the engine did not answer; logged once, until it answers again."""
         if self._away is None:
             self._away = (time.monotonic(), str(error))
             _log.warning("%s does not answer (%s); trying again", self.where, error)
 
-    def back(self) -> None:
+    def note_answer(self) -> None:
         """Note that the engine answered."""
         if self._away is not None:
             seconds = time.monotonic() - self._away[0]
             self._away = None
             _log.warning("%s answers again after %.1f s", self.where, seconds)
 
-    def gone(self, error: Exception) -> StoreAway:
+    def away_error(self, error: Exception) -> StoreAway:
         """The error that says so."""
         return StoreAway(
             f"{self.where} does not answer ({error}); see that it runs and can be reached"
@@ -259,7 +259,7 @@ class NetworkStore:
         except (Unanswered, Unsent) as error:
             return (yield from self._again(request, txn, error, began + self.patience))
         if self._away is not None:
-            self.back()
+            self.note_answer()
         return answer
 
     def _again(
@@ -267,19 +267,19 @@ class NetworkStore:
     ) -> Op[Any]:
         """Ask again until the patience is over, if that can do no harm."""
         for pause in pauses():
-            self.check()  # closed meanwhile: that is why
-            self.met(trouble)
+            self.check()  # closed in the meantime: that is why
+            self.note_outage(trouble)
             if txn is not None and isinstance(trouble, Unanswered):
                 raise OutcomeUnknown(f"{self.where} did not answer ({trouble})", txn) from trouble
             if time.monotonic() + pause > ends:
-                raise self.gone(trouble) from trouble
+                raise self.away_error(trouble) from trouble
             yield Pause(pause)
             try:
                 answer = yield SendRequest(request)
             except (Unanswered, Unsent) as error:
                 trouble = error
             else:
-                self.back()
+                self.note_answer()
                 return answer
         raise AssertionError("pauses never end")
 
@@ -300,7 +300,7 @@ class NetworkStore:
                 answer = yield from self._commit(renewal(puts))
             except OutcomeUnknown as error:
                 if time.monotonic() > ends:
-                    raise self.gone(error) from error
+                    raise self.away_error(error) from error
                 continue  # to renew twice does no harm
             if isinstance(answer, Committed):
                 break
@@ -327,7 +327,7 @@ class NetworkStore:
 
 
 def pauses() -> Iterator[float]:
-    """Growing pauses, each drawn anew, so that a fleet does not come back all at once."""
+    """Growing random pauses, so that a fleet does not reconnect all at once."""
     longest = FIRST_PAUSE
     while True:
         yield random.uniform(longest / 2, longest)  # noqa: S311 - spreading, not hiding

@@ -3,7 +3,7 @@
 FaultyStore wraps any store and looks like an engine across a network, so the runner takes its
 optimistic loop.  Before each commit it draws at most one fault, by its script or by its seed:
 
-    conflict      a conflict that nobody caused; nothing happened
+    conflict      a conflict without a cause; nothing happened
     delay         time passes, before the request arrives or before its answer does
     lost reply    committed, and OutcomeUnknown
     late arrival  OutcomeUnknown, and the commit arrives after the next few operations:
@@ -12,7 +12,7 @@ optimistic loop.  Before each commit it draws at most one fault, by its script o
     crash after   the process dies after the commit happened
 
 After a crash everything is refused until ``revive``, so that code which still runs (a ``finally``)
-can do no more than a dead process could.  What was under way by then still arrives.
+can do no more than a dead process could.  Requests under way at that moment still arrive.
 
 ``drawn`` lists every fault in order; a failing seed can be read there.
 """
@@ -121,7 +121,7 @@ class FaultyStore(BlockingStore):
         self._random = Random(seed)
 
     def revive(self) -> None:
-        """Start the process again; the store kept whatever had been committed."""
+        """Start the process again; the store kept all commits."""
         self.crashed = False
 
     def deliver(self) -> None:
@@ -207,7 +207,7 @@ class FaultyStore(BlockingStore):
             raise Crash("this process is dead; revive() starts it again")
 
     def _operate(self) -> None:
-        """One more operation: whoever is late comes nearer."""
+        """One more operation: late requests come nearer."""
         self.refuse_if_crashed()
         for request in tuple(self._late):
             request.operations -= 1

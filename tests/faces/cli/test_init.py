@@ -79,7 +79,7 @@ def test_what_is_said_of_bytes_that_are_no_store_makes_one(bare: Shell) -> None:
     failed = bare.run("init", "--store", "g.db")
     assert failed.status == 4
     moved, _, begun = failed.err.strip().partition(" (mv ")[2].partition("), then restore a copy")
-    init = begun.partition("or begin anew: ")[2].split()
+    init = begun.partition("or start over: ")[2].split()
     assert init[:3] == ["interlock", "init", "--store"]
     subprocess.run(["mv", *moved.split()], check=True)
     assert bare.run(*init[1:]).out.startswith("created ")

@@ -55,7 +55,7 @@ def test_a_user_with_a_password_is_let_in_and_stays_in(guarded: EtcdServer) -> N
     assert gather(watch, bool) == [Change(revision, "p/1")]
 
     def lose_the_token() -> None:
-        store.wire._metadata = (*store.wire._metadata[:1], ("token", "no longer valid"))
+        store.transport._metadata = (*store.transport._metadata[:1], ("token", "no longer valid"))
 
     lose_the_token()
     revision = write(store, Put("p/2", b""))

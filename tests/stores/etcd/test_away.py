@@ -168,7 +168,7 @@ def test_another_endpoint_is_taken_when_one_hangs(tmp_path: Path) -> None:
     with EtcdCluster(tmp_path) as cluster:
         followers = cluster.followers()
         store = opened(etcd_url(followers, "test"))
-        hung = followers[store.wire.number]
+        hung = followers[store.transport.number]
         watch = store.watch("p/", store.read().revision)
         watch.take(0.1)
         other = opened(cluster.leader().url("test"))

@@ -45,7 +45,7 @@ def test_a_request_that_is_older_than_the_last_trimming_has_no_effect(store: Etc
     last = committed(store.commit(void(late.id))).revision
     assert store.trim(last) == 1
     assert store.read(LOG + late.id)[LOG + late.id] is None, "trimmed by now"
-    assert not store.wire.call((TXN, request)).succeeded
+    assert not store.transport.call((TXN, request)).succeeded
     assert store.read("a")["a"] is None
 
 

@@ -10,7 +10,7 @@ from tests.stores.etcd.etcds import calls, leases, opened
 import interlock
 from interlock.store import Check, Committed, Conflict, Put, Range, Txn
 from interlock.stores.etcd import EtcdStore
-from interlock.stores.etcd.examine import mended
+from interlock.stores.etcd.examine import fixed_in
 from interlock.stores.etcd.transport import GRANT, RequestBatch
 from interlock.stores.network import REPLY, SendRequest
 from interlock.testing.conformance.place import committed, fresh, refused, txn, write
@@ -39,7 +39,7 @@ def test_the_leases_of_a_commit_that_is_interrupted_before_it_is_sent_are_revoke
     while grants:
         step = op.send(answer)
         assert isinstance(step, SendRequest)
-        answer = step.perform(store.wire)
+        answer = step.perform(store.transport)
         grants -= isinstance(step.request, tuple) and step.request[0] == GRANT
     with pytest.raises(KeyboardInterrupt):
         op.throw(KeyboardInterrupt())
@@ -117,7 +117,7 @@ def test_what_another_puts_again_is_not_kept_alive_by_a_lease_that_it_no_longer_
     """Nobody may be told that a renewal worked while the key comes nearer to its end."""
     write(store, Put(KEY, b"me", ttl=60))
     other = opened(url)
-    other.wire.later = lambda requests: None  # type: ignore[method-assign]  # no courtesy arrives
+    other.transport.later = lambda requests: None  # type: ignore[method-assign]  # no courtesy arrives
     checks = (Check(KEY, "exists"),) if known else ()
     committed(other.commit(txn(Put(KEY, b"me", ttl=60), checks=checks)))
     other.close()
@@ -260,7 +260,7 @@ def test_an_event_loop_grants_renews_and_asks_for_times_all_at_once(store: EtcdS
 def test_a_version_whose_former_leader_ends_renewed_leases_is_known(
     version: str, needed: str
 ) -> None:
-    assert mended(version) == needed
+    assert fixed_in(version) == needed
 
 
 def test_an_old_server_of_its_own_is_not_warned_of(store: EtcdStore) -> None:
@@ -296,13 +296,13 @@ def test_a_renewal_is_waited_for_as_its_ttl_allows(url: str, ttl: float, most: f
     write(first, Put(KEY, b"", ttl=ttl))
     for store in (first, second):
         waits: list[float] = []
-        call = store.wire.call
+        call = store.transport.call
 
         def noted(request: Any, call: Any = call, waits: list[float] = waits) -> Any:
             waits.append(request.within if isinstance(request, RequestBatch) else REPLY)
             return call(request)
 
-        store.wire.call = noted  # type: ignore[method-assign]
+        store.transport.call = noted  # type: ignore[method-assign]
         renewal = txn(Put(KEY, b"", ttl=ttl), checks=(Check(KEY, "exists"),), quiet=True)
         committed(store.commit(renewal))
         assert waits

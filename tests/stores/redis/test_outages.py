@@ -31,9 +31,9 @@ def own(tmp_path: Path) -> Iterator[RedisServer]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second and a half of silence is too long."""
-    for module in (transport, async_connections, subscriptions, subscriptions):
+    for module in (transport, async_connections, subscriptions):
         monkeypatch.setattr(module, "REPLY", 1.5)
-    for module in (subscriptions, subscriptions):
+    for module in (async_connections, subscriptions):
         monkeypatch.setattr(module, "PING", 0.1)
 
 
@@ -226,7 +226,9 @@ def test_a_commit_of_which_one_piece_was_heard_is_told_in_full_and_once(
     watch = store.watch(("p/", "q/"), store.read().revision)
     watch.channels = (watch.channels[0], b"elsewhere")  # the other piece never comes
     take = taking(watch)
-    until(lambda: take(0.01) == [] and watch._seat, "an ear")  # else it would look, and see both
+    until(
+        lambda: take(0.01) == [] and watch._subscription, "an ear"
+    )  # else it would look, and see both
     revision = write(store, Put("p/a", b""), Put("q/a", b""))
     assert take(20) == [Change(revision, "p/a")]
     if cut:
@@ -274,7 +276,7 @@ def test_a_listener_that_is_too_slow_is_cut_off_and_misses_nothing(
 def test_an_async_watch_that_is_not_asked_for_long_misses_nothing(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscriptions, "_INBOX", 5)
+    monkeypatch.setattr(async_connections, "_INBOX", 5)
 
     async def main() -> None:
         watch = store.watch("p/", (await store.read_async()).revision)
@@ -310,7 +312,7 @@ def test_who_listens_to_silence_asks_less_and_less_often(
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
 ) -> None:
-    for module in (subscriptions, subscriptions):
+    for module in (async_connections, subscriptions):
         monkeypatch.setattr(module, "PING", 0.02)
     store = opened(own.url())
     watch, began = store.watch("p/", 0), time.monotonic()
@@ -330,13 +332,13 @@ def test_who_listens_to_silence_asks_less_and_less_often(
 def test_who_listens_asks_soon_when_another_call_is_in_trouble(store: RedisStore) -> None:
     watch = store.watch("p/", 0)
     assert watch.take(0.01) == []
-    line = watch._seat
+    line = watch._subscription
     assert isinstance(line, subscriptions.BlockingSubscription)
     line._patience = subscriptions.LONGEST
     assert line._alarm() > time.monotonic() + 4 * subscriptions.PING
-    store.met(Unanswered("no answer"))
+    store.note_outage(Unanswered("no answer"))
     assert line._alarm() <= time.monotonic() + subscriptions.PING
-    store.back()
+    store.note_answer()
     watch.close()
 
 

@@ -198,7 +198,7 @@ def test_a_server_that_cannot_be_asked_for_rights_is_tried_without_effect(
     old = b"local redis = {call = redis.call, pcall = redis.pcall}\n" + RIGHTS.body
 
     def lacking() -> list[str]:
-        found = store.wire.call(pack(("EVAL", old, "6", *names, store.bell)))
+        found = store.transport.call(pack(("EVAL", old, "6", *names, store.channel_prefix)))
         return [each.decode() for each in found]
 
     before = _dump(guarded)
@@ -293,17 +293,17 @@ def test_a_full_server_takes_no_commit_but_lets_go(tmp_path: Path) -> None:
 
 def test_a_later_format_is_refused_also_by_who_is_connected(store: RedisStore) -> None:
     write(store, Put("a", b""))
-    store.wire.call(pack(("HSET", store.keys["meta"], "format", "3")))
+    store.transport.call(pack(("HSET", store.keys["meta"], "format", "3")))
     with pytest.raises(StoreNewer, match="upgrade"):
         write(store, Put("a", b""))
     refused(store.where, StoreNewer, "format 3", "upgrade")
 
 
 def test_something_else_under_our_keys_is_refused(store: RedisStore) -> None:
-    store.wire.call(pack(("SET", store.keys["items"], "x")))
+    store.transport.call(pack(("SET", store.keys["items"], "x")))
     with pytest.raises(StoreDamaged, match="ns="):
         store.read("a")
-    store.wire.call(pack(("DEL", store.keys["items"])))
+    store.transport.call(pack(("DEL", store.keys["items"])))
 
 
 def test_a_database_that_is_not_there(redis_server: RedisServer) -> None:

@@ -38,7 +38,7 @@ def turn_ahead(store: RedisStore, microseconds: int) -> int:
 
 
 def ask(store: RedisStore, *words: scripts.Argument) -> Any:
-    return store.wire.call(pack(words))
+    return store.transport.call(pack(words))
 
 
 @BOTH
@@ -101,7 +101,7 @@ def test_a_request_that_comes_too_late_has_no_effect(store: RedisStore) -> None:
 
 @BOTH
 def test_a_clock_that_jumps_ahead_is_learnt_and_stops_nobody(store: RedisStore, kind: str) -> None:
-    store.wire.learn(now() - HOUR)
+    store.transport.learn(now() - HOUR)
     if kind == "blocking":
         committed(store.commit(txn(Put("a", b""))))
     else:
@@ -110,7 +110,7 @@ def test_a_clock_that_jumps_ahead_is_learnt_and_stops_nobody(store: RedisStore, 
             committed(await store.commit_async(txn(Put("a", b""))))
 
         asyncio.run(commits())
-    assert abs(store.wire.latest() - LATEST - now()) < 5_000_000
+    assert abs(store.transport.latest() - LATEST - now()) < 5_000_000
 
 
 def test_young_entries_stay_however_many_there_are(
@@ -153,7 +153,7 @@ def test_a_void_outlives_the_request_that_it_keeps_out(
 ) -> None:
     store = opened(f"{redis_url}&log=0")
     late = txn(Put("a", b"1"))
-    request = scripts.changing(late, store.wire.latest(), store.bound)
+    request = scripts.changing(late, store.transport.latest(), store.bound)
     committed(store.commit(void(late.id)))
     turn_ahead(store, LATEST - 1_000_000)
     for _ in range(200):
@@ -172,7 +172,7 @@ def test_a_request_that_was_refused_commits_never(store: RedisStore) -> None:
     """It is delivered twice, and finds what it wanted to be absent gone the second time."""
     write(store, Put("a", b"1"))
     wanted = txn(Put("a", b"2"), checks=(Check("a", "absent"),))
-    request = scripts.changing(wanted, store.wire.latest(), store.bound)
+    request = scripts.changing(wanted, store.transport.latest(), store.bound)
     assert ask(store, *store._commits, *request)[:3] == [0, mock.ANY, None]
     committed(store.commit(txn(deletes=("a",))))
     assert ask(store, *store._commits, *request)[0] == 0
@@ -210,7 +210,7 @@ def test_the_marks_of_refused_requests_go_when_these_are_too_late(store: RedisSt
         assert isinstance(store.commit(txn(checks=(Check("a", "absent"),))), Conflict)
     assert ask(store, "ZCARD", store.keys["refused"]) == 20
     turn_ahead(store, LATEST + 1_000_000)
-    store.wire.learn(now() + LATEST + 1_000_000)
+    store.transport.learn(now() + LATEST + 1_000_000)
     for _ in range(2):
         assert isinstance(store.commit(txn(checks=(Check("a", "absent"),))), Conflict)
     assert ask(store, "ZCARD", store.keys["refused"]) == 2
@@ -294,7 +294,7 @@ def test_a_watch_of_everything_that_misses_a_bell_looks_into_the_log(store: Redi
     assert watch.take(0.01) == []
     revision = write(store, Put("a", b""))
     position = watch.position.after
-    watch._seat.hear(1)  # type: ignore[union-attr]  # the bell is lost
+    watch._subscription.receive(1)  # type: ignore[union-attr]  # the bell is lost
     second = write(store, Put("b", b""))
     assert watch.position.after == position
     found = gather(watch, lambda found: len(found) == 4)

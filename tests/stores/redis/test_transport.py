@@ -116,7 +116,7 @@ def test_an_interrupt_in_an_exchange_ends_that_connection(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(store, Put("a", b"1"), Put("b", b"2"))
-    connection = store.wire._idle[-1]
+    connection = store.transport._idle[-1]
 
     def interrupted() -> None:
         raise KeyboardInterrupt

@@ -139,10 +139,10 @@ def die_before_ringing(path: str, key: str) -> None:
 
 
 def watch(path: str, prefix: str, after: str, sockets: str = "allowed") -> None:
-    """Say every key that changes; with ``bells`` only if it was rung."""
+    """Say every key that changes; with ``notifier`` only if it was rung."""
     if sockets == "forbidden":
         forbid_sockets()
-    if sockets == "bells":
+    if sockets == "notifier":
         watches.BACKSTOP = 3600.0
     store = SQLiteStore(path)
     feed = store.watch(prefix, int(after))
@@ -207,8 +207,8 @@ def hear_of_growth(fleet: interlock.Fleet) -> None:
     """Say when this client saw that the file was written since it opened it."""
     store = fleet.store
     assert isinstance(store, SQLiteStore)
-    header = store._standing._header
-    while store._standing._header == header:
+    header = store._files._header
+    while store._files._header == header:
         time.sleep(0.01)
     say("grown")
 

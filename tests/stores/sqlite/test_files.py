@@ -174,7 +174,7 @@ def test_a_read_only_file_is_named_with_a_remedy(shared: Path, programs: Process
     shared.chmod(0o777)
     answer = as_nobody(programs, shared / "store.db")
     assert answer.startswith("StoreReadOnly")
-    assert "store.db cannot be written by you; mend the rights of file and folder" in answer
+    assert "store.db cannot be written by you; change its permissions or its folder's" in answer
 
 
 def test_a_file_in_a_read_only_folder_is_named_with_a_remedy(
@@ -185,7 +185,7 @@ def test_a_file_in_a_read_only_folder_is_named_with_a_remedy(
     shared.chmod(0o555)
     answer = as_nobody(programs, shared / "store.db")
     assert answer.startswith("StoreReadOnly")
-    assert "mend the rights of file and folder" in answer
+    assert "change its permissions or its folder's" in answer
 
 
 def test_a_folder_of_bells_that_is_not_ours_is_named_with_a_remedy(
@@ -193,15 +193,15 @@ def test_a_folder_of_bells_that_is_not_ours_is_named_with_a_remedy(
 ) -> None:
     give(shared)
     assert as_nobody(programs, shared / "store.db") == "ok"
-    bells = shared / "store.db-bells"
+    notifier = shared / "store.db-bells"
     if os.getuid() == 0:
-        os.chown(bells, 0, 0)
+        os.chown(notifier, 0, 0)
     else:
-        bells.chmod(0)
+        notifier.chmod(0)
     try:
         answer = as_nobody(programs, shared / "store.db")
     finally:
-        bells.chmod(0o700)
+        notifier.chmod(0o700)
     assert answer.startswith("StoreUnsuitable" if os.getuid() == 0 else "StoreReadOnly")
     assert "store.db-bells" in answer
 
@@ -272,7 +272,7 @@ def test_a_side_folder_of_somebody_else_is_refused(
     os.mkdir(path + "-bells", 0o700)
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    assert "belongs to somebody else" in refused(path)
+    assert "belongs to another user" in refused(path)
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])

@@ -54,7 +54,7 @@ def turn_taken(store: SQLiteStore) -> Iterator[None]:
 def turn_taken_at_first(store: SQLiteStore) -> Iterator[None]:
     """The turn is not to be had at once, so that the writer thread has to wait for it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store._turnstile, "try_enter", lambda: False)
+        patch.setattr(store._write_queue, "try_enter", lambda: False)
         yield
 
 
@@ -317,7 +317,7 @@ def test_a_commit_with_an_unknown_outcome_is_settled_before_anybody_is_answered(
 
 
 def test_no_more_than_one_commit_for_a_group_that_cannot_begin(path: str) -> None:
-    """Somebody else keeps the file locked, without our turnstile."""
+    """Somebody else keeps the file locked, without our queue."""
     store = SQLiteStore(path)
     other = apsw.Connection(path)
     other.execute("BEGIN IMMEDIATE")

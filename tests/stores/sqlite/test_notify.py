@@ -90,9 +90,9 @@ def test_a_loop_that_commits_tells_its_own_watches_without_a_bell(
     rung: list[str] = []
     ring = Notifier.send
 
-    def send(bells: Notifier, name: str) -> bool:
+    def send(notifier: Notifier, name: str) -> bool:
         rung.append(name)
-        return ring(bells, name)
+        return ring(notifier, name)
 
     monkeypatch.setattr(Notifier, "send", send)
     monkeypatch.setattr(writer, "SLOW", 60.0)  # a slow disk is left to a thread, which rings
@@ -158,7 +158,7 @@ def test_a_loop_is_woken_by_a_thread_that_finds_what_it_sleeps_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        Notifier, "send", lambda _bells, _name: True
+        Notifier, "send", lambda _notifier, _name: True
     )  # whoever committed was killed
     with closing(SQLiteStore(str(tmp_path / "store.db"))) as store:
         ours, other = store.watch("k/", 0), store.watch("other/", 0)
@@ -255,7 +255,7 @@ def test_only_those_are_rung_whose_prefix_matches(
 ) -> None:
     rung: list[str] = []
 
-    def send(_bells: Notifier, name: str) -> bool:
+    def send(_notifier: Notifier, name: str) -> bool:
         rung.append(name)
         return True
 
@@ -395,7 +395,7 @@ def test_a_full_queue_never_blocks_whoever_rings(store: SQLiteStore) -> None:
     other = SQLiteStore(store.path)
     watch = other.watch("k/", 0)
     for _ in range(3000):
-        store._bells.ring(["k/x"])
+        store._notifier.ring(["k/x"])
     write(store, "k/a")
     assert keys(watch.take(20)) == ["k/a"]
     write(store, "k/b")
@@ -506,7 +506,7 @@ def test_threads_that_ring_at_once_close_no_descriptor_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A dead watcher's bell makes whoever rings let go of the folder."""
-    bells = Notifier(str(tmp_path))
+    notifier = Notifier(str(tmp_path))
     close, closed = os.close, list[int]()
 
     def slowly(fd: int) -> None:
@@ -522,7 +522,7 @@ def test_threads_that_ring_at_once_close_no_descriptor_twice(
             for turn in range(20):
                 with suppress(FileExistsError):
                     (tmp_path / f"99999-{number:04x}{turn:04x}=k\\").touch(exist_ok=False)
-                bells.ring(["k/1"])
+                notifier.ring(["k/1"])
         except BaseException as error:  # noqa: BLE001 - told below
             failed.append(error)
 
@@ -532,9 +532,9 @@ def test_threads_that_ring_at_once_close_no_descriptor_twice(
     for thread in threads:
         thread.join()
     monkeypatch.undo()
-    bells.close()
+    notifier.close()
     assert not failed
-    assert "Bad file descriptor" not in bells.trouble
+    assert "Bad file descriptor" not in notifier.trouble
 
 
 def test_a_ring_that_fails_in_any_way_of_the_system_is_noted_and_the_commit_stands(
@@ -544,9 +544,9 @@ def test_a_ring_that_fails_in_any_way_of_the_system_is_noted_and_the_commit_stan
         raise OSError(9, "Bad file descriptor")
 
     watch = store.watch("k/", 0)
-    monkeypatch.setattr(store._bells, "send", fail)
+    monkeypatch.setattr(store._notifier, "send", fail)
     write(store, "k/1")
-    assert "Bad file descriptor" in store._bells.trouble
+    assert "Bad file descriptor" in store._notifier.trouble
     assert store.read("k/1")["k/1"] is not None
     watch.close()
 
@@ -555,22 +555,22 @@ def test_a_list_made_in_the_same_second_is_not_kept_where_times_have_no_smaller_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = 1_700_000_000 * 10**9
-    bells = Notifier(str(tmp_path))
+    notifier = Notifier(str(tmp_path))
     (tmp_path / "1-00000001=a").touch()
     os.utime(tmp_path, ns=(second, second))
     monkeypatch.setattr(time, "time_ns", lambda: second + 900_000_000)
-    assert set(bells._list()) == {"a"}
+    assert set(notifier._list()) == {"a"}
     (tmp_path / "1-00000001=b").touch()
     os.utime(tmp_path, ns=(second, second))
-    assert set(bells._list()) == {"a", "b"}
-    bells.close()
+    assert set(notifier._list()) == {"a", "b"}
+    notifier.close()
 
 
 def test_only_files_of_our_own_form_are_cleared_away(tmp_path: Path) -> None:
     theirs = {"notes=k", "1-xyz=k", "12-0123456789=k", "gate", "=k"}
     for name in (*theirs, "99999-00000001=k"):
         (tmp_path / name).touch()
-    bells = Notifier(str(tmp_path))
-    bells.ring(["k"])
-    bells.close()
+    notifier = Notifier(str(tmp_path))
+    notifier.ring(["k"])
+    notifier.close()
     assert set(os.listdir(tmp_path)) == theirs

@@ -63,7 +63,7 @@ def test_behind_a_process_that_stands_still_everybody_is_told_its_pid(
     for actor in waiting:
         assert actor.read_line() == "ready"
         actor.write_line()
-    until(lambda: _at_the_gate(store._turnstile._gate) in {actor.pid for actor in waiting})
+    until(lambda: _at_the_gate(store._write_queue._gate) in {actor.pid for actor in waiting})
     said = f"process {stuck.pid} has held the store up for 0.5 s.*kill -CONT {stuck.pid}"
     began = time.monotonic()
     for _ in range(2):
@@ -221,7 +221,7 @@ def test_a_process_that_stands_still_at_the_gate_is_named_too(
     waiter = programs.start("count", path, 0.01)
     assert waiter.read_line() == "ready"
     waiter.write_line()
-    gate = store._turnstile
+    gate = store._write_queue
     until(lambda: _at_the_gate(gate._gate) == waiter.pid)
     waiter.freeze()
     stuck.kill()

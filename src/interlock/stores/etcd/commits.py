@@ -1,4 +1,4 @@
-"""Commits: one transaction of etcd each, with whatever leases it needs around it.
+"""Commits: one transaction of etcd each, with the leases that it needs.
 
 A Txn becomes compares (the checks, and that its entry is absent), then its writes in this order:
 entry, puts, deletes, signals, so that watches see them in this order; then the keys to be read.
@@ -9,17 +9,17 @@ Two things etcd cannot check or keep by itself, because they are inside the valu
 For these the items are read first and the transaction also checks that they did not change; if
 that is all that failed, it starts over.
 
-The void that keeps a late request out is an entry, and entries are trimmed in time.  So whoever
-trims writes ``meta/trimmed``, and every recorded commit checks that nothing was trimmed since its
-sender last knew: a request that is older than the last trimming is refused, for ever.
+The void that keeps a late request out is an entry, and entries are trimmed in time.  So each trim
+writes ``meta/trimmed``, and every recorded commit checks that nothing was trimmed since its sender
+last knew: a request that is older than the last trim is always refused.
 
-As a rule renewals write nothing: the leases of the keys are kept alive.  What this store put
-itself it knows the leases of, so an idle session costs a keep-alive and nothing else (``_again``);
-for what others put they are read first (``_renew``).
+As a rule renewals write nothing: the leases of the keys are kept alive.  A store knows the leases
+of the keys that it put itself, so an idle session costs one keep-alive and nothing else
+(``renew``, ``_again``); the leases of other keys are read first (``_renew``).
 
 ``fresh`` is for a cluster whose former leader may revoke leases that were renewed elsewhere: there
-no lease is ever renewed.  A renewal puts its keys anew with leases of their own, which a former
-leader does not know, or knows the true end of; what it revokes has no key any more.
+no lease is ever renewed.  A renewal puts its keys with new leases, which a former leader does not
+know, or knows the true end of; a lease that it revokes has no key any more.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 Items: TypeAlias = dict[str, Item | None]
 
 TRIMMED = "meta/trimmed"
-"""Written by whoever trims the log."""
+"""Written by each trim of the log."""
 _ATTEMPTS = 64
 _TRIES_PER_TTL, _LEAST_REPLY = 4, 0.5
 _MEMORY = 4096
@@ -89,12 +89,12 @@ class EtcdCommits:
             if isinstance(answer, Committed | Conflict):
                 return answer
             seen = answer
-        raise StoreBusy("too many others change the same thing; try again")
+        raise StoreBusy("too many others change the same thing; retry")
 
     def renew(self, puts: tuple[Put, ...]) -> Op[frozenset[str]]:
-        """Keep alive the leases of those that this store put itself; returns their keys.
+        """Keep alive the leases of keys that this store put itself; returns these keys.
 
-        The others, and those that another client deleted, take a commit.
+        Other keys, and keys that another client deleted, take a commit.
         """
         own = [] if self.fresh else [put for put in puts if self._is_own(put)]
         if not own:
@@ -139,17 +139,17 @@ class EtcdCommits:
             raise
         try:
             answer = yield from self._sent(txn, request)
-        except NoLease:  # revoked by somebody, or it took longer than a lease lasts
+        except NoLease:  # it was revoked, or the commit took longer than the lease
             self._leases.forget_signal()
             self._leases.revoke(made)
             return seen
         except (OutcomeUnknown, GeneratorExit):
-            raise  # it may happen yet, so the leases must stay until they lapse
+            raise  # it may happen yet, so the leases must stay until they expire
         except Exception:
             self._leases.revoke(made)
             raise
         if answer.succeeded:
-            with suppress(StoreTrouble):  # it has happened, whatever comes now
+            with suppress(StoreTrouble):  # the commit has happened
                 yield from self._leases.end(self._foreign(answer, kept))
                 yield from self._stretch(txn, answer, kept)
         return self._answer(txn, answer, leases, seen, known)
@@ -162,12 +162,12 @@ class EtcdCommits:
         return (yield from self._store.sent((TXN, request), txn.id))
 
     def _foreign(self, answer: rpc.TxnResponse, kept: frozenset[str]) -> list[int]:
-        """Leases that nothing hangs on now and that somebody else may keep alive."""
+        """Leases without a key that another client may keep alive."""
         own = {mine.lease for mine in self._own.values()}
         return [lease for lease in self._replaced(answer, kept) if lease not in own]
 
     def _replaced(self, answer: rpc.TxnResponse, kept: frozenset[str]) -> list[int]:
-        """The leases of liveness keys that were deleted, or put anew with another lease."""
+        """The leases of liveness keys that were deleted, or put again with another lease."""
         same = {self._shape.key(key) for key in kept}
         leases: list[int] = []
         for each in answer.responses:
@@ -179,7 +179,7 @@ class EtcdCommits:
         return [lease for lease in leases if lease]
 
     def _stretch(self, txn: Txn, answer: rpc.TxnResponse, kept: frozenset[str]) -> Op[None]:
-        """Start again the leases of liveness keys that were put anew and kept them."""
+        """Start again the leases of liveness keys that were put again and kept them."""
         if not kept:
             return
         old = {kv.key: kv.lease for each in answer.responses if (kv := each.put.prev_kv).key}
@@ -212,7 +212,7 @@ class EtcdCommits:
         return Conflict({key: items[key] for key in txn.asked})
 
     def _learns(self, answer: rpc.TxnResponse, known: int) -> bool:
-        """Whether a refusal tells that the log was trimmed since ``known``."""
+        """Whether a refusal shows that the log was trimmed since ``known``."""
         mark = max((kv.mod_revision for kv in answer.responses[0].range.kvs), default=0)
         self.trimmed = max(self.trimmed, mark)
         return mark > known
@@ -302,9 +302,10 @@ class EtcdCommits:
     def _again(self, txn: Txn) -> Op[Committed | None]:
         """Keep alive what we put ourselves, if nothing else is asked; None if that is not all.
 
-        Whoever deletes a liveness key ends its lease, and whoever puts it again keeps the lease,
-        so a lease that can be kept alive has its key.  Should somebody die between the deletion
-        and the end, we learn of it with our next commit, or our next look at what we hold.
+        A client that deletes a liveness key ends its lease, and one that puts it again keeps the
+        lease, so a lease that can be kept alive has its key.  If a client dies between the
+        deletion and the end of the lease, we learn of it with our next commit, or our next look
+        at our grants.
         """
         keys = [put.key for put in txn.puts]
         if txn.reads or [check.key for check in txn.checks] != keys:
@@ -323,8 +324,8 @@ class EtcdCommits:
     def _renew(self, txn: Txn) -> Op[Answer | None]:
         """Keep alive what is there already, with the checks as of one moment right before.
 
-        That is as if all of it happened at that moment: whatever of it is deleted meanwhile has
-        lost its lease, so keeping that alive has no effect.  None if it takes a write after all:
+        That is as if all of it happened at that moment: a key that is deleted after it has
+        lost its lease, so a keep-alive has no effect.  None if it takes a write after all:
         another ttl, or another value.
         """
         within = _within(txn.puts)
@@ -345,9 +346,9 @@ class EtcdCommits:
         return Committed(revision, asked) if granted == wanted else None
 
     def _kept(self, txn: Txn) -> frozenset[str]:
-        """Liveness keys that are put anew and known to exist: they keep the lease that they have.
+        """Liveness keys that are put again and known to exist: they keep their lease.
 
-        With another lease, whoever has kept the first one alive would go on with that, in vain.
+        With another lease, a client that keeps the first one alive would do so in vain.
         """
         if txn.quiet or self.fresh:
             return frozenset()

@@ -1,8 +1,8 @@
 """How keys and values stand in etcd.
 
     {namespace}/{key}        an item
-    {namespace}/{key}<NUL>   a signal: right behind its key, so that whoever watches the key or its
-                             folder sees it, and no key of ours can be the same
+    {namespace}/{key}<NUL>   a signal: right behind its key, so that a watch of the key or of its
+                             folder sees it, and no key can be the same
 
 The value of an item is a small header and the payload.  The header says who wrote it, the stamp,
 and whether that write was quiet, so that a watch can leave it out.  An item of a task is plain
@@ -139,7 +139,7 @@ def wrapped(value: bytes, entry: str, hash_: str, *, quiet: bool, plain: bool = 
 
 
 def is_quiet(value: bytes) -> bool:
-    """Whether the write of this value is to wake nobody."""
+    """Whether the write of this value wakes no watch."""
     if value[:1] == b"{":
         return value.endswith(b' quiet"}')
     return bool(value) and bool(value[0] & _QUIET)

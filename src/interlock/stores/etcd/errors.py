@@ -37,7 +37,7 @@ class LeaseExists(EtcdRefusal):
 
 
 class AuthDisabled(EtcdRefusal):
-    """The server knows no users, so it lets in everybody."""
+    """The server has no users and needs no login."""
 
 
 def translated(where: str, code: str, details: str) -> Exception:

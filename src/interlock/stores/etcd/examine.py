@@ -30,17 +30,19 @@ def findings(store: EtcdStore) -> Op[list[Finding]]:
     """Every look, in the order in which one builds on the other."""
     status = yield from store.asked((STATUS, rpc.StatusRequest()))
     found = [_server(store, status.version)]
-    for number, target in enumerate(store.wire.targets):
+    for number, target in enumerate(store.transport.targets):
         found.append((yield from _endpoint(number, target)))
     found.append(_leader(status))
     found.append((yield from _alarms(store)))
-    most = yield from store.room.quota(store.wire.number)
+    most = yield from store.room.quota(store.transport.number)
     found.append(_size(status, most))
-    found.append(_compaction(*(yield from store.asked(DirectRequest(history, store.wire.number)))))
+    found.append(
+        _compaction(*(yield from store.asked(DirectRequest(history, store.transport.number))))
+    )
     return found
 
 
-def mended(version: str) -> str:
+def fixed_in(version: str) -> str:
     """The version to install instead of one whose former leader revokes renewed leases; or "".
 
     A version before a release, such as 3.5.13-rc.1, counts as the one before it.
@@ -56,7 +58,7 @@ def mended(version: str) -> str:
 
 
 def _server(store: EtcdStore, version: str) -> Finding:
-    needed = mended(version) if store.caution else ""
+    needed = fixed_in(version) if store.caution else ""
     if not needed:
         return Finding(verdict="ok", name="etcd", fact=version)
     return Finding(
@@ -119,7 +121,7 @@ def _size(status: rpc.StatusResponse, most: int) -> Finding:
 
 def _compaction(current: int, compacted: int) -> Finding:
     if not current:
-        return Finding(verdict="ok", name="compaction", fact="this server does not tell")
+        return Finding(verdict="ok", name="compaction", fact="this server does not say")
     fact = f"{current - compacted} revisions kept"
     if current - compacted < _LONG:
         return Finding(verdict="ok", name="compaction", fact=fact)

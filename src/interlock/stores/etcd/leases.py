@@ -1,8 +1,8 @@
 """Leases: what a liveness key hangs on, and what lets signals vanish by themselves.
 
 Each liveness key has a lease of its own, made right before the commit that puts the key.  If that
-commit did not happen, the lease is revoked; if nobody knows, it lapses by itself.  Which lease a
-key has can be read from etcd, so any process can renew or end it.
+commit did not happen, the lease is revoked; if that is unknown, it expires by itself.  The lease
+of a key can be read from etcd, so any process can renew or end it.
 
 We choose the number of a lease.  So one whose grant was not answered can be asked for again
 under the same number, or revoked, and is never left without an owner who knows it.
@@ -43,9 +43,9 @@ _AT_ONCE = 64
 class Leases:
     """The leases that one store makes, renews and ends."""
 
-    def __init__(self, store: NetworkStore, wire: EtcdTransport) -> None:
+    def __init__(self, store: NetworkStore, transport: EtcdTransport) -> None:
         self._store = store
-        self._wire = wire
+        self._transport = transport
         self._least = 0
         self._signal: tuple[int, float] = (0, float("-inf"))
         self._signals = 0
@@ -62,7 +62,7 @@ class Leases:
         try:
             answers = yield from self._granted(pairs)
         except BaseException:
-            self.revoke(leases)  # whatever of them came about
+            self.revoke(leases)  # some of them may exist
             raise
         for seconds, granted in zip(wanted, answers, strict=True):
             if granted > seconds:
@@ -84,15 +84,17 @@ class Leases:
         return fresh
 
     def forget_signal(self) -> None:
-        """The lease of signals is gone: somebody revoked it."""
+        """The lease of signals is gone: another client revoked it."""
         self._signal = (0, float("-inf"))
 
     def revoke(self, leases: Iterable[int]) -> None:
-        """End these; sent without waiting, since they lapse in any case."""
-        self._wire.later((REVOKE, rpc.LeaseRevokeRequest(id=lease)) for lease in leases if lease)
+        """End these; sent without waiting, since they expire in any case."""
+        self._transport.later(
+            (REVOKE, rpc.LeaseRevokeRequest(id=lease)) for lease in leases if lease
+        )
 
     def end(self, leases: Iterable[int]) -> Op[None]:
-        """End these, and wait for it: whoever keeps them alive must learn that they are over."""
+        """End these, and wait for it: a client that keeps them alive must learn that."""
         for lease in leases:
             with suppress(NoLease):
                 yield from self._store.asked((REVOKE, rpc.LeaseRevokeRequest(id=lease)))
@@ -105,7 +107,7 @@ class Leases:
         return revision, [answer.ttl for answer in answers]
 
     def times(self, leases: Mapping[str, int]) -> Op[dict[str, float | None]]:
-        """How long the keys of these leases live at least; None if they are gone meanwhile.
+        """How long the keys of these leases live at least; None if they are gone by now.
 
         etcd says it in whole seconds, so 0 in the last one.
         """

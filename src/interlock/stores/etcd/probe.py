@@ -1,7 +1,7 @@
-"""Why an endpoint cannot be used: a look through a bare socket, since gRPC does not tell.
+"""Why an endpoint cannot be used: checked through a bare socket, since gRPC does not say.
 
 Only asked when opening a store fails: is this etcd at all, does one side expect TLS and the other
-not, is it the certificate?  Whatever may just be away is left to asking again.
+not, is it the certificate?  An endpoint that may just be away is left to the retries.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def probe(address: Address, number: int) -> None:
     except (ConnectionResetError, BrokenPipeError):  # it hung up on what it did not understand
         answer = b""
     except OSError:
-        return  # nobody there, or nobody who answers
+        return  # no server, or one that does not answer
     if _is_etcd(answer):
         return
     if address.tls and not answer and _speaks_plainly(address, number):
@@ -90,7 +90,7 @@ def moment(address: Address, number: int) -> float | None:
 
 
 def _gauges(address: Address, number: int, *names: str) -> list[int]:
-    """What the server tells to monitors under these names; 0 for what it does not."""
+    """Metrics of the server by these names; 0 for a missing one."""
     try:
         answer = get(address, number, "/metrics").decode(errors="replace")
     except OSError:
@@ -127,7 +127,7 @@ def _ask(connected: socket.socket, request: bytes) -> bytes:
         while len(found) < _ENOUGH and (data := connected.recv(65536)):
             found += data
     except (TimeoutError, ConnectionError):
-        if not found:  # what was said before counts
+        if not found:  # the first finding counts
             raise
     return bytes(found)
 
@@ -141,7 +141,7 @@ def _context(address: Address) -> ssl.SSLContext:
 
 
 def _speaks_tls(host: str, port: int) -> bool:
-    """Whether it does a handshake, with whatever certificate."""
+    """Whether it does a handshake, with any certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,9 +1,9 @@
-"""Room: nothing new is begun in a database that is nearly full.
+"""Refuses new data when the database is nearly full.
 
 An etcd that has reached its quota refuses every write, releases too.  So creations stop at 80 %,
-while what changes, ends or removes what is there goes on (``Txn.ends``), though a result, a task
-that became ready or an entry is new: a fleet that cannot begin can still end.
-Making room is the operator's: compacting or defragmenting a shared etcd is not ours to decide.
+while a commit that changes, ends or deletes something is accepted (``Txn.ends``), even if it writes
+a result, a task that became ready or an entry: a fleet that cannot begin can still end.
+The operator frees space: Interlock neither compacts nor defragments a shared etcd.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST = 0.8
 WARN = 0.6
 _OFTEN = 5.0
 _SMALL = 8 << 20
-"""Below this no quota that makes sense is near, and nobody needs to know it."""
+"""Below this no quota that makes sense is near, and it need not be known."""
 _DEFAULT = 2 << 30
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"([0-9]+)\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
@@ -60,7 +60,7 @@ class Quota:
         return self._quota
 
     def saw(self, status: rpc.StatusResponse) -> None:
-        """Somebody asked for the status: if all is well, that will do for a while."""
+        """A status was read: if all is well, it counts for a while."""
         if status.db_size <= _SMALL and not status.errors:
             self._looked = time.monotonic()
 

@@ -1,7 +1,7 @@
 """EtcdStore: an etcd server or cluster behind the waist.
 
-The work is done by the parts: shape.py (keys and values), commits.py, leases.py, watch.py,
-room.py; this module opens, reads and tells.  Revisions are etcd's own, so in an etcd that others
+This module opens, reads and maintains; commits.py, leases.py, watch.py, encoding.py and quota.py do
+the rest.  Revisions are etcd's own, so in an etcd that others
 use too they also move by what others do.
 """
 
@@ -34,7 +34,7 @@ from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.commits import TRIMMED, EtcdCommits
 from interlock.stores.etcd.encoding import NUL, Namespace, wrapped
 from interlock.stores.etcd.errors import Compacted
-from interlock.stores.etcd.examine import findings, mended
+from interlock.stores.etcd.examine import findings, fixed_in
 from interlock.stores.etcd.leases import Leases
 from interlock.stores.etcd.probe import DirectRequest, moment, probe
 from interlock.stores.etcd.quota import Quota
@@ -83,16 +83,16 @@ class EtcdStore(NetworkStore):
     )
 
     def __init__(self, address: Address, *, patience: float = PATIENCE) -> None:
-        wire = EtcdTransport(address)
-        super().__init__(wire, address.shown, patience=patience)
+        transport = EtcdTransport(address)
+        super().__init__(transport, address.shown, patience=patience)
         self.address = address
-        self.wire = wire
+        self.transport = transport
         self.version = ""
         self.caution = ""
         self.shape = Namespace(address.namespace)
-        self.feed = WatchStream(self, wire, self.shape)
+        self.feed = WatchStream(self, transport, self.shape)
         self.room = Quota(self, address)
-        self._leases = Leases(self, wire)
+        self._leases = Leases(self, transport)
         self._commits = EtcdCommits(self, self.shape, self._leases)
 
     def watch(self, scope: Scope, after: int) -> EtcdWatch:
@@ -101,13 +101,13 @@ class EtcdStore(NetworkStore):
         return EtcdWatch(self.feed, self.shape, scopes(scope), after)
 
     def close(self) -> None:
-        """Let go; what was acknowledged stays."""
+        """Close all connections; acknowledged commits stay."""
         super().close()
         if self._pid == os.getpid():
             self.feed.close()
 
     async def close_async(self) -> None:
-        """The same for an event loop."""
+        """Close, and wait until nothing is left in this event loop."""
         await super().close_async()
         if self._pid == os.getpid():
             self.feed.close()
@@ -122,7 +122,7 @@ class EtcdStore(NetworkStore):
         yield from self.asked(LogIn())
         yield from self._agree_on_format()
         self.room.saw(status)
-        if needed := mended(status.version):
+        if needed := fixed_in(status.version):
             yield from self._be_cautious(needed)
 
     def _be_cautious(self, needed: str) -> Op[None]:
@@ -142,7 +142,7 @@ class EtcdStore(NetworkStore):
     def _first_answer(self) -> Op[rpc.StatusResponse]:
         """Ask each endpoint once; if none answers, find out whether one ever could."""
         request, met, began = (STATUS, rpc.StatusRequest()), "", time.monotonic()
-        for _ in self.wire.targets:
+        for _ in self.transport.targets:
             try:
                 status: rpc.StatusResponse = yield SendRequest(request)
             except (Unsent, Unanswered) as error:
@@ -150,27 +150,27 @@ class EtcdStore(NetworkStore):
                 met = str(error)
             else:
                 return status
-        for number in range(len(self.wire.targets)):
+        for number in range(len(self.transport.targets)):
             yield SendRequest(DirectRequest(probe, number))
         if any(part in met for part in _ALIEN):  # it hung up on the probe
             raise StoreUnsuitable(f"{self.where} is not an etcd server; check host and port")
         if time.monotonic() - began > OPENING:
-            raise self.gone(Unanswered(met))
+            raise self.away_error(Unanswered(met))
         status = yield from self.asked(request)
         return status
 
     def _agree_on_format(self) -> Op[None]:
         one = self.shape.one(_FORMAT_KEY)
         both = [rpc.RequestOp(range=each) for each in (one, self.shape.one(TRIMMED))]
-        told = yield from self.asked((TXN, rpc.TxnRequest(success=both)))
-        answer, marks = (each.range for each in told.responses)
+        answers = yield from self.asked((TXN, rpc.TxnRequest(success=both)))
+        answer, marks = (each.range for each in answers.responses)
         self._commits.trimmed = max((kv.mod_revision for kv in marks.kvs), default=0)
         if not answer.kvs:
             value = wrapped(str(FORMAT).encode(), "", "", quiet=True)
             absent = rpc.Compare(key=one.key, target=rpc.Compare.CREATE, create_revision=0)
             put = rpc.RequestOp(put=rpc.PutRequest(key=one.key, value=value))
             yield from self.asked((TXN, rpc.TxnRequest(compare=[absent], success=[put])))
-            answer = yield from self.asked((RANGE, one))  # somebody else may have been first
+            answer = yield from self.asked((RANGE, one))  # another client may have been first
         found = int(self.shape.item(answer.kvs[0]).value)
         if found < FORMAT:  # what we write from now on, an older version cannot read
             kept = answer.kvs[0]
@@ -212,7 +212,7 @@ class EtcdStore(NetworkStore):
             item = self.shape.item(kv)
             if item.key in left:
                 expires_in = left[item.key]
-                if expires_in is None:  # it lapsed a moment ago
+                if expires_in is None:  # it expired a moment ago
                     continue
                 item = self.shape.item(kv, expires_in)
             found.append(item)
@@ -237,7 +237,7 @@ class EtcdStore(NetworkStore):
         return revision, found
 
     def _some(self, requests: list[rpc.RangeRequest], revision: int) -> Op[tuple[int, list[Any]]]:
-        """Up to as many as fit in one transaction, at a revision, or at the present one."""
+        """No more than fit in one transaction, at a revision, or at the present one."""
         for request in requests if revision else ():
             request.revision = revision
         if len(requests) > 1:
@@ -268,7 +268,7 @@ class EtcdStore(NetworkStore):
         return found[:limit]
 
     def _commit(self, txn: Txn) -> Op[Answer]:
-        yield from self.room.check(txn, self.wire.number)
+        yield from self.room.check(txn, self.transport.number)
         return (yield from self._commits.commit(txn))
 
     def _renew(self, puts: tuple[Put, ...]) -> Op[frozenset[str]]:
@@ -279,7 +279,7 @@ class EtcdStore(NetworkStore):
     def _info(self) -> Op[dict[str, object]]:
         status = yield from self.asked((STATUS, rpc.StatusRequest()))
         members = yield from self.asked((MEMBERS, rpc.MemberListRequest()))
-        most = yield from self.room.quota(self.wire.number)
+        most = yield from self.room.quota(self.transport.number)
         key, end = self.shape.scope("")
         count = rpc.RangeRequest(key=key, range_end=end, count_only=True)
         items = yield from self.asked((RANGE, count))
@@ -287,7 +287,7 @@ class EtcdStore(NetworkStore):
         return {
             "engine": "etcd",
             "version": status.version,
-            "endpoints": ",".join(self.wire.targets),
+            "endpoints": ",".join(self.transport.targets),
             "namespace": self.address.namespace,
             "durability": self.capabilities.durability,
             "format": FORMAT,
@@ -309,7 +309,7 @@ class EtcdStore(NetworkStore):
         return 0
 
     def _trim(self, revision: int) -> Op[int]:
-        """Oldest first, so whatever cuts it short leaves no hole; a watch lets it pass."""
+        """Oldest first, so an interruption leaves no hole; a watch ignores it."""
         if revision <= 0:  # which etcd takes for any revision
             return 0
         old = yield from self.asked((RANGE, self.shape.entries(revision, _TRIMMED_AT_ONCE)))
@@ -328,7 +328,7 @@ class EtcdStore(NetworkStore):
         return Extent(answer.count)
 
     def _wall(self) -> Op[float | None]:
-        return (yield from self.asked(DirectRequest(moment, self.wire.number)))  # type: ignore[no-any-return]
+        return (yield from self.asked(DirectRequest(moment, self.transport.number)))  # type: ignore[no-any-return]
 
 
 def _version(text: str) -> tuple[int, int]:

@@ -45,8 +45,8 @@ MEMBERS = "/etcdserverpb.Cluster/MemberList"
 AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
 WATCH = "/etcdserverpb.Watch/Watch"
 
-# KeepAlive is a stream in both directions.  With one message each way it is on the wire the same
-# as a plain call, and can be made like one.
+# KeepAlive is a stream in both directions.  With one message each way it has the bytes of a plain
+# call, and can be made like one.
 ANSWERS: dict[str, Any] = {
     RANGE: rpc.RangeResponse,
     TXN: rpc.TxnResponse,
@@ -68,7 +68,7 @@ _OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", int(CONNECT * 1000)),  # also the limit for connecting
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.keepalive_time_ms", 10_000),  # etcd cuts off whoever pings more than every 5 s
+    ("grpc.keepalive_time_ms", 10_000),  # etcd disconnects a client that pings more than every 5 s
     ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.http2.ping_timeout_ms", 3_000),
     ("grpc.enable_http_proxy", 0),
@@ -112,7 +112,7 @@ class EndpointChannel:
 
 
 class EtcdTransport:
-    """Carries requests to whichever endpoint answers."""
+    """Sends requests to the endpoint that answers."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -151,7 +151,7 @@ class EtcdTransport:
                 raise Unsent(str(error)) from error
 
     async def call_async(self, request: EtcdRequest) -> Any:  # noqa: ANN401
-        """The same for an event loop."""
+        """Send from an event loop."""
         if isinstance(request, DirectRequest):
             return await asyncio.to_thread(request.function, self.address, request.number)
         metadata = self._metadata
@@ -167,12 +167,12 @@ class EtcdTransport:
                 raise Unsent(str(error)) from error
 
     def later(self, requests: Iterable[tuple[str, Any]]) -> None:
-        """Send these without waiting for answers, from wherever: a courtesy, and no promise."""
+        """Send these without waiting for answers: a courtesy, and no promise."""
         with suppress(ValueError, Unsent):  # closed
             link = self.link()
             for method, message in requests:
                 call = link.calls[method].future(message, timeout=REPLY, metadata=self._metadata)
-                self._courtesies.add(call)  # gRPC cancels a call that nobody holds
+                self._courtesies.add(call)  # gRPC cancels a call without a reference
                 call.add_done_callback(self._courtesies.discard)
 
     def stream(self, link: EndpointChannel, requests: Iterator[Any]) -> Any:  # noqa: ANN401 - gRPC's call
@@ -221,7 +221,7 @@ class EtcdTransport:
         )
 
     def close(self) -> None:
-        """Cut everything, from whatever thread."""
+        """Cut everything, from any thread."""
         loops = self._cut()
         for loop, link in loops.items():
             if not loop.is_closed():
@@ -238,10 +238,10 @@ class EtcdTransport:
                 loop.call_soon_threadsafe(_end, loop, link.channel)
 
     def _farewell(self) -> None:
-        """Let what was sent as a courtesy arrive, if that takes but a moment."""
+        """Let the courtesies arrive, if that takes but a moment."""
         ends = time.monotonic() + _FAREWELL
         for call in tuple(self._courtesies):
-            with suppress(Exception):  # nobody wants to know how it ended
+            with suppress(Exception):  # how it ended does not matter
                 call.result(timeout=max(0.0, ends - time.monotonic()))
 
     def _cut(self) -> dict[asyncio.AbstractEventLoop, EndpointChannel]:
@@ -373,7 +373,7 @@ def _bytes(message: Any) -> bytes:  # noqa: ANN401 - any message
 
 def _close(channels: Iterable[Any]) -> None:
     for channel in channels:
-        if not isinstance(channel, grpc.aio.Channel):  # one of those ends when nobody holds it
+        if not isinstance(channel, grpc.aio.Channel):  # an async one ends without a reference
             channel.close()
 
 

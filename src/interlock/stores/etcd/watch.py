@@ -1,27 +1,24 @@
 """The feed: one stream to etcd for all watches of a store.
 
-A stream carries any number of watches, each under a number that we choose: one for each scope of
-a watch of ours, its part.  It is read by one thread, which lays what arrives into the watches and
-wakes who waits, blocking or in whatever event loop.  The thread starts with the first ``take`` and
-ends when the stream breaks and nobody waits; the next ``take`` starts another.  What was seen is
-in the part, so a new stream goes on right behind it: without a gap, and what comes twice is
-dropped.
+A stream carries any number of watches of etcd, each under a number that we choose: one for each
+scope of a watch.  One thread reads it, appends the changes to the watches and wakes their waiters,
+blocking or in an event loop.  The thread starts with the first ``take`` and ends when the stream
+breaks and no watch waits; the next ``take`` starts another.
 
-A server that hangs keeps its connections.  So whoever waits looks to the stream: after a second
-and a half of silence it asks for a sign of life, after four the stream is cut and made anew
-elsewhere.  Nothing is sent while nobody waits.
+``ScopeWatch`` is one scope, with a position of its own: after a new stream each continues right
+behind its position, without a gap, and drops what comes twice.
+
+A server that hangs keeps its connections.  So the waiters check the stream: after a second and a
+half of silence they ask for a sign of life, after four the stream is cut and opened at another
+endpoint.  Nothing is sent while no watch waits.
 
 etcd serves a watch from a past revision up to 100 ms late, even if nothing happened since but a
 write elsewhere.  For a signal that would be the wait itself.  So the watch of a signal begins with
-the present, and whether it came in between is read: it stays for a while under a key of its own.
+the present, and a read shows whether the signal came in between: it stays for a while under a key
+of its own.
 
-Answers to these questions bring a revision that may be ahead of changes still to come (etcd up to
+Answers to these reads have a revision that may be ahead of changes still to come (etcd up to
 3.4.24 and 3.5.7), so they never move a watch: only changes do, and a Resync.
-
-One scope of a watch, as the stream serves it.
-
-Each scope is a watch of etcd's own, with a position of its own: so each goes on right behind what
-it has seen, whatever becomes of the others, and what comes twice is dropped.
 """
 
 from __future__ import annotations
@@ -61,12 +58,12 @@ _BACKLOG = 10_000
 class WatchStream:
     """All watches of one store, and the stream that serves them."""
 
-    def __init__(self, store: EtcdStore, wire: EtcdTransport, shape: Namespace) -> None:
+    def __init__(self, store: EtcdStore, transport: EtcdTransport, shape: Namespace) -> None:
         self.lock = threading.RLock()
         self.doubles = 0
         """Changes that came again after a break; they were not handed out again."""
         self._store = store
-        self.wire = wire
+        self.transport = transport
         self._shape = shape
         self._numbers = itertools.count(1)
         self._served: dict[int, ScopeWatch] = {}
@@ -82,7 +79,7 @@ class WatchStream:
         self._ended = threading.Condition(self.lock)
 
     def enter(self, watch: EtcdWatch) -> None:
-        """Somebody begins to wait for this watch."""
+        """A caller begins to wait for this watch."""
         self._store.check()
         with self.lock:
             if not self._waiting:
@@ -91,13 +88,13 @@ class WatchStream:
             watch.given_up = None
 
     def leave(self, watch: EtcdWatch) -> None:
-        """Nobody waits for it any more."""
+        """No caller waits for it any more."""
         with self.lock:
             self._waiting.discard(watch)
             self._left = time.monotonic()
 
     def tend(self, watch: EtcdWatch) -> float:
-        """See to it that the watch is served; called under the lock, by whoever waits for it.
+        """See to it that the watch is served; called under the lock, by its waiter.
 
         Returns after how many seconds to call it again, if nothing happens.
         """
@@ -110,7 +107,7 @@ class WatchStream:
             if left <= 0:
                 self._give_up(*self._lost)
         if watch.given_up is not None:
-            raise self._store.gone(watch.given_up)
+            raise self._store.away_error(watch.given_up)
         if self._thread is None:
             self._thread = background(self._run, "interlock-etcd")
             self._thread.start()
@@ -137,7 +134,7 @@ class WatchStream:
                     self._requests.put(rpc.WatchRequest(cancel=cancel))
 
     def close(self) -> None:
-        """End the stream; whoever waits finds the store closed."""
+        """End the stream; the waiters find the store closed."""
         with self.lock:
             thread = self._thread
             self._cut()
@@ -147,14 +144,14 @@ class WatchStream:
             thread.join(1.0)
 
     def _give_up(self, _since: float, error: Exception) -> None:
-        """All who wait by now waited long enough; whoever comes next is patient anew."""
+        """The present waiters waited long enough; the next one has its full patience."""
         for watch in self._waiting:
             watch.given_up = error
         self._lost = (time.monotonic(), error)
         self._wake_all()
 
     def _pass_over(self, idle: float) -> None:
-        """Time in which nobody waited is no silence, and no outage."""
+        """Time without a waiter is no silence, and no outage."""
         now = time.monotonic()
         self._heard = min(self._heard + idle, now)
         self._asked = min(self._asked + idle, now)
@@ -197,12 +194,12 @@ class WatchStream:
             watch.wake()
 
     def _run(self) -> None:
-        """The thread: one stream after the other, as long as somebody waits."""
+        """The thread: one stream after the other, as long as a watch waits."""
         waits = pauses()
         while True:
             link: EndpointChannel | None = None
             try:
-                link = self.wire.link()
+                link = self.transport.link()
                 for count, answer in enumerate(self._stream(link)):
                     if not count:
                         waits = pauses()
@@ -210,8 +207,8 @@ class WatchStream:
                     self._lay(answer)
                 error: Exception = Unanswered("the stream ended")
             except grpc.RpcError as failed:
-                error = Unanswered(SILENT) if self._silent else self.wire.failed(failed)
-            except Exception as failed:  # noqa: BLE001 - nobody else would hear of it
+                error = Unanswered(SILENT) if self._silent else self.transport.failed(failed)
+            except Exception as failed:  # noqa: BLE001 - no caller would see it
                 error = failed
             if not self._goes_on(link, error, next(waits)):
                 return
@@ -225,11 +222,11 @@ class WatchStream:
             self._heard = time.monotonic()
             for part in [part for watch in self._waiting for part in watch.parts]:
                 self._serve(part, requests)
-            self._call = self.wire.stream(link, iter(requests.get, None))
+            self._call = self.transport.stream(link, iter(requests.get, None))
             return self._call  # type: ignore[no-any-return]  # gRPC's streams have no types
 
     def _answered(self) -> None:
-        self._store.back()
+        self._store.note_answer()
         with self.lock:
             self._lost = None
 
@@ -243,7 +240,7 @@ class WatchStream:
                 part.number = 0
                 part.unserved = min(self._heard, time.monotonic())
             self._served.clear()
-        with suppress(Exception):  # closed: then there is nobody to tell
+        with suppress(Exception):  # closed: then no server has to know
             self._store.check()
             self._heed(link, error)
             with self.lock:
@@ -261,16 +258,16 @@ class WatchStream:
         """Draw the consequences of what broke the stream."""
         if (
             isinstance(error, TokenExpired | StoreRefused)
-            and self.wire.address.user
+            and self.transport.address.user
             and not self._denied
         ):
             self._denied = True
             with suppress(Unsent, Unanswered):
-                self.wire.call(LogIn())
+                self.transport.call(LogIn())
         elif isinstance(error, Unsent | Unanswered):
             if link is not None:
-                self.wire.leave(link)
-            self._store.met(error)
+                self.transport.leave(link)
+            self._store.note_outage(error)
             with self.lock:
                 self._lost = self._lost or (time.monotonic(), error)
         else:
@@ -310,7 +307,7 @@ class EtcdWatch:
     ) -> None:
         self.parts = tuple([ScopeWatch(self, shape, scope, after) for scope in scopes])
         self.given_up: Exception | None = None
-        """Why nobody waits for it any longer."""
+        """Why it can no longer be waited for."""
         self.arrived: list[Change | Resync] = []
         self._feed = feed
         self._rung = threading.Condition(feed.lock)
@@ -323,7 +320,7 @@ class EtcdWatch:
         try:
             while True:
                 if self._behind:
-                    drive(self._catch_up(), self._feed.wire)
+                    drive(self._catch_up(), self._feed.transport)
                 with self._rung:
                     found, left = self._found(ends)
                     if found or left <= 0:
@@ -334,7 +331,7 @@ class EtcdWatch:
             self._feed.leave(self)
 
     async def take_async(self, timeout: float | None) -> list[Change | Resync]:
-        """The same for an event loop."""
+        """Wait in an event loop."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -343,7 +340,7 @@ class EtcdWatch:
         try:
             while True:
                 if self._behind:
-                    await drive_async(self._catch_up(), self._feed.wire)
+                    await drive_async(self._catch_up(), self._feed.transport)
                 with self._rung:
                     found, left = self._found(ends)
                     if found or left <= 0:
@@ -363,7 +360,7 @@ class EtcdWatch:
         self._feed.drop(self.parts)
 
     def wake(self) -> None:
-        """Wake whoever waits for this watch; called under the lock."""
+        """Wake the waiter of this watch; called under the lock."""
         self._rung.notify_all()
         if self._sleeper is not None:
             loop, future = self._sleeper
@@ -371,7 +368,7 @@ class EtcdWatch:
             with suppress(RuntimeError):  # the loop was closed without a word
                 loop.call_soon_threadsafe(finish_future, future)
 
-    def tell(self, changes: list[Change]) -> None:
+    def append(self, changes: list[Change]) -> None:
         """Keep what arrived in one of the parts; called under the lock."""
         self.arrived.extend(changes)
         self.wake()
@@ -423,7 +420,7 @@ class ScopeWatch:
         self.behind = False
         """Whether a signal may have come before it was served."""
         self.unserved = time.monotonic()
-        """Since when nobody serves it."""
+        """Since when no stream serves it."""
         self.reader = reader
         self._shape = shape
 
@@ -441,7 +438,7 @@ class ScopeWatch:
         self.reader.resync(self.after)
 
     def lay(self, events: Iterable[rpc.Event]) -> int:
-        """Tell what is a change; returns how many of them came for the second time."""
+        """Pass on the changes; returns how many events came for the second time."""
         before, doubles = self.after, 0
         found: list[Change] = []
         for event in events:
@@ -454,7 +451,7 @@ class ScopeWatch:
             if change is not None:
                 found.append(change)
         if found:
-            self.reader.tell(found)
+            self.reader.append(found)
         return doubles
 
     def caught_up(self, kvs: Iterable[rpc.KeyValue]) -> None:

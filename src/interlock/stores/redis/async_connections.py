@@ -1,13 +1,12 @@
-"""A connection of an event loop: bytes out at once, replies in as they come.
+"""The connections of event loops: in each loop one that is pipelined, and one that listens.
 
-A plain socket under ``add_reader``, not a transport: whoever closes the store may be in another
-thread, or come when the loop is gone, and must be able to let go of it all the same.
-
-The connections of event loops: in each one that is pipelined, and one that listens.
+A connection is a plain socket under ``add_reader``, not an asyncio transport: the store may be
+closed by another thread, or when the loop is gone, and the socket must be closed then too.
 
 All calls of a loop share a connection.  Each leaves a slot in a queue, and replies come in the
-order of the requests; a call that is cancelled leaves its slot behind, so the reply that comes
-later is not taken for that of another call.  One timer watches the head of the queue.
+order of the requests; a cancelled call leaves its slot behind, so the reply that comes later is
+not taken for that of another call.  One timer watches the head of the queue.  All watches of a
+loop share the connection that listens.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ class LoopConnection:
     """One socket in one event loop; subclasses say what to do with replies and with the end."""
 
     def __init__(
-        self, wire: RedisTransport, loop: asyncio.AbstractEventLoop, connection: Connection
+        self, transport: RedisTransport, loop: asyncio.AbstractEventLoop, connection: Connection
     ) -> None:
         self.loop = loop
         self.ended = ""
-        self._wire = wire
+        self._transport = transport
         self._connection = connection
         self._sock = connection.sock
         self._reader = connection.reader
@@ -57,7 +56,7 @@ class LoopConnection:
         """Whether something new can be asked over it."""
         return not self.ended
 
-    def received(self, reply: Any) -> None:  # noqa: ANN401 - whatever the server says
+    def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply of the server
         """One reply came."""
         raise NotImplementedError
 
@@ -73,7 +72,7 @@ class LoopConnection:
             self._send(data)
 
     def write_soon(self, data: bytes) -> None:
-        """Send together with whatever else is written in this turn of the loop."""
+        """Send together with all else that is written in this iteration of the loop."""
         if not self._out:
             self.loop.call_soon(self._flush)
         self._out.append(data)
@@ -88,7 +87,7 @@ class LoopConnection:
             with suppress(Exception):  # a loop may be half gone
                 self.loop.remove_reader(fileno)
                 self.loop.remove_writer(fileno)
-        self._wire.drop(self._connection)
+        self._transport.drop(self._connection)
         self.finished(why)
 
     def _flush(self) -> None:
@@ -166,9 +165,9 @@ class PipelinedConnection(LoopConnection):
     """The pipelined connection of a loop."""
 
     def __init__(
-        self, wire: RedisTransport, loop: asyncio.AbstractEventLoop, connection: Connection
+        self, transport: RedisTransport, loop: asyncio.AbstractEventLoop, connection: Connection
     ) -> None:
-        super().__init__(wire, loop, connection)
+        super().__init__(transport, loop, connection)
         self._waiting = deque[asyncio.Future[Any]]()
         self._since = 0.0
         self._retired = False
@@ -196,21 +195,21 @@ class PipelinedConnection(LoopConnection):
             self.write_soon(request)
         return future
 
-    def received(self, reply: Any) -> None:  # noqa: ANN401 - whatever the server says
+    def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply of the server
         """The reply to the call at the head of the queue."""
         self._since = self.loop.time()
         future = self._waiting.popleft()
         if isinstance(reply, ReplyError):
             if not future.done():
-                future.set_exception(self._wire.meaning(reply))
-            self._retired = self._retired or self._wire.leaves(reply)
+                future.set_exception(self._transport.meaning(reply))
+            self._retired = self._retired or self._transport.leaves(reply)
         elif not future.done():
             future.set_result(reply)
         if self._retired and not self._waiting:
             self.end("it sent us elsewhere")
 
     def finished(self, why: str) -> None:
-        """Nobody who waits will get an answer."""
+        """The calls that wait get no answer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -240,10 +239,10 @@ class LoopSubscriptions(LoopConnection):
     """The listening connection of a loop, and who listens on which of its channels."""
 
     def __init__(
-        self, wire: RedisTransport, loop: asyncio.AbstractEventLoop, connection: Connection
+        self, transport: RedisTransport, loop: asyncio.AbstractEventLoop, connection: Connection
     ) -> None:
-        super().__init__(wire, loop, connection)
-        self._places: dict[bytes, set[LoopSubscription]] = {}
+        super().__init__(transport, loop, connection)
+        self._by_channel: dict[bytes, set[LoopSubscription]] = {}
         self._unconfirmed: dict[bytes, int] = {}
         self._joining: dict[bytes, list[asyncio.Future[None]]] = {}
         self._heard = loop.time()
@@ -253,21 +252,21 @@ class LoopSubscriptions(LoopConnection):
 
     async def join(self, channels: tuple[bytes, ...]) -> LoopSubscription:
         """Listen on these channels, from when this returns on."""
-        place = LoopSubscription(self, channels)
+        subscription = LoopSubscription(self, channels)
         try:
-            self._subscribe(place)
+            self._subscribe(subscription)
             for channel in channels:
                 if self._unconfirmed.get(channel):
                     await self._confirmed(channel)
         except BaseException:
-            self.leave(place)
+            self.leave(subscription)
             raise
-        return place
+        return subscription
 
-    def _subscribe(self, place: LoopSubscription) -> None:
-        fresh = [channel for channel in place.channels if channel not in self._places]
-        for channel in place.channels:
-            self._places.setdefault(channel, set()).add(place)
+    def _subscribe(self, subscription: LoopSubscription) -> None:
+        fresh = [channel for channel in subscription.channels if channel not in self._by_channel]
+        for channel in subscription.channels:
+            self._by_channel.setdefault(channel, set()).add(subscription)
         for channel in fresh:
             # Counted: the confirmation of an earlier one says nothing about this one.
             self._unconfirmed[channel] = self._unconfirmed.get(channel, 0) + 1
@@ -281,28 +280,32 @@ class LoopSubscriptions(LoopConnection):
         self._joining.setdefault(channel, []).append(future)
         await future
 
-    def leave(self, place: LoopSubscription) -> None:
+    def leave(self, subscription: LoopSubscription) -> None:
         """Listen no more for this one; in the thread of the loop."""
-        place.wake()
-        silent = [channel for channel in place.channels if self._places.get(channel) == {place}]
-        for channel in place.channels:
-            self._places.get(channel, set()).discard(place)
+        subscription.wake()
+        silent = [
+            channel
+            for channel in subscription.channels
+            if self._by_channel.get(channel) == {subscription}
+        ]
+        for channel in subscription.channels:
+            self._by_channel.get(channel, set()).discard(subscription)
         for channel in silent:
-            del self._places[channel]
+            del self._by_channel[channel]
         if silent and not self.ended:
             self.write(pack(("UNSUBSCRIBE", *silent)))
 
-    def received(self, reply: Any) -> None:  # noqa: ANN401 - whatever the server says
+    def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply of the server
         """A message, a confirmation, or a sign of life."""
         self._heard, self._pinged = self.loop.time(), None
         if isinstance(reply, ReplyError):
-            self.end(str(self._wire.meaning(reply)))
+            self.end(str(self._transport.meaning(reply)))
             return
         kind, channel = reply[0], reply[1]
         if kind == b"message":
             self._patience = 1
-            for place in self._places.get(channel, ()):
-                place.told(reply[2])
+            for subscription in self._by_channel.get(channel, ()):
+                subscription.published(reply[2])
         elif kind == b"subscribe":
             self._unconfirmed[channel] -= 1
             if not self._unconfirmed[channel]:
@@ -323,9 +326,9 @@ class LoopSubscriptions(LoopConnection):
                 if not future.done():
                     future.set_exception(Unanswered(why))
         self._joining.clear()
-        for places in self._places.values():
-            for place in places:
-                place.wake()
+        for subscriptions in self._by_channel.values():
+            for subscription in subscriptions:
+                subscription.wake()
 
     def _watch(self) -> None:
         """Ask for a sign of life after a while of silence, and end if none comes."""
@@ -340,13 +343,13 @@ class LoopSubscriptions(LoopConnection):
             self.write(_PING)
             if self.ended:
                 return
-        # Not later than this: another call may meet trouble meanwhile.
+        # Not later than this: another call may meet an outage first.
         soon = min(self._alarm(), now + PING)
         self._timer = self.loop.call_at(max(soon, now + 0.01), self._watch)
 
     def _alarm(self) -> float:
         if self._pinged is None:
-            doubted = self._wire.doubted > self._heard
+            doubted = self._transport.doubted > self._heard
             return self._heard + PING * (1 if doubted else self._patience)
         # A loop that was blocked for a while asks first, and gives the answer its time.
         return max(self._heard + REPLY, self._pinged + REPLY - PING)
@@ -357,16 +360,18 @@ class LoopSubscription:
 
     def __init__(self, bells: LoopSubscriptions, channels: tuple[bytes, ...]) -> None:
         self.channels = channels
-        self._bells = bells
+        self._subscriptions = bells
         self._inbox = deque[bytes]()
         self._sleeper: asyncio.Future[None] | None = None
         self._overrun = False
 
     def serves(self, loop: object) -> bool:
         """Whether a caller in this loop can go on with it."""
-        return loop is self._bells.loop and not self._bells.ended and not self._overrun
+        return (
+            loop is self._subscriptions.loop and not self._subscriptions.ended and not self._overrun
+        )
 
-    def told(self, payload: bytes) -> None:
+    def published(self, payload: bytes) -> None:
         """Something was published."""
         if len(self._inbox) >= _INBOX:
             self._overrun = True
@@ -375,31 +380,31 @@ class LoopSubscription:
         self.wake()
 
     def wake(self) -> None:
-        """End the sleep of whoever hears."""
+        """Wake the task that waits."""
         if self._sleeper is not None and not self._sleeper.done():
             self._sleeper.set_result(None)
 
-    async def hear_async(self, seconds: float) -> list[bytes]:
-        """What was published; nothing if the time is up.  Unanswered if it ended."""
-        if not self._inbox and not self._bells.ended and seconds > 0:
-            self._sleeper = self._bells.loop.create_future()
-            timer = self._bells.loop.call_later(seconds, self.wake)
+    async def receive_async(self, seconds: float) -> list[bytes]:
+        """The payloads that were published; none if the time is up.  Unanswered if it ended."""
+        if not self._inbox and not self._subscriptions.ended and seconds > 0:
+            self._sleeper = self._subscriptions.loop.create_future()
+            timer = self._subscriptions.loop.call_later(seconds, self.wake)
             try:
                 await self._sleeper
             finally:
                 timer.cancel()
                 self._sleeper = None
-        if self._bells.ended:
-            raise Unanswered(self._bells.ended)
+        if self._subscriptions.ended:
+            raise Unanswered(self._subscriptions.ended)
         if self._overrun:
-            raise Unanswered("it told more than was listened to")
-        heard = list(self._inbox)
+            raise Unanswered("it published faster than its reader took")
+        payloads = list(self._inbox)
         self._inbox.clear()
-        return heard
+        return payloads
 
     def leave(self, *, well: bool) -> None:  # noqa: ARG002 - others share the connection
         """Stop listening."""
-        bells = self._bells
+        bells = self._subscriptions
         if not bells.loop.is_closed():
             within(bells.loop, lambda: bells.leave(self))
 
@@ -407,35 +412,37 @@ class LoopSubscription:
 class LoopConnections:
     """What a store has in each event loop."""
 
-    def __init__(self, wire: RedisTransport) -> None:
-        self._wire = wire
-        self._links: OnePerLoop[PipelinedConnection] = OnePerLoop(wire, PipelinedConnection)
-        self._bells: OnePerLoop[LoopSubscriptions] = OnePerLoop(wire, LoopSubscriptions)
+    def __init__(self, transport: RedisTransport) -> None:
+        self._transport = transport
+        self._pipelines: OnePerLoop[PipelinedConnection] = OnePerLoop(
+            transport, PipelinedConnection
+        )
+        self._listeners: OnePerLoop[LoopSubscriptions] = OnePerLoop(transport, LoopSubscriptions)
 
     def call(self, request: bytes) -> Awaitable[Any]:
         """The answer to a request; over the link of the running loop."""
-        link = self._links.there.get(asyncio.get_running_loop())
+        link = self._pipelines.there.get(asyncio.get_running_loop())
         if link is not None and link.usable:
             return link.call(request)
         return self._first_call(request)
 
     async def join(self, channels: tuple[bytes, ...]) -> LoopSubscription:
-        """Listen on these channels: everything that is published from now on will be heard."""
-        bells = await self._bells.get()
+        """Listen on these channels: it gets everything that is published from now on."""
+        bells = await self._listeners.get()
         return await bells.join(channels)
 
     def close(self) -> None:
-        """Cut everything, in whatever loop."""
-        self._links.close()
-        self._bells.close()
+        """Cut everything, in every loop."""
+        self._pipelines.close()
+        self._listeners.close()
 
     async def ended(self) -> None:
         """Wait until nothing is left in this loop."""
-        await self._links.ended()
-        await self._bells.ended()
+        await self._pipelines.ended()
+        await self._listeners.ended()
 
     async def _first_call(self, request: bytes) -> Any:  # noqa: ANN401
-        link = await self._links.get()
+        link = await self._pipelines.get()
         return await link.call(request)
 
 
@@ -444,16 +451,16 @@ class OnePerLoop(Generic[S]):
 
     def __init__(
         self,
-        wire: RedisTransport,
+        transport: RedisTransport,
         make: Callable[[RedisTransport, asyncio.AbstractEventLoop, Connection], S],
     ) -> None:
         self.there: dict[asyncio.AbstractEventLoop, S] = {}
-        self._wire = wire
+        self._transport = transport
         self._make = make
         self._coming: dict[asyncio.AbstractEventLoop, asyncio.Task[S]] = {}
 
     async def get(self) -> S:
-        """That of the running loop; whoever come at the same time share one attempt."""
+        """The connection of the running loop; calls at the same time share one attempt."""
         loop = asyncio.get_running_loop()
         stream = self.there.get(loop)
         if stream is not None and stream.usable:
@@ -466,7 +473,7 @@ class OnePerLoop(Generic[S]):
         return await asyncio.shield(task)
 
     def close(self) -> None:
-        """End all of them, from whatever thread."""
+        """End all of them, from any thread."""
         # Who is about to connect finds out by itself: the connection is cut.
         for loop, stream in tuple(self.there.items()):
             within(loop, partial(stream.end, "closed"))
@@ -478,17 +485,17 @@ class OnePerLoop(Generic[S]):
             await asyncio.wait((task,))
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> S:
-        """Dial in a thread: finding a host, TLS and the greeting are one text for everybody."""
-        handover = PendingConnection(self._wire)
+        """Connect in a thread: host lookup, TLS and the greeting are blocking code."""
+        handover = PendingConnection(self._transport)
         try:
             connection = await loop.run_in_executor(None, handover.dial)
         except BaseException:
             handover.abandon()
             raise
-        if self._wire.closed:
-            self._wire.drop(connection)
+        if self._transport.closed:
+            self._transport.drop(connection)
             raise Unsent("closed")
-        stream = self.there[loop] = self._make(self._wire, loop, connection)
+        stream = self.there[loop] = self._make(self._transport, loop, connection)
         return stream
 
     def _forget_closed(self) -> None:
@@ -501,26 +508,26 @@ class OnePerLoop(Generic[S]):
 class PendingConnection:
     """A connection on its way from the thread that dials to a loop that may not wait for it."""
 
-    def __init__(self, wire: RedisTransport) -> None:
-        self._wire = wire
+    def __init__(self, transport: RedisTransport) -> None:
+        self._transport = transport
         self._connection: Connection | None = None
         self._abandoned = False
 
     def dial(self) -> Connection:
         """In the thread."""
-        connection = self._connection = self._wire.dial()
+        connection = self._connection = self._transport.dial()
         if self._abandoned:
-            self._wire.drop(connection)
+            self._transport.drop(connection)
         return connection
 
     def abandon(self) -> None:
         """In the loop; closing twice is fine."""
         self._abandoned = True
         if self._connection is not None:
-            self._wire.drop(self._connection)
+            self._transport.drop(self._connection)
 
 
 def _retrieved(task: asyncio.Task[Any]) -> None:
-    """Nobody may be left who waits for an attempt that failed."""
+    """An attempt that failed may have no waiter left."""
     if not task.cancelled():
         task.exception()

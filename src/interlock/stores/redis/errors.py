@@ -1,8 +1,8 @@
 """What an error of the server means.
 
-It either says that nothing happened and asking again is right (Unsent), or what is wrong in one
-line.  Redis wraps errors that occur inside a script, differently in each version, so the word
-that counts is looked for.
+An error either means that nothing happened and a retry is right (Unsent), or it becomes one line
+about what is wrong.  Redis wraps errors that occur inside a script, differently in each version,
+so the code searches for the word that counts.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class MovedToNode(Unsent):
 
     def __init__(self, message: str, host: str, port: int) -> None:
         super().__init__(message)
-        self.place = (host, port)
+        self.endpoint = (host, port)
 
 
 class RequestTooLate(Exception):
-    """The request came later than it allowed by the server's clock, which is told; nothing ran."""
+    """The request came later than it allowed by the server's clock, which it names; nothing ran."""
 
     def __init__(self, now: int) -> None:
         super().__init__(f"it is {now / 1_000_000:.0f} there")
@@ -63,7 +63,7 @@ COMMANDS = (
     *("xadd", "xlen", "xrange", "xrevrange", "xtrim"),
     *("publish", "subscribe", "unsubscribe"),
 )
-"""What a user must be allowed to call; ``config|get`` tells the durability, and may be denied."""
+"""What a user must be allowed to call; ``config|get`` shows the durability, and may be denied."""
 KEYS, CHANNELS = "~", "&"
 """How a right that is no command is named here: by its sign in an access list."""
 ALL = (KEYS, CHANNELS, *COMMANDS)
@@ -140,11 +140,11 @@ def denied(lacking: Iterable[str], address: Address, given: Iterable[str] = ()) 
 
 def _right(right: str, address: Address) -> str:
     """A right as an access list has it, for a shell."""
-    place = f"{{{address.namespace}}}:"
+    prefix = f"{{{address.namespace}}}:"
     if right == KEYS:
-        return f"'~{place}*'"
+        return f"'~{prefix}*'"
     if right == CHANNELS:
-        return f"'&{place}bell:*'"
+        return f"'&{prefix}bell:*'"
     return f"'+{right}'" if "|" in right else f"+{right}"
 
 

@@ -25,23 +25,23 @@ _SLOW = 0.05
 
 
 def info(store: RedisStore) -> Op[dict[str, object]]:
-    """Facts: place, size, versions."""
-    told = facts((yield from store.asked(pack(("INFO",)))))
+    """Facts: address, size, versions."""
+    stats = facts((yield from store.asked(pack(("INFO",)))))
     sizes = yield from _sizes(store)
-    grade = _grade(store)
-    most = int(told.get("maxmemory", "0"))
+    server = _server(store)
+    most = int(stats.get("maxmemory", "0"))
     return {
         "engine": "redis",
-        "server": f"{grade.product} {grade.version}",
+        "server": f"{server.product} {server.version}",
         "where": store.where,
         "namespace": store.namespace,
-        "durability": grade.durability,
-        "means": _MEANING[grade.fsync],
+        "durability": server.durability,
+        "means": _MEANING[server.fsync],
         "format": FORMAT,
         **sizes,
-        "memory_bytes": int(told.get("used_memory", "0")),
+        "memory_bytes": int(stats.get("used_memory", "0")),
         "memory_max_bytes": most or None,
-        "replicas": int(told.get("connected_slaves", "0")),
+        "replicas": int(stats.get("connected_slaves", "0")),
     }
 
 
@@ -50,33 +50,33 @@ def findings(store: RedisStore) -> Op[list[Finding]]:
     sent = time.monotonic()
     yield from store.asked(pack(("PING",)))
     took = time.monotonic() - sent
-    told = facts((yield from store.asked(pack(("INFO",)))))
+    stats = facts((yield from store.asked(pack(("INFO",)))))
     clock = yield from store.asked(pack(("TIME",)))
     ahead = int(clock[0]) + int(clock[1]) / 1_000_000 - time.time()
     sizes = yield from _sizes(store)
-    grade = _grade(store)
+    server = _server(store)
     return [
-        Finding(verdict="ok", name="version", fact=f"{grade.product} {grade.version}"),
+        Finding(verdict="ok", name="version", fact=f"{server.product} {server.version}"),
         _reach(took),
-        _durable(grade),
-        _eviction(told),
-        _memory(told),
-        _disk(told),
-        _replicas(told),
+        _durable(server),
+        _eviction(stats),
+        _memory(stats),
+        _disk(stats),
+        _replicas(stats),
         _log(int(str(sizes["entries"])), store.bound),
         _ahead(ahead),
     ]
 
 
-def _grade(store: RedisStore) -> ServerFacts:
-    assert store.grade is not None, "it has just answered"  # noqa: S101
-    return store.grade
+def _server(store: RedisStore) -> ServerFacts:
+    assert store.server is not None, "it has just answered"  # noqa: S101
+    return store.server
 
 
 def _sizes(store: RedisStore) -> Op[dict[str, object]]:
     keys = store.keys
-    told: Any = yield from store.asked(pack(("HMGET", keys["meta"], "rev", "trimmed")))
-    revision, trimmed = (int(each or 0) for each in told)
+    marks: Any = yield from store.asked(pack(("HMGET", keys["meta"], "rev", "trimmed")))
+    revision, trimmed = (int(each or 0) for each in marks)
     items: Any = yield from store.asked(pack(("HLEN", keys["items"])))
     entries: Any = yield from store.asked(pack(("XLEN", keys["log"])))
     sizes = {"revision": revision, "items": items, "entries": entries}
@@ -92,18 +92,18 @@ def _reach(took: float) -> Finding:
     )
 
 
-def _durable(grade: ServerFacts) -> Finding:
-    good = grade.durability == "power loss"
+def _durable(server: ServerFacts) -> Finding:
+    good = server.durability == "power loss"
     return Finding(
         verdict="ok" if good else "warn",
         name="durability",
-        fact=_MEANING[grade.fsync],
+        fact=_MEANING[server.fsync],
         remedy="" if good else "set: appendonly yes, appendfsync always",
     )
 
 
-def _eviction(told: dict[str, str]) -> Finding:
-    policy = told.get("maxmemory_policy", "noeviction")
+def _eviction(stats: dict[str, str]) -> Finding:
+    policy = stats.get("maxmemory_policy", "noeviction")
     good = policy == "noeviction"
     return Finding(
         verdict="ok" if good else "bad",
@@ -113,8 +113,8 @@ def _eviction(told: dict[str, str]) -> Finding:
     )
 
 
-def _memory(told: dict[str, str]) -> Finding:
-    used, most = int(told.get("used_memory", "0")), int(told.get("maxmemory", "0"))
+def _memory(stats: dict[str, str]) -> Finding:
+    used, most = int(stats.get("used_memory", "0")), int(stats.get("maxmemory", "0"))
     if not most:
         return Finding(verdict="ok", name="memory", fact=f"{used >> 20} MiB used, no limit")
     tight = used > most * _FULL
@@ -126,9 +126,9 @@ def _memory(told: dict[str, str]) -> Finding:
     )
 
 
-def _disk(told: dict[str, str]) -> Finding:
+def _disk(stats: dict[str, str]) -> Finding:
     names = ("rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status")
-    bad = [name for name in names if told.get(name, "ok") != "ok"]
+    bad = [name for name in names if stats.get(name, "ok") != "ok"]
     return Finding(
         verdict="bad" if bad else "ok",
         name="disk",
@@ -137,14 +137,14 @@ def _disk(told: dict[str, str]) -> Finding:
     )
 
 
-def _replicas(told: dict[str, str]) -> Finding:
-    count = int(told.get("connected_slaves", "0"))
+def _replicas(stats: dict[str, str]) -> Finding:
+    count = int(stats.get("connected_slaves", "0"))
     if not count:
         return Finding(verdict="ok", name="replicas", fact="none: no failover")
     return Finding(
         verdict="warn",
         name="replicas",
-        fact=f"{count}: a failover may forget what was acknowledged last",
+        fact=f"{count}: a failover may lose the last acknowledged commits",
         remedy="set min-replicas-to-write, and keep their clocks together: tokens follow them",
     )
 

@@ -5,7 +5,7 @@ Requests as the scripts take them, and answers as they give them.
 An item is kept as ``revision created expires entry hash value``, separated by blanks, the value
 as it is: the scripts look at the first few words and never copy or parse the rest.
 One of a task is plain JSON, for people to read: ``{...,"stamp":"revision created entry hash"}``.
-Times are microseconds of the server's clock; an item that never lapses has 0.
+Times are microseconds of the server's clock; an item that never expires has 0.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def changing(txn: Txn, latest: int, bound: int) -> list[Argument]:
     for check in txn.checks:
         found += (check.kind, check.key, _wanted(check))
     for put in txn.puts:
-        # Rounded up: it never lapses early.
+        # Rounded up: it never expires early.
         found += (put.key, put.value, "0" if put.ttl is None else str(ceil(put.ttl * _MICRO)))
     found += txn.deletes
     found += txn.reads
@@ -131,13 +131,13 @@ def many(ref: Range | Log, answer: Sequence[bytes], now: int) -> tuple[Item, ...
     return tuple([_entry(*row) for row in rows])
 
 
-def _entry(place: bytes, txn: bytes, entry: bytes, digest: bytes) -> Item:
-    revision, name = int(place.partition(b"-")[0]), txn.decode()
+def _entry(stream_id: bytes, txn: bytes, entry: bytes, digest: bytes) -> Item:
+    revision, name = int(stream_id.partition(b"-")[0]), txn.decode()
     return Item(LOG + name, entry, revision, revision, name, digest.decode())
 
 
 def changes(scopes: tuple[str, ...], revision: int, tokens: bytes, at: int = 0) -> Iterator[Change]:
-    """What a bell or the log told, as far as it is in the scopes.
+    """The changes in these scopes, from a published payload or from the log.
 
     Each token has its length before it and its kind as its first byte: a key that was put (+),
     deleted (-) or signalled (!), or the id of the entry (=) and then the entry itself (").
@@ -146,11 +146,11 @@ def changes(scopes: tuple[str, ...], revision: int, tokens: bytes, at: int = 0) 
     while at < len(tokens):
         colon = tokens.index(b":", at)
         at = colon + 1 + int(tokens[at:colon])
-        kind, told = tokens[colon + 1 : colon + 2], tokens[colon + 2 : at]
+        kind, text = tokens[colon + 1 : colon + 2], tokens[colon + 2 : at]
         if kind == b"=":
-            name = LOG + told.decode()
+            name = LOG + text.decode()
         elif kind == b'"':
             if covers(scopes, name):
-                yield Change(revision, name, value=told)
-        elif covers(scopes, key := told.decode()):
+                yield Change(revision, name, value=text)
+        elif covers(scopes, key := text.decode()):
             yield Change(revision, key, deleted=kind == b"-")

@@ -1,7 +1,7 @@
-"""What a server is, asked in the first exchange of every connection, and whether it will do.
+"""What a server is, asked in the first exchange of every connection, and whether it is suitable.
 
 A server may come back from a restart as something else: a replica, or one that evicts.  So each
-new connection asks, and one that reaches a server that will not do is not used.
+new connection asks, and a connection to an unsuitable server is not used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     now: int
 
     @property
-    def forgets(self) -> bool:
+    def loses_data(self) -> bool:
         """Whether a life before this one may have acknowledged what is not there."""
         return self.promoted or self.durability != "power loss"
 
@@ -62,11 +62,11 @@ def greeting(address: Address, meta: bytes) -> list[tuple[Argument, ...]]:
 def server_facts(replies: Sequence[Any], address: Address) -> ServerFacts:
     """What the replies to a greeting say; an unsuitable server is refused in one line."""
     where = address.shown
-    *before, time, config, told, number = replies
-    for reply in (*before, time, told):
+    *before, time, config, raw, number = replies
+    for reply in (*before, time, raw):
         if isinstance(reply, ReplyError):
             raise meaning(str(reply), address)
-    info = facts(told)
+    info = facts(raw)
     product, version = _version(info, where)
     _role(info, where)
     if info.get("loading", "0") != "0":
@@ -94,9 +94,9 @@ def server_facts(replies: Sequence[Any], address: Address) -> ServerFacts:
     )
 
 
-def facts(told: bytes) -> dict[str, str]:
+def facts(raw: bytes) -> dict[str, str]:
     """What INFO says, by name."""
-    lines = told.decode(errors="replace").splitlines()
+    lines = raw.decode(errors="replace").splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line)
 
 

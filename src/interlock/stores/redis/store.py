@@ -4,7 +4,7 @@ A namespace is one hash tag, so a cluster keeps all of it on one node:
 
     {ns}:items   hash     key -> item (see scripts.py)
     {ns}:index   zset     all keys, in order
-    {ns}:live    zset     liveness keys by when they lapse
+    {ns}:live    zset     liveness keys by when they expire
     {ns}:log     stream   one entry for each recorded commit; its id is the revision
     {ns}:ids     hash     id of a transaction -> its revision in the log
     {ns}:meta    hash     rev, recorded, trimmed, born, format
@@ -49,7 +49,7 @@ LOG_BOUND = 200_000
 _KEYS = ("items", "index", "live", "log", "ids", "meta", "refused")
 _AT_ONCE = 1000
 _TRIMMED_AT_ONCE = 500
-"""The server does nothing else meanwhile: a thousand took it mostly 8 ms."""
+"""The server does nothing else at that time: a thousand took it mostly 8 ms."""
 _TRIES = 4
 SETTLING = 180_000_000
 """Microseconds for which an entry stays, since a request that it keeps out may still arrive;
@@ -59,20 +59,20 @@ commit.lua has the same."""
 class RedisStore(NetworkStore):
     """A namespace of a Redis or Valkey server."""
 
-    wire: RedisTransport
+    transport: RedisTransport
 
     def __init__(self, address: Address, *, patience: float = PATIENCE) -> None:
         prefix = f"{{{address.namespace}}}:"
         self.keys = {name: (prefix + name).encode() for name in _KEYS}
-        self.bell = (prefix + "bell:").encode()
+        self.channel_prefix = (prefix + "bell:").encode()
         self.namespace = address.namespace
         self._address = address
         self.bound = _bound(address)
         self.settling = SETTLING
-        self.wire = RedisTransport(address, self.keys["meta"], self._welcome)
-        super().__init__(self.wire, address.shown, patience=patience)
+        self.transport = RedisTransport(address, self.keys["meta"], self._welcome)
+        super().__init__(self.transport, address.shown, patience=patience)
         self.capabilities = _capabilities("none", self.bound)
-        self.grade: ServerFacts | None = None
+        self.server: ServerFacts | None = None
         self._tail: tuple[scripts.Argument, ...] = (str(len(self.keys)), *self.keys.values())
         self._commits = ("EVALSHA", COMMIT.sha, *self._tail)
         self._reads = ("EVALSHA", READ.sha, *self._tail)
@@ -85,17 +85,17 @@ class RedisStore(NetworkStore):
     @property
     def life(self) -> str:
         """Which start of which server answered last; empty before the first."""
-        return "" if self.grade is None else self.grade.life
+        return "" if self.server is None else self.server.life
 
     @property
     def away(self) -> float | None:
         """Since when, by the monotonic clock, the engine does not answer."""
         return None if self._away is None else self._away[0]
 
-    def met(self, error: Exception) -> None:
-        """Note that the engine did not answer, also for those who only listen."""
-        self.wire.doubted = time.monotonic()
-        super().met(error)
+    def note_outage(self, error: Exception) -> None:
+        """Note that the engine did not answer, also for watches that only listen."""
+        self.transport.doubted = time.monotonic()
+        super().note_outage(error)
 
     def run(self, script: Script, args: Sequence[scripts.Argument]) -> Op[Any]:
         """The answer of a script that may run twice."""
@@ -105,7 +105,7 @@ class RedisStore(NetworkStore):
             return (yield from self.asked(self._in_full(script, args)))
 
     def once(self, script: Script, args: Sequence[scripts.Argument]) -> Op[Any]:
-        """The same without patience: whoever asks decides what trouble means."""
+        """The answer of a script, without retries: the caller handles an outage."""
         try:
             return (yield SendRequest(self._by_name(script, args)))
         except NoScript:
@@ -117,11 +117,11 @@ class RedisStore(NetworkStore):
     def _in_full(self, script: Script, args: Sequence[scripts.Argument]) -> bytes:
         return pack(("EVAL", script.body, *self._tail, *args))
 
-    def _welcome(self, grade: ServerFacts) -> None:
+    def _welcome(self, server: ServerFacts) -> None:
         """Take notice of what a new connection reached."""
-        if grade != self.grade:
-            self.grade = grade
-            self.capabilities = _capabilities(grade.durability, self.bound)
+        if server != self.server:
+            self.server = server
+            self.capabilities = _capabilities(server.durability, self.bound)
 
     def _open(self) -> Op[None]:
         lacking = yield from self._lacking()
@@ -130,8 +130,8 @@ class RedisStore(NetworkStore):
 
     def _lacking(self) -> Op[tuple[str, ...]]:
         """The rights that this user lacks."""
-        told: list[bytes] = yield from self.run(RIGHTS, (self.bell,))
-        return tuple([each.decode() for each in told])
+        names: list[bytes] = yield from self.run(RIGHTS, (self.channel_prefix,))
+        return tuple([each.decode() for each in names])
 
     def _read(self, refs: tuple[Ref, ...], *, times: bool) -> Op[Snapshot]:  # noqa: ARG002 - always there
         args = scripts.asking(refs)
@@ -143,13 +143,13 @@ class RedisStore(NetworkStore):
         return Snapshot(
             revision,
             {
-                ref: None if told is None else scripts.item(ref, told, now)
-                for ref, told in zip(refs, found, strict=True)
+                ref: None if raw is None else scripts.item(ref, raw, now)
+                for ref, raw in zip(refs, found, strict=True)
                 if isinstance(ref, str)
             },
             {
-                ref: scripts.many(ref, told, now)
-                for ref, told in zip(refs, found, strict=True)
+                ref: scripts.many(ref, raw, now)
+                for ref, raw in zip(refs, found, strict=True)
                 if not isinstance(ref, str)
             },
         )
@@ -157,15 +157,15 @@ class RedisStore(NetworkStore):
     def _commit(self, txn: Txn) -> Op[Answer]:
         whole = False
         for _ in range(_TRIES):
-            args = scripts.changing(txn, self.wire.latest(), self.bound)
+            args = scripts.changing(txn, self.transport.latest(), self.bound)
             request = self._in_full(COMMIT, args) if whole else pack((*self._commits, *args))
             try:
                 answer = yield from self.sent(request, txn.id)
             except NoScript:
                 whole = True
             except RequestTooLate:
-                pass  # the wire has learnt the time
-            except StoreRefused as error:  # by a script, which is not told what it lacks
+                pass  # the transport has learnt the time
+            except StoreRefused as error:  # by a script, which does not learn which right it lacks
                 lacking = yield from self._lacking()
                 raise (denied(lacking, self._address) if lacking else error) from None
             else:
@@ -175,7 +175,7 @@ class RedisStore(NetworkStore):
     def _answer(self, txn: Txn, answer: Sequence[Any]) -> Answer:
         now = answer[1]
         if answer[0]:
-            self.wire.learn(now)
+            self.transport.learn(now)
             return Committed(now, scripts.items(txn.reads, answer[2:], now) if txn.reads else {})
         asked = (*(check.key for check in txn.checks), *txn.reads)
         items = scripts.items(asked, answer[3:], now)

@@ -1,6 +1,6 @@
 """Pub/sub for blocking callers: each watch listens on a connection of its own.
 
-async_connections.py has the same for event loops, whose watches share one connection.
+In an event loop all watches share one connection (async_connections.py).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _PING = pack(("PING",))
 class BlockingSubscription:
     """A connection that listens on some channels; an idle one may listen on others later."""
 
-    def __init__(self, wire: RedisTransport, connection: Connection) -> None:
-        self._wire = wire
+    def __init__(self, transport: RedisTransport, connection: Connection) -> None:
+        self._transport = transport
         self._connection = connection
         self._channels: frozenset[bytes] = frozenset()
         self._left = False
@@ -38,15 +38,15 @@ class BlockingSubscription:
         self._patience = 1
 
     @classmethod
-    def join(cls, wire: RedisTransport, channels: tuple[bytes, ...]) -> BlockingSubscription:
-        """Listen on these channels: everything that is published from now on will be heard."""
-        line = wire.idle_line() or cls(wire, wire.dial())
+    def join(cls, transport: RedisTransport, channels: tuple[bytes, ...]) -> BlockingSubscription:
+        """Listen on these channels: it gets everything that is published from now on."""
+        line = transport.idle_line() or cls(transport, transport.dial())
         try:
             line.listen(channels)
         except BaseException as error:
             line.close()
             if isinstance(error, (Unsent, Unanswered)):
-                wire.empty()  # the idle ones are no better
+                transport.empty()  # the idle ones are no better
             raise
         return line
 
@@ -60,7 +60,7 @@ class BlockingSubscription:
         while unconfirmed:
             reply = connection.receive()
             if isinstance(reply, ReplyError):
-                raise self._wire.meaning(reply)
+                raise self._transport.meaning(reply)
             if reply[0] == b"subscribe":
                 unconfirmed.discard(reply[1])
         self._heard, self._pinged = time.monotonic(), None
@@ -70,8 +70,8 @@ class BlockingSubscription:
         """Whether a caller can go on with it: not one in an event loop."""
         return loop is None
 
-    def hear(self, seconds: float) -> list[bytes]:
-        """What was published; nothing if the time is up.  Unanswered if the server is silent."""
+    def receive(self, seconds: float) -> list[bytes]:
+        """The published payloads; none if the time is up.  Unanswered if the server is silent."""
         self._connection.busy = True
         try:
             return self._listened(time.monotonic() + seconds)
@@ -82,12 +82,12 @@ class BlockingSubscription:
 
     def _listened(self, ends: float) -> list[bytes]:
         while True:
-            heard = self._parsed()
-            if heard:
+            payloads = self._parsed()
+            if payloads:
                 self._patience = 1
-                return heard
+                return payloads
             now = time.monotonic()
-            # Not longer than this: another call may meet trouble meanwhile.
+            # Not longer than this: another call may meet an outage first.
             if self._connection.readable(max(0.0, min(ends, self._alarm(), now + PING) - now)):
                 self._connection.feed()
                 self._heard, self._pinged = time.monotonic(), None
@@ -104,13 +104,13 @@ class BlockingSubscription:
             self._left = True
             self._connection.cut()
         elif well and self._parting():
-            self._wire.keep_line(self)
+            self._transport.keep_line(self)
         else:
             self.close()
 
     def close(self) -> None:
         """End the connection."""
-        self._wire.drop(self._connection)
+        self._transport.drop(self._connection)
 
     def _parting(self) -> bool:
         try:
@@ -121,7 +121,7 @@ class BlockingSubscription:
 
     def _alarm(self) -> float:
         if self._pinged is None:
-            doubted = self._wire.doubted > self._heard
+            doubted = self._transport.doubted > self._heard
             return self._heard + PING * (1 if doubted else self._patience)
         # Who did not listen for a while asks first, and gives the answer its time.
         return max(self._heard + REPLY, self._pinged + REPLY - PING)

@@ -31,8 +31,8 @@ def secured(sock: socket.socket, address: Address, host: str, port: int) -> ssl.
         raise
 
 
-def spoken(place: tuple[str, int]) -> bool:
-    """Whether somebody speaks TLS there, whoever it is: a hello is answered by one, or an alert."""
+def spoken(endpoint: tuple[str, int]) -> bool:
+    """Whether that port speaks TLS: it answers a hello with a hello or an alert."""
     hello = ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -40,31 +40,31 @@ def spoken(place: tuple[str, int]) -> bool:
     with suppress(ssl.SSLWantReadError):
         context.wrap_bio(ssl.MemoryBIO(), hello).do_handshake()
     try:
-        with socket.create_connection(place, CONNECT) as sock:
+        with socket.create_connection(endpoint, CONNECT) as sock:
             sock.sendall(hello.read())
             return sock.recv(1) in (_HANDSHAKE, _ALERT)
     except OSError:
         return False
 
 
-def _speaks_plainly(place: tuple[str, int]) -> bool:
+def _speaks_plainly(endpoint: tuple[str, int]) -> bool:
     """Whether that is a Redis without TLS: it waits for the end of the line that TLS is to it."""
     try:
-        with socket.create_connection(place, CONNECT) as sock:
+        with socket.create_connection(endpoint, CONNECT) as sock:
             sock.sendall(b"PING\r\n")
             return sock.recv(1) in (b"+", b"-")
     except OSError:
         return False
 
 
-def complaint(address: Address, place: tuple[str, int]) -> StoreRefused | None:
+def complaint(address: Address, endpoint: tuple[str, int]) -> StoreRefused | None:
     """Whether the server hangs up because it wants a certificate.
 
     It says so right after the handshake, and what is sent to it then would drown that.
     """
     try:
-        sock = socket.create_connection(place, CONNECT)
-        with secured(sock, address, *place) as secure:
+        sock = socket.create_connection(endpoint, CONNECT)
+        with secured(sock, address, *endpoint) as secure:
             secure.settimeout(_COMPLAINT)
             secure.recv(1)
     except OSError as error:

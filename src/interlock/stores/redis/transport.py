@@ -1,12 +1,11 @@
-"""One connection: a socket, and the parser of what comes from it.
+"""Connections of blocking callers: the pool, connecting and reconnecting.
 
-It knows what can happen to a request on the way (see network.py), and nothing of pools or loops.
+``Connection`` is one socket and the parser of its replies.  It knows what can happen to a request
+on the way (see network.py), and nothing of pools or event loops.
 
-Connections for callers that may block, and the way to a new connection for everybody.
-
-One thread has a connection at a time; what is idle waits in a pool.  Nothing is repeated here,
-and whatever interrupts an exchange ends the connection, so that no answer can be taken for that
-of another request.
+``RedisTransport`` has all connections of a store, and connects for event loops too.  One thread
+has a connection at a time; idle ones wait in a pool.  Nothing is repeated here, and an interrupted
+exchange ends its connection, so that its answer cannot be taken for that of another request.
 
 Event loops have connections of their own (async_connections.py), imported only when a loop needs
 one: a command that ends after one call does not import asyncio.
@@ -60,12 +59,12 @@ class Connection:
     """One socket and the parser of what comes from it."""
 
     def __init__(
-        self, sock: socket.socket, place: tuple[str, int] | None = None, *, tls: bool = False
+        self, sock: socket.socket, endpoint: tuple[str, int] | None = None, *, tls: bool = False
     ) -> None:
         self.sock = sock
-        self.place = place
+        self.endpoint = endpoint
         self.tls = tls
-        self.busy = True  # somebody waits for it, and will close it when it ends
+        self.busy = True  # a thread waits for it, and will close it when it ends
         self.reader = Reader()
         self._recv = sock.recv
         self._send = sock.send
@@ -79,7 +78,7 @@ class Connection:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
-    def exchange(self, request: bytes) -> Any:  # noqa: ANN401 - whatever the server says
+    def exchange(self, request: bytes) -> Any:  # noqa: ANN401 - any reply of the server
         """Send, and receive one reply."""
         self.send(request)
         return self.receive()
@@ -92,7 +91,7 @@ class Connection:
             while sent < len(request):
                 sent += self._send(memoryview(request)[sent:])
         except OSError as error:
-            # Of what was encrypted, nobody knows how much went.
+            # How much of the encrypted text went is unknown.
             raise (Unanswered if sent or self.tls else Unsent)(reason(error)) from error
 
     def receive(self) -> Any:  # noqa: ANN401
@@ -125,22 +124,22 @@ class Connection:
         )
 
     def cut(self) -> None:
-        """End it from another thread: whoever waits for it wakes and closes it."""
+        """End it from another thread: the thread that waits for it wakes and closes it."""
         with suppress(OSError):
             socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         self.sock.close()
 
 
-def connect(address: Address, place: tuple[str, int] | None) -> Connection:
-    """A connection to a place, or to the socket that the address names; OSError if none."""
-    return Connection(_connected(address, place), place, tls=address.tls)
+def connect(address: Address, endpoint: tuple[str, int] | None) -> Connection:
+    """A connection to an endpoint, or to the socket that the address names; OSError if none."""
+    return Connection(_connected(address, endpoint), endpoint, tls=address.tls)
 
 
-def _connected(address: Address, place: tuple[str, int] | None) -> socket.socket:
-    if place is None:
+def _connected(address: Address, endpoint: tuple[str, int] | None) -> socket.socket:
+    if endpoint is None:
         sock = socket.socket(socket.AF_UNIX)
         try:
             sock.settimeout(CONNECT)
@@ -149,16 +148,16 @@ def _connected(address: Address, place: tuple[str, int] | None) -> socket.socket
             sock.close()
             raise
         return sock
-    sock = socket.create_connection(place, CONNECT)
+    sock = socket.create_connection(endpoint, CONNECT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # an idle one may be cut unheard
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # an idle one may be cut
     for option, value in _KEEPALIVE:
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
     if not address.tls:
         return sock
     from interlock.stores.redis.tls import secured
 
-    return secured(sock, address, *place)
+    return secured(sock, address, *endpoint)
 
 
 def reason(error: BaseException | None) -> str:
@@ -174,7 +173,7 @@ LATEST = 10_000_000
 """Microseconds after which a commit that was sent must not take effect any more.
 
 Its sender listens for four seconds, and what it knows of the server's clock is at most as old as
-an answer: whatever comes later has no listener.
+an answer: a later reply has no listener.
 """
 _IDLE = 16
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -197,7 +196,7 @@ class RedisTransport:
         self._loops: LoopConnections | None = None
         self.closed = False
         self.doubted = float("-inf")
-        """When, by the monotonic clock, a call last met trouble: whoever listens asks soon."""
+        """When, by the monotonic clock, a call last met an outage: listeners ping soon."""
         self._learned = (0, 0.0)
 
     def call(self, request: bytes) -> Any:  # noqa: ANN401
@@ -216,7 +215,7 @@ class RedisTransport:
         return reply
 
     def call_async(self, request: bytes) -> Awaitable[Any]:
-        """The same for an event loop."""
+        """Send from an event loop."""
         loops = self._loops or self.loops()
         return loops.call(request)
 
@@ -243,7 +242,7 @@ class RedisTransport:
         if isinstance(error, RequestTooLate):
             self.learn(error.now)
         elif isinstance(error, MovedToNode):
-            host, port = error.place  # without a host it means its own
+            host, port = error.endpoint  # without a host it means its own
             self._moved = (host or self._address.hosts[0][0], port)
             self.empty()
         elif isinstance(error, StoreReadOnly):  # it was the master before
@@ -258,18 +257,18 @@ class RedisTransport:
         return isinstance(meaning(str(reply), self._address), (MovedToNode, StoreReadOnly))
 
     def dial(self) -> Connection:
-        """A new connection to a server that will do; whoever gets it drops it.
+        """A new connection to a suitable server; the caller closes it.
 
         Of several in the URL the first that is reached and takes writes.  If there is none, and
-        not all of them are replicas, it may be that one takes over this very moment.
+        not all of them are replicas, a failover may be under way.
         """
         moved = self._moved
-        places = (moved,) if moved is not None else self._address.hosts or (None,)
+        endpoints = (moved,) if moved is not None else self._address.hosts or (None,)
         trouble: Unsent | None = None
         replica: StoreReadOnly | None = None
-        for place in places:
+        for endpoint in endpoints:
             try:
-                return self._reach(place)
+                return self._reach(endpoint)
             except MovedToNode:
                 raise
             except Unsent as error:
@@ -277,7 +276,7 @@ class RedisTransport:
             except StoreReadOnly as error:
                 replica = error
         self._moved = None  # start over where the URL says
-        raise trouble or replica or AssertionError("a URL names a place")
+        raise trouble or replica or AssertionError("a URL names an endpoint")
 
     def drop(self, connection: Connection) -> None:
         """Be done with a connection."""
@@ -301,7 +300,7 @@ class RedisTransport:
                 self.empty()
 
     def close(self) -> None:
-        """Cut everything, from whatever thread; calls under way are Unanswered."""
+        """Cut everything, from any thread; calls under way are Unanswered."""
         self.closed = True
         self.empty()
         for connection in tuple(self._all):
@@ -336,16 +335,16 @@ class RedisTransport:
                 self.empty()
 
     def empty(self) -> None:
-        """Drop what is idle; whoever else drops something at the same time gets something else."""
+        """Close idle connections; threads that do so at the same time get different ones."""
         with suppress(IndexError):
             while True:
                 self.drop(self._idle.pop())
         while (line := self.idle_line()) is not None:
             line.close()
 
-    def _reach(self, place: tuple[str, int] | None) -> Connection:
+    def _reach(self, endpoint: tuple[str, int] | None) -> Connection:
         try:
-            connection = connect(self._address, place)
+            connection = connect(self._address, endpoint)
         except OSError as error:
             raise Unsent(reason(error)) from error
         self._all.add(connection)
@@ -370,12 +369,12 @@ class RedisTransport:
         for reply in replies:
             if isinstance(reply, ReplyError) and str(reply).startswith("MOVED "):
                 raise self.meaning(reply)
-        grade = server_facts(replies, self._address)
-        self.learn(grade.now)
-        self._welcome(grade)
+        server = server_facts(replies, self._address)
+        self.learn(server.now)
+        self._welcome(server)
 
     def _first(self, connection: Connection) -> Any:  # noqa: ANN401
-        """The first reply tells whether the other side speaks our language, and lets us in."""
+        """The first reply shows whether it is a Redis server and accepts the login."""
         try:
             reply = connection.receive()
         except Unanswered as error:
@@ -392,21 +391,21 @@ class RedisTransport:
     def _secretive(self, connection: Connection, error: Unanswered) -> None:
         """Refuse a server that hangs up on plain words because it speaks TLS."""
         hung_up = error.__cause__ is None or isinstance(error.__cause__, ConnectionError)
-        if hung_up and connection.place is not None and not (connection.tls or self.closed):
+        if hung_up and connection.endpoint is not None and not (connection.tls or self.closed):
             from interlock.stores.redis.tls import spoken
 
-            if spoken(connection.place):
+            if spoken(connection.endpoint):
                 raise StoreRefused(
                     f"{self.where} speaks TLS; write the URL with rediss://"
                 ) from error
 
     def _refused(self, connection: Connection, error: Unanswered) -> None:
-        """A certificate that the server misses is told when it is first read from."""
+        """The first read shows whether the server wants a certificate."""
         if self._address.tls and isinstance(error.__cause__, OSError):
             from interlock.stores.redis.tls import complaint, refusal
 
             refused = refusal(error.__cause__, self.where)
-            if refused is None and connection.place is not None and not self.closed:
-                refused = complaint(self._address, connection.place)
+            if refused is None and connection.endpoint is not None and not self.closed:
+                refused = complaint(self._address, connection.endpoint)
             if refused is not None:
                 raise refused from error

@@ -1,24 +1,23 @@
-"""The feed of some scopes: bells while a connection lives, the log for everything else.
+"""The feed of some scopes: pub/sub while a connection lives, the log for everything else.
 
-Each commit publishes what it touched, to a channel for each key and each of its folders, and to
-the root channel, which has the entries too.  Within a connection the server loses nothing: a
-listener that is too slow is disconnected, not skipped.  So a watch
+Each commit publishes the keys that it changed, to a channel for each key and each of its folders,
+and to the root channel, which has the entries too.  Within a connection the server loses nothing:
+it disconnects a listener that is too slow.  So a watch
 
-    joins       listens on its channels, on whatever connection it can get,
-    looks       into the log for what it missed since its position (since.lua),
-    hears       what is published from then on, and drops what is not after its position,
+    joins       listens on its channels, on any connection that it can get,
+    looks       reads what it missed since its position from the log (since.lua),
+    listens     takes what is published from then on, and drops what is not after its position,
 
-and starts over whenever its connection ends.  Its position is all it has to remember, so it can
-move between threads and event loops.  Whoever listens on the root channel sees the revisions
-without gaps, and looks again if there is one; and a watch that hears nothing looks now and then
-anyway, so that a server that was replaced behind our back cannot keep it waiting.
+and starts over when its connection ends.  Its position is its only state, so it can move between
+threads and event loops.  A watch of the root channel sees the revisions without gaps, and looks
+again if there is one; a watch that gets nothing looks now and then anyway, so that a server that
+was replaced cannot keep it waiting.
 
-How far a watch has got, though a commit may arrive in pieces.
-
-A commit that concerns several channels is published on each of them, one after the other, and
-whoever listens to more than one may have heard the first piece when the connection ends or when it
-is time to look into the log.  So a revision is behind us only when a later one was heard.  Until
-then the log is asked for it again, and the keys that were told by then are left out.
+``WatchPosition`` is how far a watch has got, though a commit may arrive in pieces: a commit that
+concerns several channels is published on each of them, one after the other, and a watch of more
+than one may have the first piece when the connection ends or when it looks into the log.  So a
+revision is behind the position only when a later one arrived.  Until then the watch asks the log
+for it again, and leaves out the keys that it has.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class ChannelSubscription(Protocol):
         """Whether a caller in this event loop, or in none, can go on with it."""
 
     def leave(self, *, well: bool) -> None:
-        """Stop listening; ``well`` if its connection can serve somebody else."""
+        """Stop listening; ``well`` if its connection can serve another watch."""
 
 
 class _Join:
@@ -66,27 +65,27 @@ class _Join:
     def __init__(self, watch: RedisWatch) -> None:
         self.watch = watch
 
-    def perform(self, wire: RedisTransport) -> ChannelSubscription:
-        return BlockingSubscription.join(wire, self.watch.channels)
+    def perform(self, transport: RedisTransport) -> ChannelSubscription:
+        return BlockingSubscription.join(transport, self.watch.channels)
 
-    def perform_async(self, wire: RedisTransport) -> Awaitable[ChannelSubscription]:
-        return wire.loops().join(self.watch.channels)
+    def perform_async(self, transport: RedisTransport) -> Awaitable[ChannelSubscription]:
+        return transport.loops().join(self.watch.channels)
 
 
 class _Hear:
     """Wait for what is published, at most so long."""
 
-    __slots__ = ("seat", "seconds")
+    __slots__ = ("seconds", "subscription")
 
-    def __init__(self, seat: Any, seconds: float) -> None:  # noqa: ANN401 - of either kind
-        self.seat = seat
+    def __init__(self, subscription: Any, seconds: float) -> None:  # noqa: ANN401 - of either kind
+        self.subscription = subscription
         self.seconds = seconds
 
-    def perform(self, _wire: RedisTransport) -> list[bytes]:
-        return self.seat.hear(self.seconds)  # type: ignore[no-any-return]
+    def perform(self, _transport: RedisTransport) -> list[bytes]:
+        return self.subscription.receive(self.seconds)  # type: ignore[no-any-return]
 
-    def perform_async(self, _wire: RedisTransport) -> Awaitable[list[bytes]]:
-        return self.seat.hear_async(self.seconds)  # type: ignore[no-any-return]
+    def perform_async(self, _transport: RedisTransport) -> Awaitable[list[bytes]]:
+        return self.subscription.receive_async(self.seconds)  # type: ignore[no-any-return]
 
 
 class RedisWatch:
@@ -95,13 +94,13 @@ class RedisWatch:
     def __init__(self, store: RedisStore, scopes: tuple[str, ...], after: int) -> None:
         self._scopes = scopes
         self._store = store
-        # Entries are told on the root channel only.
+        # Entries are published on the root channel only.
         self._root = any(not scope or scope.startswith(LOG) for scope in scopes)
         self._asked = ("",) if self._root else scopes
-        self.channels = tuple([store.bell + scope.encode() for scope in self._asked])
+        self.channels = tuple([store.channel_prefix + scope.encode() for scope in self._asked])
         self.position = WatchPosition(after, pieces=len(self.channels) > 1)
         self._life = store.life
-        self._seat: ChannelSubscription | None = None
+        self._subscription: ChannelSubscription | None = None
         self._behind = True
         self._due = 0.0
         self._patience = 1
@@ -111,15 +110,15 @@ class RedisWatch:
         """What changed since the last call; waits for the first change, at most so long."""
         self._store.check()
         self._sit(None)
-        return drive(self._take(timeout), self._store.wire)
+        return drive(self._take(timeout), self._store.transport)
 
     async def take_async(self, timeout: float | None) -> list[Change | Resync]:
-        """The same for an event loop."""
+        """Wait in an event loop."""
         from asyncio import get_running_loop
 
         self._store.check()
         self._sit(get_running_loop())
-        return await drive_async(self._take(timeout), self._store.wire)
+        return await drive_async(self._take(timeout), self._store.transport)
 
     def close(self) -> None:
         """Stop listening."""
@@ -141,35 +140,35 @@ class RedisWatch:
                 raise
             else:
                 if self._store.away is not None:
-                    self._store.back()
+                    self._store.note_answer()
             if found or (ends is not None and time.monotonic() >= ends):
                 return found
         raise StoreClosed("this watch was closed; open another")
 
     def _next(self, ends: float | None) -> Op[list[Change | Resync]]:
-        """Whatever comes next; nothing if it is time to look at the clock."""
+        """The next changes; none if it is time to look at the clock."""
         now = time.monotonic()
-        if self._seat is None:
+        if self._subscription is None:
             self._behind = True
             if ends is None or ends > now:
-                self._seat = yield _Join(self)
+                self._subscription = yield _Join(self)
         if self._behind or now >= self._due:
             found = yield from self._look()
-            if found or self._behind or self._seat is None:
+            if found or self._behind or self._subscription is None:
                 return found
         now = time.monotonic()
         until = self._due if ends is None else min(self._due, ends)
-        return self._made((yield _Hear(self._seat, max(0.0, until - now))))
+        return self._made((yield _Hear(self._subscription, max(0.0, until - now))))
 
     def _wait(self, error: Exception, pause: float, ends: float | None) -> Op[None]:
         """Pause during an outage, unless it has lasted too long or the time is up."""
         store = self._store
-        store.check()  # closed meanwhile: that is why
-        store.met(error)
+        store.check()  # closed in the meantime: that is why
+        store.note_outage(error)
         since = store.away
         now = time.monotonic()
         if since is not None and now - since > store.patience:
-            raise store.gone(error) from error
+            raise store.away_error(error) from error
         if ends is not None:
             pause = min(pause, max(0.0, ends - now))
         yield Pause(pause)
@@ -185,10 +184,10 @@ class RedisWatch:
             self._behind = False
             self.position.reach(position)
             return [Resync(position)]
-        done, *told = rest
+        done, *pairs = rest
         found = [
             change
-            for revision, tokens in zip(told[::2], told[1::2], strict=True)
+            for revision, tokens in zip(pairs[::2], pairs[1::2], strict=True)
             for change in changes(self._scopes, revision, tokens)
             if self.position.untold(change)
         ]
@@ -197,41 +196,41 @@ class RedisWatch:
         return list(found)
 
     def _reborn(self) -> bool:
-        """Whether a server that may have forgotten something was started since the last look."""
-        grade = self._store.grade
+        """Whether a server that may have lost data was started since the last look."""
+        server = self._store.server
         before, self._life = self._life, self._store.life
-        return bool(before) and before != self._life and grade is not None and grade.forgets
+        return bool(before) and before != self._life and server is not None and server.loses_data
 
     def _made(self, payloads: Sequence[bytes]) -> list[Change | Resync]:
-        """The changes that payloads tell, up to the first gap."""
+        """The changes in some payloads, up to the first gap."""
         found: list[Change | Resync] = []
         for payload in payloads:
-            told, before, _ = payload.split(b" ", 2)
-            revision, previous = int(told), int(before)
+            at, before, _ = payload.split(b" ", 2)
+            revision, previous = int(at), int(before)
             self._patience = 1
             if revision <= self.position.after:
                 continue
             if self._root and previous > self.position.after:
                 self._behind = True
                 break
-            start = len(told) + len(before) + 2
+            start = len(at) + len(before) + 2
             piece = changes(self._scopes, revision, payload, start)
-            found.extend(self.position.hear(revision, previous, piece))
+            found.extend(self.position.receive(revision, previous, piece))
         return found
 
     def _sit(self, loop: object) -> None:
-        """Give up a seat in another loop, or one that ended."""
-        if self._seat is not None and not self._seat.serves(loop):
+        """Give up a subscription in another loop, or one that ended."""
+        if self._subscription is not None and not self._subscription.serves(loop):
             self._leave(well=False)
 
     def _leave(self, *, well: bool) -> None:
-        seat, self._seat = self._seat, None
-        if seat is not None:
-            seat.leave(well=well)
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.leave(well=well)
 
 
 class WatchPosition:
-    """Everything up to ``after`` was told, and some keys of the revision that has begun."""
+    """The watch has everything up to ``after``, and some keys of the revision that has begun."""
 
     def __init__(self, after: int, *, pieces: bool) -> None:
         self.after = after
@@ -245,7 +244,7 @@ class WatchPosition:
             return change.key not in self._told
         return change.revision > self.after
 
-    def hear(self, revision: int, previous: int, changes: Iterable[Change]) -> list[Change]:
+    def receive(self, revision: int, previous: int, changes: Iterable[Change]) -> list[Change]:
         """What is new in a piece of this revision; ``previous`` is the one recorded before it."""
         found = [change for change in changes if self.untold(change)]
         if not self._pieces:
@@ -257,5 +256,5 @@ class WatchPosition:
         return found
 
     def reach(self, revision: int) -> None:
-        """Nothing is missing up to this revision, whichever that is."""
+        """Nothing is missing up to this revision."""
         self.after, self._begun = revision, 0

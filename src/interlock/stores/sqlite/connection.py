@@ -1,18 +1,16 @@
-"""The two ends of the file: a connection that reads, and one that runs jobs in a transaction.
+"""The connections to the file: one that reads, and one that runs jobs in a transaction.
 
-Making commits durable: the write-ahead log is synchronised after the turn was given on.
+``Wal`` makes commits durable: it synchronises the write-ahead log after the write lock is released.
+SQLite would do it before COMMIT returns (``synchronous=FULL``), while all other writers wait.  The
+log is one file that only grows until SQLite restarts it, and SQLite writes it home durably before
+that.  So a process that synchronises the file after its own COMMIT makes durable its commit and
+all before it; processes that wait for the disk wait together, while the next one already decides.
 
-SQLite would do it before COMMIT returns (``synchronous=FULL``), that is, while everybody else waits
-for the turn.  The log of SQLite is one file that only ever grows until it begins anew, and before
-that it is written home durably.  So whoever synchronises the file after its own COMMIT has made
-durable its commit and all before it, whoever wrote them; and processes that wait for the disk wait
-together, while the next one already decides.
+No caller gets an answer before that.  Another process may read a commit a moment sooner; what it
+commits then is never durable without what it read.
 
-Nobody is answered before that.  What can be seen a moment sooner, a read of another process may
-see; what that process commits then is never durable without what it saw.
-
-If the disk refuses, nobody can tell any more what is on it, and asking again would get a yes for
-what was dropped.  So this connection commits nothing from then on.
+If the disk refuses, the content of the file is unknown, and a retry would succeed although data
+was dropped.  So this connection commits nothing from then on.
 """
 
 from __future__ import annotations
@@ -141,7 +139,7 @@ class ReadConnection:
         return found
 
     def item(self, key: str) -> Item | None:
-        """What stands under a key, unless it lapsed."""
+        """The item under a key, unless it expired."""
         if key.startswith(LOG):
             row = self._execute(_ENTRY, (key[len(LOG) :],)).fetchone()
             return None if row is None else _entry(row)
@@ -183,16 +181,16 @@ class ReadConnection:
 
 
 class WriteConnection(ReadConnection):
-    """The connection that writes: whoever has the turn runs jobs in one transaction of it."""
+    """The connection that writes: the owner of the write lock runs jobs in one transaction."""
 
     def __init__(
         self,
         db: apsw.Connection,
         path: str,
         bell: Callable[[list[str]], None],
-        standing: OpenFiles,
+        files: OpenFiles,
     ) -> None:
-        self.standing = standing
+        self.files = files
         self.seen = 0
         """The highest revision that this object committed: the store never goes back behind it."""
         self._wait: int | None = None
@@ -220,7 +218,7 @@ class WriteConnection(ReadConnection):
 
     def begin(self, wait: float) -> None:
         """Open the transaction; BusyError if another program prevents that for so long."""
-        self.standing.refuse()
+        self.files.refuse()
         if self.wal.trouble:
             raise StoreAway(self.wal.trouble)
         milliseconds = math.ceil(wait * 1000)
@@ -232,7 +230,7 @@ class WriteConnection(ReadConnection):
             self.rollback()
         self._last = int(self.one(_BEGIN)[0])
         if self._last < self.seen:
-            self.standing.went_back(self.seen, self._last)
+            self.files.went_back(self.seen, self._last)
         self._quiet = 0
         self._cache.clear()
 
@@ -249,7 +247,7 @@ class WriteConnection(ReadConnection):
         return {key: cache[key] for key in keys}
 
     def item(self, key: str) -> Item | None:
-        """The same for one."""
+        """The item under one key, from the cache of this transaction."""
         cache = self._cache
         if key not in cache:
             cache[key] = super().item(key)
@@ -282,8 +280,8 @@ class WriteConnection(ReadConnection):
             self._bound_wal()
 
     def close(self) -> None:
-        """Let go of the file; what is left in its log never goes home into another one."""
-        close_connection(self.db, self.standing)
+        """Close the file; the rest of its log is never written into another file."""
+        close_connection(self.db, self.files)
         self.wal.close()
 
     def rollback(self) -> None:
@@ -294,7 +292,7 @@ class WriteConnection(ReadConnection):
                 self._execute("ROLLBACK")
 
     def trim(self, revision: int) -> int:
-        """Forget the oldest entries up to a revision; the latest revision stays known."""
+        """Delete the oldest entries up to a revision; the latest revision stays known."""
         last = self.one(_OLDEST, (revision, TRIMMED_AT_ONCE))[0]
         if last is None:
             return 0
@@ -305,19 +303,19 @@ class WriteConnection(ReadConnection):
         return self.db.changes()
 
     def sweep(self, now: int) -> int:
-        """Delete liveness keys that lapsed."""
+        """Delete expired liveness keys."""
         self._execute(_LAPSED, (now,))
         return self.db.changes()
 
     def take_touched(self) -> list[str]:
-        """The keys that were changed since this was last asked, for the bells."""
+        """The keys that were changed since this was last asked, for the notifier."""
         touched, self._touched = self._touched, []
         return touched
 
-    def trouble(self, error: apsw.Error, db: apsw.Connection | None = None) -> InterlockError:
+    def translated(self, error: apsw.Error, db: apsw.Connection | None = None) -> InterlockError:
         """The engine's complaint in our words; ``db`` is ours to ask what became of the file."""
-        if self.standing.recheck(db):
-            return StoreMissing(self.standing.gone)
+        if self.files.recheck(db):
+            return StoreMissing(self.files.gone)
         return schema.translated(error, self._path)
 
     def _apply(self, txn: Txn) -> None:
@@ -368,16 +366,16 @@ class WriteConnection(ReadConnection):
                 )
 
 
-def close_connection(db: apsw.Connection, standing: OpenFiles) -> None:
+def close_connection(db: apsw.Connection, files: OpenFiles) -> None:
     """Close a connection; if its store is gone, without a checkpoint into what stands there."""
-    if standing.recheck(db):
+    if files.recheck(db):
         with suppress(apsw.Error):
             db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     db.close()
 
 
 def _some(number: int) -> str:
-    """The question for so many keys; the engine keeps what it made of each."""
+    """The query for this number of keys; SQLite caches each prepared statement."""
     if number not in _questions:
         places = ", ".join("?" * number)
         _questions[number] = f"SELECT {_COLUMNS} FROM item WHERE key IN ({places})"  # noqa: S608
@@ -423,12 +421,12 @@ class Wal:
         except OSError as error:
             self.trouble = (
                 f"{self.path} could not be made durable ({error.strerror}); the disk may have"
-                " lost what was written last: look after it, then connect again"
+                " lost the last writes: check it, then connect again"
             )
             raise
 
     def close(self) -> None:
-        """Let go of the file: the next connection may have another one."""
+        """Close the file: the next connection may have another one."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with suppress(OSError):

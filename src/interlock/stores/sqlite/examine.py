@@ -29,7 +29,7 @@ def findings(store: SQLiteStore) -> Iterator[Finding]:
     yield from _permissions(store.path)
     yield Finding(verdict="ok", name="format", fact=str(info["format"]))
     yield _wal(info["wal_bytes"])
-    yield _bells(str(info["doorbells"]))
+    yield _notifier(str(info["doorbells"]))
     yield _integrity(store.check())
     yield _queue(store.held_up_by())
 
@@ -79,7 +79,7 @@ def _wal(size: object) -> Finding:
     return Finding(verdict="ok", name="write-ahead log", fact="within 64 MB")
 
 
-def _bells(trouble: str) -> Finding:
+def _notifier(trouble: str) -> Finding:
     if trouble == "ok":
         return Finding(verdict="ok", name="doorbells", fact="waiters are woken at once")
     return _warn("doorbells", trouble, "waiters look once a second instead; allow Unix sockets")
@@ -93,11 +93,11 @@ def _integrity(problems: list[str]) -> Finding:
 
 
 def _queue(pid: int | None) -> Finding:
-    """A process stopped while it had the turn to write holds everybody up."""
+    """A process that was stopped with the write lock blocks all writers."""
     if pid is not None and _stopped(pid):
         remedy = f"let it go on with 'kill -CONT {pid}', or end it"
         return _bad("queue", f"process {pid} is stopped while it writes", remedy)
-    return Finding(verdict="ok", name="queue", fact="nobody holds it up")
+    return Finding(verdict="ok", name="queue", fact="no process blocks it")
 
 
 def _stopped(pid: int) -> bool:

@@ -49,7 +49,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def file_system(path: str, mounts: str | None = None) -> str:
-    """The type of the file system that a path is on; empty where the system cannot tell."""
+    """The type of the file system that a path is on; empty where the system does not say."""
     if mounts is None:
         try:
             with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
@@ -90,9 +90,11 @@ def prepare(path: str, *, create: bool) -> str:
         raise StoreUnsuitable(f"{path} is not a regular file, so no store; name another")
     if exists and not create and not os.path.getsize(path):
         init = beginning(path)
-        raise StoreMissing(f"{path} is empty, so no store; to begin anew: {init}")
+        raise StoreMissing(f"{path} is empty, so no store; to start over: {init}")
     if exists and not (os.access(path, os.W_OK) and os.access(folder, os.W_OK)):
-        raise StoreReadOnly(f"{path} cannot be written by you; mend the rights of file and folder")
+        raise StoreReadOnly(
+            f"{path} cannot be written by you; change its permissions or its folder's"
+        )
     _refuse_foreign(path)
     kind = file_system(path if exists else _nearest(folder))
     refuse_shared(path, kind)
@@ -169,7 +171,7 @@ class OpenFiles:
     while a connection is open, so they change only by foreign hands.
 
     A name that is made, removed or renamed changes the time of its folder.  So while the folder is
-    as it was at the last comparison, and was not changed just before that one (the clock of a file
+    as it was at the last comparison, and was not changed just before it (the clock of a file
     system has a grain), there is nothing to compare: one ``stat`` is enough.
 
     A copy over the file (``cp``) leaves the inode as it is.  The raw header shows it: only SQLite
@@ -249,7 +251,7 @@ class OpenFiles:
         noted = self._noted
         names = self._names[: len(noted)]
         found = [identity(name) for name in names]
-        if noted is not self._noted:  # a fork closes or opens files meanwhile
+        if noted is not self._noted:  # a fork closed or opened files
             return
         if found == noted:
             self._unchanged = mark
@@ -294,15 +296,15 @@ def _mark(folder: str) -> tuple[int, int, int] | None:
 def _header(db: apsw.Connection) -> bytes:
     """The beginning of the file itself, past the write-ahead log and every cache.
 
-    Through SQLite's own descriptor: closing one of ours would drop the locks of this process.
+    Through SQLite's own descriptor: closing our own would drop the locks of this process.
     """
     return db.read("main", 0, 0, _HEADER)[1]
 
 
 def make_side_folder(folder: str) -> None:
-    """Make sure that the folder beside the file is there, and that nobody else can meddle in it.
+    """Make sure that the folder beside the file is there, and that no other user can change it.
 
-    In a place that others may write to, somebody could have put theirs there, or a link.
+    In a place that others may write to, another user could have put a folder or a link there.
     """
     with suppress(FileExistsError):
         os.mkdir(folder, 0o700)
@@ -313,7 +315,7 @@ def make_side_folder(folder: str) -> None:
     if not stat.S_ISDIR(found.st_mode):
         wrong = "is not a folder"
     elif found.st_uid not in owners:
-        wrong = "belongs to somebody else"
+        wrong = "belongs to another user"
     elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         wrong = "can be written by others"
     else:

@@ -1,15 +1,15 @@
-"""What happens to open stores when a program forks.
+"""Closes open stores for the moment in which a program forks.
 
-SQLite notes in tables of the process which locks the process has.  A fork copies the tables but
-not the locks, so in the child every connection, a new one too, relies on locks that only the
-parent has: others take the file for unused, and what the child was told is committed gets lost.
+SQLite keeps the locks of a process in tables of that process.  A fork copies the tables but not
+the locks, so in the child every connection, even a new one, relies on locks that only the parent
+has: other processes take the file for unused, and acknowledged commits of the child get lost.
 
-So no connection is open at the moment of a fork.  Just before it every store finishes what it is
-doing and closes its connections; right after it the parent's stores open them again, and the
-child's are over: the child may connect anew.  A store that does not come to rest in time (say,
-since the fork is called inside of a transaction) is left as it is, and its file is refused to the
-child for good.  So it is after a fork by C code, which runs no hooks: a store notices by the id of
-its process.
+So no connection is open at the moment of a fork.  Just before it every store finishes its work
+and closes its connections; right after it the parent's stores open them again, and the child's
+are closed: the child may connect again.  A store that does not stop in time (for example because
+the program forks inside a transaction) stays as it is, and its file is refused to the child for
+good.  That is also the case after a fork by C code, which runs no hooks: a store notices it by the
+id of its process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Forkable(Protocol):
         """In the parent: go on."""
 
     def abandon(self) -> None:
-        """In the child: let go of what is the parent's."""
+        """In the child: drop the resources of the parent."""
 
 
 class Guard:
@@ -61,7 +61,7 @@ class Guard:
         self._stores.discard(store)
 
     def check(self, path: str) -> None:
-        """Raise if this process cannot use the file since it was forked while somebody wrote."""
+        """Raise if this process cannot use the file since it was forked during a write."""
         self.notice()
         if self._refuse_all or (self._refused and identity(path) in self._refused):
             raise StoreClosed(
@@ -89,7 +89,7 @@ class Guard:
             self.changing.release()
 
     def after_in_child(self) -> None:
-        """Forget the parent's stores."""
+        """Drop the parent's stores."""
         self._pid = os.getpid()
         self._refuse_all = self._refuse_all or not self._sure
         self._refused.update(identity(store.path) for store in self._moving)

@@ -1,16 +1,16 @@
-"""Doorbells: how a commit wakes the processes that watch, and only those.
+"""How a commit wakes the processes that watch its keys, and only those.
 
-Beside the file stands a folder.  A process that watches binds one datagram socket in it, and for
-each watch it leaves an empty file named ``{socket}={scope}={scope}...``, or a few of them if the
-scopes are too many for one name.  Whoever committed lists the folder, looks up what it touched,
-and sends one byte to each socket that is marked with it, without ever blocking.
+Beside the file is a folder.  A process that watches binds one datagram socket in it, and for each
+watch it creates an empty file named ``{socket}={scope}={scope}...``, or a few of them if the scopes
+are too many for one name.  A process that committed lists the folder, looks up the keys that it
+changed, and sends one byte to each socket that is marked with one, without ever blocking.
 
-Why no wake-up is lost: the watcher hangs out its bell first and reads afterwards, the committer
-commits first and lists afterwards.  A full queue needs no further byte, since its reader has yet
-to wake and will read everything then.  A committer killed between commit and ring, and a sandbox
-that forbids sockets, are what the slow backstop in watch.py is for.
+Why no wake-up is lost: the watcher creates its socket first and reads afterwards, the committer
+commits first and lists afterwards.  A full socket needs no further byte, since its reader has yet
+to wake and will read everything then.  For a committer that is killed between commit and
+notification, and for a sandbox that forbids sockets, there is the slow backstop in watch.py.
 
-A socket whose process is dead refuses the byte; whoever notices takes its files away.
+A socket whose process is dead refuses the byte; the sender deletes its files.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Notifier:
         self.folder = folder
         self.trouble = ""
         self.lock = threading.Lock()
-        """Held by whoever uses what follows: threads that committed ring at once."""
+        """Guards the attributes that follow: several threads may commit and notify at once."""
         self._handle = -1
         self._sender: socket.socket | None = None
         self._names: list[str] = []
@@ -64,7 +64,7 @@ class Notifier:
             with self.lock:
                 self._ring(touched)
         except OSError as error:
-            # The commit stands whatever became of the folder; the backstop wakes the watchers.
+            # The commit stands without the folder; the backstop wakes the watchers.
             self.trouble = f"{self.folder} cannot be read ({error.strerror or error})"
 
     def _ring(self, touched: Iterable[str]) -> None:
@@ -77,7 +77,7 @@ class Notifier:
             if bell is not None and bell.answer():
                 continue
             if not self.send(name):
-                self._forget_folder()  # if it was made anew, our handle leads nowhere
+                self._forget_folder()  # if it was created again, our handle leads nowhere
                 if not self.send(name):
                     self._clear(name)
 
@@ -85,7 +85,7 @@ class Notifier:
         """A bell of our own; None where sockets are forbidden, and ``trouble`` says why."""
         name = f"{os.getpid()}-{os.urandom(4).hex()}"
         try:
-            make_side_folder(self.folder)  # somebody may have tidied up
+            make_side_folder(self.folder)  # an operator may have deleted it
             with self.lock:
                 return NotifySocket(self, name)
         except StoreUnsuitable as error:
@@ -107,7 +107,7 @@ class Notifier:
         return self._handle
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the folder."""
         with self.lock:
             if self._sender is not None:
                 self._sender.close()
@@ -115,20 +115,20 @@ class Notifier:
             self._forget_folder()
 
     def _list(self) -> dict[str, set[str]]:
-        """Which bells to ring for which scope, as the marks in the folder say.
+        """Which sockets to notify for which scope, as the marks in the folder say.
 
         Listing costs more than asking when the folder last changed, so the list is kept as long
         as that stays the same.  It is kept only if the folder had been still for a while when it
         was made: two changes within one tick of the file system's clock look the same.
         """
         folder = os.fstat(self._open())
-        if not folder.st_nlink:  # removed meanwhile, and perhaps made anew
+        if not folder.st_nlink:  # removed, and perhaps created again
             self._forget_folder()
             folder = os.fstat(self._open())
         changed = folder.st_mtime_ns
         if changed != self._changed:
             now = time.time_ns()
-            # Only what has the form of ours: dead ones are deleted.
+            # Only names of our form: dead sockets are deleted.
             self._names = [name for name in os.listdir(self.folder) if _OURS.fullmatch(name)]
             self._watched = _watched(self._names)
             # Nothing below a second: a file system that may not know smaller parts of one.
@@ -137,7 +137,7 @@ class Notifier:
         return self._watched
 
     def send(self, name: str) -> bool:
-        """Ring one bell; False if nobody is behind it any more.  Asked under the lock."""
+        """Ring one bell; False if its process is gone.  Called under the lock."""
         try:
             if self._sender is None:
                 import socket
@@ -173,45 +173,45 @@ class Notifier:
 class NotifySocket:
     """One socket for all watches of a store object."""
 
-    def __init__(self, bells: Notifier, name: str) -> None:
-        self._bells = bells
+    def __init__(self, notifier: Notifier, name: str) -> None:
+        self._notifier = notifier
         self._name = name
         self._marks: dict[str, int] = {}
         self.answer: Callable[[], bool] = _nobody
-        """Whether whoever listens was told already, since it rang from the same event loop."""
+        """Whether the listener knows already, since the commit was in its own event loop."""
         import socket
 
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             self.socket.setblocking(False)
             os.fchmod(self.socket.fileno(), 0o600)
-            self.socket.bind(bells.address(name))
+            self.socket.bind(notifier.address(name))
         except OSError:
             self.socket.close()
             raise
-        bells.here[name] = self
+        notifier.here[name] = self
 
     def listen(self, scopes: tuple[str, ...]) -> None:
         """Ask to be rung for these scopes."""
         for mark in self._marked(scopes):
             self._marks[mark] = self._marks.get(mark, 0) + 1
             if self._marks[mark] == 1:
-                path = f"{self._bells.folder}/{mark}"
+                path = f"{self._notifier.folder}/{mark}"
                 with suppress(OSError):  # no folder any more: the backstop serves
                     os.close(os.open(path, _NEW_MARK, 0o600))
 
-    def forget(self, scopes: tuple[str, ...]) -> None:
+    def unlisten(self, scopes: tuple[str, ...]) -> None:
         """Ask no more."""
         for mark in self._marked(scopes):
             self._marks[mark] -= 1
             if not self._marks[mark]:
                 del self._marks[mark]
-                self._bells.remove(mark)
+                self._notifier.remove(mark)
 
     def wake(self) -> None:
         """Ring it ourselves."""
-        with self._bells.lock:
-            self._bells.send(self._name)
+        with self._notifier.lock:
+            self._notifier.send(self._name)
 
     def drain(self) -> bool:
         """Whether it rang; afterwards it is silent."""
@@ -222,16 +222,16 @@ class NotifySocket:
         return rang
 
     def close(self) -> None:
-        """Take it down, and wake whoever listens."""
+        """Remove it, and wake its listener."""
         import socket
 
-        self._bells.here.pop(self._name, None)
+        self._notifier.here.pop(self._name, None)
 
         with suppress(OSError):  # where that is not possible, the backstop wakes
             self.socket.shutdown(socket.SHUT_RD)
         self.socket.close()
         for name in (*self._marks, self._name):
-            self._bells.remove(name)
+            self._notifier.remove(name)
 
     def _marked(self, scopes: tuple[str, ...]) -> Iterator[str]:
         """The names of the files that ask for these scopes, as many scopes in each as fit."""
@@ -258,7 +258,7 @@ def _spelled(scope: str) -> str:
 
 
 def _watched(names: list[str]) -> dict[str, set[str]]:
-    """Which bells the marks ask to ring for which scope."""
+    """The sockets that the marks name for each scope."""
     found: dict[str, set[str]] = {}
     for name in names:
         bell, *marked = name.split("=")

@@ -7,8 +7,8 @@
            liveness times belong to, and the version that wrote the format
 
 The format number is SQLite's user_version and the application_id says that the file is ours.
-Liveness times are nanoseconds of CLOCK_MONOTONIC, the same for all processes of one boot; after a
-reboot nobody is left alive, so the first to open the file drops them all.
+Liveness times are nanoseconds of CLOCK_MONOTONIC, which all processes of one boot share; after
+a reboot no session is alive, so the first process that opens the file deletes them all.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def connect(path: str) -> apsw.Connection:
         )
     db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
     db.set_busy_timeout(10_000)
-    # What stands in the file is data, also if somebody else wrote it: a schema may call nothing.
+    # The file is data, even if another program wrote it: a schema may call nothing.
     db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     db.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
     return db
@@ -106,7 +106,7 @@ def _established(db: apsw.Connection, target: int) -> bool:
 
 @contextmanager
 def _alone(path: str) -> Iterator[None]:
-    """Nobody else establishes a store in this folder meanwhile; leaves nothing behind."""
+    """Keeps other processes from creating a store in this folder; leaves nothing behind."""
     folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
     try:
         ends = time.monotonic() + PATIENCE
@@ -134,7 +134,7 @@ def _establish(
     db: apsw.Connection, path: str, target: int, migrations: Mapping[int, Migration]
 ) -> None:
     db.execute("BEGIN")
-    with _transaction(db):  # one moment of a file that somebody may be creating
+    with _transaction(db):  # a snapshot of a file that another process may be creating
         _refuse(db, path, target)
     if db.pragma("journal_mode", "wal") != "wal":
         raise StoreUnsuitable(
@@ -157,12 +157,12 @@ def _establish(
 
 
 def start_boot(db: apsw.Connection, boot: str) -> None:
-    """Drop the liveness of an earlier boot: its times mean nothing now, and nobody survived."""
+    """Delete the liveness keys of an earlier boot: no process survived it."""
     if _boot(db) == boot:
         return
     db.execute("BEGIN IMMEDIATE")
     with _transaction(db):
-        if _boot(db) != boot:  # Asked again: whoever was faster may have live sessions by now.
+        if _boot(db) != boot:  # Asked again: a faster process may have live sessions by now.
             db.execute("DELETE FROM item WHERE expires IS NOT NULL")
             db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?)", (boot,))
 
@@ -186,14 +186,14 @@ def translated(error: apsw.Error, path: str) -> InterlockError:
             return StoreDamaged(
                 f"{path} is damaged or not a store ({said});"
                 f" move it away ({away(path)}), then restore a copy,"
-                f" or begin anew: {beginning(path)}"
+                f" or start over: {beginning(path)}"
             )
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
-            return StoreReadOnly(f"{path} cannot be written by you; mend its rights")
+            return StoreReadOnly(f"{path} cannot be written by you; change its permissions")
         case apsw.CantOpenError():
             return StoreMissing(f"{path} cannot be opened; check that it exists and is yours")
         case apsw.BusyError() | apsw.LockedError():
-            return StoreBusy(f"another program keeps {path} locked; close it and try again")
+            return StoreBusy(f"another program keeps {path} locked; close it and retry")
         case _:
             return StoreTrouble(f"the engine failed on {path}: {said}; run 'interlock doctor'")
 

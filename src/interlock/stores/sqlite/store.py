@@ -62,7 +62,7 @@ class SQLiteStore(BlockingStore):
         self.path = os.path.realpath(path)  # once: SQLite names its other files by the real path
         guard.check(self.path)
         kind = files.prepare(self.path, create=create)
-        self._standing = files.OpenFiles(os.path.abspath(path), self.path)
+        self._files = files.OpenFiles(os.path.abspath(path), self.path)
         self.capabilities = Capabilities(
             engine="sqlite",
             durability="process" if kind in files.VOLATILE else "power loss",
@@ -89,11 +89,11 @@ class SQLiteStore(BlockingStore):
     def _open(self, patience: float) -> None:
         db = self._connect()
         folder = self.path + files.SIDE
-        self._bells = Notifier(folder)
+        self._notifier = Notifier(folder)
         try:
-            self._standing.begin(db)
+            self._files.begin(db)
             files.make_side_folder(folder)
-            self._turnstile = WriteQueue(folder)
+            self._write_queue = WriteQueue(folder)
         except StoreTrouble:
             db.close()
             raise
@@ -101,20 +101,20 @@ class SQLiteStore(BlockingStore):
             db.close()
             if error.errno in files.FULL:
                 raise files.full(self.path) from None
-            raise StoreReadOnly(f"{folder}: {error.strerror}; mend its rights") from None
-        self._engine = WriteConnection(db, self.path, self._bells.ring, self._standing)
-        self._writer = Writer(self._engine, self._turnstile, patience)
-        self._feed = ChangeFeed(self._bells, self._later, self._data_version, self._check)
+            raise StoreReadOnly(f"{folder}: {error.strerror}; change its permissions") from None
+        self._engine = WriteConnection(db, self.path, self._notifier.ring, self._files)
+        self._writer = Writer(self._engine, self._write_queue, patience)
+        self._feed = ChangeFeed(self._notifier, self._later, self._data_version, self._check)
 
     @property
     def missing(self) -> bool:
         """Whether the file was deleted or replaced under us: no call succeeds any more."""
-        return self._standing.look()
+        return self._files.look()
 
     @property
     def outage(self) -> str:
         """Why nothing is answered any more, if the file is gone."""
-        return self._standing.gone
+        return self._files.gone
 
     def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:  # noqa: ARG002 - it always has both
         """All the refs at one revision; a writer does not block it."""
@@ -124,7 +124,7 @@ class SQLiteStore(BlockingStore):
             with self._reading:
                 reader, seen = self._read_connection(), self._engine.seen
                 db = reader.db
-                try:  # whatever strikes, and wherever: no transaction may stay open
+                try:  # an exception may strike anywhere: no transaction may stay open
                     if db.in_transaction:
                         db.execute("ROLLBACK")
                     db.execute("BEGIN")
@@ -132,12 +132,12 @@ class SQLiteStore(BlockingStore):
                 finally:
                     if db.in_transaction:
                         db.execute("COMMIT")
-                self._standing.check(db)
+                self._files.check(db)
                 if snapshot.revision < seen:
-                    self._standing.went_back(seen, snapshot.revision)
+                    self._files.went_back(seen, snapshot.revision)
                 return snapshot
         except apsw.Error as error:
-            raise self._engine.trouble(error, db) from error
+            raise self._engine.translated(error, db) from error
 
     def commit(self, txn: Txn) -> Answer:
         """Check and write in one transaction."""
@@ -162,7 +162,7 @@ class SQLiteStore(BlockingStore):
         return self._writer.run(work)
 
     def transact_async(self, work: Work) -> Awaitable[Committed | None]:
-        """The same for an event loop; what waits together shares one durable commit."""
+        """Transact in an event loop; works that wait together share one durable commit."""
         self._check()
         return self._writer.run_async(work)
 
@@ -188,11 +188,11 @@ class SQLiteStore(BlockingStore):
         return self._feed.open(scope, after)
 
     def sweep(self) -> int:
-        """Delete liveness keys that lapsed; they read as absent already."""
+        """Delete expired liveness keys; they read as absent already."""
         return self._upkeep(lambda: self._engine.sweep(_now()))
 
     def trim(self, revision: int) -> int:
-        """Forget the log up to this revision, but never which revision was the latest."""
+        """Delete the log up to this revision, but never the number of the latest revision."""
         return self._upkeep(lambda: self._engine.trim(revision))
 
     def extent(self) -> Extent:
@@ -206,7 +206,7 @@ class SQLiteStore(BlockingStore):
         return Extent(entries, trimmed)
 
     def wall(self) -> float:
-        """What time it is by the machine's clock, whatever this process takes for it."""
+        """The time of the machine's clock, even if this process uses another clock."""
         return self._ask(lambda reader: float(reader.one(_WALL)[0]))
 
     def info(self) -> dict[str, object]:
@@ -248,11 +248,11 @@ class SQLiteStore(BlockingStore):
         return [str(row[0]) for row in rows if row[0] != "ok"]
 
     def held_up_by(self) -> int | None:
-        """The process that has the turn to write at this moment, if anybody has."""
-        return self._turnstile.holder()
+        """The process that has the write lock at this moment, if any."""
+        return self._write_queue.holder()
 
     def close(self) -> None:
-        """Let go of the file; what was acknowledged stays."""
+        """Close the file; acknowledged commits stay."""
         if self._pid != os.getpid():
             guard.notice()
         if self._closed or self._forked:
@@ -260,10 +260,10 @@ class SQLiteStore(BlockingStore):
         self._closed = True
         idle = self._writer.close()
         self._feed.close()
-        self._bells.close()
+        self._notifier.close()
         with guard.changing, self._reading:
             if self._reader is not None:
-                close_connection(self._reader.db, self._standing)
+                close_connection(self._reader.db, self._files)
             if idle:
                 self._engine.close()
             guard.discard(self)
@@ -277,10 +277,10 @@ class SQLiteStore(BlockingStore):
         if not self._reading.acquire(timeout=fork.PATIENCE):
             self._writer.using.release()
             return False
-        self._standing.recheck(self._engine.db)
-        self._standing.rest()
+        self._files.recheck(self._engine.db)
+        self._files.rest()
         if self._reader is not None:
-            close_connection(self._reader.db, self._standing)
+            close_connection(self._reader.db, self._files)
         self._reader = None
         self._engine.close()
         self._resting = True
@@ -289,12 +289,12 @@ class SQLiteStore(BlockingStore):
     def wake(self) -> None:
         """After a fork, in the parent: go on."""
         if self._resting:
-            with suppress(apsw.Error):  # whoever comes next meets the trouble, and is told
+            with suppress(apsw.Error):  # the next call meets the error, and reports it
                 db = schema.connect(self.path)
                 schema.configure(db)
                 self._engine.attach(db)
                 with suppress(StoreMissing):
-                    self._standing.begin(db)
+                    self._files.begin(db)
             self._resting = False
             self._reading.release()
             self._writer.using.release()
@@ -308,7 +308,7 @@ class SQLiteStore(BlockingStore):
             for db in (self._engine.db, self._reader and self._reader.db):
                 if db is not None:
                     ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
-        self._turnstile.close()
+        self._write_queue.close()
         self._feed.abandon()
 
     def _connect(self) -> apsw.Connection:
@@ -337,8 +337,8 @@ class SQLiteStore(BlockingStore):
             raise StoreClosed("this store was opened before a fork; connect again in the child")
         if self._closed:
             raise StoreClosed("this store was closed; connect again")
-        if self._standing.look():
-            self._standing.refuse()
+        if self._files.look():
+            self._files.refuse()
 
     def _later(self, revision: int) -> tuple[Later, int]:
         """The next log rows, and how far the log was trimmed: asked last, so no gap is missed."""
@@ -358,13 +358,13 @@ class SQLiteStore(BlockingStore):
             with self._reading:
                 reader = self._read_connection()
                 answer = question(reader)
-                self._standing.check(reader.db)
+                self._files.check(reader.db)
                 return answer
         except apsw.Error as error:
-            raise self._engine.trouble(error) from error
+            raise self._engine.translated(error) from error
 
     def _upkeep(self, act: Callable[[], int]) -> int:
-        """Do something inside a transaction that is nobody's commit."""
+        """Do something inside a transaction that is no commit of a caller."""
         changed = 0
 
         def work(_: View) -> None:
@@ -375,9 +375,9 @@ class SQLiteStore(BlockingStore):
         return changed
 
     def _try_bell(self) -> str:
-        bell = self._bells.hang()
+        bell = self._notifier.hang()
         if bell is None:
-            return self._bells.trouble
+            return self._notifier.trouble
         bell.close()
         return "ok"
 

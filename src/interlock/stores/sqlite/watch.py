@@ -1,14 +1,14 @@
-"""The feed of changes: read from the log table, woken by doorbells.
+"""The feed of changes: read from the log table, woken by notifications.
 
-One Feed serves all watches of a store object.  When the bell rings it reads the new log rows once
-and lays the matching changes into each watch.  In a blocking program one of the waiting threads
-listens for all of them; in an event loop the bell is one more file descriptor, and what was
-committed in that very loop calls without it, if nobody else listens: threads and other loops must
-not depend on when that loop goes on.
+One ChangeFeed serves all watches of a store object.  A notification makes it read the new log rows
+once and append the matching changes to each watch.  In a blocking program one of the waiting
+threads listens for all of them.  In an event loop the notification socket is one more file
+descriptor; a commit in that very loop wakes it without the socket, if no thread and no other loop
+listens: these must not depend on when that loop continues.
 
-Every second that somebody waits, ``PRAGMA data_version`` is asked whether the file changed
-without a ring.  That backstop is for a committer killed before it rang and for sandboxes that
-forbid sockets; latency does not depend on it otherwise.
+While a watch waits, ``PRAGMA data_version`` shows every second whether the file changed without a
+notification.  That backstop is for a committer that was killed before it notified, and for
+sandboxes that forbid sockets; latency does not depend on it otherwise.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ class ChangeFeed:
 
     def __init__(
         self,
-        bells: Notifier,
+        notifier: Notifier,
         later: Callable[[int], tuple[Rows, int]],
         data_version: Callable[[], int],
         check: Callable[[], None],
     ) -> None:
         self.check = check
-        self._bells = bells
+        self._notifier = notifier
         self._later = later
         self._data_version = data_version
         self._lock = threading.RLock()
         self._guard = threading.Condition(self._lock)
         self._index = WatchIndex()
-        self._bell: NotifySocket | None = None
+        self._socket: NotifySocket | None = None
         self._deaf = False
         self._seen = 0
         self._version = -1
@@ -74,11 +74,11 @@ class ChangeFeed:
         """A watch of this scope that has seen everything up to ``after``."""
         watch = SQLiteWatch(self, scopes(scope))
         with self._lock:
-            if self._bell is None and not self._deaf:
-                self._bell = self._bells.hang()
-                self._deaf = self._bell is None
-            if self._bell is not None:
-                self._bell.listen(watch.scopes)
+            if self._socket is None and not self._deaf:
+                self._socket = self._notifier.hang()
+                self._deaf = self._socket is None
+            if self._socket is not None:
+                self._socket.listen(watch.scopes)
             self._catch_up(watch, after)
             self._index.add(watch)
             return watch
@@ -88,8 +88,8 @@ class ChangeFeed:
         with self._lock:
             if watch in self._index.watches:
                 self._index.remove(watch)
-                if self._bell is not None:
-                    self._bell.forget(watch.scopes)
+                if self._socket is not None:
+                    self._socket.unlisten(watch.scopes)
 
     def take(self, watch: SQLiteWatch) -> list[Change | Resync]:
         """Hand out what has arrived."""
@@ -114,9 +114,9 @@ class ChangeFeed:
                     if self._listener is not None:
                         self._guard.wait(max(left, 0.0))
                         continue
-                    self._listener, bell = me, self._bell
+                    self._listener, bell = me, self._socket
                 self._listen(bell, max(left, 0.0))
-        finally:  # wherever an exception struck: the next one listens
+        finally:  # an exception may strike anywhere: the next waiter listens
             if self._listener is me:
                 with self._lock:
                     self._listener = None
@@ -132,34 +132,34 @@ class ChangeFeed:
                 watch.wake()
 
     def _grow(self, loop: asyncio.AbstractEventLoop) -> LoopListener:
-        """One more loop listens, beside those that are not over."""
+        """Add a loop that listens, and drop the closed ones."""
         self._ears = {each: ear for each, ear in self._ears.items() if not each.is_closed()}
         ear = self._ears[loop] = LoopListener(loop)
-        if self._bell is not None:
-            loop.add_reader(self._bell.socket.fileno(), self._on_ring)
-            self._bell.answer = self._answer
+        if self._socket is not None:
+            loop.add_reader(self._socket.socket.fileno(), self._on_ring)
+            self._socket.answer = self._answer
         return ear
 
     def close(self) -> None:
-        """Take the bell down; whoever still waits is woken, to find the store closed."""
+        """Remove the socket, and wake the waiters, which find the store closed."""
         with self._lock:
             for ear in self._ears.values():
                 if ear.timer is not None:
                     ear.timer.cancel()
                 with suppress(RuntimeError):  # that loop is closed
-                    if self._bell is not None:
-                        ear.loop.remove_reader(self._bell.socket.fileno())
-            if self._bell is not None:
-                self._bell.close()
-            self._bell, self._ears = None, {}
+                    if self._socket is not None:
+                        ear.loop.remove_reader(self._socket.socket.fileno())
+            if self._socket is not None:
+                self._socket.close()
+            self._socket, self._ears = None, {}
             self._wake_all()
             self._guard.notify_all()
 
     def abandon(self) -> None:
-        """In the child of a fork: let go of the parent's socket, and leave its files alone."""
-        if self._bell is not None:
-            self._bell.socket.close()
-        self._bell, self._ears, self._index = None, {}, WatchIndex()
+        """In the child of a fork: close the parent's socket, and leave its files alone."""
+        if self._socket is not None:
+            self._socket.socket.close()
+        self._socket, self._ears, self._index = None, {}, WatchIndex()
         self._lock = threading.RLock()
         self._guard = threading.Condition(self._lock)
 
@@ -175,8 +175,8 @@ class ChangeFeed:
         with self._lock:
             self._listener = None
             self._guard.notify_all()
-            if rang and self._bell is not None:
-                self._bell.drain()
+            if rang and self._socket is not None:
+                self._socket.drain()
             self._pump(rang=rang)
 
     def _answer(self) -> bool:
@@ -197,8 +197,8 @@ class ChangeFeed:
 
     def _on_ring(self) -> None:
         with self._lock:
-            if self._bell is not None and self._listener is None:  # else a thread is on its way
-                self._bell.drain()
+            if self._socket is not None and self._listener is None:  # else a thread is on its way
+                self._socket.drain()
             self._pump_or_wake(rang=True)
 
     def _on_backstop(self, ear: LoopListener) -> None:
@@ -209,7 +209,7 @@ class ChangeFeed:
                 ear.timer = ear.loop.call_later(BACKSTOP, self._on_backstop, ear)
 
     def _pump_or_wake(self, *, rang: bool) -> None:
-        """In a callback of the loop nobody hears an error: wake all, so that they meet it."""
+        """A callback has no caller for an error: wake all watches, so that they meet it."""
         try:
             self._pump(rang=rang)
         except StoreTrouble:
@@ -229,12 +229,12 @@ class ChangeFeed:
         seen, self._seen = self._seen, self._advance(self._index, self._seen)
         if self._seen > seen and self._listener is not None:  # threads wait, too
             self._guard.notify_all()
-            if self._bell is not None:
-                self._bell.wake()
+            if self._socket is not None:
+                self._socket.wake()
 
     def _catch_up(self, watch: SQLiteWatch, after: int) -> None:
         if not self._index.watches:
-            self._seen = after  # nobody else relies on it: a long log need not be read
+            self._seen = after  # no other watch relies on it: a long log need not be read
         self._pump(rang=True)
         self._advance(WatchIndex(watch), after, self._seen)
 
@@ -244,7 +244,7 @@ class ChangeFeed:
         while end is None or position < end:
             rows, trimmed = self._later(position)
             gap = gap or trimmed > position
-            last = len(rows) < ROWS_AT_ONCE  # whoever commits now rings again
+            last = len(rows) < ROWS_AT_ONCE  # a later commit notifies again
             if end is not None:
                 rows = [row for row in rows if row[0] <= end]
             if not rows:
@@ -284,9 +284,9 @@ class WatchIndex:
                 del self._by_scope[scope]
 
     def lay(self, rows: Rows) -> None:
-        """Give each watch what concerns it of these log rows, and wake those that have something.
+        """Give each watch what concerns it of these log rows, and wake those with changes.
 
-        No key is in two scopes of one watch, so nothing is told twice.
+        No key is in two scopes of one watch, so no change comes twice.
         """
         for revision, id_, value, touched in rows:
             for watch in self._watching(LOG + id_):
@@ -299,7 +299,7 @@ class WatchIndex:
                 watch.wake()
 
     def _watching(self, key: str) -> list[SQLiteWatch]:
-        """Whoever sees this key: by itself, by one of its folders, or as a part of everything."""
+        """The watches that cover this key: by itself, by one of its folders, or by everything."""
         by_scope = self._by_scope
         found = [*by_scope.get(key, ()), *by_scope.get("", ())]
         place = key.find("/")
@@ -325,7 +325,7 @@ class SQLiteWatch:
         self.wake()
 
     def wake(self) -> None:
-        """Wake the task that waits for this watch, in whichever thread its loop runs."""
+        """Wake the task that waits for this watch, in the thread of its loop."""
         sleeper = self.sleeper
         if sleeper is None:
             return
@@ -333,7 +333,7 @@ class SQLiteWatch:
         if loop is _running():
             finish_future(sleeper)
         else:
-            with suppress(RuntimeError):  # closed: nobody sleeps there any more
+            with suppress(RuntimeError):  # closed: no task waits there any more
                 loop.call_soon_threadsafe(finish_future, sleeper)
 
     def take(self, timeout: float | None) -> list[Change | Resync]:
@@ -343,7 +343,7 @@ class SQLiteWatch:
         return self._feed.take(self)
 
     async def take_async(self, timeout: float | None) -> list[Change | Resync]:
-        """The same for an event loop."""
+        """Wait in an event loop."""
         self._feed.check()
         if not self.arrived:
             import asyncio

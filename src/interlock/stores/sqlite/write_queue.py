@@ -1,13 +1,13 @@
-"""Processes queue for the one write transaction in the kernel, in order, without sleeping.
+"""Processes queue for the write lock in the kernel, in order, without sleeping.
 
-SQLite's own busy handler sleeps and tries again: up to 100 ms are lost, and whoever comes at the
-right moment overtakes everybody.  So nobody asks SQLite before its turn.  Two file locks make the
-turnstile: you wait at the gate, the one at the gate waits for the turn, and opens the gate only
-when it has the turn.  Whoever just had the turn and wants it again stands at the gate behind the
-others, so nobody can barge in; the kernel keeps waiters of a file lock in order and drops the
-locks of a killed process.
+SQLite's own busy handler sleeps and polls: up to 100 ms are lost, and a process that comes at the
+right moment overtakes all others.  So no process asks SQLite before it is first in this queue.
+The queue is two file locks, *gate* and *turn*: a process waits for the gate, then for the turn, and
+releases the gate only when it has the turn.  A process that just had the turn and wants it again
+waits at the gate behind the others, so it cannot overtake them.  The kernel keeps the waiters of a
+file lock in order and drops the locks of a killed process.
 
-A process stopped inside of its turn holds everybody up: waiting is bounded by the caller, and
+A process that is stopped while it has the turn blocks all others: the caller bounds its wait, and
 ``holder`` names the process.
 """
 
@@ -31,12 +31,12 @@ class WriteQueue:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._gate, self._turn = self._open("gate"), self._open("turn")
-        # No Python inside: an exception that strikes (Ctrl-C) would keep the turn from everybody.
+        # No Python inside: an exception that strikes (Ctrl-C) would keep the lock from all others.
         self.leave = partial(fcntl.flock, self._turn, fcntl.LOCK_UN)
-        """Give the turn to whoever is next; harmless if we do not have it."""
+        """Pass the turn to the next process; harmless if this one does not have it."""
 
     def try_enter(self) -> bool:
-        """Take the turn if nobody has it and nobody waits for it."""
+        """Take the turn if no process has it or waits for it."""
         try:
             fcntl.flock(self._gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -47,7 +47,7 @@ class WriteQueue:
         return True
 
     def enter(self) -> None:
-        """Wait for the turn, behind everybody who waits already."""
+        """Wait for the turn, behind all processes that wait already."""
         try:
             fcntl.flock(self._gate, fcntl.LOCK_EX)
             fcntl.flock(self._turn, fcntl.LOCK_EX)
@@ -55,7 +55,7 @@ class WriteQueue:
             fcntl.flock(self._gate, fcntl.LOCK_UN)
 
     def holder(self) -> int | None:
-        """The process that has the turn, else the one at the gate, where the system can tell."""
+        """The process that has the turn, else the one at the gate, where the system says so."""
         try:
             with open(_LOCKS, encoding="ascii") as file:
                 rows = [line.split() for line in file if "->" not in line]
@@ -66,8 +66,8 @@ class WriteQueue:
         found = (pids.get(file, 0) for file in files)
         return next((pid for pid in found if pid > 0 and pid != os.getpid()), None)
 
-    def mend(self) -> None:
-        """If our files were removed, queue at those that everybody else sees by now."""
+    def reopen_if_removed(self) -> None:
+        """If our files were removed, queue at the files that the other processes see now."""
         if os.fstat(self._turn).st_nlink and os.fstat(self._gate).st_nlink:
             return
         # In place: a thread that waits at the old files must not meet a stranger's descriptor.

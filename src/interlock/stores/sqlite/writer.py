@@ -1,27 +1,27 @@
 """Grouped commits: many transactions, one durable write.
 
-A job is the work of one transaction.  When nothing else waits and the turn is free, the caller
-runs its job itself, with no hop to another thread: a hop costs more than the commit.  Otherwise
-the job goes to the one writer thread of this process, which waits for the turn in the kernel and
-then runs everything that has gathered meanwhile in one SQLite transaction.  In an event loop,
-jobs that become ready in the same turn of the loop are gathered first.  Each loop gathers its own
+A job is the work of one transaction.  When nothing else waits and the write lock is free, the
+caller runs its job itself, with no hop to another thread: a hop costs more than the commit.
+Otherwise the job goes to the one writer thread of this process, which waits for the lock in the
+kernel and then runs all jobs that have gathered in one SQLite transaction.  In an event loop, jobs
+that become ready in the same iteration of the loop are gathered first.  Each loop gathers its own
 jobs, and only its own thread completes its futures: another thread would not wake the loop.
 
-A call has one deadline, which its job carries: the queue, the turn and a busy engine share it.
-After a call gave up, the next ones wait only for a moment until the thread has had a turn: what a
-caller does to clean up must not wait as long once more.
+A call has one deadline, which its job carries: the queue, the lock and a busy engine share it.
+After a call gave up, the next ones wait only for a moment until the thread has had the lock: the
+cleanup of a caller must not wait as long a second time.
 
 Inside a group each job has its own revision.  A job that raises has written nothing yet, since
 its work only reads and returns; so the others are not touched.  If the engine fails, the whole
 group is rolled back and each job runs again alone, so that only the guilty one fails.
 
-Answers are given when they are durable: after COMMIT the turn is given on, then the log is
-synchronised, together with what others commit meanwhile (``Wal``).
+Callers get their answers when these are durable: after COMMIT the lock is released, then the log
+is synchronised, together with the commits of others (``Wal``).
 
 An exception may strike a caller anywhere (Ctrl-C, an alarm), also just as a lock was taken.  So a
 lock is taken by ``with`` on the lock itself, which cannot be struck between, or inside of the
-``try`` whose ``finally`` gives it back; whether there is something to give back is asked of the
-lock, not of a flag.  (``with`` on a Condition would run Python, and can be struck.)
+``try`` whose ``finally`` releases it; the lock itself says whether it is held, not a flag.
+(``with`` on a Condition would run Python, and can be struck.)
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ class Writer:
     """The only way to the write transaction for all threads and tasks of a store object."""
 
     def __init__(
-        self, engine: WriteConnection, turnstile: WriteQueue, patience: float = PATIENCE
+        self, engine: WriteConnection, write_queue: WriteQueue, patience: float = PATIENCE
     ) -> None:
         self._engine = engine
-        self._turnstile = turnstile
+        self._write_queue = write_queue
         self._patience = patience
-        self._right = threading.RLock()  # it knows its owner; nobody takes it twice, though
+        self._right = threading.RLock()  # it knows its owner; no thread takes it twice, though
         self._owned: Callable[[], bool] = self._right._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
         self.using = threading.Lock()
         """Held while the connection is in use; the right and the turn may be held for longer."""
         self._queueing = threading.Lock()
         self._arrived = threading.Lock()
-        """Let go when there is something for the thread to do: a condition costs far more."""
+        """Released when the thread has something to do: a condition costs far more."""
         self._arrived.acquire()
         self._queue: deque[WriteJob] = deque()
         self._gathered: dict[asyncio.AbstractEventLoop, list[WriteJob]] = {}
@@ -99,7 +99,7 @@ class Writer:
         return job.result()
 
     async def run_async(self, work: Work) -> Committed | None:
-        """The same for an event loop; jobs of one turn of the loop form a group."""
+        """Run a job for an event loop; jobs of one iteration of the loop form a group."""
         loop = _running_loop()
         job = WriteJob(work, self._deadline())
         job.future = loop.create_future()
@@ -130,7 +130,7 @@ class Writer:
         left_time = max(0.0, ends - time.monotonic())
         idle = not self._owned() and self._right.acquire(timeout=left_time)
         if idle:
-            self._turnstile.close()
+            self._write_queue.close()
         return idle
 
     def _deadline(self) -> float:
@@ -145,7 +145,7 @@ class Writer:
             gathered = self._gathered[loop] = []
             loop.call_soon(self._flush, loop)
         gathered.append(job)
-        if self._closed:  # asked last: whoever closes sets it first, then takes what is there
+        if self._closed:  # asked last: close() sets it first, then takes the jobs
             raise StoreClosed("this store was closed; connect again")
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -165,33 +165,33 @@ class Writer:
                 self._hand_over(jobs)
                 jobs[-1].timer = loop.call_later(_time_left(jobs), self._give_up, jobs)
                 return
-        except Exception as error:  # noqa: BLE001 - nobody hears it here: it goes to the callers
+        except Exception as error:  # noqa: BLE001 - there is no caller here: it goes to the jobs
             _fail(jobs, error)
         _finish([job.future for job in jobs if job.future is not None])
 
     def _at_once(self, jobs: Sequence[WriteJob]) -> bool:
-        """Run the jobs here and now if nobody else waits, in this process or in another."""
-        right, turnstile = self._right, self._turnstile
+        """Run the jobs here and now if no other job waits, in this process or in another."""
+        right, write_queue = self._right, self._write_queue
         if self._queue or self._owned():  # owned: we are called in the midst of a commit
             return False
         try:
             if not right.acquire(blocking=False) or self._closed:
                 return False
             try:
-                if not turnstile.try_enter():
+                if not write_queue.try_enter():
                     return False
                 with self.using:
                     if ran := self._group(jobs, 0.0):
                         self.stuck = ""
-                    turnstile.leave()
+                    write_queue.leave()
                     self._sync(jobs)
             finally:
-                turnstile.leave()
+                write_queue.leave()
             touched = self._engine.take_touched()
         finally:
             try:  # noqa: SIM105 - entering suppress() is one more moment to be struck
                 right.release()
-            except RuntimeError:  # somebody else has it
+            except RuntimeError:  # another thread has it
                 pass
         self._engine.ring(touched)
         return ran
@@ -207,7 +207,7 @@ class Writer:
             self._call()
 
     def _serve(self) -> None:
-        """The life of the writer thread: whatever happens, whoever waits for it is answered."""
+        """The life of the writer thread: it always answers the jobs that wait."""
         while self._wait_for_jobs():
             jobs: list[WriteJob] = []
             touched: list[str] = []
@@ -222,15 +222,15 @@ class Writer:
                     jobs = self._next_batch()
                     _fail(jobs, error)
             _answer(jobs)
-            with suppress(Exception):  # the backstop wakes whom this did not
+            with suppress(Exception):  # the backstop wakes the others
                 self._engine.ring(touched)
-        if self._right.acquire(blocking=False):  # else whoever closes has it, and does this
-            self._turnstile.close()
+        if self._right.acquire(blocking=False):  # else close() has it, and does this
+            self._write_queue.close()
             self._right.release()
 
     def _take_turn(self, jobs: list[WriteJob]) -> None:
         """Wait for the turn, and run everything that has gathered by then."""
-        self._turnstile.enter()
+        self._write_queue.enter()
         try:
             if self._closed:
                 return
@@ -240,7 +240,7 @@ class Writer:
             try:
                 with self.using:
                     ran = self._group(jobs, _time_left(jobs))
-                    self._turnstile.leave()
+                    self._write_queue.leave()
                     if ran:
                         self._sync(jobs)
                     else:
@@ -249,10 +249,10 @@ class Writer:
                 _fail(jobs, error)
             self._slow = _slow(started, jobs)
         finally:
-            self._turnstile.leave()
+            self._write_queue.leave()
 
     def _call(self) -> None:
-        """Call the thread, unless somebody did already."""
+        """Wake the thread, unless it is awake."""
         with suppress(RuntimeError):
             self._arrived.release()
 
@@ -283,7 +283,7 @@ class Writer:
         late = [job for job in jobs if job.ends <= now]
         with self._queueing:
             self._queue.extendleft(job for job in reversed(jobs) if job not in late)
-        error = self._engine.trouble(apsw.BusyError(), self._engine.db)
+        error = self._engine.translated(apsw.BusyError(), self._engine.db)
         self.stuck = str(error)
         _fail(late, error)
         return late
@@ -295,8 +295,8 @@ class Writer:
             _finish([job.future for job in late if job.future is not None])
 
     def _held_up(self) -> StoreBusy:
-        pid = self._turnstile.holder()
-        self.stuck = f"the store was held up for {self._patience:g} s; try again"
+        pid = self._write_queue.holder()
+        self.stuck = f"the store was held up for {self._patience:g} s; retry"
         if pid is not None:
             self.stuck = (
                 f"process {pid} has held the store up for {self._patience:g} s (is it stopped?);"
@@ -305,7 +305,7 @@ class Writer:
         return StoreBusy(self.stuck)
 
     def _group(self, jobs: Sequence[WriteJob], wait: float) -> bool:
-        """Run all jobs in one transaction; False if the engine was busy for so many seconds."""
+        """Run all jobs in one transaction; False if the engine was busy for that many seconds."""
         engine = self._engine
         try:
             engine.begin(wait)
@@ -314,7 +314,8 @@ class Writer:
             self._commit(jobs)
         except apsw.BusyError:
             engine.rollback()
-            self._turnstile.mend()  # in our turn nobody else writes, unless our files are gone
+            # With the lock no other process writes, unless our files are gone.
+            self._write_queue.reopen_if_removed()
             return False
         except Exception as error:  # noqa: BLE001 - the engine's own, or a value it cannot take
             engine.rollback()
@@ -333,10 +334,10 @@ class Writer:
         engine = self._engine
         try:
             engine.wal.sync()
-            engine.standing.check(engine.db)
+            engine.files.check(engine.db)
         except (StoreMissing, OSError, apsw.Error) as error:
             trouble = engine.wal.trouble or str(error)
-            gone = engine.standing.recheck(engine.db) and StoreMissing(engine.standing.gone)
+            gone = engine.files.recheck(engine.db) and StoreMissing(engine.files.gone)
             for job in jobs:
                 unknown = None if job.txn is None else OutcomeUnknown(trouble, job.txn.id)
                 job.error = job.error or gone or unknown or StoreAway(trouble)
@@ -347,7 +348,7 @@ class Writer:
             engine.commit()
         except apsw.IOError as error:
             engine.rollback()
-            trouble = engine.trouble(error, engine.db)
+            trouble = engine.translated(error, engine.db)
             for job in jobs:
                 if isinstance(trouble, StoreMissing):
                     job.error = trouble
@@ -365,7 +366,7 @@ class Writer:
         """After a failed group: each job by itself, so that only the guilty one fails."""
         if len(jobs) == 1:
             if isinstance(error, apsw.Error):
-                error = self._engine.trouble(error, self._engine.db)
+                error = self._engine.translated(error, self._engine.db)
             _fail(jobs, error)
             return
         for job in jobs:
@@ -374,7 +375,7 @@ class Writer:
 
     def _again(self, job: WriteJob) -> None:
         if not self._group((job,), _time_left((job,))):
-            _fail((job,), self._engine.trouble(apsw.BusyError(), self._engine.db))
+            _fail((job,), self._engine.translated(apsw.BusyError(), self._engine.db))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:
@@ -400,7 +401,7 @@ def _fail(jobs: Sequence[WriteJob], error: Exception) -> None:
 
 
 def _answer(jobs: Sequence[WriteJob]) -> None:
-    """Tell the callers, whichever thread each of them is in."""
+    """Answer the callers, each in its own thread."""
     futures: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for job in jobs:
         if job.waiter is not None:
@@ -408,7 +409,7 @@ def _answer(jobs: Sequence[WriteJob]) -> None:
         if job.future is not None:
             futures.setdefault(job.future.get_loop(), []).append(job.future)
     for loop, theirs in futures.items():
-        with suppress(RuntimeError):  # the loop may be closed by now, and nobody waits
+        with suppress(RuntimeError):  # the loop may be closed by now, and no task waits
             loop.call_soon_threadsafe(_finish, theirs)
 
 

@@ -1,4 +1,4 @@
-"""The conformance suite: what every store must do, whatever its engine.
+"""The conformance suite: what every store must do, with any engine.
 
 A store's test file is a place and the suite:
 
@@ -14,7 +14,7 @@ declare; nothing in it is skipped.
 place.py         where a store under test stands, and how it waits
 reads.py         one moment: keys, ranges, the log
 commits.py       checks, all or nothing, entries, voids, revisions, stamps, limits
-liveness.py      keys that lapse
+liveness.py      keys that expire, and their renewal
 watches.py       the feed: order, resuming, resync, waking
 scopes.py        the feed of several scopes
 trimming.py      the log: its extent, and forgetting its oldest entries

@@ -1,4 +1,4 @@
-"""Keys that lapse: judged by the engine's clock, absent to everybody, seen by no watch."""
+"""Keys that expire: judged by the engine's clock, absent to every reader, seen by no watch."""
 
 # ruff: noqa: D102 - the name of a test says what should be true
 
@@ -129,11 +129,11 @@ class Liveness(Suite):
         assert store.read(KEY)[KEY] is None
 
     def test_the_engine_tells_what_time_it_is_or_that_it_cannot(self, store: Store) -> None:
-        told = store.wall()
-        assert told is None or told > 0
+        now = store.wall()
+        assert now is None or now > 0
 
     def _lapsed(self, place: Place, store: Store) -> int:
-        """Put a key beside one that stays, and let it lapse; returns the revision that put it."""
+        """Put a key beside one that stays, and let it expire; returns the revision that put it."""
         write(store, Put("live/other", b"", ttl=LONG))
         revision = write(store, Put(KEY, b"old", ttl=store.capabilities.min_ttl))
         place.until(lambda: store.read(KEY)[KEY] is None)

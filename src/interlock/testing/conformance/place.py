@@ -50,7 +50,7 @@ class Place:
         self._open = []
 
     def trim(self, store: Store, revision: int) -> None:
-        """Make the engine forget its history up to a revision."""
+        """Make the engine delete its history up to a revision."""
         store.trim(revision)
 
     def monotonic(self) -> float:

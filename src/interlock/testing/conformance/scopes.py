@@ -26,7 +26,7 @@ from interlock.testing.conformance.place import (
 )
 
 MANY = 150
-"""Scopes that one watch must be able to have."""
+"""How many scopes a watch must be able to have."""
 
 
 class Scopes(Suite):
@@ -102,14 +102,14 @@ class Scopes(Suite):
         last = write(store, Put("p/2", b""), Put("q/2", b""))  # which an engine may still know
         place.trim(store, last)
         watch = store.watch(("p/", "q/"), 0)
-        assert any(isinstance(told, Resync) for told in watch.take(PATIENCE))
+        assert any(isinstance(came, Resync) for came in watch.take(PATIENCE))
         later = write(store, Put("p/3", b""), Put("q/3", b""))
         fresh: list[str] = []
         while sorted(fresh) != ["p/3", "q/3"]:  # a second Resync does no harm
-            told = watch.take(PATIENCE)
-            assert told, f"only {fresh}"
+            came = watch.take(PATIENCE)
+            assert came, f"only {fresh}"
             fresh += [
-                each.key for each in told if isinstance(each, Change) if each.revision >= later
+                each.key for each in came if isinstance(each, Change) if each.revision >= later
             ]
 
     def test_each_of_many_scopes_wakes_at_once(self, place: Place, store: Store) -> None:

@@ -74,9 +74,9 @@ class Trimming(Suite):
         watches = {scope: store.watch(scope, first) for scope in ("", LOG, "p/")}
         store.trim(first)
         change = txn(Put("p/2", b""))
-        told = committed(store.commit(change)).revision
+        last = committed(store.commit(change)).revision
         end = write(store, Put("p/3", b""))
-        keys = {scope: _told(watch, told, end) for scope, watch in watches.items()}
+        keys = {scope: _changes_up_to(watch, last, end) for scope, watch in watches.items()}
         assert keys == {"": {LOG + change.id, "p/2"}, LOG: {LOG + change.id}, "p/": {"p/2"}}
 
     def test_a_watch_from_before_the_trimming_misses_nothing_or_is_told(self, store: Store) -> None:
@@ -90,8 +90,8 @@ class Trimming(Suite):
                 some = watch.take(PATIENCE)
                 assert some, f"only {found}"
                 found += some
-            told = isinstance(found[0], Resync)
-            assert told or [change.revision for change in found] == expected
+            resynced = isinstance(found[0], Resync)
+            assert resynced or [change.revision for change in found] == expected
             watch.close()
 
 
@@ -100,7 +100,7 @@ def _log(store: Store) -> tuple[Item, ...]:
     return store.read(ref).ranges[ref]
 
 
-def _told(watch: Watch, revision: int, end: int) -> set[str]:
-    """What a watch tells up to a revision; something later is sure to come."""
+def _changes_up_to(watch: Watch, revision: int, end: int) -> set[str]:
+    """The changes of a watch up to a revision; a later one is sure to come."""
     found = gather(watch, lambda found: bool(found) and found[-1].revision >= end)
     return {change.key for change in found if change.revision <= revision}

@@ -81,9 +81,9 @@ class Watches(Suite):
         place.trim(store, last)
         for after in (0, old):
             watch = store.watch("p/", after)
-            told = _first(watch)
-            assert isinstance(told, Resync)
-            assert told.revision >= last
+            came = _first(watch)
+            assert isinstance(came, Resync)
+            assert came.revision >= last
             write(store, Put("p/3", b""))
             assert [change.key for change in gather(watch, _count(1))] == ["p/3"]
             watch.close()
@@ -95,9 +95,9 @@ class Watches(Suite):
         other = place.open()
         missed = write(other, Put("p/1", b""))
         place.trim(other, missed)
-        told = _first(watch)
-        assert told == Change(missed, "p/1") or isinstance(told, Resync)
-        assert told.revision >= missed
+        came = _first(watch)
+        assert came == Change(missed, "p/1") or isinstance(came, Resync)
+        assert came.revision >= missed
 
     def test_a_watch_that_missed_nothing_needs_no_resync(self, place: Place, store: Store) -> None:
         last = write(store, Put("p/1", b""))
