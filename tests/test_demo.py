@@ -25,7 +25,7 @@ from msgspec.structs import replace
 import interlock
 from interlock import demo
 from interlock.core.decision import Event
-from interlock.core.log import Line
+from interlock.core.log import RecordLine
 from interlock.demo import run_demo
 from interlock.demo.display import result_lines, try_next
 from interlock.demo.plan import COMPILER, DEPLOY, TRAP, Ledger, Merge, abilities, agent_names, plan
@@ -141,7 +141,7 @@ def test_every_task_gets_done_once_though_one_is_killed_in_the_middle(
     assert any("gone; back in the queue" in entry["text"] for entry in facts["story"])
 
 
-def check_messages(facts: dict[str, Any], lines: tuple[Line, ...]) -> None:
+def check_messages(facts: dict[str, Any], lines: tuple[RecordLine, ...]) -> None:
     """Count in the record who received, answered and left because of a message.
 
     On a machine that stalls, an agent may do the first task twice, and send its messages twice.
@@ -349,10 +349,10 @@ def test_a_run_that_breaks_a_promise_says_so() -> None:
     cut_short = [Build("bob", 3, began=0.1), Build("ada", 3, began=0.2, done=0.8), *seen.builds]
 
     def outcome(
-        lines: list[Line] | None = None,
+        lines: list[RecordLine] | None = None,
         writes: list[Merge] = good,
         verdict: str = "ok",
-        post: list[Line] | None = None,
+        post: list[RecordLine] | None = None,
         **wrong: object,
     ) -> list[str]:
         facts = gather(
@@ -399,9 +399,9 @@ def test_a_run_that_breaks_a_promise_says_so() -> None:
     assert outcome(verdict="unproven") == []
 
 
-def run() -> list[Line]:
+def run() -> list[RecordLine]:
     """The record of a good run: ada does everything, after bob was lost in the trap."""
-    found: list[Line] = []
+    found: list[RecordLine] = []
     for step in plan():
         if step.task == TRAP:
             found += [entry(step.task, "claimed", "bob"), entry(step.task, "reclaimed", "bob")]
@@ -409,7 +409,7 @@ def run() -> list[Line]:
     return renumbered(found)
 
 
-def letters() -> list[Line]:
+def letters() -> list[RecordLine]:
     """The messages of a good run: an alert that all received, a question, and a stop for ada."""
     return [
         letter("message.alert", "ada", "sent", "msg_1"),
@@ -422,18 +422,18 @@ def letters() -> list[Line]:
     ]
 
 
-def letter(verb: str, agent: str, word: str = "", message: str = "") -> Line:
+def letter(verb: str, agent: str, word: str = "", message: str = "") -> RecordLine:
     events = (Event(f"message:{word}", agent, f"message/{message}"),) if word else ()
-    return Line(revision=0, hash="", verb=verb, agent=agent, events=events)
+    return RecordLine(revision=0, hash="", verb=verb, agent=agent, events=events)
 
 
-def entry(task: str, word: str, agent: str) -> Line:
+def entry(task: str, word: str, agent: str) -> RecordLine:
     events = (Event(f"task:{word}", agent),)
     thing = f"task/{task}"
-    return Line(revision=0, hash="", agent=agent, outcome=word, thing=thing, events=events)
+    return RecordLine(revision=0, hash="", agent=agent, outcome=word, thing=thing, events=events)
 
 
-def renumbered(lines: list[Line]) -> list[Line]:
+def renumbered(lines: list[RecordLine]) -> list[RecordLine]:
     return [replace(line, revision=number) for line, number in zip(lines, count(1), strict=False)]
 
 
@@ -441,7 +441,7 @@ def replaced(seen: Observations, wrong: dict[str, object]) -> Observations:
     return dataclasses.replace(seen, **wrong)  # type: ignore[arg-type]
 
 
-def events_of(line: Line) -> list[tuple[str, str]]:
+def events_of(line: RecordLine) -> list[tuple[str, str]]:
     return [(event.name, event.agent) for event in line.events]
 
 

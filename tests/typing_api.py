@@ -43,9 +43,9 @@ from interlock import (
 )
 from interlock.core.decision import Outcome
 from interlock.core.health import Health
-from interlock.core.log import Line
-from interlock.nouns.agents.logs import LogLine
-from interlock.nouns.agents.session import Agent
+from interlock.core.log import RecordLine
+from interlock.nouns.agents.log_rules import LogLine
+from interlock.nouns.agents.session_rules import Agent
 from interlock.nouns.grants.lock_service import LockView
 from interlock.nouns.grants.semaphore_service import SemaphoreView
 from interlock.nouns.messages.message import Kind, SendOutcome
@@ -84,7 +84,7 @@ def blocking(fleet: interlock.Fleet) -> str:
     assert_type(fleet.agents.log(["a line"]), Uploaded)
     assert_type(fleet.agents.logged("ada", limit=5), tuple[LogLine, ...])
     assert_type(fleet.agents.handler("INFO"), logging.Handler)
-    assert_type(fleet.record.log(limit=5), tuple[Line, ...])
+    assert_type(fleet.record.log(limit=5), tuple[RecordLine, ...])
     assert_type(fleet.record.verify(anchors=["anchors.jsonl"]), Verified)
     assert_type(fleet.record.export("record.jsonl", after=3), Exported)
     assert_type(fleet.record.anchor("git:anchors"), Anchored)

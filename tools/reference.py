@@ -24,12 +24,12 @@ from interlock.core.decision import Outcome, Refusal, Success
 from interlock.core.events import Counters, Observed
 from interlock.core.health import Health, Problem
 from interlock.core.history import Happening
-from interlock.core.log import Line
+from interlock.core.log import RecordLine
 from interlock.core.story import Story
 from interlock.faces.cli.parse import COMMON
 from interlock.faces.schema import Schema, schema
-from interlock.nouns.agents import logs, session
-from interlock.nouns.agents.reports import Pulse
+from interlock.nouns.agents import log_rules, session_rules
+from interlock.nouns.agents.report_service import StatusReporter
 from interlock.nouns.grants import lock, semaphore, several
 from interlock.nouns.grants.lock_service import LockView
 from interlock.nouns.grants.semaphore_service import SemaphoreView, Slots
@@ -62,9 +62,9 @@ RETURNED: tuple[type, ...] = (
     message.SubscriptionView,
     views.Inbox,
     human_decision.DecisionView,
-    session.Agent,
-    logs.LogLine,
-    Line,
+    session_rules.Agent,
+    log_rules.LogLine,
+    RecordLine,
     Story,
     Happening,
     Observed,
@@ -380,7 +380,7 @@ def python() -> Iterator[str]:
             (f"`fleet.{name}`", registry.load(noun.blocking or noun.calls))
             for name, noun in registry.attributes()
         ),
-        ("`fleet.pulse`: what we say of ourselves as we go on.", Pulse),
+        ("`fleet.pulse`: what we say of ourselves as we go on.", StatusReporter),
         ("`fleet.record.follow()`, `fleet.observe()`, `fleet.tasks.subscribe()`", client.Stream),
         ("`with fleet.lock(...) as held`: what we have in our hands.", client.Held),
         ("`for claim in fleet.tasks.work()`: a task in our hands.", client_work.Claim),

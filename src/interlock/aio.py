@@ -23,7 +23,7 @@ from interlock.core.decision import Outcome, Proof
 from interlock.core.validate import FOREVER
 from interlock.drivers import Op, drive_async
 from interlock.errors import InterlockError, StoreClosed, StoreTrouble
-from interlock.nouns.agents.session import TTL
+from interlock.nouns.agents.session_rules import TTL
 from interlock.nouns.grants.holding import HeldProperties, take
 from interlock.nouns.grants.targets import (
     BlockTarget,
@@ -44,7 +44,7 @@ from interlock.store import Store
 if TYPE_CHECKING:
     from interlock.aio_messages import Messages
     from interlock.aio_tasks import Tasks
-    from interlock.nouns.agents.reports import Pulse
+    from interlock.nouns.agents.report_service import StatusReporter
     from interlock.runtime.noun import Noun
     from interlock.runtime.operation import Request
 
@@ -278,7 +278,7 @@ class Fleet(_DrivenFleet):
         return self.context.store.outage
 
     @property
-    def pulse(self) -> Pulse:
+    def pulse(self) -> StatusReporter:
         """What we say of ourselves as we go on: ``fleet.pulse.be("busy", doing="task/t1")``."""
         return self.context.pulse
 

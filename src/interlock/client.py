@@ -27,7 +27,7 @@ from interlock.core.decision import Outcome, Proof
 from interlock.core.validate import FOREVER
 from interlock.drivers import Op, drive
 from interlock.errors import InterlockError, Lost, StoreClosed, StoreTrouble
-from interlock.nouns.agents.session import TTL
+from interlock.nouns.agents.session_rules import TTL
 from interlock.nouns.grants.holding import HeldProperties, take
 from interlock.nouns.grants.targets import (
     BlockTarget,
@@ -50,7 +50,7 @@ from interlock.threads import background
 if TYPE_CHECKING:
     from interlock.client_messages import Messages
     from interlock.client_tasks import Tasks
-    from interlock.nouns.agents.reports import Pulse
+    from interlock.nouns.agents.report_service import StatusReporter
     from interlock.runtime.noun import Noun
     from interlock.runtime.operation import Request
 
@@ -332,7 +332,7 @@ class Fleet(_DrivenFleet):
         return self.context.store.outage
 
     @property
-    def pulse(self) -> Pulse:
+    def pulse(self) -> StatusReporter:
         """What we say of ourselves as we go on: ``fleet.pulse.be("busy", doing="task/t1")``."""
         return self.context.pulse
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
         Unknown,
         Waiting,
     )
-    from interlock.nouns.agents.logs import Uploaded
-    from interlock.nouns.agents.report import Reported, Unreported
-    from interlock.nouns.agents.session import (
+    from interlock.nouns.agents.log_rules import Uploaded
+    from interlock.nouns.agents.report_rules import Reported, Unreported
+    from interlock.nouns.agents.session_rules import (
         DeathsAcknowledged,
         Joined,
         Leaving,
@@ -150,9 +150,9 @@ HOMES = {
         "Fenced", "Full", "GivenFenced", "Gone", "Granted", "NotOwner", "Nothing", "Paused",
         "Released", "Unknown", "Waiting",
     ),
-    "interlock.nouns.agents.logs": ("Uploaded",),
-    "interlock.nouns.agents.report": ("Reported", "Unreported"),
-    "interlock.nouns.agents.session": (
+    "interlock.nouns.agents.log_rules": ("Uploaded",),
+    "interlock.nouns.agents.report_rules": ("Reported", "Unreported"),
+    "interlock.nouns.agents.session_rules": (
         "DeathsAcknowledged", "Joined", "Leaving", "Left", "NoDeath", "Renewed",
         "SessionLapsed",
     ),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from interlock.core.decision import Event
-from interlock.core.filter import Filter
+from interlock.core.filter import RecordFilter
 from interlock.core.log import Entry
 
 RELEASE = Entry(
@@ -66,9 +66,9 @@ CLEAR = Entry(at=400.0, agent="keeper", verb="agent.clear", deleted=("sessions/s
     ids=str,
 )
 def test_a_filter_keeps_what_it_asks_for(asked: dict[str, Any], found: list[Entry]) -> None:
-    assert [e for e in (RELEASE, LEAVE, SEVERAL, CLEAR) if Filter(**asked).keeps(e)] == found
+    assert [e for e in (RELEASE, LEAVE, SEVERAL, CLEAR) if RecordFilter(**asked).keeps(e)] == found
 
 
 def test_the_deletion_of_a_things_item_is_about_it() -> None:
     entry = Entry(verb="agent.leave", thing="agent/ada", deleted=("locks/a%2Fb",))
-    assert Filter(thing="lock/a/b").keeps(entry)
+    assert RecordFilter(thing="lock/a/b").keeps(entry)

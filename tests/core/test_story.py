@@ -5,7 +5,7 @@ from typing import Any
 
 from interlock.core.decision import Event
 from interlock.core.history import Happening
-from interlock.core.log import Line
+from interlock.core.log import RecordLine
 from interlock.core.story import tell
 
 BASE = 1000
@@ -15,10 +15,12 @@ class Log:
     """Entries as they come; each a second after the one before, unless it says when."""
 
     def __init__(self) -> None:
-        self.lines: list[Line] = []
+        self.lines: list[RecordLine] = []
         self._numbers = itertools.count(1)
 
-    def __call__(self, agent: str, verb: str, outcome: str, *events: str, **more: Any) -> Line:
+    def __call__(
+        self, agent: str, verb: str, outcome: str, *events: str, **more: Any
+    ) -> RecordLine:
         number = next(self._numbers)
         fields: dict[str, Any] = {
             "revision": number,
@@ -29,7 +31,7 @@ class Log:
             "trace": f"t-{agent}",
         }
         told = tuple(Event(*event.split(" ")) for event in events)
-        line = Line(agent=agent, verb=verb, outcome=outcome, events=told, **(fields | more))
+        line = RecordLine(agent=agent, verb=verb, outcome=outcome, events=told, **(fields | more))
         self.lines.append(line)
         return line
 

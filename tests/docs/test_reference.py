@@ -12,7 +12,7 @@ from tests.docs.pages import ROOT
 
 from interlock import errors, registry, settings
 from interlock.core import validate
-from interlock.nouns.agents import session
+from interlock.nouns.agents import session_rules
 from interlock.nouns.grants import pool, pool_change
 from interlock.nouns.messages import message, query_rules, rate_limit
 from interlock.runtime.context import GRANT_TTL
@@ -64,8 +64,8 @@ def test_every_error_is_explained() -> None:
         ("waiters for one lock", f"{pool.WAITERS:,}"),
         ("longest duration", f"{validate.LONGEST / 86400:.0f} days"),
         ("shortest ttl", f"{MemoryStore().capabilities.min_ttl * 1000:.0f} ms"),
-        ("ttl of a session", f"{session.TTL:.0f} s"),
-        ("ttl of a session from `agent join`", f"{session.SHELL_TTL / 60:.0f} min"),
+        ("ttl of a session", f"{session_rules.TTL:.0f} s"),
+        ("ttl of a session from `agent join`", f"{session_rules.SHELL_TTL / 60:.0f} min"),
         ("ttl of a grant without a session", f"{GRANT_TTL / 60:.0f} min"),
         ("a message", f"{message.BODY_LIMIT // 1024**2} MiB"),
         ("readers of one mail", f"{message.RECIPIENTS_LIMIT}"),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from interlock.core.decision import Event
 from interlock.core.health import Health, Problem
-from interlock.core.log import Line
+from interlock.core.log import RecordLine
 from interlock.nouns.grants import lock, semaphore, several
 from interlock.nouns.grants.lock import LockAcquired, LockBusy, LockFenced, LockNotOwner
 from interlock.nouns.grants.lock_noun import LockList
@@ -245,7 +245,7 @@ def test_large_data_are_cut_for_people() -> None:
 
 def test_an_entry_about_tasks_says_what_became_of_others() -> None:
     def told(verb: str, outcome: str, thing: str, *events: Event) -> str:
-        line = Line(
+        line = RecordLine(
             revision=7, hash="", at=0.0, agent="ada", verb=verb, outcome=outcome, thing=thing,
             events=events,
         )  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 from tests.faults.setup import WAYS, Client, RequestFault, Setup, Way, settle, voids
 from tests.processes import checks
 
-from interlock.nouns.agents.session import Left, Renewed
+from interlock.nouns.agents.session_rules import Left, Renewed
 from interlock.nouns.grants.lock import LockAcquired, LockBusy, LockReleased
 from interlock.testing.servers.proxy import Proxy
 

@@ -10,7 +10,7 @@ from typing import Any
 from tests.nouns.record.sealed import SMALL, touch
 
 from interlock.drivers import Op, drive
-from interlock.nouns.record.sealing import Sealing
+from interlock.nouns.record.seal_service import Sealing
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.store import Store

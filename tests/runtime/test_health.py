@@ -12,11 +12,11 @@ from interlock import aio
 from interlock.core import keys
 from interlock.core.health import Health, Problem
 from interlock.drivers import drive
-from interlock.nouns.agents.session import DeathsAcknowledged, NoDeath
+from interlock.nouns.agents.session_rules import DeathsAcknowledged, NoDeath
 from interlock.nouns.grants.health import SETTLED
 from interlock.nouns.grants.lock import LockAcquired
-from interlock.nouns.record.seal_rules import Limits
-from interlock.nouns.record.sealing import Sealing
+from interlock.nouns.record.seal_rules import SealLimits
+from interlock.nouns.record.seal_service import Sealing
 from interlock.runtime import health
 from interlock.store import Put, Txn
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -263,7 +263,7 @@ def test_a_log_far_above_its_limit_is_told(stage: Testbed, monkeypatch: pytest.M
         ada.run(ada.locks.acquire("merge"))
         ada.run(ada.locks.release("merge"))
     assert problems(onlooker(stage)) == ()
-    limits = Limits(hot_entries=10, hot_bytes=0, newest=1, age=0.0, pressed=0.0)
+    limits = SealLimits(hot_entries=10, hot_bytes=0, newest=1, age=0.0, pressed=0.0)
     monkeypatch.setattr(Sealing, "limits", limits)
     found = one(onlooker(stage))
     assert (found.kind, found.thing) == ("record", "record")

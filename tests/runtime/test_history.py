@@ -12,12 +12,12 @@ import pytest
 import interlock
 from interlock.core import keys
 from interlock.core.codec import digest, encode
-from interlock.core.filter import Filter
-from interlock.core.log import Mark, Sealed, Segment
+from interlock.core.filter import RecordFilter
+from interlock.core.log import RecordMark, SealedMark, Segment
 from interlock.drivers import Op, drive
 from interlock.errors import StoreDamaged
 from interlock.nouns.record.segment import pack
-from interlock.runtime.history import Backward, Forward, search
+from interlock.runtime.history import EntriesBackward, EntriesForward, search
 from interlock.store import Item, Log, Put, Store, Txn
 from interlock.stores import open_store
 from interlock.stores.sqlite import SQLiteStore
@@ -58,31 +58,31 @@ def seal(store: Store, upto: int) -> None:
     begins = 0 if item is None else _sealed_up_to(item)
     entries = [item for item in hot(store) if begins < item.revision <= upto]
     segment = Segment(
-        begins=Mark(revision=begins),
-        ends=Mark(revision=upto),
+        begins=RecordMark(revision=begins),
+        ends=RecordMark(revision=upto),
         since=0.0,
         until=0.0,
         packed=pack((e.revision, e.key.removeprefix("log/"), e.value) for e in entries),
     )
     puts = (
         Put(keys.segment(upto), encode(segment)),
-        Put(keys.SEALED, encode(Sealed(revision=upto))),
+        Put(keys.SEALED, encode(SealedMark(revision=upto))),
     )
     store.commit(Txn(id=f"txn_{next(_numbers):08d}", puts=puts, quiet=True))
 
 
 def _sealed_up_to(item: Item) -> int:
-    return msgspec.json.decode(item.value, type=Sealed).revision
+    return msgspec.json.decode(item.value, type=SealedMark).revision
 
 
 def walked(
-    store: Store, walk: Forward | Backward, between: Callable[[], None] = lambda: None
+    store: Store, walk: EntriesForward | EntriesBackward, between: Callable[[], None] = lambda: None
 ) -> list[int]:
     """All revisions of a walk, in order; whatever happens between two steps of it."""
     found: list[list[int]] = []
     while page := drive(_disturbed(walk.page(), between), store):
         found.append([item.revision for item in page])
-    pages = found if isinstance(walk, Forward) else reversed(found)
+    pages = found if isinstance(walk, EntriesForward) else reversed(found)
     return [revision for page in pages for revision in page]
 
 
@@ -105,16 +105,18 @@ def test_a_walk_gives_each_entry_once_from_either_end(store: SQLiteStore, seed: 
         seal(store, upto)
         store.trim(rng.choice([0, upto, rng.randrange(upto + 1)]))
     page, after = rng.randrange(1, 12), rng.randrange(everything[-1] + 2)
-    assert walked(store, Forward(page=page)) == everything
-    assert walked(store, Backward(page=page)) == everything
-    assert walked(store, Forward(after, page)) == [r for r in everything if r > after]
-    assert walked(store, Backward(after, page)) == [r for r in everything if not after or r < after]
+    assert walked(store, EntriesForward(page=page)) == everything
+    assert walked(store, EntriesBackward(page=page)) == everything
+    assert walked(store, EntriesForward(after, page)) == [r for r in everything if r > after]
+    assert walked(store, EntriesBackward(after, page)) == [
+        r for r in everything if not after or r < after
+    ]
 
 
-@pytest.mark.parametrize("walk", [Forward, Backward])
+@pytest.mark.parametrize("walk", [EntriesForward, EntriesBackward])
 @pytest.mark.parametrize("step", [1, 3, 4, 7])
 def test_sealing_during_a_walk_neither_loses_nor_doubles(
-    store: SQLiteStore, walk: type[Forward | Backward], step: int
+    store: SQLiteStore, walk: type[EntriesForward | EntriesBackward], step: int
 ) -> None:
     everything = fill(store, 24)
     rest = iter(everything[step - 1 :: step])
@@ -127,10 +129,10 @@ def test_sealing_during_a_walk_neither_loses_nor_doubles(
     assert walked(store, walk(page=4), seal_some) == everything
 
 
-@pytest.mark.parametrize("walk", [Forward, Backward])
+@pytest.mark.parametrize("walk", [EntriesForward, EntriesBackward])
 @pytest.mark.parametrize("moment", range(8))
 def test_sealing_at_any_moment_of_a_walk_neither_loses_nor_doubles(
-    store: SQLiteStore, walk: type[Forward | Backward], moment: int
+    store: SQLiteStore, walk: type[EntriesForward | EntriesBackward], moment: int
 ) -> None:
     everything = fill(store, 24)
     seal(store, everything[5])
@@ -147,12 +149,12 @@ def test_sealing_at_any_moment_of_a_walk_neither_loses_nor_doubles(
 
 def test_sealed_entries_are_given_as_they_were_stored(store: SQLiteStore) -> None:
     fill(store, 3)
-    before = drive(search(Filter(), limit=10), store)
+    before = drive(search(RecordFilter(), limit=10), store)
     seal(store, before[1].revision)
     store.trim(before[1].revision)
     assert len(hot(store)) == 1
-    assert drive(search(Filter(), limit=10), store) == before
-    assert drive(search(Filter(), limit=10, last=False), store) == before
+    assert drive(search(RecordFilter(), limit=10), store) == before
+    assert drive(search(RecordFilter(), limit=10, last=False), store) == before
 
 
 def test_a_walk_back_ends_where_retention_dropped_a_segment(store: SQLiteStore) -> None:
@@ -162,8 +164,8 @@ def test_a_walk_back_ends_where_retention_dropped_a_segment(store: SQLiteStore) 
     store.trim(everything[3])
     dropped = Txn(id="txn_drop", deletes=(keys.segment(everything[1]),), quiet=True)
     store.commit(dropped)
-    assert walked(store, Backward()) == everything[2:]
-    assert walked(store, Forward()) == everything[2:]
+    assert walked(store, EntriesBackward()) == everything[2:]
+    assert walked(store, EntriesForward()) == everything[2:]
 
 
 def test_a_segment_that_cannot_be_read_is_named(store: SQLiteStore) -> None:
@@ -171,7 +173,7 @@ def test_a_segment_that_cannot_be_read_is_named(store: SQLiteStore) -> None:
     seal(store, revision)
     store.trim(revision)
     store.commit(Txn(id="txn_x", puts=(Put(keys.segment(revision), b"{}"),), quiet=True))
-    for walk in (Forward(), Backward()):
+    for walk in (EntriesForward(), EntriesBackward()):
         with pytest.raises(StoreDamaged, match=r"^segments/\d+ .*; restore a copy of the store$"):
             walked(store, walk)
 
@@ -179,15 +181,15 @@ def test_a_segment_that_cannot_be_read_is_named(store: SQLiteStore) -> None:
 @pytest.mark.parametrize("last", [True, False])
 def test_a_limit_counts_what_matches(store: SQLiteStore, last: bool) -> None:
     everything = fill(store, 2500)
-    found = drive(search(Filter(by="ada"), limit=1200, last=last), store)
+    found = drive(search(RecordFilter(by="ada"), limit=1200, last=last), store)
     ada = everything[1::2]
     assert [line.revision for line in found] == (ada[-1200:] if last else ada[:1200])
-    assert drive(search(Filter(by="nobody"), limit=1), store) == ()
+    assert drive(search(RecordFilter(by="nobody"), limit=1), store) == ()
 
 
 def test_only_what_stands_after_a_revision_is_searched(store: SQLiteStore) -> None:
     everything = fill(store, 10)
-    found = drive(search(Filter(), after=everything[3], limit=100), store)
+    found = drive(search(RecordFilter(), after=everything[3], limit=100), store)
     assert [line.revision for line in found] == everything[4:]
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from interlock.drivers import Op, Step
 from interlock.errors import NotAllowed, StoreBusy, TooLarge
-from interlock.nouns.agents.session import Left
+from interlock.nouns.agents.session_rules import Left
 from interlock.nouns.grants.holding import take
 from interlock.nouns.grants.lock import (
     LockAcquired,

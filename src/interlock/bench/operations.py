@@ -38,7 +38,7 @@ from interlock.bench.measuring import (
 from interlock.bench.table import Row, percentile, timed
 from interlock.clock import SystemClock
 from interlock.drivers import drive
-from interlock.nouns.agents.session import TTL
+from interlock.nouns.agents.session_rules import TTL
 from interlock.nouns.grants.lock import LockAcquired, LockReleased
 from interlock.nouns.grants.several import SeveralAcquired
 from interlock.nouns.messages.calls import MessageCalls

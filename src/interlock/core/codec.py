@@ -68,6 +68,6 @@ def make_id(prefix: str, milliseconds: int, randomness: bytes) -> str:
     return f"{prefix}_{milliseconds:012x}7{tail[:3]}{variant}{tail[5:20]}"
 
 
-def moment(id_: str) -> float:
+def time_of_id(id_: str) -> float:
     """The wall-clock seconds that an id carries."""
     return int(id_.rpartition("_")[2][:12], 16) / 1000

@@ -17,7 +17,7 @@ from interlock.core.log import Entry
 from interlock.core.thing_names import key_of, split_things
 
 
-class Filter(Struct, frozen=True, kw_only=True):
+class RecordFilter(Struct, frozen=True, kw_only=True):
     """What an entry must be like; what is left empty asks for nothing.
 
     ``by`` is an agent's name or the id of a session, ``verb`` a whole one (``lock.acquire``) or its

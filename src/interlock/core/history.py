@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from interlock.core.log import Line
+from interlock.core.log import RecordLine
 
 
 class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -62,7 +62,7 @@ class Open(Struct, frozen=True, kw_only=True):
     token: int | None = None
 
 
-def said(line: Line, agent: str, what: str, thing: str, **more: object) -> Happening:
+def said(line: RecordLine, agent: str, what: str, thing: str, **more: object) -> Happening:
     """What an entry says of an agent."""
     return Happening(
         revision=line.revision,
@@ -78,6 +78,6 @@ def said(line: Line, agent: str, what: str, thing: str, **more: object) -> Happe
     )
 
 
-def lasted(began: Open | None, line: Line) -> float | None:
+def lasted(began: Open | None, line: RecordLine) -> float | None:
     """Seconds since it began; clocks of two machines may disagree, but nothing ends before."""
     return None if began is None else round(max(line.at - began.at, 0.0), 3)

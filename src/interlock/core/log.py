@@ -77,14 +77,14 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 decode = msgspec.json.Decoder(Entry).decode
 
 
-class Line(Entry, frozen=True, kw_only=True, omit_defaults=True):
+class RecordLine(Entry, frozen=True, kw_only=True, omit_defaults=True):
     """An entry as ``record log`` shows it: with its place in the order and its own hash."""
 
     revision: int
     hash: str
 
 
-class Mark(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecordMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far the digest was rolled: after so many entries, the last one at this revision."""
 
     revision: int = 0
@@ -92,14 +92,14 @@ class Mark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str = ""
 
 
-class Sealed(Mark, frozen=True, kw_only=True, omit_defaults=True):
+class SealedMark(RecordMark, frozen=True, kw_only=True, omit_defaults=True):
     """How far the log was sealed, and up to where retention dropped the sealed segments.
 
     ``bytes`` is what the segments that are kept take together, and nothing in them is older than
     ``since``, so that retention need not read them to know whether it is due.
     """
 
-    dropped: Mark | None = None
+    dropped: RecordMark | None = None
     bytes: int = 0
     since: float = 0.0
 
@@ -111,8 +111,8 @@ class Segment(Struct, frozen=True, kw_only=True):
     stored bytes are JSON without a line feed.  ``begins`` is where the digest stood before.
     """
 
-    begins: Mark
-    ends: Mark
+    begins: RecordMark
+    ends: RecordMark
     since: float
     until: float
     packed: str

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from interlock.core import keys
 from interlock.core.decision import REFUSALS, Event
 from interlock.core.history import Happening, Open, lasted, said
-from interlock.core.log import Line
+from interlock.core.log import RecordLine
 from interlock.core.outcomes import Listing
 from interlock.core.thing_names import split_things
 from interlock.nouns.messages.history import NOUNS, MessageHistory, merge_counted
@@ -47,7 +47,7 @@ class Story(Listing[Happening], frozen=True, kw_only=True):
     earlier: bool = False
 
 
-def tell(lines: Iterable[Line], thing: str, base: int) -> Iterator[Happening]:
+def tell(lines: Iterable[RecordLine], thing: str, base: int) -> Iterator[Happening]:
     """The happenings to a thing: ``lock/merge``, ``sem/builds``, ``task/t1``, ``agent/NAME``."""
     kind, _, name = thing.partition("/")
     found = _heard(lines, _Telling(base, kind))
@@ -57,7 +57,7 @@ def tell(lines: Iterable[Line], thing: str, base: int) -> Iterator[Happening]:
         yield from (each for each in found if each.thing == thing)
 
 
-def _heard(lines: Iterable[Line], telling: _Telling) -> Iterator[Happening]:
+def _heard(lines: Iterable[RecordLine], telling: _Telling) -> Iterator[Happening]:
     for line in lines:
         yield from telling.hear(line)
 
@@ -74,7 +74,7 @@ class _Telling:
         self._grants: dict[tuple[str, str], list[Open]] = {}
         self._waits: dict[tuple[str, str], list[Open]] = {}
 
-    def hear(self, line: Line) -> Iterator[Happening]:
+    def hear(self, line: RecordLine) -> Iterator[Happening]:
         """What happened by an entry."""
         if line.verb.startswith("task."):
             yield from self._tasks.hear(line)
@@ -92,7 +92,7 @@ class _Telling:
         elif not line.events and line.agent and line.verb not in _SILENT:
             yield from (self._other(line, thing, verb) for thing in split_things(line.thing))
 
-    def _event(self, line: Line, event: Event) -> Happening:
+    def _event(self, line: RecordLine, event: Event) -> Happening:
         noun, _, what = event.name.partition(":")
         thing = event.thing or line.thing
         if noun == "agent":
@@ -106,14 +106,14 @@ class _Telling:
         own = line.session if event.agent == line.agent else ""
         return said(line, event.agent, what, thing, session=own)
 
-    def _session(self, line: Line, event: Event, thing: str, what: str) -> Happening:
+    def _session(self, line: RecordLine, event: Event, thing: str, what: str) -> Happening:
         session = _session(line)
         if what in ("left", "lapsed"):  # whatever it waited for, it does not any more
             for waits in self._waits.values():
                 waits[:] = [each for each in waits if each.session != session]
         return said(line, event.agent, what, thing, session=session)
 
-    def _grant(self, line: Line, event: Event, thing: str) -> Happening:
+    def _grant(self, line: RecordLine, event: Event, thing: str) -> Happening:
         queue = self._waits.get((thing, event.agent))
         waited = queue.pop(0) if queue else None  # first come, first served
         own = line.session if line.agent == event.agent else ""
@@ -139,7 +139,7 @@ class _Telling:
             came_from=tuple(_others(line, thing, *_ENDS)),
         )
 
-    def _end(self, line: Line, event: Event, thing: str, what: str) -> Happening:
+    def _end(self, line: RecordLine, event: Event, thing: str, what: str) -> Happening:
         own = line.session if line.agent == event.agent and what == "released" else ""
         grant = _closed(self._grants, thing, event.agent, own)
         return said(
@@ -156,7 +156,7 @@ class _Telling:
             says=line.reason,
         )
 
-    def _wait(self, line: Line, thing: str) -> Happening:
+    def _wait(self, line: RecordLine, thing: str) -> Happening:
         wait = Open(at=line.at, session=line.session, trace=line.trace)
         self._waits.setdefault((thing, line.agent), []).append(wait)
         return said(
@@ -168,7 +168,7 @@ class _Telling:
             behind=() if self._agents else tuple(self._holders(thing)),
         )
 
-    def _withdraw(self, line: Line, thing: str) -> Happening:
+    def _withdraw(self, line: RecordLine, thing: str) -> Happening:
         wait = _closed(self._waits, thing, line.agent, line.session)
         waited = lasted(wait, line)
         refused = line.outcome in REFUSALS
@@ -182,7 +182,7 @@ class _Telling:
             reason=line.outcome if refused else "",
         )
 
-    def _other(self, line: Line, thing: str, verb: str) -> Happening:
+    def _other(self, line: RecordLine, thing: str, verb: str) -> Happening:
         refused = line.outcome in REFUSALS
         return said(
             line,
@@ -211,7 +211,7 @@ def _closed(
     return mine[0] if len(mine) == 1 else None
 
 
-def _others(line: Line, thing: str, *what: str) -> Iterator[str]:
+def _others(line: RecordLine, thing: str, *what: str) -> Iterator[str]:
     """Whose grants ended, or began, in the same commit."""
     for event in line.events:
         noun, _, word = event.name.partition(":")
@@ -219,7 +219,7 @@ def _others(line: Line, thing: str, *what: str) -> Iterator[str]:
             yield event.agent
 
 
-def _session(line: Line) -> str:
+def _session(line: RecordLine) -> str:
     """The session that an entry about an agent is about: the one whose item it wrote or deleted."""
     for key in (*line.put, *line.deleted):
         if key.startswith(keys.SESSIONS):

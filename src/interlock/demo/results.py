@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 import interlock
-from interlock.core.log import Line
+from interlock.core.log import RecordLine
 from interlock.demo.plan import CAPACITY, TRAP, Merge, PlannedTask
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class DemoTaskHistory:
         default_factory=lambda: {name: [] for name in STATES}
     )
 
-    def read(self, lines: Iterable[Line]) -> DemoTaskHistory:
+    def read(self, lines: Iterable[RecordLine]) -> DemoTaskHistory:
         """Add these entries of the record."""
         for line in lines:
             for event in line.events:
@@ -119,7 +119,7 @@ class MessageHistory:
     received: dict[str, set[str]] = field(default_factory=dict)
     """Who acknowledged each message."""
 
-    def read(self, lines: Iterable[Line]) -> MessageHistory:
+    def read(self, lines: Iterable[RecordLine]) -> MessageHistory:
         """Add these entries of the record."""
         sent = {"message.alert": self.alerts, "message.stop": self.stops}
         for line in lines:
@@ -231,7 +231,7 @@ class DemoResult(Struct, frozen=True, kw_only=True):
 def gather(
     observed: Observations,
     merges: list[Merge],
-    lines: tuple[Line, ...],
+    lines: tuple[RecordLine, ...],
     tasks: tuple[PlannedTask, ...],
     *,
     can: dict[str, tuple[str, ...]],
@@ -352,7 +352,7 @@ def _one_at_a_time(merges: list[Merge], tasks: tuple[PlannedTask, ...]) -> bool:
     )
 
 
-def _step(line: Line) -> RecordedStep:
+def _step(line: RecordLine) -> RecordedStep:
     text = line.outcome
     lost = {event.name: event.agent for event in line.events if not event.thing}
     if "task:reclaimed" in lost:

@@ -13,8 +13,8 @@ from interlock.core import keys, validate
 from interlock.core.decision import Proof, Write
 from interlock.drivers import Op, Pause
 from interlock.errors import BadInput, Lapsed
-from interlock.nouns.agents import session as sessions
-from interlock.nouns.agents.service import Sessions
+from interlock.nouns.agents import session_rules as sessions
+from interlock.nouns.agents.session_service import Sessions
 from interlock.nouns.grants.lock_service import LockService
 from interlock.nouns.grants.service import GrantService
 from interlock.runtime.housekeeping import Housekeeping
@@ -25,7 +25,7 @@ from interlock.settings import Settings
 from interlock.store import Store
 
 if TYPE_CHECKING:
-    from interlock.nouns.agents.reports import Pulse
+    from interlock.nouns.agents.report_service import StatusReporter
     from interlock.nouns.grants.semaphore_service import SemaphoreService
     from interlock.nouns.grants.several_service import SeveralService
     from interlock.nouns.tasks.service import TaskService
@@ -117,13 +117,13 @@ class Context:
         return tasks
 
     @cached_property
-    def pulse(self) -> Pulse:
+    def pulse(self) -> StatusReporter:
         """What we say of ourselves as we go on, likewise."""
-        from interlock.nouns.agents.reports import Pulse, Reports, paces
+        from interlock.nouns.agents.report_service import Reports, StatusReporter, paces_from
 
         actor = self.joined().actor
         reports, clock = Reports(self.runner), self.runner.clock
-        pulse = Pulse(reports, actor, paces(self.settings), clock, self.wake)
+        pulse = StatusReporter(reports, actor, paces_from(self.settings), clock, self.wake)
         self.keeper.add_job(pulse)
         return pulse
 

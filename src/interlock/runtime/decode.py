@@ -10,7 +10,7 @@ import msgspec
 from interlock.core import codec, keys
 from interlock.core.wait import UnqueuedWait
 from interlock.errors import StoreDamaged
-from interlock.nouns.agents.session import Death, Session
+from interlock.nouns.agents.session_rules import Death, Session
 from interlock.nouns.grants.pool import BreakNote, Pool, with_token
 from interlock.store import Item
 

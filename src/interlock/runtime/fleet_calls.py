@@ -54,13 +54,13 @@ class FleetCalls(Calls[D]):
     @call
     def maintain(self) -> Op[Maintained]:
         """One bounded pass that reclaims what nobody came for."""
-        from interlock.nouns.agents.log_service import Logs
+        from interlock.nouns.agents.log_service import AgentLogService
         from interlock.runtime.maintain import Maintenance
 
         done = yield from Maintenance(self.context.runner, self.context.settings).run(
             self.context.identity.actor
         )
-        yield from Logs(self.context.runner, self.context.settings).forget(
+        yield from AgentLogService(self.context.runner, self.context.settings).forget(
             self.context.identity.actor
         )
         yield StoreCall("sweep")

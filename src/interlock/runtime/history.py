@@ -16,9 +16,8 @@ from collections.abc import Iterator
 import msgspec
 
 from interlock.core import codec, keys
-from interlock.core.filter import Filter
-from interlock.core.log import Entry, Line, Segment, decode
-from interlock.core.log import Sealed as SealedMark
+from interlock.core.filter import RecordFilter
+from interlock.core.log import Entry, RecordLine, SealedMark, Segment, decode
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.runtime.decode import decoded, exact, unreadable
@@ -26,12 +25,12 @@ from interlock.runtime.steps import Read
 from interlock.store import LOG, Item, Log, Range, Snapshot
 
 PAGE = 1000
-EVERYTHING = Filter()
+EVERYTHING = RecordFilter()
 _SEALED = msgspec.json.Decoder(SealedMark)
 _SEGMENT = msgspec.json.Decoder(Segment)
 
 
-class Forward:
+class EntriesForward:
     """The entries after a revision, oldest first."""
 
     def __init__(self, after: int = 0, page: int = PAGE) -> None:
@@ -61,7 +60,7 @@ class Forward:
         return found
 
 
-class Backward:
+class EntriesBackward:
     """The entries before a revision (0: all), the latest portion first; each portion in order."""
 
     def __init__(self, before: int = 0, page: int = PAGE) -> None:
@@ -103,25 +102,25 @@ class Backward:
 
 
 def search(
-    wanted: Filter, *, after: int = 0, limit: int, last: bool = True
-) -> Op[tuple[Line, ...]]:
+    wanted: RecordFilter, *, after: int = 0, limit: int, last: bool = True
+) -> Op[tuple[RecordLine, ...]]:
     """What a filter keeps of the entries after a revision, in order: the last, or the first."""
     page = PAGE if wanted != EVERYTHING else min(limit, PAGE)
-    walk = Backward(page=page) if last else Forward(after, page)
-    found: list[Line] = []
+    walk = EntriesBackward(page=page) if last else EntriesForward(after, page)
+    found: list[RecordLine] = []
     while len(found) < limit:
         items = yield from walk.page()
         found += (
-            line(item, entry)
+            record_line(item, entry)
             for item in (reversed(items) if last else items)
-            if item.revision > after and wanted.keeps(entry := read(item))
+            if item.revision > after and wanted.keeps(entry := read_entry(item))
         )
         if not items or items[0].revision <= after:
             break
     return tuple(reversed(found[:limit]) if last else found[:limit])
 
 
-def read(item: Item) -> Entry:
+def read_entry(item: Item) -> Entry:
     """The entry that an item of the log is."""
     try:
         entry: Entry = decode(item.value)
@@ -130,12 +129,12 @@ def read(item: Item) -> Entry:
     return entry
 
 
-def line(item: Item, entry: Entry | None = None) -> Line:
+def record_line(item: Item, entry: Entry | None = None) -> RecordLine:
     """An entry with its place in the order and its own hash."""
-    entry = entry or read(item)
+    entry = entry or read_entry(item)
     fields = {name: getattr(entry, name) for name in Entry.__struct_fields__}
     fields["id"] = item.key.removeprefix(LOG)
-    return Line(revision=item.revision, hash=codec.digest(exact(item).value), **fields)
+    return RecordLine(revision=item.revision, hash=codec.digest(exact(item).value), **fields)
 
 
 def _entries(item: Item, segment: Segment) -> Iterator[Item]:

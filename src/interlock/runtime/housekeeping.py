@@ -60,7 +60,7 @@ class Housekeeping:
 
     def run(self, actor: Actor) -> Op[None]:
         """Do a bounded part of what is to be done, unless somebody has just done it."""
-        from interlock.nouns.record.sealing import Sealing  # few ever come here
+        from interlock.nouns.record.seal_service import Sealing  # few ever come here
 
         self.due = False
         now = self._runner.clock.monotonic()

@@ -26,7 +26,7 @@ from interlock.clock import Clock
 from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.drivers import Op
-from interlock.nouns.agents.service import Sessions
+from interlock.nouns.agents.session_service import Sessions
 from interlock.nouns.grants.pool import BreakNote
 from interlock.nouns.grants.service import GrantService
 from interlock.runtime.housekeeping import Housekeeping

@@ -13,9 +13,9 @@ from interlock.core.decision import Decision, Success
 from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged, TooLarge
-from interlock.nouns.agents import session as sessions
-from interlock.nouns.agents.report import at_work
-from interlock.nouns.agents.service import reported
+from interlock.nouns.agents import session_rules as sessions
+from interlock.nouns.agents.report_rules import describe
+from interlock.nouns.agents.session_service import report_keys
 from interlock.nouns.grants import rules
 from interlock.nouns.grants.pool import Pool, listed_sessions
 from interlock.nouns.grants.pool_reader import PoolReader
@@ -60,7 +60,7 @@ class Maintenance:
         """Reclaim what is stale, lapsed or waited for by nobody, up to a bound; then seal."""
         from interlock.nouns.messages.limits import message_limits  # few commands ever need these
         from interlock.nouns.messages.retention import MessageRetention
-        from interlock.nouns.record.sealing import Sealing
+        from interlock.nouns.record.seal_service import Sealing
         from interlock.nouns.tasks.housekeeping import TaskMaintenance
         from interlock.nouns.tasks.retention import TaskRetention, retention_limits
         from interlock.runtime.integrity import repair
@@ -181,11 +181,11 @@ class Maintenance:
             return Decision(outcome="gone")
         if (yield from _works(id_)):
             return Decision(outcome="at work")
-        from interlock.nouns.agents.reports import report
+        from interlock.nouns.agents.report_service import decode_report
 
-        said = decode.readable(report, snapshot[keys.report(id_)])
-        was = "" if said is None else at_work(said)
-        return sessions.clear(session, self._runner.clock.wall(), was, reported(snapshot, id_))
+        said = decode.readable(decode_report, snapshot[keys.report(id_)])
+        was = "" if said is None else describe(said)
+        return sessions.clear(session, self._runner.clock.wall(), was, report_keys(snapshot, id_))
 
 
 def _deleting(wanted: dict[str, int]) -> DecideOp[str]:

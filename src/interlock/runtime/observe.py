@@ -18,10 +18,10 @@ from interlock.core.decision import Event
 from interlock.core.events import MISSED, NOUNS, Counters, Observed, counted, observed
 from interlock.drivers import Op
 from interlock.errors import BadInput
-from interlock.nouns.record.service import opened
+from interlock.nouns.record.service import open_log
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, looked_up
-from interlock.runtime.history import Backward, read
+from interlock.runtime.history import EntriesBackward, read_entry
 from interlock.runtime.refusals import refused
 from interlock.runtime.steps import NextChanges
 from interlock.store import Change, Item, Resync, Watch
@@ -55,7 +55,7 @@ class Observing:
 
     def open(self, after: int | None) -> Op[None]:
         """Begin after a revision, or from now on."""
-        self._watch = yield from opened(after)
+        self._watch = yield from open_log(after)
 
     def take(self, timeout: float | None) -> Op[tuple[Observed, ...]]:
         """What came since the last call; waits for the first event, at most so long."""
@@ -84,7 +84,7 @@ class Observing:
     def _told(self, change: Change) -> Iterable[Observed]:
         """What an entry says; of one that cannot be read, that something was missed."""
         item = Item(change.key, change.value, change.revision, change.revision)
-        entry = readable(read, item)
+        entry = readable(read_entry, item)
         if entry is None:
             return (Observed(event=MISSED, revision=change.revision),)
         return filter(self._wants, observed(entry, change.revision))
@@ -138,7 +138,7 @@ def _pending() -> Op[int]:
 def _counts(since: float, most: int) -> Op[tuple[dict[str, int], bool]]:
     """What the entries since a moment come to; and whether there are more of them."""
     counts: dict[str, int] = {}
-    walk, seen = Backward(), 0
+    walk, seen = EntriesBackward(), 0
     while items := (yield from walk.page()):
         said = [each for item in items if (each := _said(item)) is not None]
         young = [each for each in said if each.at >= since]

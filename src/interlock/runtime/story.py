@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core import story as core
-from interlock.core.filter import Filter
+from interlock.core.filter import RecordFilter
 from interlock.core.history import Happening
-from interlock.core.log import Entry, Line
+from interlock.core.log import Entry, RecordLine
 from interlock.drivers import Op
 from interlock.nouns.messages.history import PLENTY
 from interlock.nouns.tasks import decode
@@ -42,7 +42,7 @@ class Stories:
         return core.Story(thing=thing, happenings=found[-limit:], earlier=more)
 
 
-class _Apart(Filter, frozen=True, kw_only=True):
+class _Apart(RecordFilter, frozen=True, kw_only=True):
     """Of the entries that are asked for, those of which there may be plenty, or all others."""
 
     plenty: bool
@@ -52,7 +52,7 @@ class _Apart(Filter, frozen=True, kw_only=True):
         return (entry.verb in PLENTY) == self.plenty and super().keeps(entry)
 
 
-def _lines(wanted: Filter, limit: int) -> Op[tuple[Line, ...]]:
+def _lines(wanted: RecordFilter, limit: int) -> Op[tuple[RecordLine, ...]]:
     """The entries to tell from; what an agent says to others does not drown what it does."""
     if not wanted.by:
         return (yield from search(wanted, limit=limit))
@@ -74,13 +74,13 @@ def _with_words(found: tuple[Happening, ...], task: str) -> Op[tuple[Happening, 
     return tuple(replace(each, says=said) if each is last else each for each in found)
 
 
-def _wanted(thing: str) -> Op[Filter]:
+def _wanted(thing: str) -> Op[RecordFilter]:
     """The entries to hear: for a session all of its agent, since others know only that name."""
     kind, _, name = thing.partition("/")
     if kind != "agent":
-        return Filter(thing=thing)
+        return RecordFilter(thing=thing)
     if name.startswith("ses_"):
-        for line in (yield from search(Filter(by=name), limit=1)):
+        for line in (yield from search(RecordFilter(by=name), limit=1)):
             own = line.session == name
-            return Filter(by=line.agent if own else line.thing.removeprefix("agent/"))
-    return Filter(by=name)
+            return RecordFilter(by=line.agent if own else line.thing.removeprefix("agent/"))
+    return RecordFilter(by=name)

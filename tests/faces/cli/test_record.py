@@ -21,7 +21,7 @@ from interlock.drivers import drive
 from interlock.faces.cli import record
 from interlock.faces.cli.parse import parse
 from interlock.nouns.record.noun import Entries
-from interlock.nouns.record.sealing import Sealing
+from interlock.nouns.record.seal_service import Sealing
 from interlock.runtime.history import EVERYTHING
 from interlock.runtime.identity import Actor
 from interlock.store import Resync

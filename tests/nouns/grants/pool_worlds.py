@@ -18,10 +18,10 @@ from interlock.core.changes import MANY
 from interlock.core.decision import Decision
 from interlock.core.thing_names import key_of
 from interlock.errors import BadInput, Lapsed
-from interlock.nouns.agents.service import Sessions, is_in
-from interlock.nouns.agents.session import Session
-from interlock.nouns.agents.session import join as join_session
-from interlock.nouns.agents.session import leave as leave_session
+from interlock.nouns.agents.session_rules import Session
+from interlock.nouns.agents.session_rules import join as join_session
+from interlock.nouns.agents.session_rules import leave as leave_session
+from interlock.nouns.agents.session_service import Sessions, lives_by
 from interlock.nouns.grants import lock, rules, semaphore, several
 from interlock.nouns.grants.lock_service import LockService
 from interlock.nouns.grants.pool import Pool
@@ -123,7 +123,7 @@ class CoreWorld:
     def leave(self, session: str, agent: str) -> None:
         record = self._session(session, agent)
         while True:
-            own = [key for key, pool in self.pools().items() if is_in(pool, session)]
+            own = [key for key, pool in self.pools().items() if lives_by(pool, session)]
             decision = leave_session(record, own, self.facts(), 0.0)
             if type(self.carry_out(decision)).__name__ == "Left":
                 return

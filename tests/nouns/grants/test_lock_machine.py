@@ -35,10 +35,10 @@ from interlock.core import codec, keys
 from interlock.core.decision import Decision
 from interlock.core.log import decode as decode_entry
 from interlock.errors import Lapsed
-from interlock.nouns.agents.service import Sessions
-from interlock.nouns.agents.session import Session
-from interlock.nouns.agents.session import join as join_session
-from interlock.nouns.agents.session import leave as leave_session
+from interlock.nouns.agents.session_rules import Session
+from interlock.nouns.agents.session_rules import join as join_session
+from interlock.nouns.agents.session_rules import leave as leave_session
+from interlock.nouns.agents.session_service import Sessions
 from interlock.nouns.grants import lock as core
 from interlock.nouns.grants import rules as queue
 from interlock.nouns.grants.lock_service import LockService

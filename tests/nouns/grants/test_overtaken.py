@@ -12,9 +12,9 @@ from tests.nouns.record.sealed import SMALL, fill
 
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
-from interlock.nouns.record import sealing as service
-from interlock.nouns.record.seal_rules import Limits
-from interlock.nouns.record.sealing import Sealing, Tidied
+from interlock.nouns.record import seal_service as service
+from interlock.nouns.record.seal_rules import SealLimits
+from interlock.nouns.record.seal_service import Sealing, SealPass
 from interlock.runtime.identity import Actor
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -26,7 +26,7 @@ def stage() -> Testbed:
     return Testbed()
 
 
-def sealing(client: Client, limits: Limits = SMALL) -> Sealing:
+def sealing(client: Client, limits: SealLimits = SMALL) -> Sealing:
     found = Sealing(client.runner)
     found.limits = limits
     return found
@@ -68,7 +68,7 @@ def test_a_sealer_that_is_overtaken_calls_nothing_damaged(
     with monkeypatch.context() as patch:
         patch.setattr(service, "BATCH", 50)
         assert bob.run(sealing(bob, limits).step(WHO)).sealed == 50
-    assert late.run().result() == Tidied()
+    assert late.run().result() == SealPass()
     assert ada.run(ada.record.verify()).exit_status == 0
 
 

@@ -8,10 +8,10 @@ import msgspec
 
 from interlock.check_record import ExpectedMark, Findings, RecordJudge
 from interlock.core import codec
-from interlock.core.log import Entry, Mark, roll
+from interlock.core.log import Entry, RecordMark, roll
 from interlock.nouns.record.outcomes import RecordFinding, Verified
+from interlock.nouns.record.reader import plain_mark
 from interlock.nouns.record.verify import verified
-from interlock.nouns.record.walk import plain_mark
 from interlock.store import LOG, VOID, Item
 
 KEYS = ("locks/a", "locks/b", "locks/c")
@@ -61,12 +61,12 @@ class History:
         """A renewal: a revision without an entry."""
         self._revision += 1
 
-    def mark(self, upto: int | None = None) -> Mark:
+    def mark(self, upto: int | None = None) -> RecordMark:
         """The digest after so many entries, or after all."""
-        found = Mark()
+        found = RecordMark()
         for number, item in enumerate(self.entries[:upto], 1):
             digest = roll(found.digest, item.revision, codec.digest(item.value))
-            found = Mark(revision=item.revision, entries=number, digest=digest)
+            found = RecordMark(revision=item.revision, entries=number, digest=digest)
         return found
 
     # ---- what can be done to it
@@ -110,9 +110,9 @@ class History:
 def judged(
     history: History,
     *,
-    marks: Iterable[Mark] = (),
-    anchors: Iterable[Mark] = (),
-    begins: Mark | None = None,
+    marks: Iterable[RecordMark] = (),
+    anchors: Iterable[RecordMark] = (),
+    begins: RecordMark | None = None,
     covered: bool = True,
     changed: Iterable[str] = (),
 ) -> Verified:

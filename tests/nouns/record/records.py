@@ -11,7 +11,7 @@ import interlock
 from interlock import check_record
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
-from interlock.core.log import Mark, Sealed, Segment, roll
+from interlock.core.log import RecordMark, SealedMark, Segment, roll
 from interlock.drivers import drive
 from interlock.nouns.record.outcomes import Verified
 from interlock.nouns.record.segment import pack
@@ -33,11 +33,11 @@ def entries(fleet: interlock.Fleet) -> tuple[Item, ...]:
     return fleet.store.read(ref).ranges[ref]
 
 
-def rolled(items: tuple[Item, ...], begins: Mark | None = None) -> Mark:
-    mark = begins or Mark()
+def rolled(items: tuple[Item, ...], begins: RecordMark | None = None) -> RecordMark:
+    mark = begins or RecordMark()
     for item in items:
         digest = roll(mark.digest, item.revision, codec.digest(item.value))
-        mark = Mark(revision=item.revision, entries=mark.entries + 1, digest=digest)
+        mark = RecordMark(revision=item.revision, entries=mark.entries + 1, digest=digest)
     return mark
 
 
@@ -51,14 +51,14 @@ def record(fleet: interlock.Fleet, verb: str, *puts: Write, deletes: tuple[str, 
     drive(fleet.context.runner.change(deciding, Actor()), fleet.store)
 
 
-def seal(fleet: interlock.Fleet, count: int, begins: Mark | None = None) -> Mark:
+def seal(fleet: interlock.Fleet, count: int, begins: RecordMark | None = None) -> RecordMark:
     """Move entries behind a mark into a segment; the log is trimmed by whoever asked for this."""
-    begins = begins or Mark()
+    begins = begins or RecordMark()
     items = tuple(i for i in entries(fleet) if i.revision > begins.revision)[:count]
     ends = rolled(items, begins)
     packed = pack((i.revision, i.key.removeprefix(LOG), i.value) for i in items)
     segment = Segment(begins=begins, ends=ends, since=0.0, until=0.0, packed=packed)
-    sealed = Sealed(revision=ends.revision, entries=ends.entries, digest=ends.digest)
+    sealed = SealedMark(revision=ends.revision, entries=ends.entries, digest=ends.digest)
     record(
         fleet,
         "record.seal",
@@ -68,7 +68,7 @@ def seal(fleet: interlock.Fleet, count: int, begins: Mark | None = None) -> Mark
     return ends
 
 
-def checkpoint(fleet: interlock.Fleet, begins: Mark | None = None) -> Mark:
+def checkpoint(fleet: interlock.Fleet, begins: RecordMark | None = None) -> RecordMark:
     """A mark of now, rolled on from another."""
     after = 0 if begins is None else begins.revision
     mark = rolled(tuple(item for item in entries(fleet) if item.revision > after), begins)

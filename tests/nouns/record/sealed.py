@@ -8,9 +8,9 @@ import msgspec
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
-from interlock.core.log import Mark, Sealed, Segment, roll
+from interlock.core.log import RecordMark, SealedMark, Segment, roll
 from interlock.drivers import drive
-from interlock.nouns.record.seal_rules import Limits
+from interlock.nouns.record.seal_rules import SealLimits
 from interlock.nouns.record.segment import unpack
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.identity import Actor
@@ -20,7 +20,7 @@ from interlock.store import LOG, Log, Range, Store
 Row: TypeAlias = tuple[int, str, bytes]
 """The revision, the id and the bytes of an entry."""
 
-SMALL = Limits(hot_entries=10, newest=5, age=-1.0, pressed=-1.0)
+SMALL = SealLimits(hot_entries=10, newest=5, age=-1.0, pressed=-1.0)
 """Also what was made this very moment may be sealed."""
 
 
@@ -49,20 +49,20 @@ def segments(store: Store) -> list[Segment]:
     return [msgspec.json.decode(item.value, type=Segment) for item in store.read(ref).ranges[ref]]
 
 
-def mark(store: Store) -> Sealed:
+def mark(store: Store) -> SealedMark:
     item = store.read(keys.SEALED)[keys.SEALED]
-    return Sealed() if item is None else msgspec.json.decode(item.value, type=Sealed)
+    return SealedMark() if item is None else msgspec.json.decode(item.value, type=SealedMark)
 
 
-def noted(store: Store) -> Mark | None:
+def noted(store: Store) -> RecordMark | None:
     item = store.read(keys.CHECKPOINT)[keys.CHECKPOINT]
-    return None if item is None else msgspec.json.decode(item.value, type=Mark)
+    return None if item is None else msgspec.json.decode(item.value, type=RecordMark)
 
 
 def whole(store: Store) -> list[Row]:
     """The record from its first entry on, each once; the digest is rolled through all of it."""
     found: list[Row] = []
-    stands = Mark()
+    stands = RecordMark()
     for part in segments(store):
         assert part.begins == stands
         rows = list(unpack(part.packed))
@@ -80,8 +80,8 @@ def whole(store: Store) -> list[Row]:
     return found
 
 
-def rolled(begins: Mark, rows: list[Row]) -> Mark:
+def rolled(begins: RecordMark, rows: list[Row]) -> RecordMark:
     digest = begins.digest
     for revision, _, stored in rows:
         digest = roll(digest, revision, codec.digest(stored))
-    return Mark(revision=rows[-1][0], entries=begins.entries + len(rows), digest=digest)
+    return RecordMark(revision=rows[-1][0], entries=begins.entries + len(rows), digest=digest)

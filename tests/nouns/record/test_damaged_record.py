@@ -13,8 +13,8 @@ import interlock
 from interlock import aio
 from interlock.core import codec
 from interlock.errors import StoreDamaged
-from interlock.nouns.record.seal_rules import LIMITS, Limits
-from interlock.nouns.record.sealing import Sealing
+from interlock.nouns.record.seal_rules import LIMITS, SealLimits
+from interlock.nouns.record.seal_service import Sealing
 from interlock.runtime.housekeeping import BETWEEN, Housekeeping
 from interlock.runtime.identity import Actor
 from interlock.store import Put, Txn
@@ -22,7 +22,7 @@ from interlock.testing.testbed import Testbed
 
 NO_UTF8 = b'{"id":"\xff"}'
 DEEP = b'{"x":' + b"[" * 100_000
-SMALL = Limits(hot_entries=2, newest=1, age=-1.0, pressed=-1.0)
+SMALL = SealLimits(hot_entries=2, newest=1, age=-1.0, pressed=-1.0)
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from tests.nouns.record.histories import KEYS, History, judged, places, words
 from interlock import check_record
 from interlock.check_record import ExpectedMark, RecordJudge
 from interlock.core import codec
-from interlock.core.log import Mark
+from interlock.core.log import RecordMark
+from interlock.nouns.record.reader import plain_mark
 from interlock.nouns.record.verify import verified
-from interlock.nouns.record.walk import plain_mark
 from interlock.runtime.chain import Chain, Draft
 from interlock.store import Txn
 
@@ -320,7 +320,7 @@ def test_twenty_findings_are_told_and_the_others_counted() -> None:
 
 
 def test_a_mark_of_nothing_proves_nothing(history: History) -> None:
-    assert words(judged(history, anchors=[Mark()])) == OK
+    assert words(judged(history, anchors=[RecordMark()])) == OK
 
 
 TAMPERING = st.sampled_from(["edit", "forget", "delete", "insert", "swap", "cut", "item", "stamp"])

@@ -28,13 +28,13 @@ from tests.nouns.record.sealed import (
 import interlock
 from interlock import aio
 from interlock.core import codec, keys
-from interlock.core.log import Mark
+from interlock.core.log import RecordMark
 from interlock.drivers import Op, drive, drive_async
 from interlock.errors import BadInput, StoreAway, StoreDamaged
-from interlock.nouns.record.seal_rules import LIMITS, Limits
-from interlock.nouns.record.sealing import Sealing, Step, Tidied
+from interlock.nouns.record.seal_rules import LIMITS, SealLimits
+from interlock.nouns.record.seal_service import Sealing, SealPass, SealStep
 from interlock.nouns.record.segment import unpack
-from interlock.nouns.record.service import Following
+from interlock.nouns.record.service import LogFollowing
 from interlock.runtime.housekeeping import BETWEEN, Housekeeping
 from interlock.runtime.identity import Actor
 from interlock.runtime.maintain import Maintained, Maintenance
@@ -70,13 +70,13 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
         yield opened
 
 
-def sealing(store: Store, limits: Limits = SMALL) -> Sealing:
+def sealing(store: Store, limits: SealLimits = SMALL) -> Sealing:
     found = Sealing(Runner(store))
     found.limits = limits
     return found
 
 
-def on(stage: Testbed, limits: Limits = SMALL, client: Client | None = None) -> Sealing:
+def on(stage: Testbed, limits: SealLimits = SMALL, client: Client | None = None) -> Sealing:
     """Sealing by a client of the stage, whose clock is moved by hand."""
     found = Sealing((client or stage.client("keeper", ttl=None)).runner)
     found.limits = limits
@@ -86,7 +86,7 @@ def on(stage: Testbed, limits: Limits = SMALL, client: Client | None = None) -> 
 def test_every_entry_is_in_the_log_or_in_a_segment_once(store: Store) -> None:
     before = fill(store, 40)
     found = sealing(store)
-    assert drive(found.step(WHO), store) == Step(word="sealed", sealed=35, trimmed=35)
+    assert drive(found.step(WHO), store) == SealStep(word="sealed", sealed=35, trimmed=35)
     assert [row[0] for row in log(store)][:5] == [row[0] for row in before[-5:]]
     assert whole(store)[:40] == before
     assert audit_of_items(store)
@@ -103,10 +103,10 @@ def audit_of_items(store: Store) -> bool:
 def test_a_pass_seals_until_the_log_is_within_its_limit(store: Store) -> None:
     fill(store, 40)
     found = sealing(store)
-    assert drive(found.tidy(WHO), store) == Tidied(sealed=35)
+    assert drive(found.tidy(WHO), store) == SealPass(sealed=35)
     assert store.extent().entries <= SMALL.hot_entries
     revision = store.read().revision
-    assert drive(found.tidy(WHO), store) == Tidied()
+    assert drive(found.tidy(WHO), store) == SealPass()
     assert store.read().revision == revision, "a second pass has nothing to do"
 
 
@@ -132,7 +132,7 @@ def test_what_was_sealed_and_not_trimmed_is_trimmed_by_the_next_step(store: Stor
     del first  # killed between the commit and the trimming
     assert store.extent().entries == 41
     before = whole(store)
-    assert drive(sealing(store).step(WHO), store) == Step(word="sealed", sealed=1, trimmed=36)
+    assert drive(sealing(store).step(WHO), store) == SealStep(word="sealed", sealed=1, trimmed=36)
     assert whole(store)[:41] == before
 
 
@@ -296,7 +296,7 @@ def test_voids_are_sealed_as_they_stand(store: Store) -> None:
 
 def test_a_follower_that_is_behind_is_told_or_misses_nothing(store: Store) -> None:
     fill(store, 40)
-    following = Following(after=log(store)[3][0])
+    following = LogFollowing(after=log(store)[3][0])
     expected = [row[0] for row in log(store)[4:]]
     drive(sealing(store).tidy(WHO), store)
     found: list[int] = []
@@ -316,12 +316,12 @@ def test_checkpoints_note_the_digest_and_sealing_meets_it(store: Store) -> None:
     found = sealing(store, replace(SMALL, hot_entries=10_000, between=20))
     rows = log(store)
     assert drive(found.checkpoint(WHO, 1000), store) == 30
-    assert noted(store) == rolled(Mark(), rows)
+    assert noted(store) == rolled(RecordMark(), rows)
     assert drive(found.checkpoint(WHO, 1000), store) == 0
     fill(store, 25)
     rows = log(store)
     assert drive(found.checkpoint(WHO, 1000), store) == 26
-    assert noted(store) == rolled(Mark(), rows)
+    assert noted(store) == rolled(RecordMark(), rows)
     found.limits = SMALL
     assert drive(found.tidy(WHO), store).sealed == 52
     assert len(whole(store)) == 58
@@ -344,7 +344,7 @@ def test_a_checkpoint_is_not_noted_over_entries_that_were_sealed_meanwhile(stage
 def test_what_an_engine_trims_while_we_read_is_no_part_of_a_digest(
     stage: Testbed, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.nouns.record.sealing.PAGE", 10)
+    monkeypatch.setattr("interlock.nouns.record.seal_service.PAGE", 10)
     fill(stage.store, 60)
     stage.store.capabilities = replace(stage.store.capabilities, max_log=40)
     keeper = on(stage, replace(SMALL, between=20))
@@ -407,7 +407,7 @@ def test_where_nothing_was_sealed_before_a_gap_sealing_begins_behind_it(store: S
     assert drive(sealing(store).tidy(WHO), store).sealed == 34
     sealed, (only,) = mark(store), segments(store)
     if store.capabilities.engine != "etcd":
-        assert sealed.dropped == only.begins == Mark(revision=rows[20][0])
+        assert sealed.dropped == only.begins == RecordMark(revision=rows[20][0])
         assert noted(store) == only.ends
     assert [row[:3] for row in unpack(only.packed)] == rows[21:55]
 
@@ -522,7 +522,7 @@ def test_an_engine_that_trims_by_itself_is_sealed_well_before(redis_url: str) ->
 def test_young_entries_stay_in_redis_though_they_are_sealed(redis_url: str) -> None:
     with closing(open_store(redis_url)) as store:
         before = fill(store, 40)
-        assert drive(sealing(store).step(WHO), store) == Step(word="sealed", sealed=35)
+        assert drive(sealing(store).step(WHO), store) == SealStep(word="sealed", sealed=35)
         assert store.extent().entries == 41
         assert whole(store)[:40] == before
 
@@ -530,7 +530,7 @@ def test_young_entries_stay_in_redis_though_they_are_sealed(redis_url: str) -> N
 def test_it_works_in_an_event_loop(store: Store) -> None:
     before = fill(store, 40)
 
-    async def tidies() -> Tidied:
+    async def tidies() -> SealPass:
         return await drive_async(sealing(store, replace(SMALL, between=20)).tidy(WHO), store)
 
     assert asyncio.run(tidies()).sealed == 35
@@ -549,21 +549,21 @@ def test_maintenance_seals_and_says_so(stage: Testbed, monkeypatch: pytest.Monke
 def test_a_pass_is_bounded_and_says_how_many_entries_are_left(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.nouns.record.sealing.BATCH", 10)
+    monkeypatch.setattr("interlock.nouns.record.seal_service.BATCH", 10)
     fill(stage.store, 100)
-    assert drive(on(stage).tidy(WHO), stage.store) == Tidied(sealed=40, left=53)
+    assert drive(on(stage).tidy(WHO), stage.store) == SealPass(sealed=40, left=53)
 
 
 def test_a_checkpoint_that_has_far_to_go_goes_on_in_the_next_pass(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.nouns.record.sealing.PAGE", 10)
+    monkeypatch.setattr("interlock.nouns.record.seal_service.PAGE", 10)
     rows = fill(stage.store, 100)
     keeper = on(stage, replace(SMALL, hot_entries=10_000, between=20))
     assert drive(keeper.checkpoint(WHO, 40), stage.store) == 40
-    assert noted(stage.store) == rolled(Mark(), rows[:40])
+    assert noted(stage.store) == rolled(RecordMark(), rows[:40])
     assert drive(keeper.checkpoint(WHO, 40), stage.store) == 40
-    assert noted(stage.store) == rolled(Mark(), rows[:80])
+    assert noted(stage.store) == rolled(RecordMark(), rows[:80])
 
 
 @pytest.fixture
@@ -624,7 +624,7 @@ def test_the_next_in_turn_goes_on_at_once_with_what_a_pass_left_over(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However fast clients at one store write, a thousand commits pay for more than a thousand."""
-    monkeypatch.setattr("interlock.nouns.record.sealing.BATCH", 20)
+    monkeypatch.setattr("interlock.nouns.record.seal_service.BATCH", 20)
     clients = [stage.client(name, ttl=None) for name in ("ada", "bob", "cid")]
     fill(stage.store, 60)
     for client in clients:
@@ -703,7 +703,7 @@ def test_quiet_revisions_do_not_count_as_entries(stage: Testbed) -> None:
     fill(stage.store, 8)
     for _ in range(50):
         write(stage.store, Put("live/a", b"", ttl=5), quiet=True)
-    assert drive(on(stage).tidy(WHO), stage.store) == Tidied()
+    assert drive(on(stage).tidy(WHO), stage.store) == SealPass()
 
 
 def test_a_file_does_not_grow_while_the_log_stays_small(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ import interlock
 from interlock.core.log import Segment
 from interlock.drivers import drive
 from interlock.nouns.record.outcomes import Verified
-from interlock.nouns.record.seal_rules import Limits
-from interlock.nouns.record.sealing import Sealing
+from interlock.nouns.record.seal_rules import SealLimits
+from interlock.nouns.record.seal_service import Sealing
 from interlock.runtime.identity import Actor
 
-SMALL = Limits(hot_entries=40, newest=10, age=-1.0, pressed=-1.0, between=30)
+SMALL = SealLimits(hot_entries=40, newest=10, age=-1.0, pressed=-1.0, between=30)
 """Redis keeps what is younger than three minutes, sealed or not: what stands twice counts once."""
 
 
@@ -30,7 +30,7 @@ def busy(fleet: interlock.Fleet, rounds: int) -> None:
         fleet.locks.release(f"lock{number % 3}")
 
 
-def seal(fleet: interlock.Fleet, limits: Limits = SMALL) -> None:
+def seal(fleet: interlock.Fleet, limits: SealLimits = SMALL) -> None:
     sealing = Sealing(fleet.context.runner)
     sealing.limits = limits
     tidied = drive(sealing.tidy(Actor()), fleet.store)

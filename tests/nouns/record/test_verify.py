@@ -33,10 +33,10 @@ import interlock
 from interlock import aio
 from interlock.core import codec, keys
 from interlock.core.decision import Write
-from interlock.core.log import Sealed
+from interlock.core.log import SealedMark
 from interlock.errors import BadInput, StoreDamaged, StoreUnsuitable
-from interlock.nouns.record import walk
-from interlock.nouns.record.walk import OvertakenByRetention
+from interlock.nouns.record import reader
+from interlock.nouns.record.reader import OvertakenByRetention
 from interlock.store import Item, Put, Txn, void
 from interlock.stores.memory import MemoryStore, _Row
 from interlock.stores.sqlite import SQLiteStore
@@ -144,7 +144,7 @@ def test_what_retention_dropped_is_proven_by_its_digest(
     first = seal(fleet, 4)
     second = seal(fleet, 3, first)
     trim(fleet, second.revision)
-    sealed = Sealed(**msgspec.structs.asdict(second), dropped=first)
+    sealed = SealedMark(**msgspec.structs.asdict(second), dropped=first)
     gone = (keys.segment(first.revision),)
     record(fleet, "record.drop", Write(keys.SEALED, sealed), deletes=gone)
     found = agree(fleet, tmp_path, tmp_path / "anchors")
@@ -252,19 +252,19 @@ def test_a_reading_that_retention_overtakes_begins_again(
     first = seal(fleet, 3)
     second = seal(fleet, 3, first)
     trim(fleet, second.revision)
-    real = walk._read_segment
+    real = reader._read_segment
     dropped: list[int] = []
 
     def overtaken(item: Item, *rest: Any) -> tuple[int, int]:
         if not dropped:
             dropped.append(first.revision)
-            sealed = Sealed(**msgspec.structs.asdict(second), dropped=first)
+            sealed = SealedMark(**msgspec.structs.asdict(second), dropped=first)
             gone = (keys.segment(first.revision),)
             record(fleet, "record.drop", Write(keys.SEALED, sealed), deletes=gone)
             raise OvertakenByRetention("try again")
         return real(item, *rest)
 
-    monkeypatch.setattr(walk, "_read_segment", overtaken)
+    monkeypatch.setattr(reader, "_read_segment", overtaken)
     found = fleet.record.verify()
     assert (words(found), found.dropped) == (OK, 3)
 
@@ -299,7 +299,7 @@ def swap(fleet: interlock.Fleet, old: str, new: str) -> None:
 def test_what_others_write_meanwhile_is_no_finding(
     fleet: interlock.Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(walk, "PAGE", 5)
+    monkeypatch.setattr(reader, "PAGE", 5)
     assert isinstance(fleet.store, SQLiteStore)
     stop = threading.Event()
 
@@ -423,7 +423,7 @@ def test_a_place_whose_anchors_all_speak_of_dropped_entries_takes_no_more(
     busy(fleet, 1)
     dropped = seal(fleet, len(entries(fleet)) - 1)
     trim(fleet, dropped.revision)
-    sealed = Sealed(**msgspec.structs.asdict(dropped), dropped=dropped)
+    sealed = SealedMark(**msgspec.structs.asdict(dropped), dropped=dropped)
     gone = (keys.segment(dropped.revision),)
     record(fleet, "record.drop", Write(keys.SEALED, sealed), deletes=gone)
     assert words(agree(fleet, tmp_path, place)) == OK
@@ -696,7 +696,7 @@ def test_the_checker_agrees_with_verify_about_what_was_under_way_at_a_cut(
     history = under_way(acts)
     cut = min(cut, len(history.entries) - 1)
     begins = history.mark(cut)
-    sealed = Sealed(
+    sealed = SealedMark(
         revision=begins.revision, entries=begins.entries, digest=begins.digest, dropped=begins
     )
     del history.entries[:cut]

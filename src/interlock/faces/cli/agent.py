@@ -18,13 +18,13 @@ from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
-from interlock.nouns.agents.logs import LogLine, Uploaded
+from interlock.nouns.agents.log_rules import LogLine, Uploaded
 from interlock.nouns.agents.noun import AgentJoin, AgentLog, AgentLogRequest, living
 from interlock.runtime.text import lasting, render
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
-    from interlock.nouns.agents.uploader import Uploader
+    from interlock.nouns.agents.log_uploader import Uploader
 
 
 def join(parsed: Parsed) -> int:

@@ -133,7 +133,7 @@ def _done(outcome: object) -> str:
     """What an outcome changed, in short; empty if nothing, or if it is undone unless it is told."""
     from interlock.core.decision import Success
     from interlock.core.outcomes import Acquired, Listing
-    from interlock.nouns.agents.session import Joined
+    from interlock.nouns.agents.session_rules import Joined
     from interlock.nouns.messages.query_rules import Handed
     from interlock.nouns.tasks.plan_rules import Checked
     from interlock.runtime.text import render
@@ -160,7 +160,7 @@ def _asked_for(outcome: object) -> str | None:
     """
     from interlock.core.decision import Outcome
     from interlock.core.outcomes import Granted, Listing
-    from interlock.nouns.agents.session import Joined
+    from interlock.nouns.agents.session_rules import Joined
     from interlock.nouns.messages.message import Sent
     from interlock.nouns.messages.query_rules import Answered
     from interlock.nouns.tasks.plan_rules import Imported

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from interlock.core.filter import Filter
-from interlock.core.log import Line
+from interlock.core.filter import RecordFilter
+from interlock.core.log import RecordLine
 from interlock.core.story import Story
 from interlock.drivers import drive
 from interlock.errors import BadInput
@@ -84,8 +84,8 @@ def _newest(fleet: Fleet) -> int:
 
 
 def _later(
-    fleet: Fleet, after: int, wanted: Filter
-) -> Iterator[tuple[tuple[Line, ...], Gap | None]]:
+    fleet: Fleet, after: int, wanted: RecordFilter
+) -> Iterator[tuple[tuple[RecordLine, ...], Gap | None]]:
     """Entries as they come, for ever; if some are gone it says so, and goes on with the rest."""
     at = after
     with fleet.record.follow(after) as follower:
@@ -111,7 +111,7 @@ def _warn(missing: Gap | None) -> None:
         note(f"entries after revision {missing.after} may be trimmed away; {left}")
 
 
-def _show(parsed: Parsed, lines: tuple[Line, ...], missing: Gap | None = None) -> None:
+def _show(parsed: Parsed, lines: tuple[RecordLine, ...], missing: Gap | None = None) -> None:
     _warn(missing)
     if missing is not None and parsed.common.json:
         write_json(missing)

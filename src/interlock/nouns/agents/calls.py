@@ -12,17 +12,17 @@ from interlock.core import keys, validate
 from interlock.core.decision import Write
 from interlock.drivers import Op
 from interlock.errors import BadInput
-from interlock.nouns.agents import session as sessions
+from interlock.nouns.agents import session_rules as sessions
 from interlock.runtime.calls import Calls, D, call, plain
 from interlock.runtime.identity import Actor
 
 if TYPE_CHECKING:
     import logging
 
-    from interlock.nouns.agents.log_service import Logs, Trail
-    from interlock.nouns.agents.logs import LogFile, LogLine, Uploaded
-    from interlock.nouns.agents.report import Reported, State, Unreported
-    from interlock.nouns.agents.uploader import Uploader
+    from interlock.nouns.agents.log_rules import LogFile, LogLine, Uploaded
+    from interlock.nouns.agents.log_service import AgentLogService, LogTail
+    from interlock.nouns.agents.log_uploader import Uploader
+    from interlock.nouns.agents.report_rules import Reported, ReportState, Unreported
     from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
 
 
@@ -66,22 +66,22 @@ class AgentCalls(Calls[D]):
 
     def _unused_name(self) -> Op[str]:
         """A readable name that no agent here has."""
-        from interlock.nouns.agents.names import readable
+        from interlock.nouns.agents.session_rules import readable
 
         taken = yield from self.context.sessions.names()
         return readable(self.context.runner.random_below, taken)
 
     def _able(self, agent: str, session: str, can: Iterable[str]) -> tuple[Write, ...]:
         """The report of a session that can do this, and does nothing yet."""
-        from interlock.nouns.agents.report import Report, writes
+        from interlock.nouns.agents.report_rules import Report, report_writes
 
         now, known = self.context.runner.clock.wall(), validate.abilities(can)
-        return writes(Report(agent=agent, session=session, state="idle", at=now, can=known))
+        return report_writes(Report(agent=agent, session=session, state="idle", at=now, can=known))
 
     @call
     def status(
         self,
-        state: State | None = None,
+        state: ReportState | None = None,
         *,
         can: Iterable[str] | None = None,
         doing: str | None = None,
@@ -94,14 +94,14 @@ class AgentCalls(Calls[D]):
         this client is heard of from now on at a pace that follows its state (``[agent]`` in the
         settings), so that others see whether it still works.
         """
-        from interlock.nouns.agents import reports as report
+        from interlock.nouns.agents import report_service as report
 
         actor, reports = self.context.joined().actor, report.Reports(self.context.runner)
         if state is None and can is None and doing is None and note is None:
             return reports.show(actor.session)
         kept = self.context.session_lease is not None
-        paces = report.paces(self.context.settings) if kept else None
-        ask = report.asked(state, can=can, doing=doing, note=note, paces=paces)
+        paces = report.paces_from(self.context.settings) if kept else None
+        ask = report.report_update(state, can=can, doing=doing, note=note, paces=paces)
         return self._say(reports.say(actor, ask))
 
     def _say(
@@ -197,13 +197,13 @@ class AgentCalls(Calls[D]):
         dropped meanwhile is counted, and said in the log.  What is left when the client is closed
         is uploaded then.
         """
-        from interlock.nouns.agents.handler import Handler
+        from interlock.nouns.agents.log_handler import UploadHandler
 
-        return Handler(self.uploader(self._named(None)), level)
+        return UploadHandler(self.uploader(self._named(None)), level)
 
     def uploader(self, name: str) -> Uploader:
         """What uploads lines for as long as this client is open."""
-        from interlock.nouns.agents.uploader import Uploader
+        from interlock.nouns.agents.log_uploader import Uploader
 
         context, agent = self.context, validate.name(name, "agent name")
         clock = context.runner.clock
@@ -211,19 +211,19 @@ class AgentCalls(Calls[D]):
         context.keeper.add_job(uploader)
         return uploader
 
-    def trail(self, name: str, after: int) -> Trail:
+    def trail(self, name: str, after: int) -> LogTail:
         """The lines of a log after a number, and all that come; close it when you have enough."""
-        from interlock.nouns.agents.log_service import Trail
+        from interlock.nouns.agents.log_service import LogTail
 
-        return Trail(self._logs(), validate.name(name, "agent name"), after)
+        return LogTail(self._logs(), validate.name(name, "agent name"), after)
 
     def _named(self, name: str | None) -> str:
         return self.context.me().actor.agent if name is None else validate.name(name, "agent name")
 
-    def _logs(self) -> Logs:
-        from interlock.nouns.agents.log_service import Logs
+    def _logs(self) -> AgentLogService:
+        from interlock.nouns.agents.log_service import AgentLogService
 
-        return Logs(self.context.runner, self.context.settings)
+        return AgentLogService(self.context.runner, self.context.settings)
 
     @call
     def pause(self, name: str, reason: str = "") -> Op[PausedAgent | UnknownAgent]:

@@ -14,10 +14,10 @@ from interlock.core import keys
 from interlock.core.health import Problem
 from interlock.core.validate import quote, span
 from interlock.drivers import Op
-from interlock.nouns.agents.report import Report, at_work, silent
-from interlock.nouns.agents.reports import all_reports, unheard
-from interlock.nouns.agents.service import Sessions
-from interlock.nouns.agents.session import DEATH_KEPT, Death, Session
+from interlock.nouns.agents.report_rules import Report, describe, is_silent
+from interlock.nouns.agents.report_service import all_reports, seconds_silent
+from interlock.nouns.agents.session_rules import DEATH_KEPT, Death, Session
+from interlock.nouns.agents.session_service import Sessions
 from interlock.runtime import decode
 from interlock.runtime.gather import looked_up
 from interlock.runtime.health import HealthCheck
@@ -50,7 +50,7 @@ def _dead(
             yield Problem(
                 kind="dead",
                 says=f"agent/{each.agent}: session {each.id} (process {each.pid} on"
-                f" {each.host}) lapsed{f' while {at_work(said)}' if said else ''},"
+                f" {each.host}) lapsed{f' while {describe(said)}' if said else ''},"
                 " and nobody cleared it away",
                 remedy="see why it ended, then run 'interlock maintain'",
                 thing=f"agent/{each.agent}",
@@ -96,14 +96,14 @@ def _still_there(lapsed: Iterable[Session]) -> Op[list[Session]]:
 
 def _silent(alive: Sequence[Report], now: float) -> Op[list[Problem]]:
     """Sessions that live, and whose agents were not heard of as they should have been."""
-    ago = yield from unheard(alive, now)
-    suspects = [each for each in alive if silent(each, ago[each.session])]
+    ago = yield from seconds_silent(alive, now)
+    suspects = [each for each in alive if is_silent(each, ago[each.session])]
     live = yield from looked_up(keys.live(each.session) for each in suspects)
     return [
         Problem(
             kind="silent",
             says=f"agent/{each.agent}: session {each.session} lives and said it is"
-            f" {at_work(each)}, but was not heard of for {span(ago[each.session])}",
+            f" {describe(each)}, but was not heard of for {span(ago[each.session])}",
             remedy="see whether it hangs; until its session ends it keeps what it holds",
             thing=f"agent/{each.agent}",
             agent=each.agent,

@@ -12,7 +12,7 @@ import msgspec
 from interlock.core import keys, validate
 from interlock.drivers import Op
 from interlock.errors import BadInput
-from interlock.nouns.agents import logs as core
+from interlock.nouns.agents import log_rules as core
 from interlock.runtime import decode
 from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
 from interlock.runtime.gather import every, looked_up
@@ -31,12 +31,12 @@ _AT_ONCE = 8
 _ASKED = 60.0
 """Seconds for which an answer about the time is good enough for an age of days."""
 
-_BOOK = msgspec.json.Decoder(core.Book)
-_FILE_BOOK = msgspec.json.Decoder(core.FileBook)
+_BOOK = msgspec.json.Decoder(core.Logbook)
+_FILE_BOOK = msgspec.json.Decoder(core.FileLogbook)
 _CHUNK = msgspec.json.Decoder(core.Chunk)
 
 
-class Logs:
+class AgentLogService:
     """Every operation on logs, as generators for a driver."""
 
     def __init__(self, runner: Runner, settings: Settings) -> None:
@@ -72,19 +72,19 @@ class Logs:
         return self._agreed[1] + here - self._agreed[0]
 
     def _adding(
-        self, agent: str, lines: tuple[str, ...], actor: Actor, limits: core.Limits, now: float
+        self, agent: str, lines: tuple[str, ...], actor: Actor, limits: core.LogLimits, now: float
     ) -> DecideOp[core.Uploaded]:
         book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
         batch = core.Batch(
             at=round(self._runner.clock.wall(), 3), lines=lines, session=actor.session
         )
-        size = sum(map(core.measure, lines))
+        size = sum(map(core.line_bytes, lines))
         tail: core.Chunk | None = None
         old: list[core.Chunk | None] = []
-        if book is not None and core.fits(book, size):
+        if book is not None and core.fits_last_chunk(book, size):
             last = keys.log_chunk(agent, book.next - 1)
             tail = _chunk((yield (last,))[last])
-        if book is not None and core.due(book, limits, now, size):
+        if book is not None and core.rotation_due(book, limits, now, size):
             old = yield from _oldest(agent, book, another=tail is None)
         return core.upload(agent, book, batch, limits=limits, now=now, tail=tail, old=old)
 
@@ -92,7 +92,7 @@ class Logs:
         """The last lines of an agent's log that stand behind a number."""
         key = keys.logbook(agent)
         snapshot: Snapshot = yield Read(key)
-        book = _book(snapshot[key]) or core.Book()
+        book = _book(snapshot[key]) or core.Logbook()
         found: list[core.LogLine] = []
         for end in range(book.next, book.oldest, -_AT_ONCE):
             numbers = range(max(book.oldest, end - _AT_ONCE), end)
@@ -119,19 +119,19 @@ class Logs:
         self, agent: str, file: str, portions: Sequence[tuple[str, ...]], actor: Actor
     ) -> Op[bool]:
         now, key = (yield from self._now()), keys.file_book(agent, file)
-        sizes = [sum(map(core.measure, portion)) for portion in portions]
+        sizes = [sum(map(core.line_bytes, portion)) for portion in portions]
         written: tuple[int, ...] = ()
         first = 1
         for index, portion in enumerate(portions):
             batch = core.Batch(at=round(now, 3), lines=portion, session=actor.session)
-            part = core.Part(
+            part = core.FileChunk(
                 chunk=core.Chunk(first=first, bytes=sizes[index], batches=(batch,)),
                 written=written,
                 last=index == len(portions) - 1,
                 size=sum(sizes),
             )
 
-            def deciding(part: core.Part = part) -> DecideOp[tuple[int, ...] | None]:
+            def deciding(part: core.FileChunk = part) -> DecideOp[tuple[int, ...] | None]:
                 return core.upload_file(agent, file, _file_book((yield (key,))[key]), part)
 
             done: Decided[tuple[int, ...] | None] = yield from self._runner.change(deciding, actor)
@@ -146,7 +146,7 @@ class Logs:
     ) -> Op[list[core.LogLine] | None]:
         """The last lines of an uploaded file that stand behind a number; None without a file."""
         key = keys.file_book(agent, file)
-        before: core.FileBook | None = None
+        before: core.FileLogbook | None = None
         while True:
             book = _file_book((yield Read(key))[key])
             if book is None or not book.shown:
@@ -185,22 +185,22 @@ class Logs:
                 gone += yield from self._forget_file(agent, keys.decode(file), item, limits, actor)
                 continue
             book = _book(item)
-            if book is not None and core.due(book, limits, now):
+            if book is not None and core.rotation_due(book, limits, now):
                 deciding = partial(_forgetting, agent, limits, now)
                 done: Decided[int] = yield from self._runner.change(deciding, actor)
                 gone += done.outcome
         return gone
 
     def _forget_file(
-        self, agent: str, file: str, item: Item, limits: core.Limits, actor: Actor
+        self, agent: str, file: str, item: Item, limits: core.LogLimits, actor: Actor
     ) -> Op[int]:
         now, gone = (yield from self._now()), 0
-        while core.forget_file(agent, file, _file_book(item), limits, now).outcome:
+        while core.delete_old_file(agent, file, _file_book(item), limits, now).outcome:
 
             def deciding() -> DecideOp[int]:
                 key = keys.file_book(agent, file)
                 book = _file_book((yield (key,))[key])
-                return core.forget_file(agent, file, book, limits, now)
+                return core.delete_old_file(agent, file, book, limits, now)
 
             done: Decided[int] = yield from self._runner.change(deciding, actor)
             gone += done.outcome
@@ -208,17 +208,17 @@ class Logs:
                 break
         return gone
 
-    def _limits(self) -> core.Limits:
+    def _limits(self) -> core.LogLimits:
         found = self._settings.agent()
-        return core.Limits(
+        return core.LogLimits(
             bytes=found.get("log_bytes", core.BYTES), age=found.get("log_age", core.AGE)
         )
 
 
-class Trail:
+class LogTail:
     """The lines of a log behind a number as they come; whoever began it closes it."""
 
-    def __init__(self, logs: Logs, agent: str, after: int) -> None:
+    def __init__(self, logs: AgentLogService, agent: str, after: int) -> None:
         self._logs = logs
         self._agent = agent
         self._after = after
@@ -256,28 +256,28 @@ def _lines_of(file: IO[bytes]) -> Iterator[str]:
             yield line.decode("utf-8", "replace")
 
 
-def _forgetting(agent: str, limits: core.Limits, now: float) -> DecideOp[int]:
+def _forgetting(agent: str, limits: core.LogLimits, now: float) -> DecideOp[int]:
     book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
     old = [] if book is None else (yield from _oldest(agent, book))
-    return core.forget(agent, book, old, limits, now)
+    return core.delete_old_chunks(agent, book, old, limits, now)
 
 
 def _oldest(
-    agent: str, book: core.Book, *, another: bool = False
+    agent: str, book: core.Logbook, *, another: bool = False
 ) -> ReadOp[list[core.Chunk | None]]:
     """The chunks that may go: only looked at, since the book is checked, and goes with them."""
-    wanted = [keys.log_chunk(agent, number) for number in core.oldest(book, another=another)]
+    wanted = [keys.log_chunk(agent, number) for number in core.oldest_chunks(book, another=another)]
     if not wanted:
         return []
     items = (yield Unchecked(wanted)).items
     return [_chunk(items[key]) for key in wanted]
 
 
-def _book(item: Item | None) -> core.Book | None:
+def _book(item: Item | None) -> core.Logbook | None:
     return None if item is None else decode.decoded(_BOOK, item)
 
 
-def _file_book(item: Item | None) -> core.FileBook | None:
+def _file_book(item: Item | None) -> core.FileLogbook | None:
     return None if item is None else decode.decoded(_FILE_BOOK, item)
 
 

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from interlock.core import keys, outcomes
-from interlock.nouns.agents import session as core
-from interlock.nouns.agents.logs import LogFile, LogLine, Uploaded
-from interlock.nouns.agents.report import Reported, State, Unreported
+from interlock.nouns.agents import session_rules as core
+from interlock.nouns.agents.log_rules import LogFile, LogLine, Uploaded
+from interlock.nouns.agents.report_rules import Reported, ReportState, Unreported
 from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
 from interlock.runtime.context import lapsed
 from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
@@ -40,7 +40,7 @@ class AgentStatus(Request, frozen=True, kw_only=True):
     """Say how this session stands, or show what it said last."""
 
     state: Annotated[
-        State | None,
+        ReportState | None,
         option("name", "idle, waiting or busy; with nothing given: what it is", positional=True),
     ] = None
     can: Annotated[tuple[str, ...] | None, option("names", "what it can do, such as rust,gpu")] = (
@@ -206,8 +206,12 @@ NOUN = Noun(
     keys=(
         KeyKind(prefix=keys.SESSIONS, read="interlock.runtime.decode:session"),
         KeyKind(prefix=keys.DEATHS, read="interlock.runtime.decode:death"),
-        KeyKind(prefix=keys.REPORTS, read="interlock.nouns.agents.reports:report", repair=DELETE),
-        KeyKind(prefix=keys.ABLE, read="interlock.nouns.agents.reports:able_of", repair=DELETE),
+        KeyKind(
+            prefix=keys.REPORTS, read="interlock.nouns.agents.report_service:report", repair=DELETE
+        ),
+        KeyKind(
+            prefix=keys.ABLE, read="interlock.nouns.agents.report_service:able_of", repair=DELETE
+        ),
     ),
     health=Part(10, "interlock.nouns.agents.health:health"),
     texts=("interlock.nouns.agents.text",),

@@ -8,10 +8,10 @@ from interlock.core.validate import quote
 from interlock.runtime.text import ago, lasting, state, table
 
 if TYPE_CHECKING:
-    from interlock.nouns.agents import session as core
-    from interlock.nouns.agents.logs import Uploaded
+    from interlock.nouns.agents import session_rules as core
+    from interlock.nouns.agents.log_rules import Uploaded
     from interlock.nouns.agents.noun import AgentList, AgentLog, LogFiles, NoLog, UnknownAgentName
-    from interlock.nouns.agents.report import Reported, Unreported
+    from interlock.nouns.agents.report_rules import Reported, Unreported
     from interlock.runtime.text import Paint, Text
 
 _NAMED = 8

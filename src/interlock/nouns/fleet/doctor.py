@@ -14,7 +14,7 @@ from interlock.core.decision import Decision, Write
 from interlock.core.validate import span
 from interlock.drivers import Op
 from interlock.errors import InterlockError, StoreDamaged
-from interlock.nouns.record.sealing import Sealing
+from interlock.nouns.record.seal_service import Sealing
 from interlock.runtime.context import Context
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.history import EVERYTHING, search

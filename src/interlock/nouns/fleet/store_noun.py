@@ -15,7 +15,7 @@ class StoreInfo(Request, frozen=True, kw_only=True):
 
 
 def _info(fleet: "FleetCalls", _request: StoreInfo) -> "Op[dict[str, object]]":
-    from interlock.nouns.record.sealing import Sealing
+    from interlock.nouns.record.seal_service import Sealing
 
     context = fleet.context
     record = yield from Sealing(context.runner, context.settings).facts()

@@ -19,7 +19,7 @@ from interlock.core.thing_names import key_of, thing_of
 from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait, caller_name, caller_name_of
 from interlock.drivers import Op
-from interlock.nouns.agents.session import Session
+from interlock.nouns.agents.session_rules import Session
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.service import break_notes
 from interlock.nouns.tasks.task import TaskOwner

@@ -11,7 +11,7 @@ from msgspec import Raw
 from interlock.core import validate
 from interlock.drivers import Op
 from interlock.errors import BadInput
-from interlock.nouns.agents.report import Reported
+from interlock.nouns.agents.report_rules import Reported
 from interlock.nouns.messages.acknowledging import Acknowledger
 from interlock.nouns.messages.limits import message_limits
 from interlock.nouns.messages.message import ALL
@@ -63,7 +63,7 @@ class MessageServices(Calls[D]):
             return validate.abilities(can)
         if not identity.joined:
             return ()
-        from interlock.nouns.agents.reports import Reports
+        from interlock.nouns.agents.report_service import Reports
 
         said = yield from Reports(self.context.runner).show(identity.actor.session)
         return said.can if isinstance(said, Reported) else ()

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Event
 from interlock.core.history import Happening, Open, lasted, said
-from interlock.core.log import Entry, Line
+from interlock.core.log import Entry, RecordLine
 from interlock.core.thing_names import message_thing
 
 NOUNS = ("message", "query", "alert", "decision")
@@ -48,7 +48,7 @@ class MessageHistory:
         self._kind = kind
         self._sent: dict[str, Open] = {}
 
-    def hear(self, line: Line) -> Iterator[Happening]:
+    def hear(self, line: RecordLine) -> Iterator[Happening]:
         """What happened in an entry."""
         if line.verb.endswith(".forget"):
             yield from _forgotten(line)
@@ -60,7 +60,7 @@ class MessageHistory:
         if self._kind == "decision":
             yield from _decisions(line)
 
-    def _event(self, line: Line, event: Event) -> Happening:
+    def _event(self, line: RecordLine, event: Event) -> Happening:
         what = event.name.partition(":")[2]
         thing = event.thing or line.thing
         if self._kind == "alert" and line.thing.startswith("alert/"):
@@ -101,7 +101,7 @@ def _together(some: list[Happening], of: str) -> Happening:
     return replace(last, thing="", went_to=(), waited=None, trace="", on=of, count=len(some))
 
 
-def _forgotten(line: Line) -> Iterator[Happening]:
+def _forgotten(line: RecordLine) -> Iterator[Happening]:
     if line.verb == "alert.forget":
         yield said(line, "", "forgotten", line.thing, on="alerts", count=len(line.deleted))
         return
@@ -110,7 +110,7 @@ def _forgotten(line: Line) -> Iterator[Happening]:
             yield said(line, "", "forgotten", message_thing(key))
 
 
-def _decisions(line: Line) -> Iterator[Happening]:
+def _decisions(line: RecordLine) -> Iterator[Happening]:
     """When a person was asked, and when that was cancelled."""
     if line.verb == "query.hand":
         for key in line.put:

@@ -21,9 +21,13 @@ from interlock.core.validate import ALL_ABILITIES, closest_names
 from interlock.core.wait import caller_name
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged, StoreTrouble
-from interlock.nouns.agents.report import Able
-from interlock.nouns.agents.reports import able, able_to, report
-from interlock.nouns.agents.session import TTL
+from interlock.nouns.agents.report_rules import CapableAgent
+from interlock.nouns.agents.report_service import (
+    abilities_by_session,
+    agents_able_to,
+    decode_report,
+)
+from interlock.nouns.agents.session_rules import TTL
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.send_rules import MAILBOX
 from interlock.runtime.callers import LocalCaller
@@ -103,11 +107,11 @@ def can_answer(to: str, asker: str) -> Op[bool]:
 def _can_answer(to: str, asker: str) -> Op[bool]:
     if to.startswith(ABLE):
         wanted = {to[len(ABLE) :], ALL_ABILITIES}
-        found = (yield from outside(able_to(to[len(ABLE) :]))).values()
+        found = (yield from outside(agents_able_to(to[len(ABLE) :]))).values()
         others = [each.live for each in found if each.session != asker]
         if any((yield from looked_up(others)).values()):
             return True
-        said = yield from able()  # an older version writes it nowhere else
+        said = yield from abilities_by_session()  # an older version writes it nowhere else
         if any(wanted & said[session] for session in said if session != asker):
             return True
         return (yield from _has_receiver(wanted, asker))
@@ -157,7 +161,7 @@ def is_able(actor: Actor, ability: str, can: Iterable[str]) -> ReadOp[bool]:
         return True
     own, notes = keys.report(actor.session), Range(keys.serving(actor.agent))
     snapshot = yield Unchecked((own, notes))
-    said_last = report(snapshot[own])
+    said_last = decode_report(snapshot[own])
     serving = [receiver_note(item) for item in snapshot.ranges[notes]]
     said = [each.can for each in serving if each.session == actor.session]
     said += [] if said_last is None else [said_last.can]
@@ -282,7 +286,7 @@ def announce_receiver(
     note = note or ReceiverNote(actor.session, live.key)
     said = Write(keys.serving(actor.agent, caller), note)
     mailbox = Write(keys.mailbox(actor.agent), MAILBOX)
-    one = Able(actor.agent, actor.session, live.key)
+    one = CapableAgent(actor.agent, actor.session, live.key)
     able = [Write(keys.able(each, caller), one) for each in note.can]
     yield from runner.change(
         _agent_change("agent.serve", actor, (said, live, mailbox, *able), dead), actor

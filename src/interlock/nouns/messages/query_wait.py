@@ -15,7 +15,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op
-from interlock.nouns.agents.service import Sessions
+from interlock.nouns.agents.session_service import Sessions
 from interlock.nouns.grants.service import GrantService
 from interlock.nouns.messages import decode
 from interlock.nouns.messages import query_rules as core

@@ -22,7 +22,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.drivers import Op, Pause
 from interlock.errors import StoreDamaged, TooLarge
-from interlock.nouns.agents.reports import able_of
+from interlock.nouns.agents.report_service import capable_agent
 from interlock.nouns.messages import decode, query_rules, retention_rules
 from interlock.nouns.messages.limits import MessageLimits
 from interlock.nouns.messages.message import ABLE
@@ -34,8 +34,8 @@ from interlock.nouns.messages.retention_rules import (
     RetentionItem,
     RetentionLimits,
 )
-from interlock.runtime import commits
-from interlock.runtime.commits import Moment
+from interlock.runtime import commit_count
+from interlock.runtime.commit_count import CommitPosition
 from interlock.runtime.decide import DecideOp, Unchecked
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import looked_up
@@ -105,7 +105,7 @@ class MessageRetention:
         self._reads = 0
         self._is_whole = True
         # The number of messages in a topic, and when it was counted.
-        self._counts: dict[str, tuple[Moment, int]] = {}
+        self._counts: dict[str, tuple[CommitPosition, int]] = {}
         self._plans: dict[str, TopicTrimPlan] = {}
         self._id_position = ""
         self._now = 0.0
@@ -235,7 +235,7 @@ class MessageRetention:
     def _survey(self, group: str) -> Op[TopicTrimPlan]:
         key, most = keys.trimmed(keys.topic_of(group)), self._limits.alerts
         before: Snapshot = yield Read(key)  # changes with each deletion in the topic
-        moment = yield from commits.moment(before.revision)
+        moment = yield from commit_count.commit_position(before.revision)
         marks = yield from self._walk(group, _topic_item, _items_to_read(most))
         return TopicTrimPlan(
             trimmed_at=revision_of(before[key]),
@@ -258,9 +258,9 @@ class MessageRetention:
             return False
         if len(items) < page.limit:
             return len(items) <= most
-        counted, count = self._counts.get(group, (Moment(revision=0), 0))
+        counted, count = self._counts.get(group, (CommitPosition(revision=0), 0))
         enough = most + most // 4 - count
-        return (yield from commits.since(counted, snapshot.revision, enough)) <= enough
+        return (yield from commit_count.commits_since(counted, snapshot.revision, enough)) <= enough
 
     def _pass_ability_topic(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         """Delete questions to abilities that have ended."""
@@ -343,12 +343,12 @@ class MessageRetention:
 
     def _pass_abilities(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         """Delete abilities of dead sessions and receivers."""
-        found = yield from self._walk(group, lambda item: (item.key, readable(able_of, item)))
+        found = yield from self._walk(group, lambda item: (item.key, readable(capable_agent, item)))
         lives = yield from looked_up([each.live for _, each in found if each])
         dead = {key: each.live for key, each in found if each and lives[each.live] is None}
 
         def over(item: Item) -> bool:
-            return getattr(readable(able_of, item), "live", "") == dead[item.key]
+            return getattr(readable(capable_agent, item), "live", "") == dead[item.key]
 
         yield from self._delete(actor, "agent.forget", list(dead)[:bound], over, dead)
         return RetentionResult()
@@ -560,7 +560,7 @@ class TopicTrimPlan(Struct, frozen=True, kw_only=True):
 
     trimmed_at: int
     going: list[RetentionItem]
-    moment: Moment
+    moment: CommitPosition
     count: int
 
 

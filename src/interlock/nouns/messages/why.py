@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from interlock.core import keys, validate
 from interlock.core.validate import quote, span
 from interlock.drivers import Op
-from interlock.nouns.agents.report import at_work
-from interlock.nouns.agents.reports import all_reports
+from interlock.nouns.agents.report_rules import describe
+from interlock.nouns.agents.report_service import all_reports
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import can_answer
@@ -145,7 +145,7 @@ def _doing(agent: str) -> Op[str | None]:
     if not alive:
         return None
     reports = yield from all_reports()
-    said = [at_work(reports[each]) for each in alive if each in reports]
+    said = [describe(reports[each]) for each in alive if each in reports]
     return f", {said[0]}" if said else ""
 
 

@@ -29,7 +29,7 @@ _BEGINS = b'{"anchor":'
 _NOBODY = {"NAME": "interlock", "EMAIL": "interlock@localhost"}
 
 
-class Anchor(Struct, frozen=True, kw_only=True):
+class AnchorLine(Struct, frozen=True, kw_only=True):
     """A mark with the moment at which it was made."""
 
     anchor: int = FORMAT
@@ -44,39 +44,39 @@ class Anchor(Struct, frozen=True, kw_only=True):
         return DigestMark(self.revision, self.entries, self.digest)
 
 
-class Place(Protocol):
+class AnchorPlace(Protocol):
     """Where anchors are kept."""
 
     name: str
 
-    def read(self) -> tuple[Anchor, ...]:
+    def read(self) -> tuple[AnchorLine, ...]:
         """All of them, the oldest first; none if the place is new."""
 
-    def add(self, anchor: Anchor) -> None:
+    def add(self, anchor: AnchorLine) -> None:
         """One more, durably."""
 
 
-def place(name: str) -> Place:
+def anchor_place(name: str) -> AnchorPlace:
     """The place of this name."""
     if not name:
         raise BadInput("where to? name a file, or git:REF")
-    return GitPlace(name) if name.startswith(GIT) else FilePlace(name)
+    return AnchorGitRef(name) if name.startswith(GIT) else AnchorFile(name)
 
 
-def kept(place: Place, anchors: Sequence[Anchor]) -> tuple[ExpectedMark, ...]:
+def expected_marks(place: AnchorPlace, anchors: Sequence[AnchorLine]) -> tuple[ExpectedMark, ...]:
     """Anchors as marks that a record has to meet."""
     return tuple(
         ExpectedMark(each.mark, f"the anchor in {place.name}", outside=True) for each in anchors
     )
 
 
-def parsed(text: bytes, name: str) -> tuple[Anchor, ...]:
+def parse_anchors(text: bytes, name: str) -> tuple[AnchorLine, ...]:
     """The anchors of a file; a last line that was cut while it was written is left out."""
-    found: list[Anchor] = []
+    found: list[AnchorLine] = []
     lines = text.split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
-            anchor = msgspec.json.decode(line, type=Anchor) if line else None
+            anchor = msgspec.json.decode(line, type=AnchorLine) if line else None
         except codec.UNREADABLE:
             if number == len(lines) and _cut(line):
                 break
@@ -93,23 +93,23 @@ def _cut(line: bytes) -> bool:
     return line.startswith(_BEGINS) or _BEGINS.startswith(line)
 
 
-class FilePlace:
+class AnchorFile:
     """A file of lines, for its owner alone."""
 
     def __init__(self, path: str) -> None:
         self.name = path
 
-    def read(self) -> tuple[Anchor, ...]:
+    def read(self) -> tuple[AnchorLine, ...]:
         """All anchors."""
         try:
             with open(self.name, "rb") as file:
-                return parsed(file.read(), self.name)
+                return parse_anchors(file.read(), self.name)
         except FileNotFoundError:
             return ()
         except OSError as error:
             raise BadInput(f"{self.name}: {error.strerror}; name another file") from None
 
-    def add(self, anchor: Anchor) -> None:
+    def add(self, anchor: AnchorLine) -> None:
         """One more line, on the disk when this returns."""
         try:
             self._add(codec.encode(anchor) + b"\n")
@@ -122,7 +122,7 @@ class FilePlace:
             text = file.read()
             if text and not text.endswith(b"\n"):
                 whole = text[: text.rfind(b"\n") + 1]
-                if len(parsed(text, self.name)) > len(parsed(whole, self.name)):
+                if len(parse_anchors(text, self.name)) > len(parse_anchors(whole, self.name)):
                     line = b"\n" + line  # only its end is missing
                 else:  # it was cut while it was written
                     file.truncate(len(whole))
@@ -137,7 +137,7 @@ class FilePlace:
             os.close(folder)
 
 
-class GitPlace:
+class AnchorGitRef:
     """A ref of the repository that we work in: a commit for each anchor."""
 
     def __init__(self, name: str) -> None:
@@ -146,7 +146,7 @@ class GitPlace:
         self._ref = ref if ref.startswith("refs/") else _FOLDER + ref
         self._old = ""
 
-    def read(self) -> tuple[Anchor, ...]:
+    def read(self) -> tuple[AnchorLine, ...]:
         """All anchors."""
         self._git("check-ref-format", self._ref)
         self._git("rev-parse", "--git-dir")
@@ -154,9 +154,9 @@ class GitPlace:
         self._old = found.stdout.decode().strip() if found.returncode == 0 else ""
         if not self._old:
             return ()
-        return parsed(self._git("cat-file", "blob", f"{self._old}:{_FILE}"), self.name)
+        return parse_anchors(self._git("cat-file", "blob", f"{self._old}:{_FILE}"), self.name)
 
-    def add(self, anchor: Anchor) -> None:
+    def add(self, anchor: AnchorLine) -> None:
         """One more commit, unless somebody else made one meanwhile."""
         before = self._git("cat-file", "blob", f"{self._old}:{_FILE}") if self._old else b""
         lines = before + codec.encode(anchor) + b"\n"

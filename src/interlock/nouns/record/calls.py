@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from interlock import registry
 from interlock.core import validate
-from interlock.core.filter import Filter
-from interlock.core.log import Line
+from interlock.core.filter import RecordFilter
+from interlock.core.log import RecordLine
 from interlock.drivers import Op
 from interlock.errors import BadInput
-from interlock.nouns.record.service import Following, Record
+from interlock.nouns.record.service import LogFollowing, LogReader
 from interlock.runtime.calls import Calls, D, call, stream
 from interlock.runtime.context import Moment
 
 if TYPE_CHECKING:
     from interlock.core.story import Story
     from interlock.nouns.record.outcomes import Anchored, Exported, Verified
-    from interlock.nouns.record.proofs import Proofs
+    from interlock.nouns.record.proof_service import Proofs
 
 
 class RecordCalls(Calls[D]):
@@ -37,7 +37,7 @@ class RecordCalls(Calls[D]):
         since: Moment | None = None,
         until: Moment | None = None,
         trace: str | None = None,
-    ) -> Op[tuple[Line, ...]]:
+    ) -> Op[tuple[RecordLine, ...]]:
         """Entries in order: the last ones, or (``last=False``) the first after a revision.
 
         The others ask for some of them: what was done ``by`` an agent (or a session, by its id),
@@ -49,7 +49,7 @@ class RecordCalls(Calls[D]):
         """
         most, begin = validate.limit(limit), validate.after(after)
         wanted = self.wanted(by=by, verb=verb, thing=thing, since=since, until=until, trace=trace)
-        return Record().log(wanted, after=begin, limit=most, last=validate.flag(last, "last"))
+        return LogReader().log(wanted, after=begin, limit=most, last=validate.flag(last, "last"))
 
     def wanted(
         self,
@@ -60,10 +60,10 @@ class RecordCalls(Calls[D]):
         since: Moment | None = None,
         until: Moment | None = None,
         trace: str | None = None,
-    ) -> Filter:
+    ) -> RecordFilter:
         """Checked words as a filter."""
         now = self.context.runner.clock.wall()
-        return Filter(
+        return RecordFilter(
             by="" if by is None else validate.agent_name(by),
             verb="" if verb is None else validate.name(verb, "verb"),
             thing="" if thing is None else _thing(thing),
@@ -93,13 +93,13 @@ class RecordCalls(Calls[D]):
         return (yield from Stories(self.context.runner).tell(thing, limit))
 
     @stream
-    def follow(self, after: int = 0) -> Following:
+    def follow(self, after: int = 0) -> LogFollowing:
         """The entries after a revision, and all that come; close it when you have enough.
 
         A ``Resync`` among them says that history up to its revision is gone: read what is left
         with ``log``.
         """
-        return Following(validate.after(after))
+        return LogFollowing(validate.after(after))
 
     @call
     def verify(self, *, anchors: Sequence[str] = (), against: str | None = None) -> Op[Verified]:
@@ -130,7 +130,7 @@ class RecordCalls(Calls[D]):
         return self._proofs().anchor(place)
 
     def _proofs(self) -> Proofs:
-        from interlock.nouns.record.proofs import Proofs  # it needs much that others do not
+        from interlock.nouns.record.proof_service import Proofs  # it needs much that others do not
 
         return Proofs(self.context.runner)
 

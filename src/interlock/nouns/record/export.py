@@ -24,10 +24,11 @@ import msgspec
 
 from interlock.check_record import DigestMark, RecordJudge
 from interlock.core import codec
-from interlock.core.log import Mark
+from interlock.core.log import RecordMark
 from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.record.outcomes import Exported
+from interlock.nouns.record.reader import OvertakenByRetention, RecordSpan, span, walk
 from interlock.nouns.record.verify import (
     TRIES,
     ExportHead,
@@ -36,7 +37,6 @@ from interlock.nouns.record.verify import (
     record_judge,
     too_fast,
 )
-from interlock.nouns.record.walk import OvertakenByRetention, RecordSpan, span, walk
 from interlock.runtime.steps import InThread
 from interlock.store import LOG, VOID, Capabilities, Item
 
@@ -104,7 +104,9 @@ class _Exporter:
         self._begun = True
         mark, known = self.judge.rolling.mark, self.judge.rolling.known
         whole = known and not mark.revision
-        begins = _mark(mark) if known else Mark(revision=mark.revision)  # no mark is comparable
+        begins = (
+            _mark(mark) if known else RecordMark(revision=mark.revision)
+        )  # no mark is comparable
         self._add(ExportHead(begins=begins, strict=self._span.strict, whole=whole))
         if not known:
             self._add({"forgotten": mark.revision + 1})
@@ -141,7 +143,7 @@ class _Exporter:
     def unreadable(self, key: str, last: int) -> None:
         """This segment cannot be read."""
         self.begin()
-        self._add({"missing": Mark(revision=last), "why": f"{key} cannot be read"})
+        self._add({"missing": RecordMark(revision=last), "why": f"{key} cannot be read"})
         self.judge.unreadable(key, last)
 
     def changed(self, key: str) -> None:
@@ -154,7 +156,7 @@ class _Exporter:
         """The engine trimmed the entries before this one, or they were removed."""
         if not self._span.trims:
             self.begin()
-            self._add({"missing": Mark(revision=first - 1), "why": ""})
+            self._add({"missing": RecordMark(revision=first - 1), "why": ""})
         elif self._begun:
             self._add({"forgotten": first})
         self.judge.trimmed_before(first)
@@ -182,8 +184,8 @@ class _Exporter:
             self._write(_lines(lines))
 
 
-def _mark(mark: DigestMark) -> Mark:
-    return Mark(**mark._asdict())
+def _mark(mark: DigestMark) -> RecordMark:
+    return RecordMark(**mark._asdict())
 
 
 def _line(item: Item, *, sealed: bool) -> dict[str, object]:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Struct
 
 from interlock.core import outcomes
-from interlock.core.filter import Filter
-from interlock.core.log import Line
+from interlock.core.filter import RecordFilter
+from interlock.core.log import RecordLine
 from interlock.core.story import Story
 from interlock.errors import BadInput
 from interlock.nouns.record.outcomes import Anchored, Exported, Verified
@@ -92,12 +92,12 @@ class Gap(Struct, frozen=True, kw_only=True, tag_field="gap", tag="trimmed"):
     begins: int
 
 
-class Entries(outcomes.Listing[Line], frozen=True, kw_only=True):
+class Entries(outcomes.Listing[RecordLine], frozen=True, kw_only=True):
     """Entries in the order in which they happened."""
 
     listed = "entries"
 
-    entries: tuple[Line, ...]
+    entries: tuple[RecordLine, ...]
     gap: Gap | None = None
 
 
@@ -109,7 +109,7 @@ class NoHistory(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
 
 def filters(request: RecordLog) -> dict[str, str | None]:
     """What a request asks of entries, as ``fleet.record.log`` takes it."""
-    return {name: getattr(request, name) for name in Filter.__struct_fields__}
+    return {name: getattr(request, name) for name in RecordFilter.__struct_fields__}
 
 
 def _log(fleet: "FleetCalls", request: RecordLog) -> "Op[Entries]":
@@ -149,15 +149,15 @@ NOUN = Noun(
     name="record",
     help="what happened, and the proof of it",
     calls="interlock.nouns.record.calls:RecordCalls",
-    health=Part(90, "interlock.nouns.record.sealing:health"),
-    texts=("interlock.nouns.record.text", "interlock.nouns.record.verdict_text"),
+    health=Part(90, "interlock.nouns.record.seal_service:health"),
+    texts=("interlock.nouns.record.text",),
     operations=(
         Operation(
             name="record log",
             help="what happened: the last entries, or those after a revision",
             request=RecordLog,
             outcomes=(Entries,),
-            lines=(Line, Gap),
+            lines=(RecordLine, Gap),
             needs="store",
             reads=True,
             pages=True,

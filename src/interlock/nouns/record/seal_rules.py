@@ -35,7 +35,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
-from interlock.core.log import Mark, Sealed, Segment, roll
+from interlock.core.log import RecordMark, SealedMark, Segment, roll
 from interlock.errors import StoreDamaged
 
 Row: TypeAlias = tuple[int, str, bytes, str]
@@ -45,7 +45,7 @@ THING = "record"
 DAY = 86_400.0
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class SealLimits(Struct, frozen=True, kw_only=True):
     """How much of the record stands where.
 
     hot_entries  of the log, above which it is sealed; 0 if its bytes decide
@@ -69,15 +69,15 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 LIMITS = {
-    "memory": Limits(hot_entries=100_000),
-    "sqlite": Limits(hot_bytes=256 << 20, sealed=1 << 30),
-    "redis": Limits(hot_entries=50_000),
-    "etcd": Limits(hot_entries=20_000),
+    "memory": SealLimits(hot_entries=100_000),
+    "sqlite": SealLimits(hot_bytes=256 << 20, sealed=1 << 30),
+    "redis": SealLimits(hot_entries=50_000),
+    "etcd": SealLimits(hot_entries=20_000),
 }
 """The limits of each engine: a disk has more room than the memory of a server."""
 
 
-class Age(Struct, frozen=True, kw_only=True):
+class AgeLimit(Struct, frozen=True, kw_only=True):
     """What is old enough: made ``before``, by a clock at which it is ``now``.
 
     ``shield`` entries up to a young one are taken to be as young as that.
@@ -88,7 +88,7 @@ class Age(Struct, frozen=True, kw_only=True):
     shield: int = 1
 
 
-class Peek(Struct, frozen=True, gc=False):
+class EntrySummary(Struct, frozen=True, gc=False):
     """What sealing wants to know of an entry."""
 
     id: str = ""
@@ -96,17 +96,17 @@ class Peek(Struct, frozen=True, gc=False):
     verb: str = ""
 
 
-class Stub(Struct, frozen=True):
+class SegmentEnd(Struct, frozen=True):
     """What retention wants to know of a segment."""
 
-    ends: Mark
+    ends: RecordMark
     until: float
 
 
-_peek = msgspec.json.Decoder(Peek).decode
+_peek = msgspec.json.Decoder(EntrySummary).decode
 
 
-def rolled(begins: Mark, rows: Sequence[Row], noted: Mark | None = None) -> Mark:
+def rolled(begins: RecordMark, rows: Sequence[Row], noted: RecordMark | None = None) -> RecordMark:
     """Where the digest stands after these entries, each of which is as it was stored.
 
     ``noted`` is a checkpoint; one that lies among the entries must agree.
@@ -123,19 +123,19 @@ def rolled(begins: Mark, rows: Sequence[Row], noted: Mark | None = None) -> Mark
     last = rows[-1][0] if rows else begins.revision
     if noted is not None and begins.revision < noted.revision <= last and not meets:
         raise damaged(noted.revision, "the checkpoint there knows another history")
-    return Mark(revision=last, entries=begins.entries + len(rows), digest=digest)
+    return RecordMark(revision=last, entries=begins.entries + len(rows), digest=digest)
 
 
-def moments(rows: Sequence[Row]) -> list[float]:
+def entry_times(rows: Sequence[Row]) -> list[float]:
     """When each entry was made, as far as its writer told; a void was made with the one before."""
     found: list[float] = []
     for row in rows:
-        at = peek(row).at
+        at = entry_summary(row).at
         found.append(at or (found[-1] if found else 0.0))
     return found
 
 
-def peek(row: Row) -> Peek:
+def entry_summary(row: Row) -> EntrySummary:
     """What an entry says of itself."""
     try:
         return _peek(row[2])
@@ -143,24 +143,24 @@ def peek(row: Row) -> Peek:
         raise damaged(row[0], f"what stands there is no entry ({error})") from error
 
 
-def newest(rows: Sequence[Row]) -> float:
+def newest_time(rows: Sequence[Row]) -> float:
     """When the last of these entries was made; what maintenance wrote is dated by our own clock."""
-    said = map(peek, rows)
+    said = map(entry_summary, rows)
     return max((each.at for each in said if not each.verb.startswith("record.")), default=0.0)
 
 
-def young(rows: Sequence[Row], age: Age) -> int | None:
+def first_young(rows: Sequence[Row], age: AgeLimit) -> int | None:
     """The place of the first of these entries that is too young, if any is."""
-    times = enumerate(moments(rows))
+    times = enumerate(entry_times(rows))
     return next((place for place, at in times if age.before < at <= age.now + DAY), None)
 
 
-def ripe(rows: Sequence[Row], age: Age, room: int) -> Sequence[Row]:
+def sealable(rows: Sequence[Row], age: AgeLimit, room: int) -> Sequence[Row]:
     """The first of these entries: up to the last that is old, none near a young one, as fit in."""
-    first = young(rows, age)
+    first = first_young(rows, age)
     if first is not None:
         rows = rows[: max(0, first + 1 - age.shield)]
-    old = [place for place, at in enumerate(moments(rows)) if at <= age.before]
+    old = [place for place, at in enumerate(entry_times(rows)) if at <= age.before]
     rows, size = rows[: old[-1] + 1 if old else 0], 0
     for number, row in enumerate(rows):
         size += len(row[2])
@@ -169,9 +169,9 @@ def ripe(rows: Sequence[Row], age: Age, room: int) -> Sequence[Row]:
     return rows
 
 
-def ahead(rows: Sequence[Row], now: float) -> str:
+def clock_ahead(rows: Sequence[Row], now: float) -> str:
     """What keeps these entries from being sealed for ever, if it is a clock."""
-    times = moments(rows)
+    times = entry_times(rows)
     if not times or min(times) <= now + DAY:
         return ""
     return (
@@ -181,14 +181,14 @@ def ahead(rows: Sequence[Row], now: float) -> str:
 
 
 def segment(
-    begins: Mark, rows: Sequence[Row], noted: Mark | None, room: int, now: float
+    begins: RecordMark, rows: Sequence[Row], noted: RecordMark | None, room: int, now: float
 ) -> Segment:
     """These entries as a segment, or as many of them as have room in it."""
     packed = _packed(rows)
     while len(packed) > room and len(rows) > 1:
         rows = rows[: len(rows) // 2]
         packed = _packed(rows)
-    times = [min(at, now) for at in moments(rows)]
+    times = [min(at, now) for at in entry_times(rows)]
     return Segment(
         begins=begins,
         ends=rolled(begins, rows, noted),
@@ -207,11 +207,11 @@ def _packed(rows: Sequence[Row]) -> str:
     return pack([row[:3] for row in rows])
 
 
-def seal(before: Sealed, made: Segment, *, anew: bool) -> Decision[str]:
+def seal(before: SealedMark, made: Segment, *, anew: bool) -> Decision[str]:
     """The segment takes its place; ``anew`` if what came before it is gone for good."""
     key = keys.segment(made.ends.revision)
     size = len(codec.encode(made))
-    after = Sealed(
+    after = SealedMark(
         revision=made.ends.revision,
         entries=made.ends.entries,
         digest=made.ends.digest,
@@ -225,18 +225,18 @@ def seal(before: Sealed, made: Segment, *, anew: bool) -> Decision[str]:
     return Decision(outcome="sealed", verb="record.seal", thing=THING, puts=puts)
 
 
-def checkpoint(mark: Mark) -> Decision[str]:
+def checkpoint(mark: RecordMark) -> Decision[str]:
     """The digest was rolled so far."""
     puts = (Write(keys.CHECKPOINT, mark),)
     return Decision(outcome="noted", verb="record.checkpoint", thing=THING, puts=puts)
 
 
-def too_old(state: Sealed, limits: Limits, now: float) -> bool:
+def too_old(state: SealedMark, limits: SealLimits, now: float) -> bool:
     """Whether retention has to look at the oldest segment."""
     return bool(state.bytes) and (state.bytes > limits.sealed or state.since < now - limits.keep)
 
 
-def drop(state: Sealed, key: str, oldest: Stub, size: int) -> Decision[str]:
+def drop(state: SealedMark, key: str, oldest: SegmentEnd, size: int) -> Decision[str]:
     """The oldest segment goes; its end is what the rest begins with."""
     left = max(0, state.bytes - size)
     after = replace(state, dropped=oldest.ends, bytes=left, since=oldest.until)
@@ -255,6 +255,6 @@ def damaged(revision: int, why: str) -> StoreDamaged:
 def _refuse_forged(row: Row) -> None:
     """A void has no hash; every other entry has that of its bytes."""
     revision, id_, _, hash_ = row
-    said = peek(row)
+    said = entry_summary(row)
     if hash_ or said.verb != "void" or said.id:
         raise damaged(revision, f"entry {id_} is not what was stored")

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from interlock.core import keys, validate
-from interlock.core.filter import Filter
-from interlock.core.log import Line
+from interlock.core.filter import RecordFilter
+from interlock.core.log import RecordLine
 from interlock.drivers import Op
-from interlock.runtime.history import EVERYTHING, line, search
+from interlock.runtime.history import EVERYTHING, record_line, search
 from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import LOG, Item, Resync, Watch
 
 
-class Record:
+class LogReader:
     """Every operation on the record, as generators for a driver."""
 
     def log(
         self,
-        wanted: Filter = EVERYTHING,
+        wanted: RecordFilter = EVERYTHING,
         *,
         after: int = 0,
         limit: int = 100,
         last: bool = True,
-    ) -> Op[tuple[Line, ...]]:
+    ) -> Op[tuple[RecordLine, ...]]:
         """Entries in order: the last ones, or the first ones after a revision."""
         return (yield from search(wanted, after=after, limit=limit, last=last))
 
 
-def opened(after: int | None) -> Op[Watch]:
+def open_log(after: int | None) -> Op[Watch]:
     """The log as it grows, after a revision or from now on; whoever opens it closes it."""
     if after is None:
         after = (yield Read(keys.BASE)).revision
@@ -34,7 +34,7 @@ def opened(after: int | None) -> Op[Watch]:
     return watch
 
 
-class Following:
+class LogFollowing:
     """The entries after a revision as they come; whoever began it closes it."""
 
     about = "following the record"
@@ -43,22 +43,22 @@ class Following:
         self._after = after
         self._watch: Watch | None = None
 
-    def take(self, timeout: float | None) -> Op[tuple[Line, ...] | Resync]:
+    def take(self, timeout: float | None) -> Op[tuple[RecordLine, ...] | Resync]:
         """What came since the last call; waits for the first entry, at most so long.
 
         Resync if the entries that come next were trimmed away.
         """
         if self._watch is None:
             self._watch = yield OpenWatch(LOG, self._after)
-        found: list[Line] = []
+        found: list[RecordLine] = []
         for change in (yield NextChanges(self._watch, timeout)):
             if isinstance(change, Resync):
                 return change
             item = Item(change.key, change.value, change.revision, change.revision)
-            found.append(line(item))
+            found.append(record_line(item))
         return tuple(found)
 
-    def each(self, taken: tuple[Line, ...] | Resync) -> tuple[Line | Resync, ...]:
+    def each(self, taken: tuple[RecordLine, ...] | Resync) -> tuple[RecordLine | Resync, ...]:
         """The values one by one."""
         return (taken,) if isinstance(taken, Resync) else taken
 

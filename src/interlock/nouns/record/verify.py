@@ -28,11 +28,11 @@ from interlock.check_record import (
     RollingDigest,
 )
 from interlock.core import codec, keys
-from interlock.core.log import Entry, Mark, decode
+from interlock.core.log import Entry, RecordMark, decode
 from interlock.drivers import Op
 from interlock.errors import BadInput, StoreBusy
 from interlock.nouns.record.outcomes import Compared, RecordFinding, Verified
-from interlock.nouns.record.walk import (
+from interlock.nouns.record.reader import (
     PAGE,
     OvertakenByRetention,
     RecordSpan,
@@ -236,7 +236,7 @@ class ExportHead(Struct, frozen=True, kw_only=True):
     """
 
     interlock: int = FORMAT
-    begins: Mark
+    begins: RecordMark
     strict: bool
     whole: bool
 

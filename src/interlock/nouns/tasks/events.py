@@ -23,12 +23,12 @@ from interlock.core.log import Entry
 from interlock.core.validate import ALL_ABILITIES
 from interlock.drivers import Op
 from interlock.errors import BadInput
-from interlock.nouns.record.service import opened
+from interlock.nouns.record.service import open_log
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.task import EVENT_NAMES, TaskEvent
 from interlock.runtime.gather import looked_up
-from interlock.runtime.history import read
+from interlock.runtime.history import read_entry
 from interlock.runtime.steps import NextChanges, Read
 from interlock.store import Change, Item, Range, Resync, Watch
 
@@ -75,7 +75,7 @@ class TaskEventFeed:
 
     def open(self, after: int | None) -> Op[None]:
         """Start after a revision, or from now on."""
-        self._watch = yield from opened(after)
+        self._watch = yield from open_log(after)
 
     def take(self, timeout: float | None) -> Op[tuple[TaskEvent, ...]]:
         """The events since the last call; waits for the first one, up to ``timeout``."""
@@ -161,7 +161,7 @@ def event_filter(events: Iterable[str], prefix: str, can: Collection[str] | None
 
 
 def _events(change: Change) -> Iterable[TaskEvent]:
-    entry = read(Item(change.key, change.value, change.revision, change.revision))
+    entry = read_entry(Item(change.key, change.value, change.revision, change.revision))
     for event in entry.events:
         kind, _, word = event.name.partition(":")
         task = _task(event.thing or entry.thing)

@@ -17,8 +17,8 @@ from interlock.core.health import Patience, Problem
 from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op
-from interlock.nouns.agents.reports import Crowd, crowd
-from interlock.nouns.agents.service import Sessions
+from interlock.nouns.agents.report_service import SessionOverview, session_overview
+from interlock.nouns.agents.session_service import Sessions
 from interlock.nouns.tasks import decode, progress_rules
 from interlock.nouns.tasks.task import BATCH, EndedEntry, TaskOwner, TaskStatus
 from interlock.nouns.tasks.why_state import able_sessions, read_snapshots
@@ -82,7 +82,7 @@ class TaskHealth:
         running = yield from self._running()
         waiting = yield from self._waiting({each.task for each in running})
         now = self._runner.clock.wall()
-        here = (yield from crowd()) if waiting else Crowd()
+        here = (yield from session_overview()) if waiting else SessionOverview()
         working = any(each.alive for each in running) or bool(here.at_work)
         alone = [] if working else (yield from self._unattended(waiting, here, now))
         unable = [each for each in waiting if each not in alone and _is_unable(each, here, now)]
@@ -184,7 +184,7 @@ class TaskHealth:
         return None
 
     def _unattended(
-        self, waiting: Sequence[WaitingTasks], here: Crowd, now: float
+        self, waiting: Sequence[WaitingTasks], here: SessionOverview, now: float
     ) -> Op[list[WaitingTasks]]:
         """The ready tasks that have no worker, where no session has a claim or reports work.
 
@@ -369,7 +369,7 @@ def _blocked_for_good(
         )
 
 
-def _is_unable(waiting: WaitingTasks, here: Crowd, now: float) -> bool:
+def _is_unable(waiting: WaitingTasks, here: SessionOverview, now: float) -> bool:
     """Whether no agent that is here reports that it can do this."""
     known = bool(here.live) or now - waiting.since > A_WHILE
     return known and bool(waiting.requires) and not able_sessions(here.able, waiting.requires)

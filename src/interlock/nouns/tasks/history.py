@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from interlock.core import keys
 from interlock.core.decision import REFUSALS, Event
 from interlock.core.history import Happening, Open, lasted, said
-from interlock.core.log import Line
+from interlock.core.log import RecordLine
 from interlock.nouns.tasks import progress_rules
 from interlock.nouns.tasks.task import BATCH
 
@@ -41,7 +41,7 @@ class TaskHistory:
         self._claims: dict[str, Open] = {}
         self._attempts: dict[str, int] = {}
 
-    def hear(self, line: Line) -> Iterator[Happening]:
+    def hear(self, line: RecordLine) -> Iterator[Happening]:
         """The events of tasks in an entry."""
         hangs = dict(_hung(line))
         told = set()
@@ -58,10 +58,10 @@ class TaskHistory:
         elif not line.events and line.outcome in REFUSALS:
             yield self._refused(line, line.thing)
 
-    def _refused(self, line: Line, thing: str) -> Happening:
+    def _refused(self, line: RecordLine, thing: str) -> Happening:
         return said(line, line.agent, "refused", thing, session=line.session, reason=line.outcome)
 
-    def _event(self, line: Line, event: Event, thing: str, need: str) -> Happening:
+    def _event(self, line: RecordLine, event: Event, thing: str, need: str) -> Happening:
         what = event.name.partition(":")[2]
         if what == "claimed":
             return self._claim(line, event, thing)
@@ -90,7 +90,7 @@ class TaskHistory:
             says=line.reason if what == "requeued" else "",
         )
 
-    def _claim(self, line: Line, event: Event, thing: str) -> Happening:
+    def _claim(self, line: RecordLine, event: Event, thing: str) -> Happening:
         claim = Open(
             at=line.at, session=line.session, trace=line.trace, token=self._base + line.revision
         )
@@ -107,7 +107,7 @@ class TaskHistory:
         )
 
 
-def _ready(line: Line, thing: str) -> Happening:
+def _ready(line: RecordLine, thing: str) -> Happening:
     """All its needs are complete, or it is due."""
     if line.verb == "task.ready":
         return said(line, "", "ready", thing, by=line.agent)
@@ -115,14 +115,14 @@ def _ready(line: Line, thing: str) -> Happening:
     return said(line, "", "unblocked", thing, on=_task(line.thing), by=by)
 
 
-def _reason(line: Line, what: str, thing: str) -> str:
+def _reason(line: RecordLine, what: str, thing: str) -> str:
     """The reason of an event, as far as the entry shows it."""
     if what == "dead":
         return "deadline" if line.verb == "task.expire" else "attempts"
     return "final" if what == "failed" and keys.ended(_task(thing)) in line.put else ""
 
 
-def _rests(line: Line, thing: str) -> float | None:
+def _rests(line: RecordLine, thing: str) -> float | None:
     """Seconds until a worker may begin it, if the entry made it wait."""
     for key in line.put:
         if key.startswith(keys.DUE) and keys.task_in_index(key) == _task(thing):
@@ -130,7 +130,7 @@ def _rests(line: Line, thing: str) -> float | None:
     return None
 
 
-def _hung(line: Line) -> Iterator[tuple[str, str]]:
+def _hung(line: RecordLine) -> Iterator[tuple[str, str]]:
     """Tasks that an entry left blocked, each with its need; those of a batch are hidden."""
     for key in line.put:
         if key.startswith(keys.HANGS):

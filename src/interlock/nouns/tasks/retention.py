@@ -40,8 +40,8 @@ from interlock.nouns.tasks.retention_rules import EndedTask, RecordedTime, Reten
 from interlock.nouns.tasks.task import BATCH, Spec, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader
-from interlock.runtime import commits, retention_clock
-from interlock.runtime.commits import Moment
+from interlock.runtime import commit_count, retention_clock
+from interlock.runtime.commit_count import CommitPosition
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.decode import decoded, readable
 from interlock.runtime.gather import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES
@@ -168,9 +168,9 @@ class TaskRetention:
 
     def _came(self, survey: RetentionSurvey, facts: RetentionFacts) -> Op[int]:
         """How many tasks can have ended since: no more than there were commits."""
-        before = Moment(revision=survey.revision, entries=survey.entries)
+        before = CommitPosition(revision=survey.revision, entries=survey.entries)
         few = self._keep.count // core.PART
-        return (yield from commits.since(before, facts.snapshot.revision, few))
+        return (yield from commit_count.commits_since(before, facts.snapshot.revision, few))
 
     def _random_start(self) -> str:
         letter = chr(ord("0") + self._runner.random_below(ord("z") - ord("0") + 1))
@@ -182,7 +182,7 @@ class TaskRetention:
             yield from self._runner.change(_suspect, actor)
         needed = facts.snapshot[keys.NEEDED]
         start = ScanStart(
-            moment=(yield from commits.moment(facts.snapshot.revision)),
+            moment=(yield from commit_count.commit_position(facts.snapshot.revision)),
             mark=0 if needed is None else needed.revision,
             now=facts.now,
             said=facts.said,
@@ -297,7 +297,7 @@ SUSPECTS = 1_000
 class ScanStart(Struct, frozen=True, kw_only=True):
     """The start of a scan: the mark of needs, the present time, and recorded times."""
 
-    moment: Moment
+    moment: CommitPosition
     mark: int
     now: float
     said: tuple[RecordedTime, ...]

@@ -17,8 +17,8 @@ from interlock.core.validate import quote
 from interlock.core.wait import caller_name
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
-from interlock.nouns.agents.reports import able
-from interlock.nouns.agents.service import Sessions
+from interlock.nouns.agents.report_service import abilities_by_session
+from interlock.nouns.agents.session_service import Sessions
 from interlock.nouns.grants.why import meanwhile, with_ended
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks.task import BATCH, TaskOwner
@@ -101,7 +101,7 @@ class TaskExplanations:
     def _read_abilities(self, snapshot: Iterable[TaskSnapshot]) -> Op[None]:
         """Read the abilities of agents, if any of these requires something."""
         if any(each.state == "pending" and each.known_spec.requires for each in snapshot):
-            self._able = yield from able()
+            self._able = yield from abilities_by_session()
 
     def _explain(self, snapshot: TaskSnapshot) -> Explanation:
         return explain(snapshot, self._runner.clock.wall(), self._able)

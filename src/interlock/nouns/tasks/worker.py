@@ -30,8 +30,8 @@ from msgspec.structs import replace
 from interlock.core import validate
 from interlock.drivers import Op, Pause
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
-from interlock.nouns.agents.report import State
-from interlock.nouns.agents.reports import without_work
+from interlock.nouns.agents.report_rules import ReportState
+from interlock.nouns.agents.report_service import state_without_work
 from interlock.nouns.messages.stops import StopNotice, Stops
 from interlock.nouns.tasks.calls import able
 from interlock.nouns.tasks.held_claim import HeldClaim, hold_claim
@@ -148,8 +148,8 @@ class WorkerLoop:
         first = f"task/{next(iter(tasks))}" if tasks else ""
         doing = first if len(first) <= validate.NAME_LIMIT else ""
         note = f"{len(tasks)} tasks at once" if len(tasks) > 1 else ""
-        state: State = "busy" if tasks else "idle"
-        look = None if tasks else without_work
+        state: ReportState = "busy" if tasks else "idle"
+        look = None if tasks else state_without_work
         self._context.pulse.be(state, doing, note, can=self.can, calmly=True, look=look)
 
     @property

@@ -21,8 +21,8 @@ from interlock.core import keys
 from interlock.core.validate import ALL_ABILITIES
 from interlock.core.wait import agent_caller_name, session_caller_name
 from interlock.errors import StoreDamaged
-from interlock.nouns.agents.report import Report
-from interlock.nouns.agents.reports import able_to
+from interlock.nouns.agents.report_rules import Report
+from interlock.nouns.agents.report_service import agents_able_to
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import receiver_note
 from interlock.runtime.decide import ReadOp, Unchecked
@@ -109,7 +109,9 @@ def _living(agent: str) -> ReadOp[list[str]]:
 def _able(ability: str, asker: str) -> ReadOp[tuple[dict[str, str], dict[str, Met]]]:
     """The living sessions that can do it, each with its agent; and who takes messages of those."""
     found = {
-        key: each for key, each in (yield from able_to(ability)).items() if each.session != asker
+        key: each
+        for key, each in (yield from agents_able_to(ability)).items()
+        if each.session != asker
     }
     live = yield from glanced(tuple(dict.fromkeys(each.live for each in found.values())))
     here = {key: each for key, each in found.items() if live[each.live] is not None}

@@ -22,11 +22,11 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.core.health import Problem
-from interlock.core.log import Mark, Sealed, Segment
+from interlock.core.log import RecordMark, SealedMark, Segment
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged, StoreFull, TooLarge
 from interlock.nouns.record import seal_rules
-from interlock.nouns.record.seal_rules import LIMITS, Age, Limits, Row, Stub
+from interlock.nouns.record.seal_rules import LIMITS, AgeLimit, Row, SealLimits, SegmentEnd
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.decode import decoded, exact
 from interlock.runtime.health import HealthCheck
@@ -56,12 +56,12 @@ SHARE = 4
 Word: TypeAlias = Literal["sealed", "overtaken", "idle"]
 
 _SAMPLE = Log(limit=100, last=True)
-_SEALED = msgspec.json.Decoder(Sealed)
-_MARK = msgspec.json.Decoder(Mark)
-_STUB = msgspec.json.Decoder(Stub)
+_SEALED = msgspec.json.Decoder(SealedMark)
+_MARK = msgspec.json.Decoder(RecordMark)
+_STUB = msgspec.json.Decoder(SegmentEnd)
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class SealStep(Struct, frozen=True, kw_only=True):
     """What one step did: entries sealed and trimmed, and why it ended."""
 
     word: Word
@@ -70,7 +70,7 @@ class Step(Struct, frozen=True, kw_only=True):
     finding: str = ""
 
 
-class Tidied(Struct, frozen=True, kw_only=True):
+class SealPass(Struct, frozen=True, kw_only=True):
     """What a pass did: entries sealed, segments dropped, entries that are still to be sealed.
 
     ``finding`` says why it could seal no further.
@@ -82,13 +82,13 @@ class Tidied(Struct, frozen=True, kw_only=True):
     finding: str = ""
 
 
-class State(Struct, frozen=True, kw_only=True):
+class SealState(Struct, frozen=True, kw_only=True):
     """How the record stands: what is sealed, what is noted, and how large the log is."""
 
     item: Item | None
-    sealed: Sealed
+    sealed: SealedMark
     noted_item: Item | None
-    noted: Mark | None
+    noted: RecordMark | None
     extent: Extent
     size: int
     newest: float
@@ -114,10 +114,10 @@ class Sealing:
     def __init__(self, runner: Runner, settings: Settings | None = None) -> None:
         self._runner = runner
         self._settings = settings
-        self._limits: Limits | None = None
+        self._limits: SealLimits | None = None
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> SealLimits:
         """What the settings say, else what is right for the engine."""
         if self._limits is None:
             can = self._runner.capabilities
@@ -128,10 +128,10 @@ class Sealing:
         return self._limits
 
     @limits.setter
-    def limits(self, limits: Limits) -> None:
+    def limits(self, limits: SealLimits) -> None:
         self._limits = limits
 
-    def tidy(self, actor: Actor, steps: int = STEPS) -> Op[Tidied]:
+    def tidy(self, actor: Actor, steps: int = STEPS) -> Op[SealPass]:
         """Seal while the log is too large, note a checkpoint, drop what is too old; bounded."""
         total = left = dropped = 0
         finding = ""
@@ -158,33 +158,33 @@ class Sealing:
                     break
         except StoreDamaged as error:
             finding = finding or str(error)
-        return Tidied(sealed=total, dropped=dropped, left=left, finding=finding)
+        return SealPass(sealed=total, dropped=dropped, left=left, finding=finding)
 
-    def look(self) -> Op[State]:
+    def look(self) -> Op[SealState]:
         """How the record stands."""
         extent: Extent = yield StoreCall("extent")
         snapshot = yield Read(keys.SEALED, keys.CHECKPOINT, _SAMPLE)
         item, noted = snapshot[keys.SEALED], snapshot[keys.CHECKPOINT]
         sample = _rows(snapshot.ranges[_SAMPLE])
         size = sum(len(row[2]) + OVERHEAD for row in sample) // len(sample) if sample else 0
-        return State(
+        return SealState(
             item=item,
-            sealed=Sealed() if item is None else decoded(_SEALED, item),
+            sealed=SealedMark() if item is None else decoded(_SEALED, item),
             noted_item=noted,
             noted=None if noted is None else decoded(_MARK, noted),
             extent=extent,
             size=size,
-            newest=seal_rules.newest(sample),
+            newest=seal_rules.newest_time(sample),
             trims=self._runner.capabilities.may_have_trimmed(
                 extent.trimmed, sample[-1][0] if sample else 0
             ),
         )
 
-    def excess(self, state: State) -> int:
+    def excess(self, state: SealState) -> int:
         """How many entries the log has above its limit."""
         return max(0, state.extent.entries - self._most(state))
 
-    def step(self, actor: Actor, state: State | None = None) -> Op[Step]:
+    def step(self, actor: Actor, state: SealState | None = None) -> Op[SealStep]:
         """Seal one stretch of the log, and trim what is sealed."""
         if state is None:
             state = yield from self.look()
@@ -195,21 +195,21 @@ class Sealing:
         found = yield from self._oldest(state, begins, state.extent.entries - trimmed)
         rows = self._ripe(state, found, state.extent.entries - trimmed)
         if not rows:
-            finding = seal_rules.ahead(found, self._runner.clock.wall())
-            return Step(word="idle", trimmed=trimmed, finding=finding)
+            finding = seal_rules.clock_ahead(found, self._runner.clock.wall())
+            return SealStep(word="idle", trimmed=trimmed, finding=finding)
         try:
             made = yield from self._made(state, begins, rows)
         except StoreDamaged:
             if (yield from _moved(state)):  # what we read did not follow what we knew
-                return Step(word="overtaken", trimmed=trimmed)
+                return SealStep(word="overtaken", trimmed=trimmed)
             raise
         decision = seal_rules.seal(state.sealed, made, anew=state.anew)
         whole = yield from self._whole(begins)
         if not whole or not (yield from self._carry(decision, {keys.SEALED: state.item}, actor)):
-            return Step(word="overtaken", trimmed=trimmed)
+            return SealStep(word="overtaken", trimmed=trimmed)
         trimmed += yield from self._trim(made.ends.revision)
         count = made.ends.entries - begins.entries
-        return Step(word="sealed", sealed=count, trimmed=trimmed)
+        return SealStep(word="sealed", sealed=count, trimmed=trimmed)
 
     def checkpoint(self, actor: Actor, most: int) -> Op[int]:
         """Roll the digest on from the last mark, if much came since; returns over how many.
@@ -217,7 +217,7 @@ class Sealing:
         At most about ``most`` entries: the next one goes on from there.
         """
         state = yield from self.look()
-        mark: Mark = state.sealed
+        mark: RecordMark = state.sealed
         if state.noted is not None and state.noted.revision > mark.revision:
             mark = state.noted
         behind = state.extent.entries - (mark.entries - state.sealed.entries)
@@ -238,7 +238,7 @@ class Sealing:
     def drop(self, actor: Actor) -> Op[int]:
         """Drop the oldest segment if it is too old, or all together are too large."""
         item = (yield Read(keys.SEALED))[keys.SEALED]
-        state = Sealed() if item is None else decoded(_SEALED, item)
+        state = SealedMark() if item is None else decoded(_SEALED, item)
         if not seal_rules.too_old(state, self.limits, self._runner.clock.wall()):
             return 0
         ref = Range(keys.SEGMENTS, limit=1)
@@ -246,7 +246,7 @@ class Sealing:
         found = snapshot.ranges[ref]
         if not found:
             return 0
-        newest = seal_rules.newest(_rows(snapshot.ranges[_SAMPLE]))
+        newest = seal_rules.newest_time(_rows(snapshot.ranges[_SAMPLE]))
         now = min(newest, (yield from agreed(self._runner)))
         oldest = decoded(_STUB, found[0])
         if state.bytes <= self.limits.sealed and oldest.until >= now - self.limits.keep:
@@ -281,52 +281,52 @@ class Sealing:
         done = yield from self._runner.change(lambda: _if_unmoved(known, decision), actor, known)
         return done.outcome != "overtaken"
 
-    def _made(self, state: State, begins: Mark, rows: Sequence[Row]) -> Op[Segment]:
+    def _made(self, state: SealState, begins: RecordMark, rows: Sequence[Row]) -> Op[Segment]:
         noted = None if state.anew else state.noted
         room = self._runner.capabilities.max_value - ENVELOPE
         now = self._now(state.newest)
         made: Segment = yield InThread(partial(seal_rules.segment, begins, rows, noted, room, now))
         return made
 
-    def _whole(self, begins: Mark) -> Op[bool]:
+    def _whole(self, begins: RecordMark) -> Op[bool]:
         """Whether nothing after a mark was trimmed while we read, by an engine that does so."""
         if not self._runner.capabilities.max_log:
             return True
         extent: Extent = yield StoreCall("extent")
         return extent.trimmed <= begins.revision
 
-    def _most(self, state: State) -> int:
+    def _most(self, state: SealState) -> int:
         """How many entries the log may have."""
         limits, most = self.limits, self._runner.capabilities.max_log
         allowed = limits.hot_entries or limits.hot_bytes // max(state.size, 1)
         return min(allowed, most // SHARE) if most else allowed
 
-    def _begins(self, state: State) -> Mark:
+    def _begins(self, state: SealState) -> RecordMark:
         """Where the next segment begins."""
         if state.anew:
-            return Mark(revision=state.extent.trimmed)
+            return RecordMark(revision=state.extent.trimmed)
         if state.gap:
             why = f"entries after revision {state.sealed.revision} were trimmed before their time"
             raise seal_rules.damaged(state.extent.trimmed, why)
         done = state.sealed
-        return Mark(revision=done.revision, entries=done.entries, digest=done.digest)
+        return RecordMark(revision=done.revision, entries=done.entries, digest=done.digest)
 
     def _now(self, newest: float) -> float:
         """The newest entry is a second clock beside ours: nobody is to be ahead of both."""
         return min(self._runner.clock.wall(), newest)
 
-    def _age(self, state: State, entries: int) -> Age:
+    def _age(self, state: SealState, entries: int) -> AgeLimit:
         limits = self.limits
         age = limits.pressed if entries > 2 * self._most(state) else limits.age
         before, now = self._now(state.newest) - age, self._runner.clock.wall()
-        return Age(before=before, now=now, shield=limits.newest)
+        return AgeLimit(before=before, now=now, shield=limits.newest)
 
-    def _oldest(self, state: State, begins: Mark, entries: int) -> Op[list[Row]]:
+    def _oldest(self, state: SealState, begins: RecordMark, entries: int) -> Op[list[Row]]:
         """The oldest entries, as many as make one segment, and those behind it that shield."""
         count = min(BATCH + self.limits.newest, entries)
         age = self._age(state, entries)
         rows: list[Row] = []
-        while len(rows) < count and seal_rules.young(rows, age) is None:
+        while len(rows) < count and seal_rules.first_young(rows, age) is None:
             after = rows[-1][0] if rows else begins.revision
             found = yield from _read(after, min(PAGE, count - len(rows)))
             rows += found
@@ -334,15 +334,15 @@ class Sealing:
                 break
         return rows
 
-    def _any_ripe(self, state: State, begins: Mark, entries: int) -> Op[bool]:
+    def _any_ripe(self, state: SealState, begins: RecordMark, entries: int) -> Op[bool]:
         """Whether anything could be sealed; what is too young for that is nobody's fault."""
         return bool(self._ripe(state, (yield from self._oldest(state, begins, entries)), entries))
 
-    def _ripe(self, state: State, rows: Sequence[Row], entries: int) -> Sequence[Row]:
+    def _ripe(self, state: SealState, rows: Sequence[Row], entries: int) -> Sequence[Row]:
         """Those of the oldest entries that may be sealed."""
         age, room = self._age(state, entries), self._runner.capabilities.max_value
         count = max(0, min(BATCH, entries - self.limits.newest))
-        return seal_rules.ripe(rows, age, room)[:count]
+        return seal_rules.sealable(rows, age, room)[:count]
 
     def _trim(self, revision: int) -> Op[int]:
         """Trim what is sealed, a bounded number of entries."""
@@ -365,7 +365,7 @@ def _if_unmoved(known: Mapping[str, Item | None], decision: Decision[str]) -> De
     return decision
 
 
-def _moved(state: State) -> Op[bool]:
+def _moved(state: SealState) -> Op[bool]:
     """Whether somebody sealed since the record was looked at."""
     item: Item | None = (yield Read(keys.SEALED))[keys.SEALED]
     known = state.item
@@ -390,7 +390,7 @@ def _rows(items: Sequence[Item]) -> list[Row]:
     ]
 
 
-def _facts(state: State) -> dict[str, int]:
+def _facts(state: SealState) -> dict[str, int]:
     dropped = 0 if state.sealed.dropped is None else state.sealed.dropped.entries
     return {
         "log_entries": state.extent.entries,

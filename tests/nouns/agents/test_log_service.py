@@ -15,9 +15,9 @@ from interlock.core import keys
 from interlock.core.log import decode
 from interlock.drivers import drive_async
 from interlock.errors import BadInput, StoreAway, StoreClosed
-from interlock.nouns.agents import logs as core
-from interlock.nouns.agents import uploader as uploading
-from interlock.nouns.agents.uploader import Uploader
+from interlock.nouns.agents import log_rules as core
+from interlock.nouns.agents import log_uploader as uploading
+from interlock.nouns.agents.log_uploader import Uploader
 from interlock.store import Log, Range
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed

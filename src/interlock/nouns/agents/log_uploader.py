@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from interlock.clock import Clock
 from interlock.drivers import Op, Pause
 from interlock.errors import InterlockError, StoreClosed
-from interlock.nouns.agents import logs as core
-from interlock.nouns.agents.log_service import Logs
+from interlock.nouns.agents import log_rules as core
+from interlock.nouns.agents.log_service import AgentLogService
 from interlock.runtime.identity import Actor
 
 LINES = 500
@@ -37,7 +37,12 @@ class Uploader:
     """
 
     def __init__(
-        self, logs: Logs, agent: str, actor: Actor, clock: Clock, wake: Callable[[], None]
+        self,
+        logs: AgentLogService,
+        agent: str,
+        actor: Actor,
+        clock: Clock,
+        wake: Callable[[], None],
     ) -> None:
         self.failing = False
         self._logs = logs
@@ -142,7 +147,7 @@ class Uploader:
         batch: list[str] = []
         room = core.CHUNK - SMALL
         while self._lines and len(batch) < LINES:
-            room -= core.measure(self._lines[0])
+            room -= core.line_bytes(self._lines[0])
             if room < 0:
                 break
             batch.append(self._lines.popleft())

@@ -12,9 +12,14 @@ from interlock import aio
 from interlock.core import keys
 from interlock.core.log import decode
 from interlock.errors import BadInput, StoreAway
-from interlock.nouns.agents.report import PACES, Reported, Unreported
-from interlock.nouns.agents.reports import CALM, able, paces, without_work
-from interlock.nouns.agents.session import Agent, SessionLapsed
+from interlock.nouns.agents.report_rules import PACES, Reported, Unreported
+from interlock.nouns.agents.report_service import (
+    CALM,
+    abilities_by_session,
+    paces_from,
+    state_without_work,
+)
+from interlock.nouns.agents.session_rules import Agent, SessionLapsed
 from interlock.nouns.tasks.task import Claimed
 from interlock.settings import Settings
 from interlock.store import Log
@@ -264,7 +269,10 @@ def test_who_is_here_is_known_by_what_they_can_do(stage: Testbed) -> None:
     bob.run(bob.agents.status(can=[]))
     dead.run(dead.agents.status(can=["gpu"]))
     stage.clock.advance(2.0)
-    assert ada.run(able()) == {ada.session: {"gpu", "rust"}, bob.session: frozenset()}
+    assert ada.run(abilities_by_session()) == {
+        ada.session: {"gpu", "rust"},
+        bob.session: frozenset(),
+    }
 
 
 def test_the_settings_say_another_pace(stage: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +309,7 @@ def test_settings_for_agents_are_read_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(text)
     found = Settings(str(tmp_path)).agent()
     assert found == {"busy": 10, "idle": 120, "log_bytes": 1 << 20, "log_age": 86400}
-    assert paces(Settings(str(tmp_path))) == {"busy": 10, "waiting": 60, "idle": 120}
+    assert paces_from(Settings(str(tmp_path))) == {"busy": 10, "waiting": 60, "idle": 120}
 
 
 def test_the_same_on_every_store(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,12 +343,12 @@ def test_the_same_in_an_event_loop(tmp_path: Path) -> None:
 
 def test_a_worker_that_finds_no_task_waits_while_there_is_work(ada: Client) -> None:
     """The state is looked up whenever it is said, and the pace follows it."""
-    ada.context.pulse.be("idle", can=["rust"], look=without_work)
+    ada.context.pulse.be("idle", can=["rust"], look=state_without_work)
     ada.run(ada.context.keeper.run_due())
     assert (shown(ada).status, shown(ada).can) == ("idle", ("rust",))
     assert ada.context.pulse.wait() == 300.0
     ada.run(ada.tasks.publish("t1", requires=["gpu"]))
-    ada.context.pulse.be("idle", can=["rust"], look=without_work)
+    ada.context.pulse.be("idle", can=["rust"], look=state_without_work)
     ada.run(ada.context.keeper.run_due())
     assert shown(ada).status == "waiting"
     assert ada.context.pulse.wait() == 60.0

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from interlock.check_record import DigestMark, ExpectedMark
 from interlock.core import keys
-from interlock.core.log import Mark, Sealed, Segment
+from interlock.core.log import RecordMark, SealedMark, Segment
 from interlock.drivers import Op
 from interlock.errors import StoreBusy, StoreDamaged
 from interlock.nouns.record.segment import adds_up, number, unpack
@@ -28,8 +28,8 @@ from interlock.store import LOG, Capabilities, Item, Log, Range
 PAGE = 2000
 """Entries in one read: an event loop is blocked for some milliseconds."""
 
-_SEALED = msgspec.json.Decoder(Sealed)
-_MARK = msgspec.json.Decoder(Mark)
+_SEALED = msgspec.json.Decoder(SealedMark)
+_MARK = msgspec.json.Decoder(RecordMark)
 _SEGMENT = msgspec.json.Decoder(Segment)
 
 ItemStamp: TypeAlias = tuple[str, int, str, str, str]
@@ -55,7 +55,7 @@ class RecordSpan(Struct, frozen=True, kw_only=True):
     covered: bool
     trims: bool = False
     restarted: bool = False
-    begins: Mark | None = None
+    begins: RecordMark | None = None
     marks: tuple[ExpectedMark, ...] = ()
 
 
@@ -152,7 +152,7 @@ def item_stamp(item: Item) -> ItemStamp:
     return item.key, item.revision, sha256(exact(item).value).hexdigest(), item.entry, item.hash
 
 
-def sealed_mark(item: Item | None) -> Sealed | None:
+def sealed_mark(item: Item | None) -> SealedMark | None:
     """How far the record is sealed; None if it is not sealed, or if the item is damaged."""
     try:
         return None if item is None else decoded(_SEALED, item)
@@ -160,12 +160,12 @@ def sealed_mark(item: Item | None) -> Sealed | None:
         return None  # the item is compared with the entry that wrote it, and that finds it
 
 
-def plain_mark(mark: Mark) -> DigestMark:
+def plain_mark(mark: RecordMark) -> DigestMark:
     """A mark as the judge takes it: without the fields of a ``Sealed``."""
     return DigestMark(mark.revision, mark.entries, mark.digest)
 
 
-def _mark(item: Item | None) -> Mark | None:
+def _mark(item: Item | None) -> RecordMark | None:
     try:
         return None if item is None else decoded(_MARK, item)
     except StoreDamaged:
@@ -173,7 +173,7 @@ def _mark(item: Item | None) -> Mark | None:
 
 
 def _read_segment(
-    item: Item, at: int, span: RecordSpan, reader: RecordReader, sealed: Sealed | None
+    item: Item, at: int, span: RecordSpan, reader: RecordReader, sealed: SealedMark | None
 ) -> tuple[int, int]:
     """Give a reader the new entries of a segment; returns the revision reached and their number."""
     last = number(item.key.removeprefix(keys.SEGMENTS))
@@ -206,7 +206,7 @@ def unsealed(item: Item) -> tuple[Segment, list[Item]] | None:
     return segment, [Item(LOG + id_, data, at, at, id_) for at, id_, data in lines]
 
 
-def _refuse_overtaken(at: int, sealed: Sealed | None) -> None:
+def _refuse_overtaken(at: int, sealed: SealedMark | None) -> None:
     if sealed is not None and sealed.dropped is not None and sealed.dropped.revision > at:
         raise OvertakenByRetention(
             "the oldest entries were dropped while they were read; try again"

@@ -51,7 +51,7 @@ ROTATED = 8
 """Chunks that one upload lets go at most: more than it adds, so it catches up."""
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class LogLimits(Struct, frozen=True, kw_only=True):
     """What is kept of the log of one agent."""
 
     bytes: float = BYTES
@@ -79,7 +79,7 @@ class Chunk(Struct, frozen=True, kw_only=True):
         return self.batches[-1].at
 
 
-class Book(Struct, frozen=True, kw_only=True):
+class Logbook(Struct, frozen=True, kw_only=True):
     """What stands of a log: the chunks from ``oldest`` to before ``next``."""
 
     lines: int = 0
@@ -117,7 +117,7 @@ class LogFile(Struct, frozen=True, kw_only=True):
     at: float
 
 
-class FileBook(Struct, frozen=True, kw_only=True):
+class FileLogbook(Struct, frozen=True, kw_only=True):
     """What stands of a file: ``shown`` are the chunks of its last whole upload."""
 
     oldest: int = 1
@@ -128,7 +128,7 @@ class FileBook(Struct, frozen=True, kw_only=True):
     at: float = 0.0
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class FileChunk(Struct, frozen=True, kw_only=True):
     """One chunk of an upload of a file; ``written`` are the numbers of those before it."""
 
     chunk: Chunk
@@ -140,10 +140,10 @@ class Part(Struct, frozen=True, kw_only=True):
 
 def upload(
     agent: str,
-    book: Book | None,
+    book: Logbook | None,
     batch: Batch,
     *,
-    limits: Limits,
+    limits: LogLimits,
     now: float | None = None,
     tail: Chunk | None = None,
     old: Sequence[Chunk | None] = (),
@@ -153,8 +153,8 @@ def upload(
     ``tail`` is the last chunk if the batch may go there, ``old`` are the oldest, if they may go.
     ``now`` decides what is too old; without it the moment of the batch does.
     """
-    before = book or Book(until=batch.at)
-    size = sum(map(measure, batch.lines))
+    before = book or Logbook(until=batch.at)
+    size = sum(map(line_bytes, batch.lines))
     start = Chunk(first=before.lines + 1, bytes=0, batches=())
     chunk = tail or start
     chunk = replace(chunk, bytes=chunk.bytes + size, batches=(*chunk.batches, batch))
@@ -177,8 +177,8 @@ def upload(
     )
 
 
-def forget(
-    agent: str, book: Book | None, old: Sequence[Chunk | None], limits: Limits, now: float
+def delete_old_chunks(
+    agent: str, book: Logbook | None, old: Sequence[Chunk | None], limits: LogLimits, now: float
 ) -> Decision[int]:
     """Let old chunks of somebody go who does not upload any more: maintenance."""
     after = None if book is None else rotated(book, old, limits, now)
@@ -195,13 +195,13 @@ def forget(
 
 
 def upload_file(
-    agent: str, file: str, book: FileBook | None, part: Part
+    agent: str, file: str, book: FileLogbook | None, part: FileChunk
 ) -> Decision[tuple[int, ...] | None]:
     """Write one chunk of a file, and show all of them with the last one.
 
     None if another upload ended meanwhile and deleted what this one wrote.
     """
-    before = book or FileBook()
+    before = book or FileLogbook()
     if part.written and part.written[0] < before.oldest:
         return Decision(outcome=None)
     number, chunk = before.next, part.chunk
@@ -223,8 +223,8 @@ def upload_file(
     )
 
 
-def forget_file(
-    agent: str, file: str, book: FileBook | None, limits: Limits, now: float
+def delete_old_file(
+    agent: str, file: str, book: FileLogbook | None, limits: LogLimits, now: float
 ) -> Decision[int]:
     """Delete a file that is too old, and what earlier uploads left; how many chunks went."""
     if book is None:
@@ -246,40 +246,40 @@ def forget_file(
     )
 
 
-def _swept(book: FileBook, end: int) -> FileBook:
+def _swept(book: FileLogbook, end: int) -> FileLogbook:
     """The book without chunks before this one, as many as one commit deletes."""
     return replace(book, oldest=min(book.oldest + ROTATED, max(end, book.oldest)))
 
 
-def _file_chunks(agent: str, file: str, before: FileBook, after: FileBook) -> tuple[str, ...]:
+def _file_chunks(agent: str, file: str, before: FileLogbook, after: FileLogbook) -> tuple[str, ...]:
     numbers = range(before.oldest, after.oldest)
     return tuple([keys.file_chunk(agent, file, number) for number in numbers])
 
 
-def rotated(book: Book, old: Sequence[Chunk | None], limits: Limits, now: float) -> Book:
+def rotated(book: Logbook, old: Sequence[Chunk | None], limits: LogLimits, now: float) -> Logbook:
     """The book without the oldest chunks that may go; one that is missing is gone already."""
     for chunk in old:
         if chunk is not None:
             book = replace(book, until=chunk.until)
-            if not due(book, limits, now):
+            if not rotation_due(book, limits, now):
                 break
             book = replace(book, bytes=max(book.bytes - chunk.bytes, 0))
         book = replace(book, oldest=book.oldest + 1)
     return book
 
 
-def due(book: Book, limits: Limits, now: float, more: int = 0) -> bool:
+def rotation_due(book: Logbook, limits: LogLimits, now: float, more: int = 0) -> bool:
     """Whether the oldest chunks may have to go, once so many bytes were added."""
     return book.bytes + more > limits.bytes or book.until < now - limits.age
 
 
-def oldest(book: Book, *, another: bool = False) -> range:
+def oldest_chunks(book: Logbook, *, another: bool = False) -> range:
     """The chunks to look at when some have to go: not the last one, unless another comes."""
     end = book.next if another else book.next - 1
     return range(book.oldest, min(book.oldest + ROTATED, end))
 
 
-def fits(book: Book | None, size: int) -> bool:
+def fits_last_chunk(book: Logbook | None, size: int) -> bool:
     """Whether a batch goes into the last chunk."""
     return book is not None and book.next > book.oldest and book.tail + size <= SMALL
 
@@ -298,11 +298,11 @@ def split(texts: Iterable[str], most: int = CHUNK) -> Iterator[tuple[str, ...]]:
     portion: list[str] = []
     size = 0
     for text in texts:
-        if portion and size + measure(text) > most:
+        if portion and size + line_bytes(text) > most:
             yield tuple(portion)
             portion, size = [], 0
         portion.append(text)
-        size += measure(text)
+        size += line_bytes(text)
     if portion:
         yield tuple(portion)
 
@@ -314,9 +314,9 @@ def last_lines(texts: Iterable[str], most: float) -> tuple[list[str], int]:
     for text in texts:
         for line in clean(text):
             kept.append(line)
-            size += measure(line)
+            size += line_bytes(line)
         while size > most and len(kept) > 1:
-            size -= measure(kept.popleft())
+            size -= line_bytes(kept.popleft())
             cut += 1
     said = [f"[{cut} lines before these were cut]"] if cut else []
     return [*said, *kept], cut
@@ -333,6 +333,6 @@ def clean(text: str) -> Iterator[str]:
         yield f"{kept} [{cut} bytes cut]" if cut > 0 else kept
 
 
-def measure(line: str) -> int:
+def line_bytes(line: str) -> int:
     """What a line takes up in a chunk."""
     return len(codec.encode(line)) + 1

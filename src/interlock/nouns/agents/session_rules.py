@@ -18,7 +18,7 @@ clears it away leaves a trace, which ``health`` shows for a day, or until it is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal
 
@@ -144,12 +144,17 @@ def join(session: Session, more: tuple[Write, ...] = ()) -> Decision[Joined]:
         outcome=Joined(agent=session.agent, session=session.id, expires_in=session.ttl),
         verb="agent.join",
         thing=f"agent/{session.agent}",
-        puts=(Write(keys.session(session.id), session), alive(session), *addressed(session), *more),
+        puts=(
+            Write(keys.session(session.id), session),
+            liveness_write(session),
+            *address_writes(session),
+            *more,
+        ),
         events=(Event("agent:joined", session.agent),),
     )
 
 
-def addressed(session: Session) -> tuple[Write, ...]:
+def address_writes(session: Session) -> tuple[Write, ...]:
     """What lets others find an agent by its name, and send it messages.
 
     The last two say all by being there, so they are put without being read.
@@ -161,19 +166,19 @@ def addressed(session: Session) -> tuple[Write, ...]:
     )
 
 
-def alive(session: Session) -> Write:
+def liveness_write(session: Session) -> Write:
     """The write that keeps a session alive."""
     return Write(keys.live(session.id), {"agent": session.agent}, session.ttl)
 
 
-def beat(
+def renew(
     session: Session | None, id_: str, live: AbstractSet[str]
 ) -> Decision[Renewed | SessionLapsed]:
     """Renew, if there is still something to renew."""
     if session is None or keys.live(id_) not in live:
         return Decision(outcome=SessionLapsed(session=id_))
     outcome = Renewed(session=id_, expires_in=session.ttl)
-    return Decision(outcome=outcome, puts=(alive(session),), quiet=True)
+    return Decision(outcome=outcome, puts=(liveness_write(session),), quiet=True)
 
 
 def leave(
@@ -274,3 +279,32 @@ def acknowledge(name: str, deaths: Sequence[Death]) -> Decision[DeathsAcknowledg
         thing=f"agent/{agent}",
         deletes=tuple(map(keys.death, gone)),
     )
+
+
+# ---- names for agents that have none: ``amber-otter-3``
+
+FIRST = (
+    "amber", "ashen", "azure", "bold", "brave", "brisk", "calm", "clear", "clever", "coral",
+    "crisp", "deft", "eager", "fair", "fleet", "gentle", "golden", "green", "keen", "kind",
+    "lively", "lucky", "mellow", "merry", "neat", "noble", "patient", "proud", "quick", "quiet",
+    "silver", "swift",
+)  # fmt: skip
+SECOND = (
+    "badger", "beaver", "bison", "crane", "dolphin", "eagle", "falcon", "ferret", "finch", "fox",
+    "gecko", "hare", "heron", "ibis", "jay", "kestrel", "lark", "lemur", "lynx", "marten", "mole",
+    "otter", "owl", "panda", "puffin", "raven", "robin", "seal", "stork", "swan", "tern", "wren",
+)  # fmt: skip
+NUMBERS = 9
+_TRIES = 100
+
+
+def readable(below: Callable[[int], int], taken: AbstractSet[str]) -> str:
+    """A name that is not ``taken``; ``below(n)`` is a number from 0 up to n - 1, by chance."""
+    most = NUMBERS
+    while True:
+        for _ in range(_TRIES):
+            first, second = FIRST[below(len(FIRST))], SECOND[below(len(SECOND))]
+            name = f"{first}-{second}-{1 + below(most)}"
+            if name not in taken:
+                return name
+        most *= 10

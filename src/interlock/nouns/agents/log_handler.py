@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from interlock.nouns.agents.uploader import Uploader
+from interlock.nouns.agents.log_uploader import Uploader
 
 
-class Handler(logging.Handler):
+class UploadHandler(logging.Handler):
     """Hands lines to an uploader; never waits, and fails nobody who logs."""
 
     def __init__(self, uploader: Uploader, level: int | str = logging.NOTSET) -> None:

@@ -10,8 +10,8 @@ from interlock.core.log import Entry, decode
 from interlock.drivers import Step
 from interlock.errors import Lapsed as LapsedError
 from interlock.errors import StoreAway
-from interlock.nouns.agents import session as sessions
-from interlock.nouns.agents.session import Left, Renewed, SessionLapsed
+from interlock.nouns.agents import session_rules as sessions
+from interlock.nouns.agents.session_rules import Left, Renewed, SessionLapsed
 from interlock.nouns.grants.lock import (
     LockAcquired,
     LockBusy,
@@ -267,7 +267,7 @@ def test_leaving_looks_at_no_pool_of_others(
     ada.run(ada.locks.acquire("own"))
     inside = shell(stage, ada.session)
     inside.run(inside.locks.acquire("inside"))
-    monkeypatch.setattr("interlock.nouns.agents.service._searched", None)
+    monkeypatch.setattr("interlock.nouns.agents.session_service._searched", None)
     left = ada.run(ada.agents.leave())
     assert isinstance(left, Left)
     assert sorted(left.released) == ["inside", "own", "sem/own"]

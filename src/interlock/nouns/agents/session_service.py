@@ -14,7 +14,7 @@ from interlock.core.decision import Decision, Write
 from interlock.core.thing_names import thing_of
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
-from interlock.nouns.agents import session as core
+from interlock.nouns.agents import session_rules as core
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.runtime import decode
@@ -102,7 +102,7 @@ class Sessions:
         session = decode.session(snapshot[own[0]])
         if session is None:
             return Decision(outcome=core.SessionLapsed(session=actor.session))
-        said = reported(snapshot, actor.session)
+        said = report_keys(snapshot, actor.session)
         listed = yield from _listed(actor.session)
         wanted = yield from _pools_of(session, mine, listed)
         said += tuple(keys.held(actor.session, key) for key in listed[:_LISTED])
@@ -118,7 +118,7 @@ class Sessions:
         def deciding() -> DecideOp[core.Renewed | core.SessionLapsed]:
             snapshot = yield (keys.session(session), keys.live(session))
             live = {key for key, item in snapshot.items.items() if item is not None}
-            return core.beat(decode.session(snapshot[keys.session(session)]), session, live)
+            return core.renew(decode.session(snapshot[keys.session(session)]), session, live)
 
         done: Decided[core.Renewed | core.SessionLapsed] = yield from self._runner.change(
             deciding, Actor()
@@ -229,7 +229,7 @@ def _pools_of(
         some = Unchecked(wanted[start : start + KEYS_AT_ONCE])
         items = [item for item in (yield some).items.values() if item is not None]
         pools = [(item.key, decode.readable_pool(item, 0)) for item in items]
-        found.extend(key for key, pool in pools if pool and is_in(pool, session.id))
+        found.extend(key for key, pool in pools if pool and lives_by(pool, session.id))
     return found
 
 
@@ -242,7 +242,7 @@ def _searched(session: str) -> ReadOp[list[str]]:
             page = Range(prefix, after)
             items = (yield (page,)).ranges[page]
             pools = [(item.key, decode.readable_pool(item, 0)) for item in items]
-            found.extend(key for key, pool in pools if pool and is_in(pool, session))
+            found.extend(key for key, pool in pools if pool and lives_by(pool, session))
             if len(items) < page.limit:
                 break
             after = items[-1].key
@@ -257,20 +257,20 @@ def _forgetting(
     return decide([each for each in deaths if items[keys.death(each.session)] is not None])
 
 
-def reported(snapshot: Snapshot, session: str) -> tuple[str, ...]:
+def report_keys(snapshot: Snapshot, session: str) -> tuple[str, ...]:
     """The keys that end with a session because it said something of itself."""
     item = snapshot[keys.report(session)]
     if item is None:
         return ()
-    from interlock.nouns.agents.report import ends
-    from interlock.nouns.agents.reports import report
+    from interlock.nouns.agents.report_rules import removed_abilities
+    from interlock.nouns.agents.report_service import decode_report
 
-    said = decode.readable(report, item)
-    gone = () if said is None else ends(said)
+    said = decode.readable(decode_report, item)
+    gone = () if said is None else removed_abilities(said)
     return keys.report(session), keys.report_live(session), *gone
 
 
-def is_in(pool: Pool, session: str) -> bool:
+def lives_by(pool: Pool, session: str) -> bool:
     """Whether something here lives by this session."""
     held = any(keys.live(session) in grant.live for grant in pool.grants)
     return held or any(waiter.session == session for waiter in pool.waiters)
@@ -306,10 +306,13 @@ def _agent(
 
 def _with_reports(agents: list[core.Agent], now: float) -> Op[list[core.Agent]]:
     """What each says of itself, and when it was last heard of."""
-    from interlock.nouns.agents.reports import all_reports, unheard  # not for those who only lock
+    from interlock.nouns.agents.report_service import (  # not for those who only lock
+        all_reports,
+        seconds_silent,
+    )
 
     reports = yield from all_reports()
-    ago = yield from unheard(reports.values(), now)
+    ago = yield from seconds_silent(reports.values(), now)
     return [
         each
         if (said := reports.get(each.session)) is None

@@ -12,8 +12,8 @@ from interlock.clock import Clock
 from interlock.core import keys, validate
 from interlock.drivers import Op
 from interlock.errors import BadInput, StoreDamaged
-from interlock.nouns.agents import report as core
-from interlock.nouns.agents.session import SessionLapsed
+from interlock.nouns.agents import report_rules as core
+from interlock.nouns.agents.session_rules import SessionLapsed
 from interlock.runtime import decode
 from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
 from interlock.runtime.gather import every, looked_up
@@ -30,7 +30,7 @@ AGAIN = 1.0
 CALM = 5.0
 """Seconds between two reports of somebody whose state changes all the time."""
 
-_ABLE = msgspec.json.Decoder(core.Able)
+_ABLE = msgspec.json.Decoder(core.CapableAgent)
 _REPORT = msgspec.json.Decoder(core.Report)
 
 
@@ -44,15 +44,15 @@ class Reports:
         """A time limit as long as this engine needs it."""
         return self._runner.capabilities.allow(seconds)
 
-    def say(self, actor: Actor, ask: core.Say) -> Op[core.Reported | SessionLapsed]:
+    def say(self, actor: Actor, ask: core.ReportUpdate) -> Op[core.Reported | SessionLapsed]:
         """Say something of this session; only what is new in it is recorded."""
 
         def deciding() -> DecideOp[core.Reported | SessionLapsed]:
             own, live = keys.report(actor.session), keys.live(actor.session)
             snapshot = yield (own, live)
             alive, now = snapshot[live] is not None, self._runner.clock.wall()
-            before = report(snapshot[own])
-            return core.say(before, actor.agent, actor.session, ask, alive=alive, now=now)
+            before = decode_report(snapshot[own])
+            return core.update_report(before, actor.agent, actor.session, ask, alive=alive, now=now)
 
         done: Decided[core.Reported | SessionLapsed] = yield from self._runner.change(
             deciding, actor
@@ -62,20 +62,20 @@ class Reports:
     def show(self, session: str) -> Op[core.Reported | core.Unreported]:
         """What a session said last of itself."""
         snapshot: Snapshot = yield Read(keys.report(session))
-        found = report(snapshot[keys.report(session)])
-        return core.Unreported(session=session) if found is None else core.reported(found)
+        found = decode_report(snapshot[keys.report(session)])
+        return core.Unreported(session=session) if found is None else core.report_outcome(found)
 
 
 class _Before(NamedTuple):
     """What a pulse said before a wait for work."""
 
-    ask: core.Say | None
-    look: Callable[[], Op[core.State]] | None
+    ask: core.ReportUpdate | None
+    look: Callable[[], Op[core.ReportState]] | None
     due: float
     said: float
 
 
-class Pulse:
+class StatusReporter:
     """What a worker says of itself as it goes on: written at once when it changes, then in pace.
 
         fleet.pulse.be("busy", doing="task/t1")
@@ -88,7 +88,7 @@ class Pulse:
         self,
         reports: Reports,
         actor: Actor,
-        paces: Mapping[core.State, float],
+        paces: Mapping[core.ReportState, float],
         clock: Clock,
         wake: Callable[[], None],
     ) -> None:
@@ -98,8 +98,8 @@ class Pulse:
         self._paces = paces
         self._clock = clock
         self._wake = wake
-        self._ask: core.Say | None = None
-        self._look: Callable[[], Op[core.State]] | None = None
+        self._ask: core.ReportUpdate | None = None
+        self._look: Callable[[], Op[core.ReportState]] | None = None
         self._said = -NEVER
         self._due = NEVER
         self._guard = threading.RLock()  # a handler of a signal may wait for work, too
@@ -109,13 +109,13 @@ class Pulse:
 
     def be(
         self,
-        state: core.State,
+        state: core.ReportState,
         doing: str = "",
         note: str = "",
         *,
         can: Iterable[str] | None = None,
         calmly: bool = False,
-        look: Callable[[], Op[core.State]] | None = None,
+        look: Callable[[], Op[core.ReportState]] | None = None,
     ) -> None:
         """Say how we stand from now on; ``calmly`` if that may change many times in a second.
 
@@ -123,7 +123,7 @@ class Pulse:
         """
         self._before = None
         self._look = look
-        self._ask = asked(state, can=can, doing=doing, note=note, paces=self._paces)
+        self._ask = report_update(state, can=can, doing=doing, note=note, paces=self._paces)
         now = self._clock.monotonic()
         due = max(now, self._said + self._calm) if calmly else now
         if due < self._due or not calmly:
@@ -134,7 +134,9 @@ class Pulse:
         """This was said already: be heard of in its pace."""
         self._before = None
         self._look = None
-        self._ask = core.Say(state=said.status, doing=said.doing, note=said.note, paces=self._paces)
+        self._ask = core.ReportUpdate(
+            state=said.status, doing=said.doing, note=said.note, paces=self._paces
+        )
         self._due = self._clock.monotonic() + said.pace
         self._wake()
 
@@ -151,7 +153,7 @@ class Pulse:
                 return
             now = self._clock.monotonic()
             self._before = _Before(self._ask, self._look, self._due, self._said)
-            self._ask, self._look = asked("waiting", paces=self._paces), without_work
+            self._ask, self._look = report_update("waiting", paces=self._paces), state_without_work
             self._due = now + self._calm
             if now - self._woken >= self._calm:
                 self._woken = now
@@ -169,7 +171,7 @@ class Pulse:
             if self._said == before.said:  # nothing was written meanwhile
                 self._ask = before.ask
                 return
-            self._ask = before.ask or asked("idle", paces=self._paces)
+            self._ask = before.ask or report_update("idle", paces=self._paces)
             self._due = self._clock.monotonic()
         self._wake()
 
@@ -211,19 +213,19 @@ class Pulse:
         yield from ()
 
 
-def asked(
+def report_update(
     state: str | None = None,
     *,
     can: Iterable[str] | None = None,
     doing: str | None = None,
     note: str | None = None,
-    paces: Mapping[core.State, float] | None = None,
-) -> core.Say:
+    paces: Mapping[core.ReportState, float] | None = None,
+) -> core.ReportUpdate:
     """Checked words as what there is to say; ``paces`` if somebody keeps them."""
     known = next((each for each in core.STATES if each == state), None)
     if state is not None and known is None:
         raise BadInput(f"a status is idle, waiting or busy, not {str(state)[:40]!r}")
-    return core.Say(
+    return core.ReportUpdate(
         state=known,
         can=None if can is None else validate.abilities(can),
         doing=doing if doing in (None, "") else validate.name(doing, "thing that is done"),
@@ -232,13 +234,13 @@ def asked(
     )
 
 
-def paces(settings: Settings) -> dict[core.State, float]:
+def paces_from(settings: Settings) -> dict[core.ReportState, float]:
     """How often a session is heard of, by its state."""
     found = settings.agent()
     return {state: found.get(state, core.PACES[state]) for state in core.STATES}
 
 
-def report(item: Item | None) -> core.Report | None:
+def decode_report(item: Item | None) -> core.Report | None:
     """The report that an item is."""
     return None if item is None else decode.decoded(_REPORT, item)
 
@@ -255,25 +257,25 @@ def all_reports() -> Op[dict[str, core.Report]]:
     return found
 
 
-def unheard(reports: Iterable[core.Report], now: float) -> Op[dict[str, float]]:
+def seconds_silent(reports: Iterable[core.Report], now: float) -> Op[dict[str, float]]:
     """Seconds since each of these was last heard of, by session."""
     wanted = list(reports)
     signs = yield from looked_up((keys.report_live(each.session) for each in wanted), times=True)
     left = {key: None if item is None else item.expires_in for key, item in signs.items()}
     return {
-        each.session: core.unheard(each, left[keys.report_live(each.session)], now)
+        each.session: core.seconds_silent(each, left[keys.report_live(each.session)], now)
         for each in wanted
     }
 
 
-def without_work() -> Op[core.State]:
+def state_without_work() -> Op[core.ReportState]:
     """How a worker stands that found no task: ``waiting`` if there is work that may become its."""
     pages = [Range(prefix, limit=1) for prefix in (keys.READY, keys.DUE, keys.HANGS)]
     ranges = (yield Read(*pages)).ranges
     return "waiting" if any(ranges[page] for page in pages) else "idle"
 
 
-class Crowd(msgspec.Struct, frozen=True):
+class SessionOverview(msgspec.Struct, frozen=True):
     """Which sessions live and which lapsed, and what those that live and report can do.
 
     ``at_work`` are the live sessions that report ``busy`` or ``waiting``.
@@ -285,14 +287,14 @@ class Crowd(msgspec.Struct, frozen=True):
     at_work: tuple[str, ...] = ()
 
 
-def crowd() -> Op[Crowd]:
+def session_overview() -> Op[SessionOverview]:
     """Who is here, and who should be."""
     sessions = [item.key.removeprefix(keys.SESSIONS) for item in (yield from every(keys.SESSIONS))]
     reports = yield from all_reports()
     live = yield from looked_up(map(keys.live, sessions))
     here = tuple([each for each in sessions if live[keys.live(each)] is not None])
     told = {each: reports[each] for each in here if each in reports}
-    return Crowd(
+    return SessionOverview(
         live=here,
         lapsed=tuple([each for each in sessions if each not in here]),
         able={each: frozenset(report.can) for each, report in told.items()},
@@ -300,22 +302,22 @@ def crowd() -> Op[Crowd]:
     )
 
 
-def able() -> Op[dict[str, frozenset[str]]]:
+def abilities_by_session() -> Op[dict[str, frozenset[str]]]:
     """What everybody who is here and reports can do, by session."""
-    return (yield from crowd()).able
+    return (yield from session_overview()).able
 
 
-def able_to(ability: str) -> ReadOp[dict[str, core.Able]]:
+def agents_able_to(ability: str) -> ReadOp[dict[str, core.CapableAgent]]:
     """Who is able to do this, as it said, by where that stands; some may be gone by now.
 
     Only those are read that can do it, or everything.
     """
-    found: dict[str, core.Able] = {}
+    found: dict[str, core.CapableAgent] = {}
     for each in dict.fromkeys((ability, validate.ALL_ABILITIES)):
         page = Range(keys.able(each))
         while True:
             items = (yield Unchecked((page,))).ranges[page]
-            read = {item.key: decode.readable(able_of, item) for item in items}
+            read = {item.key: decode.readable(capable_agent, item) for item in items}
             found |= {key: one for key, one in read.items() if one is not None}
             if len(items) < page.limit:
                 break
@@ -323,6 +325,6 @@ def able_to(ability: str) -> ReadOp[dict[str, core.Able]]:
     return found
 
 
-def able_of(item: Item) -> core.Able:
+def capable_agent(item: Item) -> core.CapableAgent:
     """Who is able to do something."""
     return decode.decoded(_ABLE, item)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from interlock.check_record import ExpectedMark
 from interlock.drivers import Op
 from interlock.errors import BadInput, StoreDamaged, StoreUnsuitable
-from interlock.nouns.record.anchors import Anchor, Place, kept
-from interlock.nouns.record.anchors import place as found_place
+from interlock.nouns.record.anchors import AnchorLine, AnchorPlace, expected_marks
+from interlock.nouns.record.anchors import anchor_place as found_place
 from interlock.nouns.record.export import WriteLines, export
 from interlock.nouns.record.outcomes import Anchored, Exported, Verified
 from interlock.nouns.record.verify import verify, verify_and_roll
@@ -35,7 +35,7 @@ class Proofs:
                 raise BadInput(
                     f"{place.name} has no anchor; make one: interlock record anchor {place.name}"
                 )
-            marks.extend(kept(place, found))
+            marks.extend(expected_marks(place, found))
         return (yield from verify(self._capabilities, marks, against))
 
     def export(self, to: str | WriteLines, after: int) -> Op[Exported]:
@@ -46,7 +46,9 @@ class Proofs:
         """Add a mark of now to a place, if the record meets those that are there."""
         place = found_place(name)
         before = yield InThread(place.read)
-        rolling, found = yield from verify_and_roll(self._capabilities, kept(place, before))
+        rolling, found = yield from verify_and_roll(
+            self._capabilities, expected_marks(place, before)
+        )
         _refuse(found, place)
         if not rolling.known:
             raise StoreUnsuitable(
@@ -62,14 +64,14 @@ class Proofs:
         mark = rolling.mark
         if not before or before[-1].mark != mark:
             at = round(self._clock.wall(), 3)
-            made = Anchor(at=at, **mark._asdict())
+            made = AnchorLine(at=at, **mark._asdict())
             yield InThread(lambda: place.add(made))
         return Anchored(
             place=place.name, revision=mark.revision, entries=mark.entries, digest=mark.digest
         )
 
 
-def _refuse(found: Verified, place: Place) -> None:
+def _refuse(found: Verified, place: AnchorPlace) -> None:
     """Raise if the record is not fit to be anchored: an anchor would make it look sound."""
     met = found.anchored
     spoilt = {finding.verdict: finding for finding in reversed(found.findings)}

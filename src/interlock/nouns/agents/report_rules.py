@@ -31,12 +31,12 @@ from msgspec.structs import replace
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Event, Success, Write
-from interlock.nouns.agents.session import SessionLapsed
+from interlock.nouns.agents.session_rules import SessionLapsed
 
-State: TypeAlias = Literal["idle", "waiting", "busy"]
+ReportState: TypeAlias = Literal["idle", "waiting", "busy"]
 
-STATES: tuple[State, ...] = get_args(State)
-PACES: Mapping[State, float] = {"busy": 30.0, "waiting": 60.0, "idle": 300.0}
+STATES: tuple[ReportState, ...] = get_args(ReportState)
+PACES: Mapping[ReportState, float] = {"busy": 30.0, "waiting": 60.0, "idle": 300.0}
 """Seconds between two signs of life, unless the settings say otherwise."""
 SILENT = 3
 """Paces without a word after which somebody should look."""
@@ -49,7 +49,7 @@ class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     agent: str
     session: str
-    state: State
+    state: ReportState
     at: float
     can: tuple[str, ...] = ()
     doing: str = ""
@@ -57,14 +57,14 @@ class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pace: float = 0.0
 
 
-class Say(Struct, frozen=True, kw_only=True):
+class ReportUpdate(Struct, frozen=True, kw_only=True):
     """What there is to say; None leaves it as it was.  ``paces`` are for who keeps them."""
 
-    state: State | None = None
+    state: ReportState | None = None
     can: tuple[str, ...] | None = None
     doing: str | None = None
     note: str | None = None
-    paces: Mapping[State, float] | None = None
+    paces: Mapping[ReportState, float] | None = None
 
 
 class Reported(Success, frozen=True, kw_only=True, tag="reported"):
@@ -72,7 +72,7 @@ class Reported(Success, frozen=True, kw_only=True, tag="reported"):
 
     agent: str
     session: str
-    status: State
+    status: ReportState
     at: float
     can: tuple[str, ...] = ()
     doing: str = ""
@@ -86,26 +86,26 @@ class Unreported(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
     session: str
 
 
-def say(
-    before: Report | None, agent: str, session: str, ask: Say, *, alive: bool, now: float
+def update_report(
+    before: Report | None, agent: str, session: str, ask: ReportUpdate, *, alive: bool, now: float
 ) -> Decision[Reported | SessionLapsed]:
     """Say it if there is anything new in it; else only be heard."""
     if not alive:
         return Decision(outcome=SessionLapsed(session=session))
     after = _after(before or Report(agent=agent, session=session, state="idle", at=now), ask)
     if before is not None and after == before:
-        return Decision(outcome=reported(before), puts=(heard(before),), quiet=True)
+        return Decision(outcome=report_outcome(before), puts=(sign_of_life(before),), quiet=True)
     return Decision(
-        outcome=reported(replace(after, at=now)),
+        outcome=report_outcome(replace(after, at=now)),
         verb="agent.status",
         thing=f"agent/{agent}",
-        puts=writes(replace(after, at=now)),
-        deletes=() if before is None else ends(before, after.can),
+        puts=report_writes(replace(after, at=now)),
+        deletes=() if before is None else removed_abilities(before, after.can),
         events=(Event("agent:status", agent),),
     )
 
 
-def _after(before: Report, ask: Say) -> Report:
+def _after(before: Report, ask: ReportUpdate) -> Report:
     state = ask.state or before.state
     same = state == before.state
     return replace(
@@ -118,7 +118,7 @@ def _after(before: Report, ask: Say) -> Report:
     )
 
 
-class Able(Struct, frozen=True, gc=False):
+class CapableAgent(Struct, frozen=True, gc=False):
     """Somebody who is able to do something, while a liveness key lives.
 
     A session, as it reports; or a caller that takes messages, and said so when it began.
@@ -129,30 +129,30 @@ class Able(Struct, frozen=True, gc=False):
     live: str
 
 
-def writes(report: Report) -> tuple[Write, ...]:
+def report_writes(report: Report) -> tuple[Write, ...]:
     """What a report is in the store, where others find it by what it can do."""
-    able = Able(report.agent, report.session, keys.live(report.session))
+    able = CapableAgent(report.agent, report.session, keys.live(report.session))
     return (
         Write(keys.report(report.session), report),
-        heard(report),
+        sign_of_life(report),
         *[Write(keys.able(each, report.session), able) for each in report.can],
     )
 
 
-def ends(report: Report, can: Iterable[str] = ()) -> tuple[str, ...]:
+def removed_abilities(report: Report, can: Iterable[str] = ()) -> tuple[str, ...]:
     """What no longer stands when a session can do only this."""
     gone = [each for each in report.can if each not in can]
     return tuple([keys.able(each, report.session) for each in gone])
 
 
-def heard(report: Report) -> Write:
+def sign_of_life(report: Report) -> Write:
     """The sign that a session was heard of."""
     return Write(
         keys.report_live(report.session), {"agent": report.agent}, _remembered(report.pace)
     )
 
 
-def unheard(report: Report, left: float | None, now: float) -> float:
+def seconds_silent(report: Report, left: float | None, now: float) -> float:
     """Seconds since a session was last heard of; ``left`` is what its sign of life has left.
 
     If even that lapsed, nothing but the clocks of two machines can tell.
@@ -162,12 +162,12 @@ def unheard(report: Report, left: float | None, now: float) -> float:
     return max(_remembered(report.pace) - left, 0.0)
 
 
-def silent(report: Report, unheard: float) -> bool:
+def is_silent(report: Report, unheard: float) -> bool:
     """Whether it promised to be heard of, and was not."""
     return 0 < report.pace * SILENT < unheard
 
 
-def reported(report: Report) -> Reported:
+def report_outcome(report: Report) -> Reported:
     """A report as an answer."""
     return Reported(
         agent=report.agent,
@@ -181,7 +181,7 @@ def reported(report: Report) -> Reported:
     )
 
 
-def at_work(report: Report) -> str:
+def describe(report: Report) -> str:
     """How somebody stands, as part of a sentence: ``busy with task/t1``."""
     return f"{report.state} with {report.doing}" if report.doing else report.state
 
