@@ -237,7 +237,7 @@ class Block:
             self._held = held = Held(holding)
             if holding.leases and holding.leases[-1] is not context.session_lease:
                 self._fleet.nudge()
-            holding.insist()  # it may have been lost before the block could be told
+            holding.raise_if_lost()  # it may have been lost before the block could be told
         except BaseException:
             handover.abandon()
             with self._striking:

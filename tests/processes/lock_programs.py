@@ -83,7 +83,7 @@ def fast_asleep(name: str, *arguments: str) -> None:
     """Run another program, whose waits are ended by notifications alone."""
     from interlock.nouns.grants import waiting
 
-    waiting._NAP = waiting._LONGEST_NAP = 600.0
+    waiting._SLEEP = waiting._LONGEST_SLEEP = 600.0
     globals()[name](*arguments)
 
 

@@ -41,7 +41,7 @@ def in_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[Any]]:
 def test_a_thread_that_waits_for_its_own_lock_is_refused(path: str) -> None:
     with interlock.connect(path, agent="ada") as ada:
         block = ada.lock("a")
-        with ada.lock("a"), pytest.raises(Deadlocked, match="ada -> ada; give back what you hold"):
+        with ada.lock("a"), pytest.raises(Deadlocked, match="ada -> ada; release what you hold"):
             block.__enter__()
 
 
@@ -92,7 +92,7 @@ def test_who_holds_under_another_name_than_it_waits_under_is_named_in_a_larger_c
         thread, found = in_thread(other)
         had.wait()
         waiting(ada, "a")
-        with pytest.raises(Deadlocked, match="bob -> cy -> ada -> bob; give back what you hold"):
+        with pytest.raises(Deadlocked, match="bob -> cy -> ada -> bob; release what you hold"):
             bob.lock("of-cy", wait=30).__enter__()
         ada.locks.release("a")
         thread.join()

@@ -124,7 +124,7 @@ def test_the_refusal_says_what_was_waited_for_and_leaves_nothing_behind(stage: N
     )
     told = [each.what for each in bob.run(bob.record.explain("task/t")).happenings]
     assert told == ["published", "claimed", "waiting", "refused"]
-    with pytest.raises(Deadlocked, match="bob -> ada -> bob; give back what you hold"):
+    with pytest.raises(Deadlocked, match="bob -> ada -> bob; release what you hold"):
         bob.run(claim_for_block(bob.context, "t", ttl=None, wait=600))
 
 

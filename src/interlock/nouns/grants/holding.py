@@ -1,7 +1,7 @@
-"""What a holder relies on while it works: the leases behind a grant, and the proof of it.
+"""Grants in use: the leases that a holder relies on, the proof of the grant, and its release.
 
-Shared by the blocking and the async ``with`` blocks, which differ only in how they wait, and by
-blocks for a lock, for slots and for several things at once, which differ in their target.
+The blocking and the async ``with`` blocks share this and differ only in how they wait; blocks for a
+lock, for slots and for several things differ in their target (``targets.py``).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 _KINDS = {"sem": "semaphore"}
 WAITED = 0.05
-"""An acquire that took longer may have waited: its grant began at some unknown moment meanwhile."""
+"""An acquire that took longer may have waited: then it is unknown when its grant began."""
 
 
 class HeldGrant:
-    """Something granted that we rely on, whatever it is."""
+    """A grant that its holder relies on: of a lock, slots, several things, or a task."""
 
     def __init__(
         self,
@@ -51,16 +51,16 @@ class HeldGrant:
         self.leases = leases
         self.released = False
         self.on_lost = on_lost
-        """Called when we may no longer rely on it."""
+        """Called when the grant is lost."""
         self._gone = False
         self.handover = handover.current(context.grants)
         self.broken: BreakNote | None = None
-        """Who ended it and why, if an operator did and we heard of it."""
+        """The note of the operator that ended it, if we have read one."""
         notes = tuple([keys.broken(thing, grant.grant) for thing in things])
         self._watched = WatchedGrant(tuple(map(key_of, things)), grant.grant, notes, self._lose)
         context.keeper.watch_grant(self._watched)
         for lease in leases:
-            lease.listeners.append(self._tell)
+            lease.listeners.append(self._notify)
 
     @property
     def proof(self) -> Proof:
@@ -69,40 +69,40 @@ class HeldGrant:
         return Proof(thing=thing, grant=grant.grant, token=grant.token or 0)
 
     def lost(self) -> bool:
-        """Whether we may no longer rely on it, as far as we can tell without asking."""
+        """Whether it is lost, as far as we know without a read."""
         gone = self.released or self._gone or self.context.store.missing
         return gone or not all(lease.alive() for lease in self.leases)
 
-    def insist(self) -> None:
-        """Raise if we may not rely on it."""
+    def raise_if_lost(self) -> None:
+        """Raise if it is lost."""
         if self.lost():
             raise self.over()
 
     def check(self) -> Op[Proof]:
-        """The proof, if the store agrees that we still hold."""
+        """The proof, if the store confirms the grant."""
         if self.lost() or not (yield from self.context.grants.check(self.proof)):
-            yield from self.learn()
+            yield from self.learn_reason()
             raise self.over()
         return self.proof
 
-    def learn(self) -> Op[None]:
-        """Hear why it is lost, if an operator said so; trouble with the store is no reason."""
+    def learn_reason(self) -> Op[None]:
+        """Read the note of an operator that ended it; an error of the store is ignored."""
         if self.broken is None:
             with suppress(StoreTrouble):
                 self.broken = yield from self.context.grants.break_note(self._watched.notes)
 
     def drop(self) -> None:
-        """Rely on it no more."""
+        """Stop renewing it and watching it."""
         for lease in self.leases:
-            if self._tell in lease.listeners:
-                lease.listeners.remove(self._tell)
+            if self._notify in lease.listeners:
+                lease.listeners.remove(self._notify)
             if lease is not self.context.session_lease:
                 self.context.keeper.drop(lease)
         self.context.keeper.unwatch_grant(self._watched)
         self.released = True
 
     def over(self) -> Lost:
-        """The error that says that it is no longer ours."""
+        """The error that says that the grant is lost."""
         what = " and ".join(self.things)
         return Lost(
             f"{what} (token {self.grant.token}) {self.how_it_ended};"
@@ -116,26 +116,26 @@ class HeldGrant:
             return "is no longer ours"
         return f"was ended by {self.broken.by}: {self.broken.reason}"
 
-    def _later(self, trouble: str) -> None:
+    def _warn_pending(self, trouble: str) -> None:
         import logging
 
         logging.getLogger("interlock").warning(
-            "%s will be given back later: %s", " and ".join(self.things), trouble
+            "%s will be released later: %s", " and ".join(self.things), trouble
         )
 
     def _lose(self, note: BreakNote | None) -> None:
-        """The store no longer has it."""
+        """The store no longer has the grant."""
         self._gone = True
         self.broken = note
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self.on_lost is not None:
             self.on_lost()
 
 
 class HeldPools(HeldGrant):
-    """A lock, slots, or several things in our hands."""
+    """A grant of a lock, slots, or several things, with its release."""
 
     def __init__(
         self,
@@ -150,17 +150,15 @@ class HeldPools(HeldGrant):
         self.handover.held = self
 
     def release(self) -> Op[Any]:
-        """Give it back and stop relying on it."""
+        """Release it and stop renewing it."""
         pending = (self.context.identity, self.target.request(self.grant.grant))
         try:
-            self.drop()  # in here: whatever strikes from now on, it is given back
+            self.drop()  # inside of the try: any exception from now on still releases it
             outcome = yield from self.target.release(
                 self.context, self.grant.grant, self.grant.token
             )
         except (StoreTrouble, GeneratorExit):
-            self.context.grants.release_later(
-                *pending
-            )  # the keeper gives it back as soon as it can
+            self.context.grants.release_later(*pending)  # the keeper releases it as soon as it can
             self.handover.close()
             raise
         except BaseException:
@@ -172,68 +170,68 @@ class HeldPools(HeldGrant):
         return outcome
 
     def end(self) -> Op[bool]:
-        """The end of a block: give it back if that was not done yet; whether it had been lost."""
+        """The end of a block: release it if it is not yet; returns whether it had been lost."""
         if self.released:
             return False
         lost = self.lost()
-        if trouble := self.context.store.outage:  # whoever ends need not wait for it, too
+        if trouble := self.context.store.outage:  # the end of a block does not wait for the store
             self.context.grants.release_later(
                 self.context.identity, self.target.request(self.grant.grant)
             )
             self.drop()
             self.handover.close()
-            self._later(trouble)
+            self._warn_pending(trouble)
             return lost
         try:
             outcome = yield from self.release()
         except StoreTrouble as error:
-            self._later(str(error))
+            self._warn_pending(str(error))
             return lost
         if not lost and isinstance(outcome, outcomes.Released):
             return False
-        yield from self.learn()
+        yield from self.learn_reason()
         return True
 
 
 class HeldProperties:
-    """What we hold, as far as it can be looked at without asking the store."""
+    """The properties of a held grant that need no read."""
 
     def __init__(self, holding: HeldPools) -> None:
         self._holding = holding
 
     @property
     def token(self) -> int:
-        """The fencing token: pass it on to whatever this protects."""
+        """The fencing token: pass it on to the resource that this protects."""
         return self._holding.grant.token or 0
 
     @property
     def outcome(self) -> Granted:
-        """How we got it: Acquired or Reclaimed."""
+        """The outcome of the acquire: Acquired or Reclaimed."""
         return self._holding.grant
 
     @property
     def lost(self) -> bool:
-        """Whether we may no longer rely on it; costs nothing, ask often."""
+        """Whether the grant is lost; costs nothing, check it often."""
         return self._holding.lost()
 
     @property
     def reason(self) -> str:
-        """Why an operator ended it; empty if no one did, or we have not heard of it yet."""
+        """Why an operator ended it; empty if none did, or the note was not read yet."""
         note = self._holding.broken
         return "" if note is None else note.reason
 
     def over(self) -> Lost:
-        """The error that says that it is no longer ours."""
+        """The error that says that the grant is lost."""
         return self._holding.over()
 
 
 def take(
     context: Context, target: BlockTarget, on_lost: Callable[[], None] | None, terms: BlockTerms
 ) -> Op[HeldPools]:
-    """Acquire for a ``with`` block, which cannot return a no: it raises.
+    """Acquire for a ``with`` block, which cannot return a refusal: it raises.
 
-    A grant that was lost before the block could begin is none: it is given back, and we queue
-    again, as long as we have a session and patience.
+    A grant that was lost before the block could begin is released, and we queue again, while the
+    session lives and the wait is not over.
     """
     clock = context.runner.clock
     ttl, max_hold = context.terms(target.settings(context), terms.ttl, terms.max_hold)
@@ -258,7 +256,7 @@ def _take_once(
     sent = clock.monotonic()
     outcome = yield from target.acquire(context, terms)
     if not isinstance(outcome, Granted):
-        raise _no(outcome, terms.given, target.things)
+        raise _refusal_error(outcome, terms.given, target.things)
     times: dict[str, float] | None = None
     waited = clock.monotonic() - sent > context.runner.capabilities.allow(WAITED)
     if waited and (terms.ttl is not None or terms.max_hold is not None):
@@ -281,7 +279,7 @@ def _leases(
     sent: float,
     times: Mapping[str, float] | None,
 ) -> Iterator[Lease]:
-    """What the holder relies on: its session or a lease of its own, and the maximum hold."""
+    """The leases of a grant: its session or its own, and the maximum hold."""
     target, grant = got
     if terms.ttl is None and context.session_lease is not None:
         yield context.session_lease
@@ -297,19 +295,19 @@ def _leases(
             yield context.keeper.keep(Write(key, tag, ttl), began, renewable=renewable)
 
 
-def _no(outcome: object, given: Given = (), things: Sequence[str] = ()) -> Unavailable:
-    """Why a block for these things cannot begin, which relies on what is given."""
+def _refusal_error(outcome: object, given: Given = (), things: Sequence[str] = ()) -> Unavailable:
+    """The error for a block that cannot begin, because of a refusal or a given grant."""
     from interlock.nouns.grants import lock, semaphore, several
 
     match outcome:
         case lock.LockDeadlock() | semaphore.SlotsDeadlock() | several.SeveralDeadlock():
             return deadlocked(outcome.cycle, outcome, [key_of(thing) for thing in things])
         case lock.LockBusy(lock=name, holder=holder):
-            state = f"held by {holder}" if holder else "kept for who waits first"
-            return Unavailable(f"lock {name!r} is {state}; wait longer or try later", outcome)
+            state = f"held by {holder}" if holder else "reserved for the first waiter"
+            return Unavailable(f"lock {name!r} is {state}; wait longer or retry later", outcome)
         case semaphore.SlotsFull(semaphore=name):
             free = f"{outcome.available} of {outcome.capacity} slots are free"
-            return Unavailable(f"semaphore {name!r}: {free}; wait longer or try later", outcome)
+            return Unavailable(f"semaphore {name!r}: {free}; wait longer or retry later", outcome)
         case several.SeveralBusy():
             return Unavailable(_blocked(outcome), outcome)
         case lock.LockFenced(lock=name) | semaphore.SlotsFenced(semaphore=name):
@@ -317,22 +315,22 @@ def _no(outcome: object, given: Given = (), things: Sequence[str] = ()) -> Unava
             gone = [thing for thing in relied if thing.partition("/")[2] == name]
         case _:
             gone = list(getattr(outcome, "things", ()))
-    what, verb = " or ".join(map(_spoken, gone)), "claim" if _tasks(gone) else "acquire"
+    what, verb = " or ".join(map(_in_words, gone)), "claim" if _tasks(gone) else "acquire"
     return Unavailable(f"{what}, which this relies on, is no longer ours; {verb} it again", outcome)
 
 
 def deadlocked(cycle: tuple[str, ...], outcome: object, wanted: Collection[str]) -> Deadlocked:
-    """The error that says who waits for each other, and what to do about it."""
-    circle, last = " -> ".join((*cycle, cycle[0])), cycle[-1]
-    then = "give back what you hold, then try again"
+    """The error that names the cycle of waits, and what to do about it."""
+    names, last = " -> ".join((*cycle, cycle[0])), cycle[-1]
+    then = "release what you hold, then retry"
     if last != cycle[0] and (here := callers.holding(wanted)):
         stuck = f"{last} holds it in this same {here}, which cannot give it back while it waits"
         then = f"{stuck}; use another {here}, or no wait"
-    return Deadlocked(f"waiting would never end: {circle}; {then}", outcome)
+    return Deadlocked(f"waiting would never end: {names}; {then}", outcome)
 
 
-def _spoken(thing: str) -> str:
-    """A thing, or several of one grant, as the record names them, in words."""
+def _in_words(thing: str) -> str:
+    """The things of a grant in words."""
     parts = [each.partition("/") for each in split_things(thing)]
     return " and ".join(f"{_KINDS.get(kind, kind)} {name!r}" for kind, _, name in parts)
 
@@ -342,7 +340,7 @@ def _tasks(things: Sequence[str]) -> bool:
 
 
 def _blocked(outcome: several.SeveralBusy) -> str:
-    """The first thing that cannot be had."""
+    """The message for the first thing that is not available."""
     first = outcome.blocked[0] if outcome.blocked else None
-    reason = "" if first is None else str(_no(first))
+    reason = "" if first is None else str(_refusal_error(first))
     return f"not all of {', '.join(outcome.things)} can be had; {reason}".rstrip("; ")

@@ -1,4 +1,4 @@
-"""Locks on a store; how they queue is in ``service.py``."""
+"""Locks on a store; ``service.py`` has the operations on their pools."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from interlock.store import Item, Snapshot
 
 
 class LockView(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A lock as a person sees it: free, held, stale, or kept for the first who waits for it.
+    """A lock for display: free, held, stale, or reserved.
 
-    The last is ``reserved``: that waiter waits for something else as well, and has no grant yet.
+    It is ``reserved`` for its first waiter, if that also waits for another thing.
     """
 
     lock: str
@@ -42,7 +42,7 @@ class LockView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LockService:
-    """Every operation on locks, as generators for a driver."""
+    """Every operation on locks; the methods are generators for a driver."""
 
     def __init__(self, runner: Runner, grants: GrantService) -> None:
         self._runner = runner
@@ -60,7 +60,7 @@ class LockService:
         wait: float | None = None,
         given: tuple[Proof, ...] = (),
     ) -> Op[core.AcquireOutcome]:
-        """Take the lock, or queue for it until the wait is over; interrupted, leave no trace."""
+        """Take the lock, or queue until the wait is over; an interrupted call leaves nothing."""
         request = core.LockGrantRequest(
             lock=name,
             grant="",
@@ -76,20 +76,20 @@ class LockService:
     def release(
         self, actor: Actor, name: str, *, token: int | None = None, grant: str = ""
     ) -> Op[core.ReleaseOutcome]:
-        """Give it back; the next waiter has it with the same commit."""
-        return self._grants.release(actor, _caller(actor, name, token, grant))
+        """Release it; the next waiter has it with the same commit."""
+        return self._grants.release(actor, _holder_request(actor, name, token, grant))
 
     def heartbeat(
         self, actor: Actor, name: str, *, token: int | None = None, session_ttl: float = 0.0
     ) -> Op[core.BeatOutcome]:
-        """Renew what keeps the grant alive."""
-        request = _caller(actor, name, token)
+        """Renew the liveness of the grant."""
+        request = _holder_request(actor, name, token)
         return self._grants.heartbeat(actor, request, session_ttl)
 
     def break_grant(
         self, actor: Actor, name: str, reason: str, *, token: int | None = None
     ) -> Op[core.BreakOutcome]:
-        """End the grant of another."""
+        """End the grant of another agent."""
         request = core.LockBreakRequest(lock=name, by=actor.agent, reason=reason, token=token)
         return self._grants.break_grant(actor, request)
 
@@ -101,22 +101,24 @@ class LockService:
         if pool is None:
             return LockView(lock=name, state="free")
         live = yield from looked_up((key for g in pool.grants for key in g.live), times=True)
-        return _shown(name, pool, live)
+        return _lock_view(name, pool, live)
 
     def list(self) -> Op[tuple[LockView, ...]]:
-        """All locks that are held or waited for, by name."""
+        """All locks that have a holder or waiters, by name."""
         base = yield from self._runner.base()
         pools, live = yield from every_pool(keys.LOCKS, base)
-        return tuple(_shown(name, pool, live) for name, pool in pools.items())
+        return tuple(_lock_view(name, pool, live) for name, pool in pools.items())
 
 
-def _caller(actor: Actor, name: str, token: int | None, grant: str = "") -> core.LockHolderRequest:
+def _holder_request(
+    actor: Actor, name: str, token: int | None, grant: str = ""
+) -> core.LockHolderRequest:
     return core.LockHolderRequest(
         lock=name, agent=actor.agent, session=actor.session, token=token, grant=grant
     )
 
 
-def _shown(name: str, pool: Pool, live: Mapping[str, Item | None]) -> LockView:
+def _lock_view(name: str, pool: Pool, live: Mapping[str, Item | None]) -> LockView:
     waiters = tuple(waiter.agent for waiter in pool.waiters)
     if not pool.grants:
         return LockView(lock=name, state="reserved", waiters=waiters)

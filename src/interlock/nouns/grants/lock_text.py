@@ -38,7 +38,7 @@ def reclaimed(outcome: core.Reclaimed, paint: Paint) -> str:
 def busy(outcome: core.LockBusy, paint: Paint) -> str:
     """Who has it, and for how long."""
     queue = f", {outcome.waiters} waiting" if outcome.waiters else ""
-    held = "kept for who waits first"
+    held = "reserved for the first waiter"
     if outcome.holder:
         held = f"held by {outcome.holder} for {since(outcome.since)}"
     return f"{paint('yellow', 'busy')} {outcome.lock}: {held}{lives(outcome.expires_in)}{queue}"

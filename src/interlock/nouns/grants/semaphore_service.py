@@ -1,4 +1,4 @@
-"""Semaphores on a store; how they queue is in ``service.py``."""
+"""Semaphores on a store; ``service.py`` has the operations on their pools."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Slots(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Slots in somebody's hands, as a person sees them."""
+    """The slots of one holder, for display."""
 
     holder: str
     weight: int
@@ -43,7 +43,7 @@ class Slots(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SemaphoreView(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A semaphore as a person sees it."""
+    """A semaphore, for display."""
 
     semaphore: str
     capacity: int
@@ -53,7 +53,7 @@ class SemaphoreView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SemaphoreService:
-    """Every operation on semaphores, as generators for a driver."""
+    """Every operation on semaphores; the methods are generators for a driver."""
 
     def __init__(self, runner: Runner, grants: GrantService) -> None:
         self._runner = runner
@@ -73,7 +73,7 @@ class SemaphoreService:
         wait: float | None = None,
         given: tuple[Proof, ...] = (),
     ) -> Op[core.AcquireOutcome]:
-        """Take slots, or queue for them until the wait is over; interrupted, leave no trace."""
+        """Take slots, or queue until the wait is over; an interrupted call leaves nothing."""
         request = core.SlotsGrantRequest(
             semaphore=name,
             weight=weight,
@@ -91,18 +91,18 @@ class SemaphoreService:
     def release(
         self, actor: Actor, name: str, *, token: int | None = None, grant: str = ""
     ) -> Op[core.ReleaseOutcome]:
-        """Give them back; whoever waits and fits has them with the same commit."""
-        return self._grants.release(actor, _caller(actor, name, token, grant))
+        """Release them; the waiters that fit have them with the same commit."""
+        return self._grants.release(actor, _holder_request(actor, name, token, grant))
 
     def heartbeat(
         self, actor: Actor, name: str, *, token: int | None = None, session_ttl: float = 0.0
     ) -> Op[core.BeatOutcome]:
-        """Renew what keeps the grant alive."""
-        request = _caller(actor, name, token)
+        """Renew the liveness of the grant."""
+        request = _holder_request(actor, name, token)
         return self._grants.heartbeat(actor, request, session_ttl)
 
     def resize(self, actor: Actor, name: str, capacity: int) -> Op[core.Resized]:
-        """Set the capacity; whoever fits now is served with the same commit."""
+        """Set the capacity; the same commit serves the waiters that fit now."""
         return self._change(
             actor, name, lambda facts, now: core.resize(name, capacity, facts, now, actor.agent)
         )
@@ -110,7 +110,7 @@ class SemaphoreService:
     def remove(
         self, actor: Actor, name: str
     ) -> Op[core.Removed | core.SlotsFull | core.NoSemaphore]:
-        """Take it away, unless somebody holds or waits for some of it."""
+        """Remove it, unless it has holders or waiters."""
         return self._change(actor, name, lambda facts, now: core.remove(name, facts, now))
 
     def _change(
@@ -130,7 +130,7 @@ class SemaphoreService:
     def break_grant(
         self, actor: Actor, name: str, reason: str, *, holder: str = "", token: int | None = None
     ) -> Op[core.BreakOutcome]:
-        """End the grant of another."""
+        """End the grant of another agent."""
         request = core.SlotsBreakRequest(
             semaphore=name, by=actor.agent, reason=reason, holder=holder, token=token
         )
@@ -144,22 +144,24 @@ class SemaphoreService:
         if pool is None:
             return core.NoSemaphore(semaphore=name)
         live = yield from looked_up((key for g in pool.grants for key in g.live), times=True)
-        return _shown(name, pool, live)
+        return _semaphore_view(name, pool, live)
 
     def list(self) -> Op[tuple[SemaphoreView, ...]]:
         """All semaphores, by name."""
         base = yield from self._runner.base()
         pools, live = yield from every_pool(keys.SEMAPHORES, base)
-        return tuple(_shown(name, pool, live) for name, pool in pools.items())
+        return tuple(_semaphore_view(name, pool, live) for name, pool in pools.items())
 
 
-def _caller(actor: Actor, name: str, token: int | None, grant: str = "") -> core.SlotsHolderRequest:
+def _holder_request(
+    actor: Actor, name: str, token: int | None, grant: str = ""
+) -> core.SlotsHolderRequest:
     return core.SlotsHolderRequest(
         semaphore=name, agent=actor.agent, session=actor.session, token=token, grant=grant
     )
 
 
-def _shown(name: str, pool: Pool, live: Mapping[str, Item | None]) -> SemaphoreView:
+def _semaphore_view(name: str, pool: Pool, live: Mapping[str, Item | None]) -> SemaphoreView:
     return SemaphoreView(
         semaphore=name,
         capacity=pool.capacity,

@@ -1,6 +1,9 @@
-"""Acquiring and giving back on a store: what locks, slots and several at once share.
+"""Acquires, renews and releases grants on a store, for locks, slots and several at once.
 
-``waiting.py`` has what happens in between, if it does not happen at once.
+``waiting.py`` has the wait of a request that is not granted at once.
+
+A grant or a wait that its caller gave up, and that could not be released yet, is a *pending
+release*: the keeper releases it when the store answers.
 """
 
 from __future__ import annotations
@@ -41,11 +44,11 @@ from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
-_REMEMBERED = 4096
+_MOST_REMEMBERED = 4096
 
 
 class PendingRelease(Struct, frozen=True, eq=False):
-    """A grant that is to be taken back, of what, and how."""
+    """A grant that is to be released, its thing, and the operation that releases it."""
 
     grant: str
     thing: str
@@ -53,43 +56,43 @@ class PendingRelease(Struct, frozen=True, eq=False):
 
 
 class OwnPools:
-    """The pools that one client may have something of, so that nobody has to look for them.
+    """The pools that one client may have a grant of, so that ``leave`` need not search for them.
 
-    It may name too many, and never too few: what is asked for counts, what was answered by an
-    error counts, and what is given back without a token counts on.
+    It may name too many, never too few: a requested pool counts, a request that ended in an error
+    counts, and a pool that was released without a token still counts.
     """
 
     def __init__(self) -> None:
-        self._asked: dict[str, tuple[str, ...]] = {}
+        self._requested: dict[str, tuple[str, ...]] = {}
         self._granted: dict[tuple[str, int], None] = {}
-        self._perhaps: dict[str, None] = {}
+        self._uncertain: dict[str, None] = {}
 
-    def asks(self, grant: str, pools: tuple[str, ...]) -> None:
-        """A grant of these is asked for, until it is answered."""
-        self._asked[grant] = pools
+    def requested(self, grant: str, pools: tuple[str, ...]) -> None:
+        """A request for these pools begins."""
+        self._requested[grant] = pools
 
     def answered(self, grant: str, outcome: object) -> None:
-        """It was granted or refused."""
+        """The request was granted or refused."""
         if isinstance(outcome, outcomes.Granted):
-            for key in self._asked[grant]:
-                if len(self._granted) < _REMEMBERED:
+            for key in self._requested[grant]:
+                if len(self._granted) < _MOST_REMEMBERED:
                     self._granted[key, outcome.token or 0] = None
-                else:  # most of these lapsed, and nobody gave them back
+                else:  # most of these expired without a release
                     self._may_have((key,))
-        del self._asked[grant]
+        del self._requested[grant]
 
     def unanswered(self, grant: str, *, refused: bool) -> None:
-        """An error ended it; one that ``refused`` it left nothing behind."""
-        pools = self._asked.pop(grant, ())
+        """An error ended the request; one that ``refused`` it left no grant."""
+        pools = self._requested.pop(grant, ())
         if not refused:
             self._may_have(pools)
 
     def _may_have(self, pools: tuple[str, ...]) -> None:
-        if len(self._perhaps) <= _REMEMBERED:  # beyond that nobody counts on it
-            self._perhaps.update(dict.fromkeys(pools))
+        if len(self._uncertain) <= _MOST_REMEMBERED:  # beyond that, pools() is None
+            self._uncertain.update(dict.fromkeys(pools))
 
     def released(self, pools: tuple[str, ...], token: int | None) -> None:
-        """It was given back, or is over; without a token nobody knows which grant that was."""
+        """A grant was released, or is over; without a token it is unknown which one."""
         if token is not None:
             for key in pools:
                 self._granted.pop((key, token), None)
@@ -99,15 +102,15 @@ class OwnPools:
                 self._granted.pop(each, None)
 
     def pools(self) -> Collection[str] | None:
-        """All of them; None if there were too many to count."""
-        if len(self._perhaps) > _REMEMBERED:  # looking for them is as quick by then
+        """All of them; None if there were too many."""
+        if len(self._uncertain) > _MOST_REMEMBERED:  # a search for them is as quick by then
             return None
-        asked = [key for some in tuple(self._asked.values()) for key in some]
-        return {*asked, *[key for key, _ in tuple(self._granted)], *tuple(self._perhaps)}
+        asked = [key for some in tuple(self._requested.values()) for key in some]
+        return {*asked, *[key for key, _ in tuple(self._granted)], *tuple(self._uncertain)}
 
 
 class GrantService:
-    """Every operation on pools, as generators for a driver."""
+    """Every operation on pools; the methods are generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -116,21 +119,21 @@ class GrantService:
         self._own = OwnPools()
         runner.settling.on_unsettled = self._notify
         self.pending: deque[PendingRelease] = deque()
-        """Grants and waits that nobody wants any more and that could not be taken back yet."""
+        """Grants and waits that were given up, and could not be released yet."""
         self.has_new_pending = False
-        """Whether some of that was not tried yet."""
+        """Whether some of these were not tried yet."""
         self.on_pending: Callable[[], None] = lambda: None
-        """Called when there is something to take back; whoever drives the keeper sets it."""
+        """Called when there is a new pending release; the driver of the keeper sets it."""
         self.handovers: set[Handover] = set()
-        """What callers have in blocks."""
+        """The handovers of ``with`` blocks."""
         self.abandoned: deque[Handover] = deque()
-        """What was abandoned otherwise."""
+        """The handovers that were abandoned outside of a block."""
         self.wake_keeper: Callable[..., object] = lambda *_: None
-        """Wakes who drives the keeper, at any moment: it takes no lock.  That sets it."""
+        """Wakes the driver of the keeper, which sets it; it takes no lock, so it is always safe."""
         self.on_abandoned_grant: Callable[[str], None] = lambda _grant: None
-        """Called with a grant that its caller has lost, so that it is not renewed."""
+        """Called with an abandoned grant, so that it is not renewed."""
         self.current_caller: Callable[[], LocalCaller | None] = callers.current
-        """Who of this process speaks; whoever plays several processes in one sets it."""
+        """The current task or thread; a test that plays several processes in one sets it."""
 
     def acquire(
         self,
@@ -140,32 +143,34 @@ class GrantService:
         wait: float | None = None,
         given: tuple[Proof, ...] = (),
     ) -> Op[Any]:
-        """Take it, or queue for it until the wait is over; interrupted, leave no trace.
+        """Take it, or queue for it until the wait is over; an interrupted call leaves nothing.
 
-        The ask says what; the rest of its terms is filled in here.
+        The request names the pools; the fields of its caller are filled in here.
         """
         base = yield from self._runner.base()
         deadline = self._runner.clock.monotonic() + wait if wait else None
         local_caller = None if identity.caller else self.current_caller()
-        request = self._on_terms(identity, request, local_caller, wait=bool(wait))
+        request = self._completed(identity, request, local_caller, wait=bool(wait))
         own_handover = handover.current(self)
         wanted = request.keys
         while True:
-            # Before the attempt: the keeper may take something back meanwhile.
+            # Before the attempt: the keeper may release some of them during it.
             pending = self.pending_grants() if identity.whole_session else frozenset()
-            own_handover.add(request.grant, partial(self._debts, identity, request))
-            self._own.asks(request.grant, wanted)
+            own_handover.add(request.grant, partial(self._pending_releases, identity, request))
+            self._own.requested(request.grant, wanted)
             try:
                 outcome = yield from self._acquire(identity, request, base, deadline, given)
                 self._own.answered(request.grant, outcome)
                 if isinstance(outcome, outcomes.Granted) and outcome.grant in pending:
-                    # A session as a whole found a grant of an attempt that was given up.
-                    yield from self._taken_back(outcome.grant)
+                    # A call for the whole session found the grant of an attempt that was given up.
+                    yield from self._release_earlier(outcome.grant)
                     outcome = outcomes.Gone()
                 if isinstance(outcome, outcomes.Gone) and len(wanted) > 1:
-                    yield from self._take_back(identity, request)  # some of it may be left
+                    yield from self._abandon_now(
+                        identity, request
+                    )  # one of its pools may still have it
             except (StoreTrouble, GeneratorExit):
-                # The store does not answer, or nobody drives us any more: later, then.
+                # The store does not answer, or this generator was closed: release it later.
                 self._own.unanswered(request.grant, refused=False)
                 self.release_later(identity, request)
                 own_handover.remove(request.grant)
@@ -182,36 +187,36 @@ class GrantService:
                 return outcome
             request = replace(request, grant=self._runner.new_id("grt"))
 
-    def _taken_back(self, grant: str) -> Op[None]:
-        """Take back what is owed of a grant, before it is asked for anew."""
+    def _release_earlier(self, grant: str) -> Op[None]:
+        """Release the pending grant, before a new request."""
         yield from self.release_pending()
         if grant in self.pending_grants():
-            raise StoreBusy("an earlier grant could not be given back yet; try again")
+            raise StoreBusy("an earlier grant could not be released yet; retry")
 
     def release_later(self, identity: Identity, request: GrantRequest[Any]) -> None:
-        """Take this back later."""
-        self.add_pending(*self._debts(identity, request))
+        """Release the grant or the wait of a request later."""
+        self.add_pending(*self._pending_releases(identity, request))
 
     def add_pending(self, release: PendingRelease) -> None:
-        """The same for anything that is granted."""
+        """Add a pending release."""
         self.pending.append(release)
         self.has_new_pending = True
         self.on_pending()
 
     @property
     def has_pending(self) -> bool:
-        """Whether there is something to settle or to take back."""
+        """Whether there is something to settle or to release."""
         return bool(self.pending or self._runner.settling.unsettled)
 
     def _notify(self) -> None:
         self.on_pending()
 
     def abandon(self, identity: Identity, request: GrantRequest[Any]) -> Op[None]:
-        """Take back whatever of a grant or a wait reached the store; later, if not now."""
-        yield from self.release_or_queue(*self._debts(identity, request))
+        """Release the grant or the wait of a request, if the store has it; later, if not now."""
+        yield from self.release_or_queue(*self._pending_releases(identity, request))
 
     def release_or_queue(self, release: PendingRelease) -> Op[None]:
-        """Take back anything that is granted, once no request that may grant it can arrive."""
+        """Release it now or later, once no request that may grant it can still arrive."""
         try:
             yield from self._runner.settling.settle_all()
             yield from release.run()
@@ -224,14 +229,14 @@ class GrantService:
             raise
 
     def pending_grants(self) -> set[str]:
-        """The grants among what is owed."""
+        """The ids of the grants among the pending releases."""
         self.collect_abandoned()
         return {release.grant for release in self.pending.copy()}
 
     def collect_abandoned(self) -> bool:
-        """Owe what is on tickets that were abandoned; whether there were any.
+        """Add the grants of abandoned handovers to the pending releases; whether there were any.
 
-        A ticket goes last: whatever strikes in between, it is found again.
+        A handover is removed last, so an exception in between loses none.
         """
         abandoned = [
             own_handover for own_handover in tuple(self.handovers) if own_handover.abandoned
@@ -250,10 +255,10 @@ class GrantService:
         return bool(abandoned)
 
     def release_pending(self) -> Op[None]:
-        """Settle what is unknown, then take back what is owed.
+        """Settle unknown transactions, then run the pending releases.
 
-        Up to the first that cannot be done yet: no lease may wait for it.  A debt goes when it is
-        paid, so an interrupt in between loses none.
+        It stops at the first that fails, so that renewals need not wait.  A release is removed
+        after it ran, so an interrupt in between loses none.
         """
         self.collect_abandoned()
         self.has_new_pending = False
@@ -264,7 +269,7 @@ class GrantService:
         while self.pending:
             try:
                 release = self.pending[0]
-            except IndexError:  # another thread was quicker
+            except IndexError:  # another thread was faster
                 return
             try:
                 yield from release.run()
@@ -275,7 +280,7 @@ class GrantService:
                 self.pending.remove(release)
 
     def release(self, actor: Actor, request: HolderRequest[Any]) -> Op[Any]:
-        """Give it back; whoever waits first has it with the same commit."""
+        """Release a grant; the first waiters that fit have it with the same commit."""
         base = yield from self._runner.base()
 
         def deciding() -> DecideOp[Outcome]:
@@ -298,7 +303,7 @@ class GrantService:
         return (yield from self._with_break_note(request, done.outcome))
 
     def break_grant(self, actor: Actor, request: BreakRequest[Any]) -> Op[Any]:
-        """End the grant of another; those who wait have it with the same commit."""
+        """End the grant of another agent; the waiters are served with the same commit."""
         base = yield from self._runner.base()
 
         def deciding() -> DecideOp[Outcome]:
@@ -311,7 +316,7 @@ class GrantService:
         return done.outcome
 
     def _with_break_note(self, request: HolderRequest[Any], outcome: Outcome) -> Op[Any]:
-        """A refusal, with who ended the grant and why, if an operator did."""
+        """The refusal, with the operator and the reason if an operator ended the grant."""
         if isinstance(outcome, outcomes.Granted | outcomes.Released):
             return outcome
         for key in request.keys:
@@ -321,13 +326,13 @@ class GrantService:
         return outcome
 
     def own_pools(self) -> Collection[str] | None:
-        """The pools that this client may have something of; None if it lost count."""
+        """The pools that this client may have a grant of; None if there are too many."""
         return self._own.pools()
 
     def heartbeat(
         self, actor: Actor, request: HolderRequest[Any], session_ttl: float = 0.0
     ) -> Op[Any]:
-        """Renew what keeps the grant alive."""
+        """Renew the liveness of a grant."""
         base = yield from self._runner.base()
         key = request.keys[0]
         held: Pool | None = None
@@ -351,23 +356,23 @@ class GrantService:
         return (yield from self._with_break_note(request, done.outcome))
 
     def check(self, proof: Proof) -> Op[bool]:
-        """Whether the grant of a proof is still there, and lives."""
+        """Whether the grant of a proof still exists and lives."""
         base = yield from self._runner.base()
         return (yield from outside(holds(proof, base)))
 
     def grants_in(self, wanted: Iterable[str]) -> Op[frozenset[tuple[str, str]]]:
-        """Which grants these pools, and tasks by their owners, have."""
+        """The grants that these pools, and tasks by their owner keys, have now."""
         items = yield from looked_up(wanted)
         found = [(key, decode.granted(item)) for key, item in items.items() if item is not None]
         return frozenset((key, grant) for key, grants in found for grant in grants)
 
     def break_note(self, wanted: Iterable[str]) -> Op[BreakNote | None]:
-        """What an operator noted who ended a grant, under one of these keys."""
+        """The note of an operator that ended a grant, under one of these keys."""
         items = yield from looked_up(wanted)
         return next(filter(None, (decode.readable(decode.broken, i) for i in items.values())), None)
 
     def lifetimes(self, key: str, grant: str) -> Op[dict[str, float]]:
-        """How long the grant's own liveness keys live from now on; empty if it is not ours."""
+        """How long the own liveness keys of a grant live from now on; empty if it is gone."""
         own = (keys.live(grant), keys.max_hold(grant))
         snapshot: Snapshot = yield Read(key, *own, times=True)
         pool = decode.pool(snapshot[key], 0)
@@ -375,7 +380,7 @@ class GrantService:
             return {}
         return {key: item.expires_in or 0.0 for key in own if (item := snapshot[key])}
 
-    def _on_terms(
+    def _completed(
         self,
         identity: Identity,
         request: GrantRequest[Any],
@@ -383,7 +388,7 @@ class GrantService:
         *,
         wait: bool,
     ) -> GrantRequest[Any]:
-        """The ask of this caller: who it is, and whether others must find what it waits for."""
+        """The request with the fields of its caller."""
         terms = callers.caller_terms(identity.caller, local_caller)
         return replace(
             request,
@@ -402,21 +407,21 @@ class GrantService:
     def _add_holder(
         self, local_caller: LocalCaller | None, request: GrantRequest[Any], outcome: object
     ) -> None:
-        """Remember who of us has what: a caller that holds nothing is in nobody's way."""
+        """Note which task or thread holds it: one that holds nothing blocks no other caller."""
         if local_caller is not None and isinstance(outcome, outcomes.Granted):
             self.add_holder(local_caller, request.keys, outcome.token or 0)
 
     def add_holder(self, local_caller: LocalCaller, wanted: tuple[str, ...], token: int) -> None:
-        """The same for anything that is granted."""
-        if len(self._held) >= _REMEMBERED:
-            local_caller.holds.add(self)  # from now on it may always hold something
+        """Add a pending release."""
+        if len(self._held) >= _MOST_REMEMBERED:
+            local_caller.holds.add(self)  # from now on it counts as a holder
             return
         for key in wanted:
             self._held[key, token] = local_caller
             local_caller.holds.add((self, key, token))
 
     def remove_holder(self, wanted: tuple[str, ...], token: int | None) -> None:
-        """Who speaks for its session without a token gives back what it got last."""
+        """Remove the holder; a release without a token means the last grant of the pool."""
         for key in wanted:
             last = token
             if last is None:
@@ -443,7 +448,7 @@ class GrantService:
         outcome = done.outcome
         if isinstance(outcome, outcomes.Granted):
             got = with_commit_token(outcome, base, done.revision)
-            if got.grant != request.grant:  # one that we have for longer
+            if got.grant != request.grant:  # an existing grant
                 got = yield from self._waiting.measured(request, got, always=False)
             return got
         if isinstance(outcome, outcomes.Waiting):
@@ -461,7 +466,7 @@ class GrantService:
         given: tuple[Proof, ...],
         known: list[PoolReader],
     ) -> DecideOp[Outcome]:
-        """One attempt to acquire; leaves what it came to know, if that was more than the pool."""
+        """One attempt to acquire; adds its reader to ``known`` if it read more than the pool."""
         own = (keys.live(identity.actor.session),) if identity.joined else ()
         wanted, now = request.keys, self._runner.clock.wall()
         items = (yield (*wanted, *own)).items
@@ -481,14 +486,18 @@ class GrantService:
         reader = PoolReader(self._runner, base)
         reader.learn(items)
         known.append(reader)
-        call = request if request.token is None else (yield from self._extending(request, reader))
+        call = (
+            request
+            if request.token is None
+            else (yield from self._with_session_ttl(request, reader))
+        )
         return (yield from reader.decide(lambda facts: rules.acquire(call, facts, now)))
 
     def _guess(self, request: GrantRequest[Any]) -> dict[str, Item | None]:
-        """A lock is free, and a semaphore as we left it, unless we learn otherwise."""
+        """The guess that a lock is free, and a semaphore as this client left it."""
         guess: dict[str, Item | None] = {}
         if self._runner.capabilities.transacts:
-            return guess  # nothing to save: it reads inside of its transaction
+            return guess  # it reads inside of its transaction, so a guess saves nothing
         for want in request.demands:
             if want.key.startswith(keys.LOCKS):
                 guess[want.key] = None
@@ -499,10 +508,10 @@ class GrantService:
                 guess |= known or {want.key: None}
         return guess
 
-    def _extending(
+    def _with_session_ttl(
         self, request: GrantRequest[Any], reader: PoolReader
     ) -> ReadOp[GrantRequest[Any]]:
-        """What may be extended is the holder's session, by its own ttl and not by ours."""
+        """The request with the ttl of the holder's session, which may not be the caller's."""
         pool = reader.facts.pool(request.keys[0])
         for grant in () if pool is None else pool.grants:
             if (grant.token, grant.agent) == (request.token, request.agent):
@@ -510,22 +519,24 @@ class GrantService:
                 return replace(request, session_ttl=ttl)
         return request
 
-    def _debts(self, identity: Identity, request: GrantRequest[Any]) -> tuple[PendingRelease]:
-        """What takes a grant or a wait back."""
+    def _pending_releases(
+        self, identity: Identity, request: GrantRequest[Any]
+    ) -> tuple[PendingRelease]:
+        """The pending release of a request."""
         return (
             PendingRelease(
-                request.grant, request.thing, lambda: self._take_back(identity, request)
+                request.grant, request.thing, lambda: self._abandon_now(identity, request)
             ),
         )
 
-    def _take_back(self, identity: Identity, request: GrantRequest[Any]) -> Op[None]:
-        """Leave the queues, or release."""
+    def _abandon_now(self, identity: Identity, request: GrantRequest[Any]) -> Op[None]:
+        """Leave the queues, or release the grant."""
         base = yield from self._runner.base()
         yield from self._waiting.decide(rules.abandon, identity, request, base)
 
 
 def break_notes(thing: str) -> ReadOp[list[BreakNote]]:
-    """The notes about grants of a thing that operators ended, the latest first."""
+    """The notes about the grants of a thing that operators ended, the latest first."""
     page = Range(keys.broken(thing))
     items = (yield (page,)).ranges[page]
     found = [note for item in items if (note := decode.readable(decode.broken, item)) is not None]

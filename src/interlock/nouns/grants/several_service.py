@@ -1,4 +1,4 @@
-"""Several locks and slots at once on a store; how they queue is in ``service.py``."""
+"""Several locks and slots at once on a store; ``service.py`` has the operations on their pools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from interlock.runtime.identity import Actor, Identity
 
 
 class SeveralService:
-    """Every operation on several things at once, as generators for a driver."""
+    """Every operation on several things; the methods are generators for a driver."""
 
     def __init__(self, grants: GrantService) -> None:
         self._grants = grants
@@ -26,7 +26,7 @@ class SeveralService:
         wait: float | None = None,
         given: tuple[Proof, ...] = (),
     ) -> Op[core.AcquireOutcome]:
-        """Take all of it, or queue for all of it until the wait is over; or have none."""
+        """Take all of them, or queue for all of them until the wait is over; or take none."""
         request = core.SeveralGrantRequest(
             parts=parts,
             grant="",
@@ -47,7 +47,7 @@ class SeveralService:
         grant: str = "",
         weights: tuple[tuple[str, int], ...] = (),
     ) -> Op[core.ReleaseOutcome]:
-        """Give all of it back with one commit."""
+        """Release all of them with one commit."""
         request = core.SeveralHolderRequest(
             things=things,
             weights=weights,

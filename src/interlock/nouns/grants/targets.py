@@ -1,4 +1,4 @@
-"""What a ``with`` block may want to hold: a lock, slots, or several things at once."""
+"""The targets of a ``with`` block: a lock, slots, or several things at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BlockTerms(Struct, frozen=True, kw_only=True):
-    """On what terms a block wants what it wants."""
+    """The terms of a block."""
 
     wait: float | str
     ttl: float | str | None
@@ -30,23 +30,23 @@ class BlockTerms(Struct, frozen=True, kw_only=True):
 
 
 class BlockTarget(Protocol):
-    """What a block wants to hold."""
+    """The things that a block holds."""
 
     @property
     def things(self) -> tuple[str, ...]:
-        """All of it, as people name it."""
+        """The things, as users name them."""
 
     def settings(self, context: Context) -> Mapping[str, float]:
-        """What the settings say about it."""
+        """The settings for it."""
 
     def acquire(self, context: Context, terms: BlockTerms) -> Op[Any]:
-        """Ask for it."""
+        """Acquire it."""
 
     def request(self, grant: str) -> GrantRequest[Any]:
-        """What is to be taken back if it cannot be given back."""
+        """The request of a grant, for its pending release."""
 
     def release(self, context: Context, grant: str, token: int | None) -> Op[Any]:
-        """Give it back."""
+        """Release it."""
 
 
 class LockTarget(Struct, frozen=True):
@@ -63,19 +63,19 @@ class LockTarget(Struct, frozen=True):
         return (f"lock/{self.name}",)
 
     def settings(self, context: Context) -> Mapping[str, float]:
-        """Those of this lock."""
+        """The settings of this lock."""
         return context.settings.lock(self.name, context.runner.capabilities.min_ttl)
 
     def acquire(self, context: Context, terms: BlockTerms) -> Op[lock.AcquireOutcome]:
-        """Ask for it."""
-        return LockCalls(context).acquire(self.name, **_asked(terms))
+        """Acquire it."""
+        return LockCalls(context).acquire(self.name, **_terms(terms))
 
     def request(self, grant: str) -> GrantRequest[Any]:
         """The lock under this grant."""
         return lock.LockGrantRequest(lock=self.name, grant=grant, agent="", session="")
 
     def release(self, context: Context, grant: str, token: int | None) -> Op[lock.ReleaseOutcome]:
-        """Give it back."""
+        """Release it."""
         return context.locks.release(context.me().actor, self.name, token=token, grant=grant)
 
 
@@ -95,13 +95,13 @@ class SlotsTarget(Struct, frozen=True):
         return (f"sem/{self.name}",)
 
     def settings(self, context: Context) -> Mapping[str, float]:
-        """Those of this semaphore."""
+        """The settings of this semaphore."""
         return context.settings.semaphore(self.name, context.runner.capabilities.min_ttl)
 
     def acquire(self, context: Context, terms: BlockTerms) -> Op[semaphore.AcquireOutcome]:
-        """Ask for them."""
+        """Acquire them."""
         calls = SemaphoreCalls(context)
-        return calls.acquire(self.name, weight=self.weight, capacity=self.capacity, **_asked(terms))
+        return calls.acquire(self.name, weight=self.weight, capacity=self.capacity, **_terms(terms))
 
     def request(self, grant: str) -> GrantRequest[Any]:
         """The slots under this grant."""
@@ -112,7 +112,7 @@ class SlotsTarget(Struct, frozen=True):
     def release(
         self, context: Context, grant: str, token: int | None
     ) -> Op[semaphore.ReleaseOutcome]:
-        """Give them back."""
+        """Release them."""
         return context.semaphores.release(context.me().actor, self.name, token=token, grant=grant)
 
 
@@ -127,14 +127,14 @@ class SeveralTarget(Struct, frozen=True):
         return tuple(part.thing for part in parsed(self.named))
 
     def settings(self, context: Context) -> Mapping[str, float]:
-        """None: each of them may have others."""
+        """None: each thing may have other settings."""
         del context
         parsed(self.named)
         return {}
 
     def acquire(self, context: Context, terms: BlockTerms) -> Op[several.AcquireOutcome]:
-        """Ask for all of them."""
-        return SeveralCalls(context).acquire(*self.named, **_asked(terms))
+        """Acquire all of them."""
+        return SeveralCalls(context).acquire(*self.named, **_terms(terms))
 
     def request(self, grant: str) -> GrantRequest[Any]:
         """All of them under this grant."""
@@ -147,11 +147,11 @@ class SeveralTarget(Struct, frozen=True):
     def release(
         self, context: Context, grant: str, token: int | None
     ) -> Op[several.ReleaseOutcome]:
-        """Give all of them back."""
+        """Release all of them."""
         return context.several.release(context.me().actor, self.things, token=token, grant=grant)
 
 
-def _asked(terms: BlockTerms) -> dict[str, Any]:
+def _terms(terms: BlockTerms) -> dict[str, Any]:
     return {
         "ttl": terms.ttl,
         "wait": terms.wait,

@@ -1,16 +1,16 @@
-"""Waiting for a place in a pool, and agreeing to what came while we slept.
+"""The wait of a request for pools, and its end: a grant, a withdrawal, or a deadlock.
 
-The wait is committed first (so that it survives nothing but is seen by everybody), then the waiter
-sleeps on a signal of its own.  Whoever gives back serves the next ones in the same commit and
-signals just them.  A lapse is no signal, so each waiter also sets a timer for the moment when
-somebody before it may lapse, a little later for each place in the queue.
+The wait is committed first, so that all clients see it; then the waiter sleeps on its own signal.
+The commit that releases a grant serves the next waiters and signals only these.  An expiry sends no
+signal, so each waiter also sets a timer for the moment when a holder before it may expire, a little
+later for each position in the queue.
 
-Only who is served is woken.  If it dies with its grant, those behind it still have the timer of
-the holder before, which may be minutes away; so nobody sleeps for long without a look: a second at
-the head of the queue, five seconds at its end.
+If a served waiter dies with its grant, the waiters behind it still have the timer of the holder
+before, which may be minutes away.  So no waiter sleeps for long: a second at the head of the queue,
+five seconds at its end.
 
-A wait that can never end is refused: each waiter reads the graph after its wait is committed, and
-again with every nap, and the youngest of a circle withdraws (``core/deadlock.py``).
+A wait that can never end is refused: each waiter reads the wait graph after its commit and after
+every sleep, and the youngest wait of a cycle withdraws (``core/deadlock.py``).
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _BEHIND_EACH_OTHER = 0.02
-_NAP = 1.0
-_LONGEST_NAP = 5.0
+_SLEEP = 1.0
+_LONGEST_SLEEP = 5.0
 
 
 class PoolWaits:
-    """Every step of a wait, as generators for a driver."""
+    """Every step of a wait; the methods are generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
     @cached_property
     def _deadlocks(self) -> DeadlockDetector:
-        """Whoever never waits does not pay for them."""
+        """Imported late: a client that never waits does not pay for it."""
         from interlock.runtime.deadlock import DeadlockDetector
 
         return DeadlockDetector(self._runner)
@@ -68,44 +68,44 @@ class PoolWaits:
         given: tuple[Proof, ...],
         grants: GrantService,
     ) -> Op[Outcome]:
-        """Sleep until our turn comes, somebody before us may have lapsed, or the deadline."""
+        """Sleep until the grant comes, a holder before us may have expired, or the deadline."""
         (identity, request, base), (deadline, revision) = mine, until
         clock = self._runner.clock
         watch = yield OpenWatch(keys.wake(request.grant), revision)
         try:
             while True:
-                found, nap, around = yield from self._look_at(request, base)
+                found, sleep, around = yield from self._check(request, base)
                 left = deadline - clock.monotonic()
-                if nap is None and left > 0:
+                if sleep is None and left > 0:
                     if found is None:
                         found = yield from self.decide(rules.check_wait, identity, request, base)
                     if not isinstance(found, outcomes.Waiting):
                         return (yield from self._confirm(identity, request, found, given))
                     continue
-                if nap is None or left <= 0:
+                if sleep is None or left <= 0:
                     if found is None:
                         found = yield from self._withdraw(identity, request, base)
                     return (yield from self._confirm(identity, request, found, given))
                 if request.indexed and grants.pending:
-                    yield from grants.release_pending()  # others cannot know that we let go of it
-                let_go = grants.pending_grants() | callers.pending_grants()
-                done = yield from self._deadlocks.refuse(identity.actor, request, around, let_go)
+                    yield from grants.release_pending()  # others cannot know of these
+                pending = grants.pending_grants() | callers.pending_grants()
+                done = yield from self._deadlocks.refuse(identity.actor, request, around, pending)
                 if done.outcome is not None:
                     refused = with_commit_token(done.outcome, base, done.revision)
                     return (yield from self._confirm(identity, request, refused, given))
-                yield NextChanges(watch, min(left, nap))
+                yield NextChanges(watch, min(left, sleep))
         finally:
             watch.close()
 
-    def _look_at(
+    def _check(
         self, request: GrantRequest[Any], base: int
     ) -> Op[tuple[Outcome | None, float | None, Around]]:
-        """The grant if it is ours by now, else how long we may sleep; and what is around us.
+        """The outcome if we have the grant, else how long to sleep; and the items around the wait.
 
-        Neither if there is something to decide: nobody is in the way any more, somebody before us
-        is dead, or a turn came and went while we were away.
+        Both are None if there is something to decide: no holder is left before us, one of them is
+        dead, or a grant came and expired while we were suspended.
         """
-        from interlock.runtime.wait_graph.around import Around  # likewise
+        from interlock.runtime.wait_graph.around import Around  # late, as above
 
         own = keys.live(request.session if request.ttl is None else request.grant)
         mine = (own,) if request.max_hold is None else (own, keys.max_hold(request.grant))
@@ -119,16 +119,16 @@ class PoolWaits:
             self._remember(request, snapshot)
             status = RequestStatus("granted", tuple(filter(None, pools)), held[0])
             return request.outcome(status), None, around
-        return None, (yield from self._nap(request, around)), around
+        return None, (yield from self._sleep_time(request, around)), around
 
-    def _nap(self, request: GrantRequest[Any], around: Around) -> Op[float | None]:
-        """How long we may sleep: until somebody before us may have lapsed, and never for long."""
+    def _sleep_time(self, request: GrantRequest[Any], around: Around) -> Op[float | None]:
+        """How long to sleep: until a holder before us may have expired, and never for long."""
         pools = list(around.pools.values())
         places = [None if pool is None else pool.position(request.grant) for pool in pools]
         if None in places:
             return None
         queues = [(pool, place or 0) for pool, place in zip(pools, places, strict=True) if pool]
-        if all(place == 0 and _served(pool) for pool, place in queues):
+        if all(place == 0 and _first_fits(pool) for pool, place in queues):
             return None
         if any(pool.never_fits(pool.waiters[place]) for pool, place in queues):
             return None
@@ -139,10 +139,10 @@ class PoolWaits:
         soonest = max(expires_in(live) or 0.0, self._runner.capabilities.grain / 4)
         allow = self._runner.capabilities.allow
         lapse = soonest + place * allow(_BEHIND_EACH_OTHER) + 0.001
-        return min(lapse, allow(_NAP) * (1 + place / 2), allow(_LONGEST_NAP))
+        return min(lapse, allow(_SLEEP) * (1 + place / 2), allow(_LONGEST_SLEEP))
 
     def _withdraw(self, identity: Identity, request: GrantRequest[Any], base: int) -> Op[Outcome]:
-        """The last word of a wait, so it looks who lives: the dead are no reason to say no."""
+        """Leave the queue; this reads all liveness, so a dead holder is no reason to refuse."""
         last: Outcome = yield from self.decide(
             rules.withdraw, identity, request, base, hopeful=False
         )
@@ -157,7 +157,7 @@ class PoolWaits:
         *,
         hopeful: bool = True,
     ) -> Op[T]:
-        """Carry out a decision about this ask."""
+        """Carry out a decision about this request."""
 
         def deciding() -> DecideOp[T]:
             reader = PoolReader(self._runner, base)
@@ -175,9 +175,9 @@ class PoolWaits:
         outcome: Outcome,
         given: tuple[Proof, ...],
     ) -> Op[Outcome]:
-        """Agree to a grant that came while we slept, if what it relies on still holds.
+        """Confirm a grant that came while we slept, if the given grants still live.
 
-        One commit stretches its short ttl as asked, or gives it back.
+        One commit extends its short ttl to the requested one, or releases it.
         """
         if isinstance(outcome, outcomes.Busy):
             return (yield from self.timed(request, outcome, None))
@@ -212,7 +212,7 @@ class PoolWaits:
     def measured(
         self, request: GrantRequest[Any], outcome: outcomes.Granted, *, always: bool = True
     ) -> Op[outcomes.Granted]:
-        """How long a grant that is not of this moment lives: its maximum hold began before."""
+        """A grant with the time that it still lives: its maximum hold began with the commit."""
         if request.max_hold is not None or outcome.grant != request.grant:
             limit = keys.max_hold(outcome.grant)
             item = (yield Read(limit, times=True))[limit]
@@ -224,7 +224,7 @@ class PoolWaits:
         )
 
     def _remember(self, request: GrantRequest[Any], snapshot: Snapshot) -> None:
-        """A commit follows at once, to stretch the ttl."""
+        """Remember the items for the commit that extends the ttl, which follows at once."""
         if request.ttl is not None:
             for key in request.keys:
                 if (item := snapshot[key]) is not None:
@@ -233,7 +233,7 @@ class PoolWaits:
     def timed(
         self, request: GrantRequest[Any], outcome: Outcome, last: PoolReader | None
     ) -> Op[Outcome]:
-        """A busy answer also says how long its holder lives at least."""
+        """A busy outcome with the time that its holder lives at least."""
         if not isinstance(outcome, lock.LockBusy) or not outcome.holder:
             return outcome
         key = request.keys[0]
@@ -261,14 +261,14 @@ def session_ttl_of(session: str, otherwise: float) -> ReadOp[float]:
 
 
 def with_commit_token(outcome: T, base: int, revision: int | None) -> T:
-    """A grant that this very commit wrote has its revision for a token."""
+    """A grant that this commit wrote, with its revision as the token."""
     if isinstance(outcome, outcomes.Granted) and outcome.token is None and revision is not None:
         return replace(outcome, token=base + revision)
     return outcome
 
 
 def recalled(runner: Runner, wanted: tuple[str, ...]) -> dict[str, Item | None]:
-    """A guess of how these stand, if we know all of them."""
+    """A guess of these items, if all of them are remembered."""
     known: dict[str, Item | None] = {}
     if runner.capabilities.transacts:
         return known
@@ -278,9 +278,9 @@ def recalled(runner: Runner, wanted: tuple[str, ...]) -> dict[str, Item | None]:
 
 
 def _before(queues: Iterable[tuple[Pool, int]]) -> list[str]:
-    """The liveness of who is in our way: the holders, and while there is room who waits first.
+    """The liveness keys of the holders, and of the first waiter while there is free capacity.
 
-    Somebody dead behind the first is in nobody's way yet, and cannot be cleared away either.
+    A dead waiter behind the first blocks no one yet, and cannot be removed either.
     """
     found: list[str] = []
     for pool, place in queues:
@@ -290,12 +290,12 @@ def _before(queues: Iterable[tuple[Pool, int]]) -> list[str]:
     return found
 
 
-def _served(pool: Pool) -> bool:
-    """Whether whoever waits first can have it now."""
+def _first_fits(pool: Pool) -> bool:
+    """Whether the first waiter fits now."""
     first = pool.waiters[0]
     return pool.fits(first.weight, more=bool(first.into))
 
 
 def _least(*seconds: float | None) -> float | None:
-    """The shortest of these spans; none of them says nothing."""
+    """The shortest of these spans that are known."""
     return min((span for span in seconds if span), default=None)

@@ -101,7 +101,7 @@ class HeldClaim(HeldGrant):
         except Lost:
             return
         except InterlockError as trouble:
-            self._later(str(trouble))
+            self._warn_pending(str(trouble))
 
     def give_up(self) -> None:
         """Stop holding it, and have the keeper release it as soon as it can."""
@@ -186,13 +186,13 @@ class HeldClaim(HeldGrant):
         self.drop()
         self.handover.close()
         if not isinstance(outcome, good):
-            yield from self.learn()
+            yield from self.learn_reason()
             raise self.over()
         return outcome
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if not self._settling:
-            super()._tell()
+            super()._notify()
 
 
 class ClaimHandle:
