@@ -54,7 +54,7 @@ def test_redis_cli_shows_a_task_as_json(redis_url: str, redis_server: RedisServe
     busy_task(redis_url)
     with closing(open_store(redis_url)) as store:
         assert isinstance(store, RedisStore)
-        port, items = redis_server.place.rpartition(":")[2], bytes(store.keys["items"]).decode()
+        port, items = redis_server.endpoint.rpartition(":")[2], bytes(store.keys["items"]).decode()
     said = {
         part: json.loads(asked("redis-cli", "-p", port, "--raw", "HGET", items, f"tasks/t1/{part}"))
         for part in TASK

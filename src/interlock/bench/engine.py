@@ -1,4 +1,4 @@
-"""An engine to measure: fresh stores in a place that is left as it was found, and a floor.
+"""An engine to measure: fresh stores that leave nothing behind, and a floor.
 
 A floor is the engine's own client doing the reads and writes of an operation as durably, and
 nothing else: as quick as an expert in this engine would write it.  Across a network a floor reads
@@ -247,13 +247,13 @@ class NetworkEngine(BenchEngine):
 
 def with_namespace(url: str, address: Address, namespace: str) -> str:
     """The URL of another namespace on the same server."""
-    place, _, query = url.partition("?")
+    base, _, query = url.partition("?")
     if address.engine == "etcd":
-        scheme, _, rest = place.partition("://")
-        place = f"{scheme}://{rest.partition('/')[0]}/{namespace}"
-        return f"{place}?{query}" if query else place
+        scheme, _, rest = base.partition("://")
+        base = f"{scheme}://{rest.partition('/')[0]}/{namespace}"
+        return f"{base}?{query}" if query else base
     options = dict(parse_qsl(query, keep_blank_values=True)) | {"ns": namespace}
-    return f"{place}?{urlencode(options, safe='/:@')}"
+    return f"{base}?{urlencode(options, safe='/:@')}"
 
 
 def local(url: str | None) -> BenchEngine:

@@ -168,9 +168,9 @@ def in_flight(
             aclosing(await beside()) as floor,
             await aio.connect(engine.fresh(), agent="bench") as fleet,
         ):
-            for turn in range(size.rounds):
+            for round_ in range(size.rounds):
                 names = [
-                    [f"bench.{turn}.{number}.{count}" for number in range(IN_FLIGHT)]
+                    [f"bench.{round_}.{number}.{count}" for number in range(IN_FLIGHT)]
                     for count in range(size.each)
                 ]
                 if prepare is not None:

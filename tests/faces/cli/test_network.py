@@ -99,7 +99,7 @@ def test_what_a_program_runs_finds_the_same_store_from_anywhere(there: Shell) ->
 
 
 def test_the_environment_leads_to_an_etcd(bare: Shell, etcd_server: EtcdServer) -> None:
-    host, _, port = etcd_server.place.partition(":")
+    host, _, port = etcd_server.endpoint.partition(":")
     bare.exported |= {"IF_ETCD_HOST": host, "IF_ETCD_PORT": port}
     store = f"etcd://{host}:{port}/interlock"
     assert bare.json("init")[1]["store"] == store
@@ -216,7 +216,7 @@ def test_who_runs_a_program_hears_when_the_store_is_away(bare: Shell, tmp_path: 
         assert process.stdout.readline() == "begun\n"
         server.kill()
         away = process.stderr.readline()
-        assert away.startswith(f"interlock: redis://{server.place}")
+        assert away.startswith(f"interlock: redis://{server.endpoint}")
         assert "does not answer" in away
         server.restart()
         assert "answers again after " in process.stderr.readline()

@@ -72,7 +72,7 @@ def test_a_user_with_a_password_is_let_in_and_stays_in(guarded: EtcdServer) -> N
 def test_who_is_not_let_in_is_refused_in_one_line_without_the_password(
     guarded: EtcdServer, server: EtcdServer
 ) -> None:
-    place = guarded.place
+    place = guarded.endpoint
     assert "USER:PASSWORD" in _refused(f"etcd://{place}/auth", StoreRefused)
     wrong = _refused(f"etcd://ada:{SECRET.replace('/', '-')}@{place}/auth", StoreRefused)
     assert "refuses this user and password" in wrong
@@ -99,12 +99,12 @@ def test_what_is_wrong_with_tls_is_told(
     tls = secure.tls
     assert tls is not None
     other = certify(tmp_path / "other")
-    bare = f"etcds://{secure.place}/x"
+    bare = f"etcds://{secure.endpoint}/x"
     files = f"cert={tls.cert}&key={tls.key}"
     assert "not trusted" in _refused(f"{bare}?ca={other.ca}&{files}", StoreRefused)
     assert "client certificate" in _refused(f"{bare}?ca={tls.ca}", StoreRefused)
-    assert "etcds://" in _refused(f"etcd://{secure.place}/x", StoreRefused)
-    plain = _refused(f"etcds://{server.place}/x?ca={tls.ca}", StoreRefused)
+    assert "etcds://" in _refused(f"etcd://{secure.endpoint}/x", StoreRefused)
+    plain = _refused(f"etcds://{server.endpoint}/x?ca={tls.ca}", StoreRefused)
     assert "does not speak TLS" in plain
     assert "cannot be read" in _refused(f"{bare}?ca=/no/such/file", StoreRefused)
 
@@ -120,12 +120,12 @@ def test_a_server_that_hangs_up_on_a_handshake_is_asked_without_tls(
 
     monkeypatch.setattr(ssl.SSLContext, "wrap_socket", hangs_up)
     with pytest.raises(StoreRefused, match="does not speak TLS"):
-        probe.probe(parse(f"etcds://{server.place}/x"), 0)
+        probe.probe(parse(f"etcds://{server.endpoint}/x"), 0)
 
 
 def test_what_is_no_etcd_is_told(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as redis:
-        assert "not an etcd" in _refused(f"etcd://{redis.place}/x", StoreUnsuitable)
+        assert "not an etcd" in _refused(f"etcd://{redis.endpoint}/x", StoreUnsuitable)
     web = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
     thread = threading.Thread(target=web.serve_forever)
     thread.start()

@@ -348,7 +348,7 @@ def test_a_failover_is_followed_and_told_to_watches(
 ) -> None:
     with RedisServer(tmp_path / "replica", replicaof=own) as replica, asyncio.Runner() as loop:
         runner = loop if kind == "async" else None
-        store = opened(f"redis://{replica.place},{own.place}")
+        store = opened(f"redis://{replica.endpoint},{own.endpoint}")
         watch = store.watch("p/", 0)
         first = _committed(store, runner, "p/1")
         assert watch.take(20) == [Change(first, "p/1")]

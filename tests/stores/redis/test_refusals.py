@@ -82,14 +82,14 @@ def test_a_master_that_becomes_a_replica_is_refused_at_the_next_commit(
 
 def test_passwords(tmp_path: Path, redis_server: RedisServer) -> None:
     with RedisServer(tmp_path, password="geheim") as server:
-        place = server.place
+        place = server.endpoint
         open_store(server.url()).close()
         refused(f"redis://{place}", StoreRefused, "wants a password")
         refused(f"redis://:geheim2@{place}", StoreRefused, "correct the URL")
         refused(f"redis://geheim:geheim@{place}", StoreRefused, "correct the URL")
         server.command("ACL", "SETUSER", "ada", "on", ">geheim", "~*", "+ping", "+info", "+time")
         refused(f"redis://ada:geheim@{place}", StoreRefused, "forbids", "ACL SETUSER ada")
-    refused(f"redis://:geheim@{redis_server.place}", StoreRefused, "has no password")
+    refused(f"redis://:geheim@{redis_server.endpoint}", StoreRefused, "has no password")
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def _refusal(store: Store, change: Txn) -> str:
 
 def test_a_user_with_the_rights_that_are_needed_is_let_in(guarded: RedisServer) -> None:
     """What the decision says that a user needs; CONFIG is not among it."""
-    store = open_store(f"redis://ada:pw@{guarded.place}")
+    store = open_store(f"redis://ada:pw@{guarded.endpoint}")
     assert store.capabilities.durability == "none", "the usual setting is assumed"
     write(store, Put("a/b", b""), Put("live/a", b"", ttl=60), deletes=("b",))
     watch = store.watch("a/", 0)
@@ -150,7 +150,7 @@ def test_a_user_with_the_rights_that_are_needed_is_let_in(guarded: RedisServer) 
 def test_each_right_that_is_missing_is_named_at_opening_with_the_line_that_gives_it(
     guarded: RedisServer,
 ) -> None:
-    url = f"redis://ada:pw@{guarded.place}"
+    url = f"redis://ada:pw@{guarded.endpoint}"
     for right in (KEYS, CHANNELS, *COMMANDS):
         if right == "select":  # nobody needs it without a number in the URL
             continue
@@ -169,7 +169,7 @@ def test_each_right_that_is_missing_is_named_at_opening_with_the_line_that_gives
 def test_a_right_that_is_taken_away_later_is_named_and_nothing_is_changed(
     guarded: RedisServer,
 ) -> None:
-    store = open_store(f"redis://ada:pw@{guarded.place}?log=1")
+    store = open_store(f"redis://ada:pw@{guarded.endpoint}?log=1")
     write(store, Put("a/b", b"1"), Put("b", b""), Put("live/a", b"", ttl=60))
     denied = set()
     for right in (KEYS, CHANNELS, *COMMANDS):
@@ -190,7 +190,7 @@ def test_a_right_that_is_taken_away_later_is_named_and_nothing_is_changed(
 def test_a_server_that_cannot_be_asked_for_rights_is_tried_without_effect(
     guarded: RedisServer,
 ) -> None:
-    store = open_store(f"redis://ada:pw@{guarded.place}")
+    store = open_store(f"redis://ada:pw@{guarded.endpoint}")
     assert isinstance(store, RedisStore)
     write(store, Put("a/b", b"1"), Put("live/a", b"", ttl=60))
     names = [store.keys[name] for name in ("items", "index", "live", "log", "ids", "meta")]
@@ -240,7 +240,7 @@ def test_tls(tmp_path: Path) -> None:
         asyncio.run(main())
         store.close()
         other = certify(tmp_path / "two").ca
-        place = server.place
+        place = server.endpoint
         refused(f"rediss://{place}", StoreRefused, "not trusted", "?ca=")
         refused(f"rediss://{place}?ca={other}", StoreRefused, "not trusted")
         refused(f"rediss://{place}?ca=/nowhere", StoreRefused, "ca=")
@@ -250,19 +250,19 @@ def test_a_server_that_does_not_speak_tls_is_recognised(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("interlock.stores.redis.transport.CONNECT", 0.2)
-    refused(f"rediss://{redis_server.place}", StoreRefused, "does not speak TLS", "redis://")
+    refused(f"rediss://{redis_server.endpoint}", StoreRefused, "does not speak TLS", "redis://")
 
 
 def test_a_server_that_speaks_tls_is_recognised(tmp_path: Path) -> None:
     with RedisServer(tmp_path / "server", tls=certify(tmp_path / "one")) as server:
-        refused(f"redis://{server.place}", StoreRefused, "speaks TLS", "rediss://")
+        refused(f"redis://{server.endpoint}", StoreRefused, "speaks TLS", "rediss://")
 
 
 def test_a_server_that_wants_a_certificate_gets_one(tmp_path: Path) -> None:
     tls = certify(tmp_path / "one", clients=True)
     with RedisServer(tmp_path / "server", tls=tls) as server:
         open_store(server.url()).close()
-        refused(f"rediss://{server.place}?ca={tls.ca}", StoreRefused, "?cert=FILE&key=FILE")
+        refused(f"rediss://{server.endpoint}?ca={tls.ca}", StoreRefused, "?cert=FILE&key=FILE")
 
 
 def test_a_full_server_takes_no_commit_but_lets_go(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_something_else_under_our_keys_is_refused(store: RedisStore) -> None:
 
 
 def test_a_database_that_is_not_there(redis_server: RedisServer) -> None:
-    refused(f"redis://{redis_server.place}/99", StoreUnsuitable, "no database")
+    refused(f"redis://{redis_server.endpoint}/99", StoreUnsuitable, "no database")
 
 
 def test_nobody_there() -> None:

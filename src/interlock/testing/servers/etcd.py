@@ -257,7 +257,7 @@ def etcd_url(members: Sequence[EtcdServer], ns: str) -> str:
     tls, auth = members[0].tls, members[0].auth
     login = f"{quote(auth[0], safe='')}:{quote(auth[1], safe='')}@" if auth else ""
     options = "?" + urlencode(tls.options(), safe="/") if tls else ""
-    places = ",".join(member.place for member in members)
+    places = ",".join(member.endpoint for member in members)
     return f"{'etcds' if tls else 'etcd'}://{login}{places}/{ns}{options}"
 
 

@@ -106,7 +106,7 @@ class Server:
         return self._ports[0].number
 
     @property
-    def place(self) -> str:
+    def endpoint(self) -> str:
         """Host and port, as URLs write them."""
         return f"{HOST}:{self.port}"
 

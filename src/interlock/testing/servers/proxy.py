@@ -364,8 +364,8 @@ class Proxy:
         if self._half_open or link.connecting:
             return
         if link.client is None:
-            over = not link.requests.queue and now >= link.quiet_at
-            if link.server is None or link.replies.ended or over:
+            ended = not link.requests.queue and now >= link.quiet_at
+            if link.server is None or link.replies.ended or ended:
                 self._drop(link)
             return
         for flow, sink in ((link.requests, link.server), (link.replies, link.client)):
@@ -399,10 +399,10 @@ class Proxy:
                     events |= selectors.EVENT_WRITE
                 elif wait is not None:
                     waits.append(wait)
-            self._ask(own, link, events)
+            self._register(own, link, events)
         return waits
 
-    def _ask(self, own: socket.socket, link: _Link | None, events: int) -> None:
+    def _register(self, own: socket.socket, link: _Link | None, events: int) -> None:
         known = self._selector.get_map().get(own)
         if known is None:
             if events:
@@ -538,7 +538,7 @@ class Proxy:
         self._links.remove(link)
 
     def _discard(self, own: socket.socket) -> None:
-        self._ask(own, None, 0)
+        self._register(own, None, 0)
         with suppress(OSError):
             own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         own.close()
@@ -547,6 +547,6 @@ class Proxy:
         """Close a link that has ended, without a reset."""
         for own in (link.client, link.server):
             if own is not None:
-                self._ask(own, link, 0)
+                self._register(own, link, 0)
                 own.close()
         self._links.remove(link)

@@ -74,15 +74,15 @@ class RedisServer(Server):
         login = f":{quote(self.password, safe='')}@" if self.password else ""
         options = {"ns": ns, **(self.tls.options() if self.tls else {})}
         scheme = "rediss" if self.tls else "redis"
-        return f"{scheme}://{login}{self.place}/0?{urlencode(options, safe='/:@')}"
+        return f"{scheme}://{login}{self.endpoint}/0?{urlencode(options, safe='/:@')}"
 
     def command(self, *words: str | bytes | int, timeout: float = _TIMEOUT) -> Reply:
         """Send one command on a connection of its own; an error reply is raised."""
         with socket.create_connection((HOST, self.port), timeout) as plain:
             if self.tls is None:
-                return self._talk(plain, words)
+                return self._exchange(plain, words)
             with unverified_tls(self.tls).wrap_socket(plain) as secure:
-                return self._talk(secure, words)
+                return self._exchange(secure, words)
 
     def trim_log(self, ns: str, revision: int) -> None:
         """Trim the log of a namespace up to a revision, as its bound does in time."""
@@ -146,7 +146,7 @@ class RedisServer(Server):
         except (OSError, EOFError, RedisError):  # Not there yet, or still loading.
             return False
 
-    def _talk(self, connected: socket.socket, words: Sequence[str | bytes | int]) -> Reply:
+    def _exchange(self, connected: socket.socket, words: Sequence[str | bytes | int]) -> Reply:
         with connected.makefile("rwb") as stream:
             if self.password:
                 _send(stream, ("AUTH", self.password))
@@ -156,9 +156,9 @@ class RedisServer(Server):
 
 
 def _send(stream: BufferedRWPair, words: Sequence[str | bytes | int]) -> None:
-    parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-    stream.write(b"*%d\r\n" % len(parts))
-    stream.writelines(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
+    encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    stream.write(b"*%d\r\n" % len(encoded))
+    stream.writelines(b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded)
     stream.flush()
 
 
