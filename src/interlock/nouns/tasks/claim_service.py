@@ -45,7 +45,6 @@ from interlock.nouns.tasks.ready_index import (
     ReadyWindowReader,
     delete_idle_sets,
 )
-from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader
 from interlock.runtime import handover
 from interlock.runtime.decide import ALIVE, DecideOp
@@ -442,10 +441,9 @@ class ClaimService:
             return Decision(outcome="gone")
         reader = TaskReader(self._runner, base)
         reader.learn(items)
-        now = self._runner.clock.wall()
         spec = None if blind else reader.facts.specs[request.task]
-        decision = yield from reader.decide(
-            lambda facts: rules.claim(TaskChanges(facts, now), request, spec, place)
+        decision = yield from reader.change(
+            lambda changes: rules.claim(changes, request, spec, place)
         )
         if isinstance(decision.outcome, core.Taken):
             return Decision(outcome=reader.timed(decision.outcome))
@@ -486,12 +484,7 @@ class ClaimService:
                 held = reader.facts.claims[claimant.task]
                 if held is None or held.id != claimant.claim:
                     return Decision(outcome=None)
-                now = self._runner.clock.wall()
-                return (
-                    yield from reader.decide(
-                        lambda facts: rules.release(TaskChanges(facts, now), claimant)
-                    )
-                )
+                return (yield from reader.change(lambda changes: rules.release(changes, claimant)))
 
             yield from self._runner.change(deciding, identity.actor)
 

@@ -28,7 +28,7 @@ from interlock.nouns.tasks.ready_index import (
     rest_keys,
     restore_set,
 )
-from interlock.nouns.tasks.task_change import TaskChanges, TaskFacts
+from interlock.nouns.tasks.task_change import TaskFacts
 from interlock.nouns.tasks.task_reader import TaskReader, change
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.decode import readable
@@ -235,12 +235,10 @@ class TaskHousekeeping:
         page = dependents(need, reader.facts)
         found = (yield (page,)).ranges[page]
         tasks = [keys.task_in_index(item.key) for item in found]
-        now, more = self._runner.clock.wall(), len(found) == page.limit
+        more = len(found) == page.limit
         return (
-            yield from reader.decide(
-                lambda facts: progress_rules.unblock_rest(
-                    TaskChanges(facts, now), need, tasks, more=more
-                )
+            yield from reader.change(
+                lambda changes: progress_rules.unblock_rest(changes, need, tasks, more=more)
             )
         )
 

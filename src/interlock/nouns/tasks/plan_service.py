@@ -185,13 +185,9 @@ class PlanService:
 
     def _check_store(self, plan: Plan) -> Op[PlanCheck]:
         def reading() -> DecideOp[PlanCheck]:
-            reader = TaskReader(self._runner, 0)
-            now = self._runner.clock.wall()
             return (
-                yield from reader.decide(
-                    lambda facts: Decision(
-                        outcome=plan_rules.check_store(TaskChanges(facts, now), plan)
-                    )
+                yield from TaskReader(self._runner, 0).change(
+                    lambda changes: Decision(outcome=plan_rules.check_store(changes, plan))
                 )
             )
 
@@ -227,9 +223,6 @@ class PlanService:
             page = Range(keys.hangs(id_), limit=limit(reader))
             found: Sequence[Item] = (yield (page,)).ranges[page]
             tasks, more = [keys.task_in_index(item.key) for item in found], len(found) == page.limit
-            now = self._runner.clock.wall()
-            return (
-                yield from reader.decide(lambda facts: decide(TaskChanges(facts, now), tasks, more))
-            )
+            return (yield from reader.change(lambda changes: decide(changes, tasks, more)))
 
         return (yield from self._runner.change(deciding, actor))

@@ -38,7 +38,6 @@ from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import retention_rules as core
 from interlock.nouns.tasks.retention_rules import EndedTask, RecordedTime, RetentionSurvey
 from interlock.nouns.tasks.task import BATCH, Spec, TaskStatus
-from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader
 from interlock.runtime import commit_count, retention_clock
 from interlock.runtime.commit_count import CommitPosition
@@ -259,12 +258,7 @@ class TaskRetention:
                 return Decision(outcome=Forgotten())
         reader.learn((yield tuple(_relied(chosen))).items)
         read = {task: base + revision for task, revision in chosen.items()}
-        now = self._runner.clock.wall()
-        return (
-            yield from reader.decide(
-                lambda facts: core.delete(TaskChanges(facts, now), read, failed=failed)
-            )
-        )
+        return (yield from reader.change(lambda changes: core.delete(changes, read, failed=failed)))
 
 
 def retention_limits(settings: Settings | None) -> RetentionLimits:

@@ -171,11 +171,9 @@ class TaskService:
                 page: Range = dependents(claimant.task, reader.facts)
                 found = (yield (page,)).ranges[page]
                 more = len(found) == page.limit or not self._runner.capabilities.transacts
-            tasks, now = [keys.task_in_index(item.key) for item in found], self._runner.clock.wall()
-            decision = yield from reader.decide(
-                lambda facts: rules.complete(
-                    TaskChanges(facts, now), claimant, result, tasks, more=more
-                )
+            tasks = [keys.task_in_index(item.key) for item in found]
+            decision = yield from reader.change(
+                lambda changes: rules.complete(changes, claimant, result, tasks, more=more)
             )
             left = any(write.key == keys.todo(claimant.task) for write in decision.puts)
             return decision
@@ -216,12 +214,7 @@ class TaskService:
             ttl = session_ttl
             if held is not None and held.ttl is None:
                 ttl = yield from session_ttl_of(held.session, session_ttl)
-            now = self._runner.clock.wall()
-            return (
-                yield from reader.decide(
-                    lambda facts: rules.beat(TaskChanges(facts, now), claimant, ttl)
-                )
-            )
+            return (yield from reader.change(lambda changes: rules.beat(changes, claimant, ttl)))
 
         done: Decided[core.BeatOutcome] = yield from self._runner.change(deciding, actor)
         return (yield from self._with_break(claimant, done.outcome))
@@ -303,8 +296,7 @@ class TaskService:
 
         def deciding() -> DecideOp[T]:
             reader, _ = yield from self._read_claim(claimant, base)
-            now = self._runner.clock.wall()
-            return (yield from reader.decide(lambda facts: decide(TaskChanges(facts, now))))
+            return (yield from reader.change(decide))
 
         return (yield from self._end_claim(actor, claimant, deciding)).outcome
 

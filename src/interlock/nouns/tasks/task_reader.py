@@ -37,6 +37,7 @@ class TaskReader(FactReader[TaskFacts]):
             room = min(room, _ROOM_ELSEWHERE)
         text = limits.max_value * _TEXT[0] // _TEXT[1]
         super().__init__(runner, base, TaskFacts(room - OWN_OPERATIONS, limits.min_ttl, text))
+        self._clock = runner.clock
         self._lives: dict[str, float | None] = {}
 
     def learn(self, items: Mapping[str, Item | None], *, checked: bool = True) -> None:
@@ -73,6 +74,11 @@ class TaskReader(FactReader[TaskFacts]):
             if key == keys.CLOCK and item is not None and item.created:
                 self.facts.clock = self.base + item.created
 
+    def change(self, decide: Callable[[TaskChanges], Decision[T]]) -> DecideOp[T]:
+        """Make a decision about tasks, as of now."""
+        now = self._clock.wall()
+        return self.decide(lambda facts: decide(TaskChanges(facts, now)))
+
     def timed(self, outcome: Taken) -> Taken:
         """The answer with the remaining life of the winner's claim, where that is known."""
         held = self.facts.claims[outcome.task]
@@ -94,7 +100,6 @@ def change(
     def deciding() -> DecideOp[T]:
         reader = TaskReader(runner, base)
         reader.learn((yield wanted).items)
-        now = runner.clock.wall()
-        return (yield from reader.decide(lambda facts: decide(TaskChanges(facts, now))))
+        return (yield from reader.change(decide))
 
     return (yield from runner.change(deciding, actor, guess))

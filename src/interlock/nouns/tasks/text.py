@@ -25,19 +25,19 @@ _NAMED = 5
 
 
 def published(outcome: core.Published, paint: Paint) -> str:
-    """It is there."""
+    """A published task, and needs of it that failed."""
     later = "; it begins when all it needs is complete" if outcome.state == "blocked" else ""
     return f"{paint('green', 'published')} {outcome.task}{later}{_ended(outcome.ended)}"
 
 
 def exists(outcome: core.TaskExists, paint: Paint) -> str:
-    """It was there before."""
+    """The id is in use."""
     hint = f"choose another id, or see 'interlock task show {quote(outcome.task)}'"
     return f"{paint('yellow', 'exists')} {outcome.task}: it is {outcome.state}; {hint}"
 
 
 def claimed(outcome: core.Claimed, paint: Paint) -> str:
-    """It is yours, and what is to be done."""
+    """The claim, and the data of the task."""
     again = f", attempt {outcome.attempt}" if outcome.attempt > 1 else ""
     head = f"{paint('green', 'claimed')} {outcome.task}, token {outcome.token}"
     able = f"; it requires {', '.join(outcome.requires)}" if outcome.requires else ""
@@ -46,32 +46,32 @@ def claimed(outcome: core.Claimed, paint: Paint) -> str:
 
 
 def taken(outcome: core.Taken, paint: Paint) -> str:
-    """Who works on it, and for how long."""
+    """The worker, and for how long."""
     held = f"{outcome.holder} has worked on it for {since(outcome.since)}"
     return f"{paint('yellow', 'taken')} {outcome.task}: {held}{lives(outcome.expires_in)}"
 
 
 def blocked(outcome: core.Blocked, paint: Paint) -> str:
-    """What it waits for."""
+    """The need or the time that it waits for."""
     left = f"; retry in {lasting(outcome.retry_in)}" if outcome.retry_in is not None else ""
     hint = f"; see 'interlock task show {quote(outcome.on)}'" if outcome.on else ""
     return f"{paint('yellow', 'blocked')} {outcome.task}: {outcome.reason}{left}{hint}"
 
 
 def deadlock(outcome: core.TaskDeadlock, paint: Paint) -> str:
-    """Who waits for each other."""
+    """The cycle of waits."""
     return f"{paint('red', 'deadlock')} {outcome.task}: {circle(outcome.cycle)}"
 
 
 def nothing(outcome: core.NoTask, paint: Paint) -> str:
-    """Why there is none."""
+    """Why there is no task."""
     head = f"{paint('yellow', 'nothing')} {outcome.task}".rstrip()
     known = outcome.task and outcome.state != "unknown"
     return f"{head}: {outcome.reason}" + ("" if known else "; see 'interlock task list'")
 
 
 def extended(outcome: core.TaskExtended, paint: Paint) -> str:
-    """It lives on."""
+    """The renewed claim."""
     return (
         f"{paint('green', 'extended')} {outcome.task}, token {outcome.token}"
         f"{lives(outcome.expires_in)}"
@@ -79,7 +79,7 @@ def extended(outcome: core.TaskExtended, paint: Paint) -> str:
 
 
 def completed(outcome: core.Completed, paint: Paint) -> str:
-    """It is done, and who may begin."""
+    """The complete task, and how many dependents became ready."""
     if outcome.already:
         return f"{paint('green', 'completed')} {outcome.task} before, by this very claim"
     others = outcome.unblocked
@@ -88,7 +88,7 @@ def completed(outcome: core.Completed, paint: Paint) -> str:
 
 
 def failed(outcome: core.Failed, paint: Paint) -> str:
-    """What happens next."""
+    """The failed attempt, and what happens next."""
     word, task = paint("red", "failed"), outcome.task
     if outcome.state == "pending":
         soon = f"in {lasting(outcome.retry_in)}" if outcome.retry_in else "at once"
@@ -104,7 +104,7 @@ def released(outcome: core.TaskReleased, paint: Paint) -> str:
 
 
 def fenced(outcome: core.TaskFenced, paint: Paint) -> str:
-    """It went on without you."""
+    """The ended claim, and the present state."""
     now = f"it is {outcome.state}"
     if outcome.token:
         now = f"{outcome.holder} works on it with token {outcome.token}"
@@ -113,13 +113,13 @@ def fenced(outcome: core.TaskFenced, paint: Paint) -> str:
 
 
 def requeued(outcome: core.TaskRequeued, paint: Paint) -> str:
-    """Whose it was."""
+    """The claim that was ended."""
     whose = f"the claim of {outcome.holder}, token {outcome.token}, is over"
     return f"{paint('green', 'requeued')} {outcome.task}; {whose}"
 
 
 def not_owner(outcome: core.TaskNotOwner, paint: Paint) -> str:
-    """Who has it instead, and how to say which claim is meant."""
+    """The worker that has it instead, and what to do."""
     if outcome.state == "unknown":
         word = paint("red", "unknown")
         return f"{word} {outcome.task}: there is no such task; see 'interlock task list'"
@@ -133,7 +133,7 @@ def not_owner(outcome: core.TaskNotOwner, paint: Paint) -> str:
 
 
 def cancelled(outcome: core.TaskCancelled, paint: Paint) -> str:
-    """It will not be done."""
+    """The cancelled task."""
     before = " before" if outcome.already else ""
     return f"{paint('green', 'cancelled')} {outcome.task}{before}"
 
@@ -144,13 +144,13 @@ def retried(outcome: core.Retried, paint: Paint) -> str:
 
 
 def unchanged(outcome: core.Unchanged, paint: Paint) -> str:
-    """Why not."""
+    """Why nothing changed."""
     hint = "; see 'interlock task list'" if outcome.state == "unknown" else ""
     return f"{paint('yellow', 'unchanged')} {outcome.task}: {outcome.reason}{hint}"
 
 
 def task_view(task: TaskView, paint: Paint) -> str:
-    """One task."""
+    """One task, field by field."""
     facts = [
         ("task", task.task),
         ("state", paint(_COLOURS[task.state], task.state) + (", stale" if task.stale else "")),
@@ -188,7 +188,7 @@ def task_list(outcome: TaskList, paint: Paint) -> str:
 
 
 def _attempts(task: ListedTask) -> str:
-    """How many failed; of how many, where that matters."""
+    """How many attempts failed; of how many, where that matters."""
     if task.state in ("complete", "failed") or (task.state == "dead" and not task.attempts):
         return f"{task.attempts} failed" if task.attempts else ""
     return f"{task.attempts} of {task.retries + 1} failed"
@@ -200,7 +200,7 @@ def _row(task: ListedTask, paint: Paint) -> tuple[str, ...]:
 
 
 def _note(task: ListedTask, paint: Paint) -> str:
-    """What there is to say of a task in its state."""
+    """The note of a task in a list."""
     if task.stale:
         return f"{task.holder} is {paint('red', 'stale')}; the next worker takes it over"
     if task.holder:
@@ -223,7 +223,7 @@ def _pending(task: ListedTask) -> str:
 
 
 def _ended(needs: Sequence[str]) -> str:
-    """Needs that will not be complete by themselves, and how to go on."""
+    """Needs that failed, and how to retry them."""
     if not needs:
         return ""
     some, more = ", ".join(needs[:_NAMED]), len(needs) - _NAMED
@@ -238,7 +238,7 @@ def _short(value: object) -> str:
 
 
 def event(outcome: core.TaskEvent, paint: Paint) -> str:
-    """One line for something that happened."""
+    """One line for an event."""
     if outcome.event == "missed":
         return paint("yellow", f"missed: what happened up to revision {outcome.revision} is gone")
     who = f" by {outcome.agent}" if outcome.agent else ""
@@ -249,12 +249,12 @@ def event(outcome: core.TaskEvent, paint: Paint) -> str:
 
 
 def plan_imported(outcome: plan_rules.Imported, paint: Paint) -> str:
-    """How many tasks there are now, and how they stand."""
+    """How many tasks were published, by state."""
     return f"{paint('green', 'imported')} {_counted(outcome)}"
 
 
 def plan_checked(outcome: plan_rules.Checked, paint: Paint) -> str:
-    """How many there would be."""
+    """How many tasks would be published, by state."""
     return f"{paint('green', 'good')}: {_counted(outcome)}; nothing was written"
 
 
