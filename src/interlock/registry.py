@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,13 +21,18 @@ if TYPE_CHECKING:
     from interlock.runtime.operation import Operation, Request
 
 
-class Entry(NamedTuple):
+class Entry:
     """Where a noun is declared, and by which words it is found."""
 
-    module: str
-    word: str = ""
-    attribute: str = ""
-    commands: tuple[str, ...] = ()
+    __slots__ = ("attribute", "commands", "module", "word")
+
+    def __init__(
+        self, module: str, word: str = "", attribute: str = "", commands: tuple[str, ...] = ()
+    ) -> None:
+        self.module = module
+        self.word = word
+        self.attribute = attribute
+        self.commands = commands
 
 
 _ENTRIES = [

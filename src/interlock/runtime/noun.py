@@ -8,7 +8,6 @@ runtime loops over the other fields of all nouns (``interlock.registry``) and im
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -34,7 +33,7 @@ class KeyKind(Struct, frozen=True, kw_only=True):
     bulk: bool = False
 
 
-class Part(NamedTuple):
+class Part(Struct, frozen=True, order=True):
     """What a noun adds to a pass over all nouns; those of a lower rank come first."""
 
     rank: int
