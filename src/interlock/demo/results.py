@@ -107,7 +107,7 @@ class DemoTaskHistory:
 
 
 @dataclass(slots=True)
-class MessageHistory:
+class DemoMessageHistory:
     """The messages of a run, as far as the record was read."""
 
     alerts: dict[str, str] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class MessageHistory:
     received: dict[str, set[str]] = field(default_factory=dict)
     """Who acknowledged each message."""
 
-    def read(self, lines: Iterable[RecordLine]) -> MessageHistory:
+    def read(self, lines: Iterable[RecordLine]) -> DemoMessageHistory:
         """Add these entries of the record."""
         sent = {"message.alert": self.alerts, "message.stop": self.stops}
         for line in lines:
@@ -241,7 +241,7 @@ def gather(
     grain: float = 0.0,
 ) -> DemoResult:
     """The result of a run; ``grain`` is how exactly the store measures a TTL."""
-    history, messages = DemoTaskHistory().read(lines), MessageHistory().read(lines)
+    history, messages = DemoTaskHistory().read(lines), DemoMessageHistory().read(lines)
     slots, done_by = _slot_use(observed), history.done_by()
     left = [agent for agent in messages.readers(messages.stops) if _left(observed, agent)]
     latest = ttl + grain + GRACE
@@ -315,7 +315,7 @@ def verdicts(fleet: interlock.Fleet) -> dict[str, str]:
 
 
 def _message_promises(
-    messages: MessageHistory, observed: Observations, can: dict[str, tuple[str, ...]]
+    messages: DemoMessageHistory, observed: Observations, can: dict[str, tuple[str, ...]]
 ) -> dict[str, bool]:
     alive = set(can) - {observed.victim}
     stopped = messages.readers(messages.stops)
