@@ -1,4 +1,4 @@
-"""What a client can ask for of messages: sending.py, questions.py, and what is read here."""
+"""The calls on received messages; ``send_calls.py`` and ``query_calls.py`` have the others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class MessageCalls(SendCalls[D], QueryCalls[D]):
-    """Messages, in the name of one client."""
+    """All calls on messages of one client."""
 
     @call
     def subscribe(
@@ -40,11 +40,11 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
         last: int = 0,
         given: Given = (),
     ) -> Op[core.Subscribed | GivenFenced]:
-        """Have alerts of this type delivered, from now on and over restarts, until we unsubscribe.
+        """Deliver alerts of this type from now on, across restarts, until ``unsubscribe``.
 
-        Those of some ``senders``, and ``where`` fields of their data have these values; of those
-        that were sent before, the ``last`` ones, too.  Whoever is subscribed already changes the
-        terms, and goes on where it is: none of the last ones come then.
+        ``senders`` and ``where`` (values of fields of the data) filter them; ``last`` adds that
+        many earlier ones. A repeated call changes the filters and keeps the cursor, so it adds no
+        earlier ones.
         """
         type_ = _type(type)
         wanted = core.AlertSubscription(
@@ -61,20 +61,20 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
         *,
         given: Given = (),
     ) -> Op[core.Unsubscribed | core.NotSubscribed | GivenFenced]:
-        """Have no more alerts of this type delivered."""
+        """Stop delivering alerts of this type."""
         identity, type_ = self._identity(given), validate.unmarked_name(type, "type of an alert")
         return self._fenced(identity, self.topics.unsubscribe(identity.actor, type_))
 
     @call
     def subscriptions(self) -> Op[tuple[core.SubscriptionView, ...]]:
-        """What we subscribed to, by type: from whom, and with which values in the data."""
+        """Our subscriptions by type, with their filters."""
         return self.topics.list(self.context.me().actor.agent)
 
     @call
     def ack(
         self, *ids: str, can: Iterable[str] | None = None, given: Given = ()
     ) -> Op[core.Acknowledged | core.UnknownMessages | GivenFenced]:
-        """Acknowledge messages: they will not come again."""
+        """Acknowledge messages: they are not delivered again."""
         wanted = list(map(_id, ids))
         if not wanted:
             raise BadInput("which message? name one, or several, by its id")
@@ -100,7 +100,7 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
         )
 
     def _whole(self, ids: tuple[str, ...]) -> Op[tuple[str, ...]]:
-        """Ids of messages of which only the beginning is written, as far as they are ours."""
+        """Complete shortened ids of our messages."""
         agent = self.context.me().actor.agent
         folders = yield from reading.message_folders(agent)
         found: tuple[str, ...] = ()
@@ -111,9 +111,9 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
     def receiver(
         self, *, can: Iterable[str] = (), redeliver: float | str = REDELIVER, only: str = ""
     ) -> InboxReceiver:
-        """All that comes for us, until it is acknowledged; whoever opens it closes it.
+        """A receiver of our messages; the caller closes it.
 
-        With ``only`` these are the alerts of one type, to which we subscribed.
+        With ``only`` it receives the alerts of one type, which we subscribed to.
         """
         return InboxReceiver(
             self.context.runner,
@@ -132,7 +132,7 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
         ack: bool = True,
         redeliver: float | str = REDELIVER,
     ) -> ReceiveLoop:
-        """The same for a loop, which acknowledges as it goes on."""
+        """A loop over our messages, which acknowledges each when the next is requested."""
         from interlock.nouns.messages.receive_loop import ReceiveLoop, ReceiveOptions
 
         self.context.me()
@@ -158,11 +158,10 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
         limit: int = 100,
         can: Iterable[str] | None = None,
     ) -> Op[views.Inbox]:
-        """What waits for us, the urgent first; nothing is acknowledged.
+        """Our unread messages, urgent ones first; nothing is acknowledged.
 
-        ``all`` shows all that is kept, read or not, and ``sent`` our own mail.  The others ask for
-        some of them: of a ``kind``, from a ``sender`` or from several, of a ``type``, of a
-        ``thread``, or with a text in it (``search``).
+        ``all`` lists all kept messages, read or not, and ``sent`` our own mail. The other arguments
+        filter: by ``kind``, ``sender`` or senders, ``type``, ``thread``, or text (``search``).
         """
         wanted = views.InboxFilter(
             kind=_kind(kind),
@@ -200,9 +199,9 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
     def wait(
         self, timeout: float | str = validate.FOREVER, *, can: Iterable[str] | None = None
     ) -> Op[views.Arrived | views.NothingUnread]:
-        """Wait until something unread is there for us; nothing is acknowledged.
+        """Wait until we have an unread message; nothing is acknowledged.
 
-        Whoever asks us something meanwhile knows that somebody is there.
+        During the wait, an agent that asks us something sees that we are present.
         """
         outage = Outage(self.context, "a wait for messages")
         return outage.through(lambda left: self._wait(left, can), validate.wait_time(timeout))
@@ -218,7 +217,7 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
 
 
 def _type(type_: str) -> str:
-    """The type of alerts that somebody subscribes to: one, and no pattern."""
+    """The type of alerts to subscribe to: one type, not a pattern."""
     if "*" in validate.require_text(type_, "type of an alert"):
         raise BadName(
             f"the type {type_!r:.40} has a '*', but a subscription is to one type of alerts;"
@@ -228,7 +227,7 @@ def _type(type_: str) -> str:
 
 
 def _id(id_: str | list[str] | tuple[str, ...] | set[str]) -> str:
-    """The id of a message, or of what somebody missed."""
+    """The id of a message, or of a notice of missed messages."""
     if isinstance(id_, list | tuple | set):
         raise BadInput("ack takes ids one by one; for several write ack(*ids)")
     told = reading.parse_missed_id(validate.require_text(id_, "message id"))
@@ -245,7 +244,7 @@ def _kind(kind: str | None) -> core.Kind | None:
 
 
 def _where(where: Mapping[str, object] | None) -> dict[str, object]:
-    """Values that fields must have, as JSON can say them."""
+    """The filter values, which must be JSON."""
     if where is None:
         return {}
     if not isinstance(where, Mapping):

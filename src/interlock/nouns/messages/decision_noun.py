@@ -1,4 +1,4 @@
-"""Operations on decisions: what no agent could say, and a person is asked."""
+"""Operations on decisions: questions escalated to a person."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,19 +19,19 @@ Id = Annotated[str, option("name", "the id of the decision: dec_...", positional
 
 
 class DecisionsList(Request, frozen=True, kw_only=True):
-    """What is to be decided."""
+    """List decisions."""
 
-    all: Annotated[bool, option("flag", "also what was decided lately")] = False
+    all: Annotated[bool, option("flag", "also recent decisions")] = False
 
 
 class DecisionShow(Request, frozen=True, kw_only=True):
-    """One decision."""
+    """Show one decision."""
 
     id: Id
 
 
 class DecisionResolve(Request, frozen=True, kw_only=True):
-    """Decide."""
+    """Make a decision."""
 
     id: Id
     text: Text = None
@@ -40,7 +40,7 @@ class DecisionResolve(Request, frozen=True, kw_only=True):
 
 
 class DecisionList(Listing[core.DecisionView], frozen=True, kw_only=True):
-    """What persons are asked, the oldest first; and how many more cannot be read."""
+    """Decisions, oldest first, and how many cannot be read."""
 
     listed = "decisions"
 
@@ -66,13 +66,13 @@ _DECISIONS = KeyKind(prefix=keys.DECISIONS, read="interlock.nouns.messages.decod
 
 NOUN = Noun(
     name="decision",
-    help="what no agent could say, and a person is asked",
+    help="questions escalated to a person",
     keys=(_DECISIONS,),
     texts=("interlock.nouns.messages.query_text",),
     operations=(
         Operation(
             name="decision list",
-            help="what agents ask a person, the oldest first",
+            help="list open decisions, oldest first",
             request=DecisionsList,
             outcomes=(DecisionList,),
             needs="store",
@@ -82,7 +82,7 @@ NOUN = Noun(
         ),
         Operation(
             name="decision show",
-            help="one decision: who asks, what about, and what was decided",
+            help="one decision: the asker, the question and the answer",
             request=DecisionShow,
             outcomes=(core.DecisionView, core.UnknownDecision),
             needs="store",
@@ -92,7 +92,7 @@ NOUN = Noun(
         ),
         Operation(
             name="decision resolve",
-            help="decide; whoever asked gets it as a message",
+            help="make a decision; the asker gets it as a message",
             request=DecisionResolve,
             outcomes=(core.Resolved, core.AlreadyResolved, core.UnknownDecision, GivenFenced),
             needs="agent",

@@ -1,7 +1,7 @@
 """Shared files: a message carries the path, the size and the SHA-256 of a file, not its bytes.
 
 The receiver reads the file in place, on the same machine or on a shared disk. It may have been
-changed or moved since, so the bytes are checked: a read returns what was shared, or raises Changed.
+changed or moved since, so the bytes are checked: a read returns the shared bytes or raises Changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def describe(path: str | os.PathLike[str]) -> Op[File]:
 
 
 def verify(file: File) -> Op[None]:
-    """Raise Changed if a file is no longer what was shared."""
+    """Raise Changed if a file has changed since it was shared."""
     yield InThread(lambda: _verified(file))
 
 

@@ -1,4 +1,4 @@
-"""Operations on what was sent: subscriptions, the inbox, acknowledging, waiting."""
+"""Operations on received messages: subscriptions, the inbox, acknowledging, waiting."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,15 +21,15 @@ Type = Annotated[
     str, option("name", "the type of the alert, such as build/failed", positional=True)
 ]
 _NAMED = 8
-"""So many agents are named to somebody who is new."""
+"""How many known agents are named to a new one."""
 Can = Annotated[
     tuple[str, ...],
-    option("names", "also questions to whoever can do this; else what the session says it can"),
+    option("names", "also questions to this ability; default: as your session reports"),
 ]
 
 
 class AlertSubscribe(Request, frozen=True, kw_only=True):
-    """Hear of alerts."""
+    """Subscribe to alerts."""
 
     type: Annotated[
         str | None, option("name", "the type of the alert, such as build/failed", positional=True)
@@ -41,24 +41,24 @@ class AlertSubscribe(Request, frozen=True, kw_only=True):
         dict[str, Any], option("values", "only if this field of the data has this value")
     ] = field(default_factory=dict)
     last: Annotated[
-        int, option("int", "also so many of those that were sent before", most=core.SHOWN_LIMIT)
+        int, option("int", "also this number of earlier ones", most=core.SHOWN_LIMIT)
     ] = 0
-    follow: Annotated[bool, option("flag", "show them as they come; each is acknowledged")] = False
-    list: Annotated[bool, option("flag", "subscribe to nothing; show what you hear of")] = False
+    follow: Annotated[bool, option("flag", "print and acknowledge them as they arrive")] = False
+    list: Annotated[bool, option("flag", "list your subscriptions instead")] = False
     given: Given = ()
 
 
 class AlertUnsubscribe(Request, frozen=True, kw_only=True):
-    """Hear no more of alerts."""
+    """End a subscription."""
 
     type: Type
     given: Given = ()
 
 
 class InboxShow(Request, frozen=True, kw_only=True):
-    """What waits for you."""
+    """List messages."""
 
-    ack: Annotated[bool, option("flag", "acknowledge what is shown, but no question")] = False
+    ack: Annotated[bool, option("flag", "acknowledge the listed messages but questions")] = False
     all: Annotated[bool, option("flag", "all that is kept, read or not")] = False
     sent: Annotated[bool, option("flag", "the mail that you sent")] = False
     kind: Annotated[str | None, option("name", f"only these: {', '.join(core.KINDS)}")] = None
@@ -68,7 +68,9 @@ class InboxShow(Request, frozen=True, kw_only=True):
     type: Annotated[str, option("name", "only of this type")] = ""
     thread: Annotated[str, option("name", "a whole thread, read or not")] = ""
     search: Annotated[str, option("text", "only with this text in it")] = ""
-    limit: Annotated[int, option("int", "at most so many", least=1, most=core.SHOWN_LIMIT)] = 100
+    limit: Annotated[
+        int, option("int", "how many to list at most", least=1, most=core.SHOWN_LIMIT)
+    ] = 100
     can: Can = ()
 
 
@@ -87,7 +89,7 @@ class MessageWait(Request, frozen=True, kw_only=True):
     """Wait for a message."""
 
     timeout: Annotated[
-        Duration | None, option("duration", "at most so long; else for ever", forever=True)
+        Duration | None, option("duration", "how long to wait; default: no limit", forever=True)
     ] = None
     can: Can = ()
 
@@ -95,11 +97,11 @@ class MessageWait(Request, frozen=True, kw_only=True):
 class InboxAcknowledged(
     views.Inbox, frozen=True, kw_only=True, tag_field="outcome", tag="acknowledged"
 ):
-    """Messages that were acknowledged after they were shown; ``stays`` questions were not."""
+    """Messages that were listed and then acknowledged; ``stays`` questions were not."""
 
 
 class SubscriptionList(Listing[core.SubscriptionView], frozen=True, kw_only=True):
-    """What an agent hears of, by type."""
+    """The subscriptions of an agent, by type."""
 
     listed = "subscriptions"
 
@@ -108,11 +110,11 @@ class SubscriptionList(Listing[core.SubscriptionView], frozen=True, kw_only=True
 
 
 def wanted(request: AlertSubscribe) -> str:
-    """The type to subscribe to; none to see what there is."""
+    """The type to subscribe to; empty to list subscriptions."""
     if request.list and request != AlertSubscribe(list=True):
-        raise BadInput("--list shows all that you hear of; leave the others out")
+        raise BadInput("--list shows all your subscriptions; leave the others out")
     if not request.list and request.type is None:
-        raise BadInput("TYPE is missing; name a type of alerts, or --list those you hear of")
+        raise BadInput("TYPE is missing; name a type of alerts, or --list your subscriptions")
     return request.type or ""
 
 
@@ -137,9 +139,9 @@ def _unsubscribe(
 
 
 def look(fleet: "FleetCalls", request: InboxShow) -> "Op[views.Inbox]":
-    """What is there, all of it unacknowledged as before."""
+    """The messages to list; nothing is acknowledged."""
     if request.ack and (request.all or request.sent):
-        raise BadInput("--ack is for what waits; leave --all and --sent out")
+        raise BadInput("--ack is for unread messages; leave --all and --sent out")
     found = yield from fleet.messages.inbox(
         all=request.all,
         sent=request.sent,
@@ -158,7 +160,7 @@ def look(fleet: "FleetCalls", request: InboxShow) -> "Op[views.Inbox]":
 
 
 def introduced(found: views.Inbox) -> "Op[views.Inbox]":
-    """An inbox that says, of a name that is new, who else is here: that may have been meant."""
+    """An inbox that names known agents to a new one: it may be misspelled."""
     if not found.new:
         return found
     from interlock.nouns.messages.presence import mailboxes
@@ -169,7 +171,7 @@ def introduced(found: views.Inbox) -> "Op[views.Inbox]":
 
 
 def settle(fleet: "FleetCalls", request: InboxShow, found: views.Inbox) -> "Op[None]":
-    """Acknowledge what was shown, if that was asked for; a question waits for its answer."""
+    """Acknowledge the listed messages, if requested; a question waits for its answer."""
     if request.ack and (ids := _settled(found)):
         yield from fleet.messages.ack(*ids, can=request.can or None)
 
@@ -202,7 +204,7 @@ NOUN = Noun(
     operations=(
         Operation(
             name="subscribe",
-            help="have alerts of a type delivered, over restarts too",
+            help="deliver alerts of a type, across restarts",
             request=AlertSubscribe,
             outcomes=(core.Subscribed, SubscriptionList, GivenFenced),
             lines=(core.Received,),
@@ -217,7 +219,7 @@ NOUN = Noun(
         ),
         Operation(
             name="unsubscribe",
-            help="have no more alerts of a type delivered",
+            help="stop delivering alerts of a type",
             request=AlertUnsubscribe,
             outcomes=(core.Unsubscribed, core.NotSubscribed, GivenFenced),
             needs="agent",
@@ -226,7 +228,7 @@ NOUN = Noun(
         ),
         Operation(
             name="inbox",
-            help="what waits for you, urgent first; nothing is acknowledged unless --ack",
+            help="list unread messages, urgent first; acknowledges nothing without --ack",
             request=InboxShow,
             outcomes=(views.Inbox, InboxAcknowledged),
             needs="agent",
@@ -242,7 +244,7 @@ NOUN = Noun(
         ),
         Operation(
             name="ack",
-            help="acknowledge messages: they do not come again",
+            help="acknowledge messages: they are not delivered again",
             request=MessageAck,
             outcomes=(core.Acknowledged, core.UnknownMessages, GivenFenced),
             needs="agent",
@@ -251,7 +253,7 @@ NOUN = Noun(
         ),
         Operation(
             name="wait",
-            help="wait until something unread is there; nothing is acknowledged",
+            help="wait for an unread message; acknowledges nothing",
             request=MessageWait,
             outcomes=(views.Arrived, views.NothingUnread),
             needs="agent",

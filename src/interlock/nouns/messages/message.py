@@ -167,7 +167,7 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
     readers: tuple[MailReader, ...] = ()
 
     @property
-    def body(self) -> Any:  # noqa: ANN401 - what was given
+    def body(self) -> Any:  # noqa: ANN401 - any JSON
         """The text of a mail, as ``send`` calls it; None for other kinds."""
         return self.data if self.kind == "mail" else None
 

@@ -1,4 +1,4 @@
-"""Operations that send something: alert, query, share, stop, mail; and answers to questions."""
+"""The declaration of messages: keys, operations that send, and answers to questions."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -24,22 +24,22 @@ Type = Annotated[
     str, option("name", "the type of the alert, such as build/failed", positional=True)
 ]
 Query = Annotated[str, option("name", "the id of the question: qry_...", positional=True)]
-Urgent = Annotated[bool, option("flag", "it is read before all that is not")]
-Hold = Annotated[bool, option("flag", "keep it for somebody who has not been here yet")]
-Id = Annotated[str | None, option("name", "its id: repeat a call with it, and nothing is doubled")]
+Urgent = Annotated[bool, option("flag", "deliver it before messages that are not urgent")]
+Hold = Annotated[bool, option("flag", "keep it for an agent that has not joined yet")]
+Id = Annotated[str | None, option("name", "its id: a repeated call with it sends nothing twice")]
 Text = Annotated[str | None, option("body", "the text; - for stdin", positional=True)]
 Data = Annotated[Any, option("json", "JSON instead of a text; @FILE, or - for stdin")]
-_EVERYBODY = frozenset({ALL_AGENTS, "everybody", "everyone"})
-"""What people write who mean all."""
-_BODY = "what to say, the last word of all; - for stdin"
+_ALL_AGENTS_WORDS = frozenset({ALL_AGENTS, "everybody", "everyone"})
+"""Words that people write for all agents."""
+_BODY = "the text, as the last word; - for stdin"
 
 
 class AlertSend(Request, frozen=True, kw_only=True):
-    """Tell everybody who subscribed."""
+    """Send an alert to its subscribers."""
 
     type: Type
     data: Annotated[
-        Any, option("json", "what there is to know: JSON, @FILE, or - for stdin", positional=True)
+        Any, option("json", "the data: JSON, @FILE, or - for stdin", positional=True)
     ] = None
     urgent: Urgent = False
     id: Id = None
@@ -50,7 +50,7 @@ class QueryAsk(Request, frozen=True, kw_only=True):
     """Ask, and wait for the answer."""
 
     who: Annotated[
-        str, option("name", "an agent, or '?rust' for whoever can do rust", positional=True)
+        str, option("name", "an agent, or '?rust' for any agent that can do rust", positional=True)
     ]
     text: Text = None
     data: Data = UNSET
@@ -58,18 +58,19 @@ class QueryAsk(Request, frozen=True, kw_only=True):
         Duration | None, option("duration", "how long to wait for the answer; 30s unless set")
     ] = None
     cached: Annotated[
-        Duration | None, option("duration", "an answer to the same question will do up to this age")
+        Duration | None,
+        option("duration", "accept an answer to the same question up to this age"),
     ] = None
     hold: Annotated[
-        bool, option("flag", "let it wait for somebody who is away, or has not been here yet")
+        bool, option("flag", "let it wait for an agent that is away or has not joined yet")
     ] = False
-    person: Annotated[bool, option("flag", "ask a person if nobody answers")] = False
+    person: Annotated[bool, option("flag", "ask a person if no agent answers")] = False
     type: Annotated[
         str, option("name", "what kind of question it is; [query.timeouts] sets how long to wait")
     ] = ""
     urgent: Urgent = False
     id: Annotated[
-        str | None, option("name", "its id: whoever asks with it again waits for the same answer")
+        str | None, option("name", "its id: a repeated call with it waits for the same answer")
     ] = None
     given: Given = ()
 
@@ -82,20 +83,20 @@ class QueryReply(Request, frozen=True, kw_only=True):
     data: Data = UNSET
     can: Annotated[
         tuple[str, ...],
-        option("names", "what you can do, if whoever can is asked; else what the session says"),
+        option("names", "your abilities, for a question to one; default: as your session reports"),
     ] = ()
     given: Given = ()
 
 
 class QueryCancel(Request, frozen=True, kw_only=True):
-    """Take a question back."""
+    """Cancel a question."""
 
     id: Query
     given: Given = ()
 
 
 class MessageShare(Request, frozen=True, kw_only=True):
-    """Give data to somebody."""
+    """Send data to an agent."""
 
     who: Annotated[str, option("name", "an agent", positional=True)]
     type: Annotated[str, option("name", "what kind of data it is", positional=True)]
@@ -112,7 +113,7 @@ class MessageShare(Request, frozen=True, kw_only=True):
 
 
 class MessageStop(Request, frozen=True, kw_only=True):
-    """Ask somebody to end."""
+    """Ask an agent to end."""
 
     who: Annotated[str, option("name", "an agent", positional=True)]
     reason: Annotated[str, option("text", "why, for others to read", positional=True)] = ""
@@ -121,7 +122,7 @@ class MessageStop(Request, frozen=True, kw_only=True):
 
 
 class MessageSend(Request, frozen=True, kw_only=True):
-    """Mail."""
+    """Send mail."""
 
     who: Annotated[
         tuple[str, ...],
@@ -139,9 +140,9 @@ class MessageSend(Request, frozen=True, kw_only=True):
 
 
 class SentUnsubscribed(core.Sent, frozen=True, kw_only=True, tag="sent"):
-    """It is kept, and nobody subscribes to its type yet; ``close`` are types that somebody hears.
+    """The alert is kept; its type has no subscriber yet.
 
-    Only what is called much like it is ``close``.
+    ``close`` are subscribed types with a similar name.
     """
 
     unheard: Literal[True] = always(word=True)
@@ -149,7 +150,7 @@ class SentUnsubscribed(core.Sent, frozen=True, kw_only=True, tag="sent"):
 
 
 def said(text: str | None, data: object) -> object:
-    """What somebody says: a text, or JSON."""
+    """The body: a text, or JSON."""
     if text is None and data is UNSET:
         raise BadInput("say what: write a text, or give --data JSON")
     if text is not None and data is not UNSET:
@@ -158,13 +159,13 @@ def said(text: str | None, data: object) -> object:
 
 
 def hinted(op: "Op[T]") -> "Op[T]":
-    """An answer that names, for an unknown agent, the known names that are like it."""
+    """An outcome that names, for an unknown agent, known agents with similar names."""
     outcome = yield from op
     return (yield from close_names(outcome))
 
 
 def close_names(outcome: T) -> "Op[T]":
-    """The same answer with the known names that are like those that are unknown."""
+    """The outcome with known names similar to the unknown ones."""
     if not isinstance(outcome, core.UnknownAgent):
         return outcome
     from interlock.nouns.messages.presence import similar_names
@@ -180,12 +181,12 @@ def _alert(fleet: "FleetCalls", request: AlertSend) -> "Op[core.SendOutcome]":
         return outcome
     try:
         return (yield from _with_subscribers(outcome))
-    except StoreTrouble:  # it is sent all the same
+    except StoreTrouble:  # the alert is sent anyway
         return outcome
 
 
 def _with_subscribers(sent: core.Sent) -> "Op[core.Sent]":
-    """A sent alert, or one that says that no agent subscribes to its type: it may be misspelled."""
+    """The outcome of an alert, marked if its type has no subscriber: it may be misspelled."""
     from interlock.core.validate import closest_names
     from interlock.nouns.messages.subscriptions import subscribed_types
 
@@ -256,7 +257,7 @@ def _send(fleet: "FleetCalls", request: MessageSend) -> "Op[core.SendOutcome]":
     first, *others = request.who
     if isinstance(outcome, core.UnknownAgent) and others and first not in outcome.unknown:
         outcome = replace(outcome, unquoted=others[-1] in outcome.unknown)
-    if isinstance(outcome, core.UnknownAgent) and _EVERYBODY.intersection(
+    if isinstance(outcome, core.UnknownAgent) and _ALL_AGENTS_WORDS.intersection(
         each.casefold() for each in outcome.unknown
     ):
         return replace(outcome, close=(ALL_AGENTS,))
@@ -264,7 +265,7 @@ def _send(fleet: "FleetCalls", request: MessageSend) -> "Op[core.SendOutcome]":
 
 
 _LIMITS = (core.Limited, core.Halted)
-_TO_SOMEBODY = (core.Sent, core.MessageExists, core.UnknownAgent, core.InboxFull, *_LIMITS)
+_DIRECT = (core.Sent, core.MessageExists, core.UnknownAgent, core.InboxFull, *_LIMITS)
 _ANSWERS = (
     queries.Answered, queries.TimedOut, queries.TakenBack, queries.NobodyToAsk, queries.Handed,
     queries.QueryDeadlock, queries.QueryExists, core.UnknownAgent, queries.TooMany,
@@ -317,7 +318,7 @@ NOUN = Noun(
     operations=(
         Operation(
             name="alert",
-            help="tell everybody who subscribed to this type; written once for all",
+            help="send an alert to all subscribers of a type, in one commit",
             request=AlertSend,
             outcomes=(core.Sent, SentUnsubscribed, core.MessageExists, *_LIMITS, GivenFenced),
             needs="agent",
@@ -326,7 +327,7 @@ NOUN = Noun(
         ),
         Operation(
             name="query",
-            help="ask an agent, or whoever is able, and wait for the answer",
+            help="ask an agent or an ability, and wait for the answer",
             request=QueryAsk,
             outcomes=(*_ANSWERS, GivenFenced),
             needs="agent",
@@ -340,7 +341,7 @@ NOUN = Noun(
         ),
         Operation(
             name="reply",
-            help="answer a question; it is acknowledged with that",
+            help="answer a question, which also acknowledges it",
             request=QueryReply,
             outcomes=(
                 queries.Replied,
@@ -356,7 +357,7 @@ NOUN = Noun(
         ),
         Operation(
             name="cancel",
-            help="take a question of yours back",
+            help="cancel your question",
             request=QueryCancel,
             outcomes=(
                 queries.QueryCancelled,
@@ -373,7 +374,7 @@ NOUN = Noun(
             name="share",
             help="give data of some type to an agent",
             request=MessageShare,
-            outcomes=(*_TO_SOMEBODY, GivenFenced),
+            outcomes=(*_DIRECT, GivenFenced),
             needs="agent",
             act=_share,
             examples=(
@@ -383,9 +384,9 @@ NOUN = Noun(
         ),
         Operation(
             name="stop",
-            help="ask an agent to end: it finishes its step and goes",
+            help="ask an agent to end: it finishes its step and exits",
             request=MessageStop,
-            outcomes=(*_TO_SOMEBODY, core.NobodyToStop, GivenFenced),
+            outcomes=(*_DIRECT, core.NobodyToStop, GivenFenced),
             needs="agent",
             act=_stop,
             examples=("interlock stop bob 'the plan has changed' --agent ada",),
@@ -394,7 +395,7 @@ NOUN = Noun(
             name="send",
             help="mail to one agent, to several or to all; the last word is the body",
             request=MessageSend,
-            outcomes=(*_TO_SOMEBODY, GivenFenced),
+            outcomes=(*_DIRECT, GivenFenced),
             needs="agent",
             for_models=True,
             act=_send,

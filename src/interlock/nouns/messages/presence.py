@@ -184,7 +184,7 @@ def ensure_mailbox(runner: Runner, identity: Identity) -> Op[bool]:
     """Give an agent that reads messages a mailbox; return whether it is new.
 
     An agent that reads without a session is at a shell, and from then on is not away because it has
-    no session. If the agent has a live session, the reader may be a person who reads on its behalf.
+    no session. If the agent has a live session, the reader may be a person on its behalf.
     """
     actor = identity.actor
     mailbox, joined = keys.mailbox(actor.agent), keys.joined(actor.agent)
@@ -206,7 +206,7 @@ def _has_session(agent: str) -> Op[bool]:
 
 
 def _at_a_shell(actor: Actor, mark: Item) -> DecideOp[str]:
-    """Forget that the agent had sessions, unless it has joined since."""
+    """Delete the mark that the agent had sessions, unless it has joined since."""
     found = (yield (mark.key,))[mark.key]
     if found is None or found.revision != mark.revision:
         return Decision(outcome="done")
@@ -347,7 +347,7 @@ class ReceiverPresence:
         sent = context.runner.clock.monotonic()
         ttl = max(identity.session_ttl or TTL, context.runner.capabilities.min_ttl)
         if someone is not None:
-            someone.holds.add(self)  # its askers wait for whatever it waits for
+            someone.holds.add(self)  # its askers wait for what it waits for
         self._announced = True
         others = yield from receiver_notes(
             identity.actor.agent, keys.serving(identity.actor.agent, self._caller)

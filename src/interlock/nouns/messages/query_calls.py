@@ -1,4 +1,4 @@
-"""What a client can ask and answer, and what a person decides."""
+"""The calls on questions, answers and decisions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from interlock.runtime.id_prefix import by_prefix
 
 
 class QueryCalls(MessageServices[D]):
-    """Questions and answers."""
+    """The calls that ask, answer and decide."""
 
     @call
     def query(
@@ -38,21 +38,20 @@ class QueryCalls(MessageServices[D]):
         id: str | None = None,  # noqa: A002
         given: Given = (),
     ) -> Op[AskOutcome]:
-        """Ask an agent, or whoever is able (``?ability``), and wait for the answer.
+        """Ask an agent or an ability (``?ability``), and wait for the answer.
 
         An agent that had a session and has none now is ``away``, at once; with ``hold`` the
-        question waits for it.  An answer that was given to the same question before will do if it
-        is not older than ``cached``; it carries the id of the question that was answered then.
-        With ``person`` a person is asked when nobody answers.
-        Without a ``timeout`` it waits as long as is set for questions of this ``type``, for whom
-        it asks, or for all (``[query.timeouts]`` and ``[query."*"]``), and 30 s if nothing is.
-        Asked again with the same ``id``, also by another process, it is the same question;
-        something else under that id is ``exists``.
+        question waits for it. An earlier answer to the same question is accepted up to the age
+        ``cached``; it carries the id of the earlier question. With ``person`` a person is asked if
+        no agent answers. Without a ``timeout`` it waits as configured for this ``type`` of
+        question, for this recipient, or for all (``[query.timeouts]`` and ``[query."*"]``), else 30
+        s. Asked again with the same ``id``, also by another process, it is the same question; a
+        different question with that id is ``exists``.
         """
         identity = self._identity(given)
-        whom = _whom(to)
+        recipient = _recipient(to)
         kind = validate.name(type, "type") if type else ""
-        usual = self.context.settings.query(whom, kind)
+        usual = self.context.settings.query(recipient, kind)
         wait = (
             (usual or queries.TIMEOUT) if timeout is None else validate.duration(timeout, "timeout")
         )
@@ -60,7 +59,7 @@ class QueryCalls(MessageServices[D]):
             id=self._id(id, "qry"),
             agent=identity.actor.agent,
             session=identity.actor.session,
-            to=whom,
+            to=recipient,
             question=self._body(question, "question"),
             at=self.context.runner.clock.wall(),
             timeout=wait,
@@ -78,10 +77,10 @@ class QueryCalls(MessageServices[D]):
     def reply(
         self, query: str, answer: object, *, can: Iterable[str] = (), given: Given = ()
     ) -> Op[ReplyOutcome]:
-        """Answer a question; it is acknowledged with that.
+        """Answer a question, which also acknowledges it.
 
-        One to whoever is able is answered by those whose session says that they are (``pulse``),
-        who receive with ``can``, or who say so here.
+        A question to an ability can be answered by an agent that has it: by its session's report
+        (``pulse``), by the ``can`` of its receiver, or by ``can`` here.
         """
         id_, able = validate.name(query, "query id"), validate.abilities(can)
         said = self._body(answer, "answer")
@@ -97,7 +96,7 @@ class QueryCalls(MessageServices[D]):
         )
 
     def _no_question(self, id_: str) -> Op[ReplyOutcome]:
-        """Say how a message is answered that is no question."""
+        """Say how to answer a message that is not a question."""
         found = yield from reading.find_message(self.context.me().actor.agent, id_)
         to = "AGENT" if found is None else found.sender
         how = f"interlock send {validate.quote(to)} --reply-to {id_} TEXT"
@@ -105,7 +104,7 @@ class QueryCalls(MessageServices[D]):
 
     @call
     def cancel(self, query: str, *, given: Given = ()) -> Op[CancelOutcome]:
-        """Take a question of ours back."""
+        """Cancel our question."""
         identity, id_ = self._identity(given), validate.name(query, "query id")
         return by_prefix(
             id_,
@@ -115,7 +114,7 @@ class QueryCalls(MessageServices[D]):
 
     @call
     def resolve(self, decision: str, answer: object, *, given: Given = ()) -> Op[ResolveOutcome]:
-        """Decide what no agent could; whoever asked gets it as a message."""
+        """Make a decision; the asker gets it as a message."""
         id_ = validate.name(decision, "decision id")
         identity, said = self._identity(given), self._body(answer, "answer")
         return by_prefix(
@@ -126,19 +125,19 @@ class QueryCalls(MessageServices[D]):
 
     @call
     def decisions(self) -> Op[tuple[DecisionView, ...]]:
-        """What persons are asked, and what they decided lately."""
+        """Open decisions and recent ones."""
         return self.queries.decisions()
 
     @call
     def decision(self, decision: str) -> Op[DecisionView | UnknownDecision]:
-        """One of them."""
+        """One decision."""
         return by_prefix(
             validate.name(decision, "decision id"), self.queries.decision, keys.DECISIONS
         )
 
 
-def _whom(to: str) -> str:
-    """An agent, or whoever is able."""
+def _recipient(to: str) -> str:
+    """The recipient: an agent, or an ability."""
     if validate.require_text(to, "agent name").startswith(ABLE):
         return ABLE + validate.name(to[len(ABLE) :], "ability")
     return named(to)

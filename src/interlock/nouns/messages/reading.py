@@ -261,7 +261,7 @@ def subscriptions_changed(
 
 
 def with_bodies(wanted: Sequence[InboxEntry]) -> Op[list[tuple[InboxEntry, Received]]]:
-    """Messages with their bodies, without those that are deleted."""
+    """Messages with their bodies, without deleted ones."""
     items = yield from looked_up([each.key for each in wanted])
     return decoded_entries(wanted, items, (yield from question_lives(wanted)))
 

@@ -236,7 +236,7 @@ class ReceivedMessage:
 
     @property
     def id(self) -> str:
-        """Its id: the same for each delivery."""
+        """Its id, equal in each delivery."""
         return self.received.id
 
     @property
@@ -290,7 +290,7 @@ class ReceivedMessage:
         return self.received.urgent
 
     @property
-    def data(self) -> Any:  # noqa: ANN401 - whatever JSON can say
+    def data(self) -> Any:  # noqa: ANN401 - any JSON
         """Its body; for a query, the question."""
         return self.received.data
 

@@ -132,7 +132,7 @@ class InboxReceiver:
     def ack_delivered(
         self, ids: Iterable[str], notes: tuple[Write, ...] = ()
     ) -> Op[Acknowledged | UnknownMessages]:
-        """Acknowledge those that were delivered here and not acknowledged since.
+        """Acknowledge messages that were delivered here and are still unread.
 
         The ``notes`` are written in the same commit, if there is anything to acknowledge.
         """

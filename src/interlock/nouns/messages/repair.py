@@ -1,7 +1,6 @@
-"""Repairs of items that only repeat what others say: the value to write again, or None to delete.
+"""Repairs of items that only repeat other items: the value to write again, or None to delete.
 
-A mark that a message is unread repeats what is in the message; a note that a query is open repeats
-what is in the query.
+An unread mark repeats its message; the listing of an open query repeats the query.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from interlock.store import Item
 
 
 def unread(item: Item, _now: float) -> ReadOp[object | None]:
-    """A mark that a message is unread."""
+    """An unread mark."""
     key = keys.message(keys.id_of(item.key))
     found = (yield (key,))[key]
     message = None if found is None else readable(decode.message, found)
@@ -24,7 +23,7 @@ def unread(item: Item, _now: float) -> ReadOp[object | None]:
 
 
 def read_mark(_item: Item, now: float) -> ReadOp[object | None]:
-    """A mark that a message was read, or sent."""
+    """The mark of a read or sent message."""
     yield ()
     return ReadMark(now)
 
@@ -36,7 +35,7 @@ def mailbox(_item: Item, _now: float) -> ReadOp[object | None]:
 
 
 def open_query(item: Item, _now: float) -> ReadOp[object | None]:
-    """A note that a query is open; None if there is no such query."""
+    """The listing of an open query; None if the query does not exist."""
     key = keys.query(keys.id_of(item.key))
     query = readable(decode.query, (yield (key,))[key])
     return None if query is None else {"to": query.to}

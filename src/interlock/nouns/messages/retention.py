@@ -66,7 +66,7 @@ RECEIVER_NOTE_AGE = 86400.0
 """Seconds for which the note of a dead receiver is kept for the next one."""
 SMALL_PASS_GROUPS = 20
 SMALL_PASS_READS = 1_000
-"""Items that a small pass reads, in addition to those that it may delete."""
+"""Items that a small pass reads, in addition to what it may delete."""
 _PAUSE = 0.01
 """Seconds between two groups of a small pass, for other work of this process."""
 _READ_AT_ONCE = 20_000

@@ -1,4 +1,4 @@
-"""What a client can send: alerts, shares, stops and mail."""
+"""The calls that send: alerts, shares, stops and mail."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from interlock.runtime.identity import Actor
 
 
 class SendCalls(MessageServices[D]):
-    """Messages that we send."""
+    """The calls that send messages."""
 
     @call
     def alert(
@@ -42,11 +42,11 @@ class SendCalls(MessageServices[D]):
         acks: Iterable[str] = (),
         given: Given = (),
     ) -> Op[SendOutcome]:
-        """Tell everybody who subscribed to this type; written once, whoever they are.
+        """Send an alert to all subscribers of this type: one commit for any number of them.
 
-        ``acks`` are messages of ours that are acknowledged with the same commit; if one of them
-        does not wait for us any more, nothing is sent.  ``given`` are grants that this relies on,
-        as for tasks: if one is over, nothing is sent, and the answer is ``GivenFenced``.
+        ``acks`` are received messages that the same commit acknowledges; if one of them is no
+        longer unread, nothing is sent. ``given`` are grants that this depends on, as for tasks: if
+        one has ended, nothing is sent, and the outcome is ``GivenFenced``.
         """
         type_ = validate.unmarked_name(type, "type of an alert")
         return self._post(
@@ -67,12 +67,11 @@ class SendCalls(MessageServices[D]):
         acks: Iterable[str] = (),
         given: Given = (),
     ) -> Op[SendOutcome]:
-        """Give data of some type to one agent, and with it a ``file`` that both can reach.
+        """Send data of a type to one agent, and with it a ``file`` that both can reach.
 
-        Of the file its path, size and SHA-256 are sent; whoever receives it reads it where it lies,
-        and is refused if it was changed meanwhile.
-        Somebody who has never been here is refused, since most likely the name is misspelled;
-        with ``hold`` the message is kept for it.
+        The message carries the path, size and SHA-256 of the file; the receiver reads it in place,
+        and is refused if it has changed. An unknown recipient is refused, since its name is
+        probably misspelled; with ``hold`` the message is kept for it.
         """
         type_, reader = validate.name(type, "type of what is shared"), named(to)
         found = None if file is None else (yield from describe(file))
@@ -101,11 +100,11 @@ class SendCalls(MessageServices[D]):
         acks: Iterable[str] = (),
         given: Given = (),
     ) -> Op[StopOutcome]:
-        """Ask an agent to end: it finishes its step and goes.  It is read first.
+        """Ask an agent to end: it finishes its step and exits.  A stop is delivered first.
 
-        It is meant for the sessions of that agent that are there now, not for those to come; who
-        has none, nor a loop that receives, is ``away``, and nothing is sent.  That goes for
-        somebody at a shell who only looks into its inbox, too: write mail to it.
+        It is for the agent's present sessions, not for later ones. An agent without a session or a
+        receive loop is ``away``, and nothing is sent; so is a person at a shell who only reads the
+        inbox: send mail instead.
         """
         said, reader = validate.text(reason, "reason", core.REASON_LIMIT), named(to)
         if not (yield from is_running(reader)):
@@ -132,13 +131,13 @@ class SendCalls(MessageServices[D]):
         acks: Iterable[str] = (),
         given: Given = (),
     ) -> Op[SendOutcome]:
-        """Mail to one agent, to several, or to ``all``; each of them reads it for itself.
+        """Send mail to one agent, to several, or to ``all``; each acknowledges it separately.
 
-        A mail that answers another (``reply_to``, its id) belongs to the thread of that one, if no
-        other ``thread`` is named; without both it begins a thread of its own.
+        A mail that answers another one (``reply_to``, its id) joins its thread, unless ``thread``
+        names another; without both it starts a thread.
         """
         return self._mail(
-            _readers(several(to, "agent name")),
+            _recipients(several(to, "agent name")),
             body,
             subject=validate.text(subject, "subject", core.SUBJECT_LIMIT),
             type=validate.name(type, "type of the mail") if type else "",
@@ -164,7 +163,7 @@ class SendCalls(MessageServices[D]):
         return (yield from self._post("mail", to, body, **other))  # type: ignore[arg-type]
 
     def _thread(self, id_: str) -> Op[str]:
-        """The thread of a message; what cannot be found begins one under its own id."""
+        """The thread of a message; an unknown message starts one with its own id."""
         found = yield from reading.find_message(self.context.me().actor.agent, id_)
         return id_ if found is None else found.thread or id_
 
@@ -205,27 +204,31 @@ class SendCalls(MessageServices[D]):
             trace=self.context.purpose or self.context.trace,
         )
         ended = validate.names(acks, "message id", core.RECIPIENTS_LIMIT)
-        terms = SendOptions(hold=validate.flag(hold, "hold"), chosen=id is not None, acks=ended)
-        sending = self._ending if ended else self.message_sender.send
-        return self._fenced(identity, sending(actor, message, terms))
+        options = SendOptions(hold=validate.flag(hold, "hold"), chosen=id is not None, acks=ended)
+        sending = self._send_with_acks if ended else self.message_sender.send
+        return self._fenced(identity, sending(actor, message, options))
 
-    def _ending(self, actor: Actor, message: StoredMessage, terms: SendOptions) -> Op[SendOutcome]:
-        """Send what acknowledges something: of a topic, if it is not to us alone."""
+    def _send_with_acks(
+        self, actor: Actor, message: StoredMessage, options: SendOptions
+    ) -> Op[SendOutcome]:
+        """Send a message that acknowledges others, which may be of topics."""
         able = yield from self.abilities(None)
-        topic_acks, begins = yield from self.acknowledger.topic_acks(actor.agent, terms.acks, able)
+        topic_acks, begins = yield from self.acknowledger.topic_acks(
+            actor.agent, options.acks, able
+        )
         return (
             yield from self.message_sender.send(
-                actor, message, terms, TopicAckSet(topic_acks, begins)
+                actor, message, options, TopicAckSet(topic_acks, begins)
             )
         )
 
 
-def _readers(names: tuple[str, ...]) -> tuple[str, ...]:
-    """To whom mail goes: to some, or to everybody."""
+def _recipients(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The recipients of mail: some agents, or all."""
     if not names:
-        raise BadInput("whom is it to? name an agent, several, or 'all'")
+        raise BadInput("the recipient is missing; name an agent, several, or 'all'")
     if names in ((validate.ALL_AGENTS,), (ALL,)):
         return (ALL,)
     if validate.ALL_AGENTS in names:
-        raise BadInput("'all' stands alone: it is everybody; leave the other names out")
+        raise BadInput("'all' means all agents; leave the other names out")
     return validate.names(names, "agent name", core.RECIPIENTS_LIMIT)
