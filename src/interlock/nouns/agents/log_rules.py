@@ -1,33 +1,32 @@
-"""Logs: the lines that agents wrote, uploaded in batches, of which the oldest go.
+"""Rules for the logs of agents: lines are uploaded in batches, and the oldest are deleted.
 
-    logbooks/{agent}        how many lines there ever were, and which chunks still stand
+    logbooks/{agent}        the count of all lines ever, and the range of chunks that exist
     logs/{agent}/{number}   a chunk: some batches, each with its time and its session
 
-A chunk is bulk: its entry in the record has its digest and nothing else of it.  Every upload writes
-the book, so two at once cannot both have the next chunk, and whoever reads the book knows the keys
-of all chunks without listing them.  A batch of a few lines goes into the last chunk while that is
-small (``SMALL``), so an agent that says a word every second leaves few items behind; a larger one
-would be written again and again for nothing.
+A chunk is bulk data: its entry in the record has only its digest.  Every upload writes the logbook,
+so two uploads cannot take the same next chunk, and a reader of the logbook knows the keys of all
+chunks without listing them.  A batch of a few lines is added to the last chunk while that is small
+(``SMALL``), so an agent that logs one line a second leaves few items; a larger chunk would be
+rewritten too often.
 
-Lines are counted from 1 on and for ever, so whoever read up to one asks for those after it.
+Line numbers start at 1 and never repeat, so a reader asks for the lines after the last it has read.
 
-Whoever uploads lets the oldest chunks go, in the same commit and a bounded number of them, while
-the log has more bytes than it may have or the chunk is older than it may be.  Nobody has to look
-at the old ones to know that there is something to do: ``until`` is a moment that none is older
-than.  The last chunk always stays.
+An upload deletes the oldest chunks in the same commit, a bounded number, while the log exceeds its
+bytes or a chunk exceeds its age.  ``until`` is a lower bound of the age of all chunks, so an upload
+that has nothing to delete reads no old chunk.  The last chunk always stays.
 
 A whole file is kept beside the log, under its base name:
 
-    logbooks/{agent}/{file}       which chunks its last upload has
+    logbooks/{agent}/{file}       the chunks of its last upload
     logs/{agent}/{file}/{number}  a chunk of it
 
-An upload writes its chunks first and shows them all with its last commit, so a reader never sees
-half a file, and a second upload takes the place of the first.  Chunks below those that are shown
-are deleted, a bounded number with each commit.  Of two uploads at once the later one may lose
-chunks to the end of the other: it notices that (``oldest``) and begins again.
+An upload writes its chunks first and publishes them all with its last commit, so a reader never
+sees half a file, and a second upload replaces the first.  Chunks older than the published ones are
+deleted, a bounded number with each commit.  When two uploads overlap, the end of one may delete
+chunks of the other, which detects that (``oldest``) and starts over.
 
-Nothing gets lost without a word: a line that is too long is cut with a mark, and whoever had to
-drop lines before they were uploaded says how many, in a line.
+No loss is silent: a line that is too long is cut and marked, and an uploader that dropped lines
+adds a line with their number.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ SMALL = 4 * 1024
 BYTES = 4 * 1024 * 1024
 AGE = 7 * 86400.0
 ROTATED = 8
-"""Chunks that one upload lets go at most: more than it adds, so it catches up."""
+"""Chunks that one upload deletes at most: more than it adds, so it catches up."""
 
 
 class LogLimits(Struct, frozen=True, kw_only=True):
@@ -80,7 +79,7 @@ class Chunk(Struct, frozen=True, kw_only=True):
 
 
 class Logbook(Struct, frozen=True, kw_only=True):
-    """What stands of a log: the chunks from ``oldest`` to before ``next``."""
+    """The extent of a log: the chunks from ``oldest`` to before ``next``."""
 
     lines: int = 0
     oldest: int = 1
@@ -118,7 +117,7 @@ class LogFile(Struct, frozen=True, kw_only=True):
 
 
 class FileLogbook(Struct, frozen=True, kw_only=True):
-    """What stands of a file: ``shown`` are the chunks of its last whole upload."""
+    """The extent of a file: ``shown`` are the chunks of its last complete upload."""
 
     oldest: int = 1
     next: int = 1
@@ -148,10 +147,10 @@ def upload(
     tail: Chunk | None = None,
     old: Sequence[Chunk | None] = (),
 ) -> Decision[Uploaded]:
-    """Add a batch behind the others, and let the oldest chunks go.
+    """Append a batch, and delete the oldest chunks.
 
-    ``tail`` is the last chunk if the batch may go there, ``old`` are the oldest, if they may go.
-    ``now`` decides what is too old; without it the moment of the batch does.
+    ``tail`` is the last chunk if the batch may be added to it, ``old`` are chunks that may be
+    deleted.  ``now`` decides which are too old; by default the time of the batch.
     """
     before = book or Logbook(until=batch.at)
     size = sum(map(line_bytes, batch.lines))
@@ -180,7 +179,7 @@ def upload(
 def delete_old_chunks(
     agent: str, book: Logbook | None, old: Sequence[Chunk | None], limits: LogLimits, now: float
 ) -> Decision[int]:
-    """Let old chunks of somebody go who does not upload any more: maintenance."""
+    """Delete old chunks of an agent that no longer uploads: maintenance."""
     after = None if book is None else rotated(book, old, limits, now)
     if book is None or after is None or after.oldest == book.oldest:
         return Decision(outcome=0)
@@ -197,9 +196,9 @@ def delete_old_chunks(
 def upload_file(
     agent: str, file: str, book: FileLogbook | None, part: FileChunk
 ) -> Decision[tuple[int, ...] | None]:
-    """Write one chunk of a file, and show all of them with the last one.
+    """Write one chunk of a file; the last one publishes all of them.
 
-    None if another upload ended meanwhile and deleted what this one wrote.
+    The outcome is None if another upload ended and deleted chunks of this one.
     """
     before = book or FileLogbook()
     if part.written and part.written[0] < before.oldest:
@@ -226,12 +225,12 @@ def upload_file(
 def delete_old_file(
     agent: str, file: str, book: FileLogbook | None, limits: LogLimits, now: float
 ) -> Decision[int]:
-    """Delete a file that is too old, and what earlier uploads left; how many chunks went."""
+    """Delete a file that is too old and leftovers of earlier uploads; counts the chunks."""
     if book is None:
         return Decision(outcome=0)
-    over = book.at < now - limits.age
-    shown = () if over else book.shown
-    after = _swept(replace(book, shown=shown), book.next if over else min(shown, default=0))
+    expired = book.at < now - limits.age
+    shown = () if expired else book.shown
+    after = _swept(replace(book, shown=shown), book.next if expired else min(shown, default=0))
     if after == book:
         return Decision(outcome=0)
     own = keys.file_book(agent, file)
@@ -247,7 +246,7 @@ def delete_old_file(
 
 
 def _swept(book: FileLogbook, end: int) -> FileLogbook:
-    """The book without chunks before this one, as many as one commit deletes."""
+    """The logbook without chunks before this one, up to the number that one commit deletes."""
     return replace(book, oldest=min(book.oldest + ROTATED, max(end, book.oldest)))
 
 
@@ -257,7 +256,7 @@ def _file_chunks(agent: str, file: str, before: FileLogbook, after: FileLogbook)
 
 
 def rotated(book: Logbook, old: Sequence[Chunk | None], limits: LogLimits, now: float) -> Logbook:
-    """The book without the oldest chunks that may go; one that is missing is gone already."""
+    """The logbook without the oldest chunks that are due; a missing chunk is deleted already."""
     for chunk in old:
         if chunk is not None:
             book = replace(book, until=chunk.until)
@@ -269,12 +268,12 @@ def rotated(book: Logbook, old: Sequence[Chunk | None], limits: LogLimits, now: 
 
 
 def rotation_due(book: Logbook, limits: LogLimits, now: float, more: int = 0) -> bool:
-    """Whether the oldest chunks may have to go, once so many bytes were added."""
+    """Whether the oldest chunks may have to be deleted once ``more`` bytes are added."""
     return book.bytes + more > limits.bytes or book.until < now - limits.age
 
 
 def oldest_chunks(book: Logbook, *, another: bool = False) -> range:
-    """The chunks to look at when some have to go: not the last one, unless another comes."""
+    """The chunks to read when rotation is due: the last one only if ``another`` follows."""
     end = book.next if another else book.next - 1
     return range(book.oldest, min(book.oldest + ROTATED, end))
 
@@ -308,7 +307,7 @@ def split(texts: Iterable[str], most: int = CHUNK) -> Iterator[tuple[str, ...]]:
 
 
 def last_lines(texts: Iterable[str], most: float) -> tuple[list[str], int]:
-    """The last lines of a file that fit into so many bytes, and how many before them do not."""
+    """The last lines of a file that fit into ``most`` bytes, and the number of those before."""
     kept: deque[str] = deque()
     size = cut = 0
     for text in texts:
@@ -323,7 +322,7 @@ def last_lines(texts: Iterable[str], most: float) -> tuple[list[str], int]:
 
 
 def clean(text: str) -> Iterator[str]:
-    """A text as lines that can be kept: without their ends, none too long, all of it UTF-8."""
+    """A text as lines that can be stored: without line ends, none too long, in UTF-8."""
     if not isinstance(text, str):
         raise BadInput(f"a line of a log is text, not {text!r:.40}")
     for line in text.rstrip("\r\n").split("\n"):
@@ -334,5 +333,5 @@ def clean(text: str) -> Iterator[str]:
 
 
 def line_bytes(line: str) -> int:
-    """What a line takes up in a chunk."""
+    """The bytes of a line in a chunk."""
     return len(codec.encode(line)) + 1

@@ -1,4 +1,4 @@
-"""Logs of agents on a store: written, read, followed, and the oldest let go."""
+"""Writes, reads and follows the logs of agents, and deletes their oldest chunks."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from interlock.settings import Settings
 from interlock.store import Item, Snapshot, Watch
 
 MOST = 100_000
-"""Lines that are read at once, at most: more than a log has."""
+"""Lines in one read at most: more than a log has."""
 LONGEST = 64 * 1024
-"""Bytes of a line that are read at once: there may be no end of it."""
+"""Bytes of a line that are read at once: a line may have no end."""
 _AT_ONCE = 8
 _ASKED = 60.0
-"""Seconds for which an answer about the time is good enough for an age of days."""
+"""Seconds for which the agreed time is reused: precise enough for an age of days."""
 
 _BOOK = msgspec.json.Decoder(core.Logbook)
 _FILE_BOOK = msgspec.json.Decoder(core.FileLogbook)
@@ -49,7 +49,7 @@ class AgentLogService:
         return self._runner.capabilities.allow(seconds)
 
     def upload(self, agent: str, texts: Iterable[str], actor: Actor) -> Op[core.Uploaded]:
-        """Put lines behind those that are there: one commit for each chunk of them."""
+        """Append lines: one commit for each chunk."""
         if isinstance(texts, str):
             raise BadInput("'lines' takes a list of lines; put brackets around it")
         cleaned = [
@@ -65,7 +65,7 @@ class AgentLogService:
         return core.Uploaded(agent=agent, lines=len(cleaned))
 
     def _now(self) -> Op[float]:
-        """What time it is for the age of lines; the engine is asked once a minute at most."""
+        """The time by which lines expire; the engine is asked once a minute at most."""
         here = self._runner.clock.monotonic()
         if here - self._agreed[0] > _ASKED:
             self._agreed = (here, (yield from agreed(self._runner)))
@@ -89,7 +89,7 @@ class AgentLogService:
         return core.upload(agent, book, batch, limits=limits, now=now, tail=tail, old=old)
 
     def read(self, agent: str, *, limit: int = 100, after: int = 0) -> Op[list[core.LogLine]]:
-        """The last lines of an agent's log that stand behind a number."""
+        """The last lines of an agent's log after a line number."""
         key = keys.logbook(agent)
         snapshot: Snapshot = yield Read(key)
         book = _book(snapshot[key]) or core.Logbook()
@@ -107,12 +107,12 @@ class AgentLogService:
     def upload_file(
         self, agent: str, file: str, texts: Iterable[str], actor: Actor
     ) -> Op[core.Uploaded]:
-        """Put a whole file beside the log, in place of the last one of this name."""
+        """Upload a whole file; it replaces the last upload under its name."""
         lines, cut = core.last_lines(texts, self._limits().bytes)
         most = min(core.CHUNK, self._runner.capabilities.max_value // 2)
         portions = list(core.split(lines, most)) or [()]
         while not (yield from self._write_file(agent, file, portions, actor)):
-            pass  # another upload of it ended meanwhile: ours is the later one
+            pass  # another upload of it ended: start over, ours is the later one
         return core.Uploaded(agent=agent, lines=len(lines) - bool(cut), file=file, cut=cut)
 
     def _write_file(
@@ -144,7 +144,7 @@ class AgentLogService:
     def read_file(
         self, agent: str, file: str, *, limit: int = 100, after: int = 0
     ) -> Op[list[core.LogLine] | None]:
-        """The last lines of an uploaded file that stand behind a number; None without a file."""
+        """The last lines of an uploaded file after a line number; None without a file."""
         key = keys.file_book(agent, file)
         before: core.FileLogbook | None = None
         while True:
@@ -175,23 +175,25 @@ class AgentLogService:
         return found
 
     def forget(self, actor: Actor) -> Op[int]:
-        """Let the oldest chunks go of those who upload no more; how many went."""
+        """Delete old chunks of agents that no longer upload, and old files; counts them."""
         gone = 0
         limits, now = self._limits(), (yield from agreed(self._runner))
         for item in (yield from every(keys.LOGBOOKS)):
             owner, _, file = item.key.removeprefix(keys.LOGBOOKS).partition("/")
             agent = keys.decode(owner)
             if file:
-                gone += yield from self._forget_file(agent, keys.decode(file), item, limits, actor)
+                gone += yield from self._delete_old_file(
+                    agent, keys.decode(file), item, limits, actor
+                )
                 continue
             book = _book(item)
             if book is not None and core.rotation_due(book, limits, now):
-                deciding = partial(_forgetting, agent, limits, now)
+                deciding = partial(_decide_deletion, agent, limits, now)
                 done: Decided[int] = yield from self._runner.change(deciding, actor)
                 gone += done.outcome
         return gone
 
-    def _forget_file(
+    def _delete_old_file(
         self, agent: str, file: str, item: Item, limits: core.LogLimits, actor: Actor
     ) -> Op[int]:
         now, gone = (yield from self._now()), 0
@@ -216,7 +218,7 @@ class AgentLogService:
 
 
 class LogTail:
-    """The lines of a log behind a number as they come; whoever began it closes it."""
+    """Follows a log from a line number on; its opener closes it."""
 
     def __init__(self, logs: AgentLogService, agent: str, after: int) -> None:
         self._logs = logs
@@ -225,7 +227,7 @@ class LogTail:
         self._watch: Watch | None = None
 
     def take(self, timeout: float | None) -> Op[list[core.LogLine]]:
-        """What came since the last call; waits for the first line, at most so long."""
+        """The lines since the last call; waits for the first one, at most ``timeout`` seconds."""
         if self._watch is None:
             now: Snapshot = yield Read()
             self._watch = yield OpenWatch(keys.logbook(self._agent), now.revision)
@@ -242,7 +244,7 @@ class LogTail:
 
 
 def file_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    """The lines of a file, read as they are asked for; it is opened here and now."""
+    """The lines of a file, which is opened at once and read lazily."""
     try:
         file = open(path, "rb")  # noqa: SIM115 - it is closed where it ends
     except (OSError, ValueError) as error:
@@ -256,7 +258,7 @@ def _lines_of(file: IO[bytes]) -> Iterator[str]:
             yield line.decode("utf-8", "replace")
 
 
-def _forgetting(agent: str, limits: core.LogLimits, now: float) -> DecideOp[int]:
+def _decide_deletion(agent: str, limits: core.LogLimits, now: float) -> DecideOp[int]:
     book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
     old = [] if book is None else (yield from _oldest(agent, book))
     return core.delete_old_chunks(agent, book, old, limits, now)
@@ -265,7 +267,7 @@ def _forgetting(agent: str, limits: core.LogLimits, now: float) -> DecideOp[int]
 def _oldest(
     agent: str, book: core.Logbook, *, another: bool = False
 ) -> ReadOp[list[core.Chunk | None]]:
-    """The chunks that may go: only looked at, since the book is checked, and goes with them."""
+    """The chunks that may be deleted: read unchecked, since the commit checks the logbook."""
     wanted = [keys.log_chunk(agent, number) for number in core.oldest_chunks(book, another=another)]
     if not wanted:
         return []

@@ -1,4 +1,4 @@
-"""Uploads lines in batches, where nobody waits for it."""
+"""Uploads lines in batches, in the background."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ LINES = 500
 AGE = 1.0
 """Seconds that a line waits for others, at most."""
 ROOM = 10_000
-"""Lines that wait for a store that does not answer; the oldest are dropped above it."""
+"""Lines that are buffered while the store does not answer; above it the oldest are dropped."""
 ROOM_BYTES = 8 * core.CHUNK
 SMALL = 1024
-"""What is left of a chunk for a word about dropped lines."""
+"""Bytes of a chunk reserved for the line about dropped lines."""
 AGAIN = 1.0
-"""Seconds after which what could not be uploaded is tried again."""
+"""Seconds until a failed upload is retried."""
 NEVER = float("inf")
 _PAUSE = 0.01
 
 
 class Uploader:
-    """Lines that are uploaded in batches while whoever writes them goes on.
+    """Buffers lines, which the keeper uploads in batches.
 
-    ``add`` never waits: the keeper uploads what gathered, every ``LINES`` lines or after ``AGE``
-    seconds.  While the store does not answer they wait here; above ``ROOM`` the oldest are
-    dropped, and the next batch says how many.
+    ``add`` never blocks: the keeper uploads every ``LINES`` lines or after ``AGE`` seconds.  While
+    the store does not answer the lines stay here; above ``ROOM`` the oldest are dropped, and the
+    next batch has a line with their number.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Uploader:
         self._who = actor
         self._clock = clock
         self._wake = wake
-        self._guard = threading.RLock()  # a handler of a signal may log, too
+        self._guard = threading.RLock()  # a signal handler may log, too
         self._room = threading.Event()
         self._lines: deque[str] = deque()
         self._bytes = 0
@@ -82,13 +82,13 @@ class Uploader:
             self._wake()
 
     def hurry(self) -> None:
-        """Upload what is there as soon as can be."""
+        """Upload the buffered lines as soon as possible."""
         if self._lines:
             self._due = self._clock.monotonic()
             self._wake()
 
     def wait_for_room(self) -> None:
-        """For a reader that can wait: until there is room, unless the store is in trouble."""
+        """Block until there is room, unless the store fails."""
         while self.full and not self.failing:
             self._room.clear()
             self._room.wait(self._age)
@@ -98,7 +98,7 @@ class Uploader:
         return max(0.0, self._due - self._clock.monotonic())
 
     def run(self) -> Op[None]:
-        """Upload one batch; what could not be uploaded is kept for the next one."""
+        """Upload one batch; if that fails, its lines stay for the next one."""
         batch, dropped = self._take()
         if not batch and not dropped:
             return
@@ -111,14 +111,14 @@ class Uploader:
         self._done()
 
     def drain(self) -> Op[None]:
-        """Upload all that is left."""
+        """Upload all remaining lines."""
         while self._sending or self._lines or self._dropped:
             yield from self.run()
             if self._sending:  # the keeper is at it
                 yield Pause(self._allow(_PAUSE))
 
     def finish(self, trouble: str) -> Op[None]:
-        """The end: take no more lines, upload what is left, and say so if that fails."""
+        """Take no more lines and upload the rest; log a warning if that fails."""
         self._closed = True
         try:
             if not trouble:
@@ -143,7 +143,7 @@ class Uploader:
             return batch, dropped
 
     def _first(self) -> list[str]:
-        """The first lines, no more than one commit takes: so none can be uploaded twice."""
+        """The first lines, at most what one commit takes: so no line can be uploaded twice."""
         batch: list[str] = []
         room = core.CHUNK - SMALL
         while self._lines and len(batch) < LINES:
@@ -172,7 +172,7 @@ class Uploader:
         self._room.set()
 
     def _keep(self, lines: Iterable[str]) -> None:
-        """Have these, too, and drop the oldest where there is no room."""
+        """Add lines, and drop the oldest above the limit."""
         for line in lines:
             self._lines.append(line)
             self._bytes += len(line)

@@ -207,10 +207,14 @@ NOUN = Noun(
         KeyKind(prefix=keys.SESSIONS, read="interlock.runtime.decode:session"),
         KeyKind(prefix=keys.DEATHS, read="interlock.runtime.decode:death"),
         KeyKind(
-            prefix=keys.REPORTS, read="interlock.nouns.agents.report_service:report", repair=DELETE
+            prefix=keys.REPORTS,
+            read="interlock.nouns.agents.report_service:decode_report",
+            repair=DELETE,
         ),
         KeyKind(
-            prefix=keys.ABLE, read="interlock.nouns.agents.report_service:able_of", repair=DELETE
+            prefix=keys.ABLE,
+            read="interlock.nouns.agents.report_service:capable_agent",
+            repair=DELETE,
         ),
     ),
     health=Part(10, "interlock.nouns.agents.health:health"),

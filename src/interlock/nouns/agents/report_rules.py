@@ -1,24 +1,23 @@
-"""Reports: what a session says of itself.
+"""Rules for reports: the status that a session reports of itself.
 
-    idle      there is nothing to do
-    waiting   there is work, but none of it is for this one now
+    idle      there is no work
+    waiting   there is work, but none that this session can do now
     busy      at work, ``doing`` something (``task/t1``)
 
-A report is one item, ``reports/{session}``, written when something in it changes: that is recorded,
-and others are woken.  A state that is new begins with a clean slate: what a session did and noted
-belongs to the state before, unless it is said again.  What it ``can`` do stays until it is said
-anew.
+A report is one item, ``reports/{session}``.  It is written when something in it changes; the change
+is recorded and wakes watchers.  A new state clears ``doing`` and ``note``, unless the update gives
+them.  ``can`` stays until an update replaces it.
 
-Between two changes a session that is kept alive is heard of at a pace that follows its state: often
-while it works, seldom while there is nothing to do.  That is for people.  It decides nothing, since
-whether grants are reclaimed is for the liveness of the session alone.  It is a liveness key beside
-it (``live/{session}.heard``), because a quiet write to a recorded item would look like tampering to
-whoever verifies the record, and because the engine's own clock then says how long ago it was: of
-the time that the key was given, what is left tells what has passed.
+Between two changes a session renews a sign of life at a pace that follows its state: often while it
+works, rarely while it is idle.  People read it; no decision depends on it, since only the liveness
+of the session decides whether its grants are reclaimed.  The sign is a liveness key
+(``live/{session}.heard``) for two reasons: a quiet write to a recorded item would look like
+tampering to ``record verify``, and the remaining ttl of the key gives its age by the clock of the
+engine.
 
-Who promised a pace and missed ``SILENT`` of them is silent: perhaps it hangs, though something in
-it still beats for the session.  A shell promises none (``pace`` 0), and is never silent.  A report
-ends with its session, in the same commit, and that of a lapsed session is over.
+A session that promised a pace and missed it ``SILENT`` times is silent: its process may hang
+although its keeper still renews the session.  A shell promises no pace (0) and is never silent.
+The commit that ends a session deletes its report; that of an expired session no longer counts.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ ReportState: TypeAlias = Literal["idle", "waiting", "busy"]
 
 STATES: tuple[ReportState, ...] = get_args(ReportState)
 PACES: Mapping[ReportState, float] = {"busy": 30.0, "waiting": 60.0, "idle": 300.0}
-"""Seconds between two signs of life, unless the settings say otherwise."""
+"""Seconds between two signs of life, by default."""
 SILENT = 3
-"""Paces without a word after which somebody should look."""
+"""Missed paces after which a session counts as silent."""
 REMEMBERED = 86400.0
-"""For so long, at least, it is known when a session was last heard of."""
+"""Seconds for which the store keeps a sign of life, at least."""
 
 
 class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a session said last of itself."""
+    """The last report of a session."""
 
     agent: str
     session: str
@@ -58,7 +57,7 @@ class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ReportUpdate(Struct, frozen=True, kw_only=True):
-    """What there is to say; None leaves it as it was.  ``paces`` are for who keeps them."""
+    """A change of a report; None leaves a field.  ``paces`` are for a client that keeps them."""
 
     state: ReportState | None = None
     can: tuple[str, ...] | None = None
@@ -68,7 +67,7 @@ class ReportUpdate(Struct, frozen=True, kw_only=True):
 
 
 class Reported(Success, frozen=True, kw_only=True, tag="reported"):
-    """What the session says of itself now."""
+    """The session's report as it is now."""
 
     agent: str
     session: str
@@ -81,18 +80,24 @@ class Reported(Success, frozen=True, kw_only=True, tag="reported"):
 
 
 class Unreported(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
-    """The session has said nothing of itself yet."""
+    """The session has not reported yet."""
 
     session: str
 
 
 def update_report(
-    before: Report | None, agent: str, session: str, ask: ReportUpdate, *, alive: bool, now: float
+    before: Report | None,
+    agent: str,
+    session: str,
+    update: ReportUpdate,
+    *,
+    alive: bool,
+    now: float,
 ) -> Decision[Reported | SessionLapsed]:
-    """Say it if there is anything new in it; else only be heard."""
+    """Record a report that changed; otherwise only renew the sign of life."""
     if not alive:
         return Decision(outcome=SessionLapsed(session=session))
-    after = _after(before or Report(agent=agent, session=session, state="idle", at=now), ask)
+    after = _after(before or Report(agent=agent, session=session, state="idle", at=now), update)
     if before is not None and after == before:
         return Decision(outcome=report_outcome(before), puts=(sign_of_life(before),), quiet=True)
     return Decision(
@@ -105,23 +110,23 @@ def update_report(
     )
 
 
-def _after(before: Report, ask: ReportUpdate) -> Report:
-    state = ask.state or before.state
+def _after(before: Report, update: ReportUpdate) -> Report:
+    state = update.state or before.state
     same = state == before.state
     return replace(
         before,
         state=state,
-        can=before.can if ask.can is None else ask.can,
-        doing=(before.doing if same else "") if ask.doing is None else ask.doing,
-        note=(before.note if same else "") if ask.note is None else ask.note,
-        pace=0.0 if ask.paces is None else ask.paces[state],
+        can=before.can if update.can is None else update.can,
+        doing=(before.doing if same else "") if update.doing is None else update.doing,
+        note=(before.note if same else "") if update.note is None else update.note,
+        pace=0.0 if update.paces is None else update.paces[state],
     )
 
 
 class CapableAgent(Struct, frozen=True, gc=False):
-    """Somebody who is able to do something, while a liveness key lives.
+    """An agent with an ability, for as long as a liveness key lives.
 
-    A session, as it reports; or a caller that takes messages, and said so when it began.
+    It is a session that reports the ability, or a receiver that declared it when it started.
     """
 
     agent: str
@@ -130,7 +135,7 @@ class CapableAgent(Struct, frozen=True, gc=False):
 
 
 def report_writes(report: Report) -> tuple[Write, ...]:
-    """What a report is in the store, where others find it by what it can do."""
+    """The items of a report, with an index by ability."""
     able = CapableAgent(report.agent, report.session, keys.live(report.session))
     return (
         Write(keys.report(report.session), report),
@@ -140,22 +145,22 @@ def report_writes(report: Report) -> tuple[Write, ...]:
 
 
 def removed_abilities(report: Report, can: Iterable[str] = ()) -> tuple[str, ...]:
-    """What no longer stands when a session can do only this."""
+    """The index keys of abilities that are not in ``can``."""
     gone = [each for each in report.can if each not in can]
     return tuple([keys.able(each, report.session) for each in gone])
 
 
 def sign_of_life(report: Report) -> Write:
-    """The sign that a session was heard of."""
+    """The write that renews a session's sign of life."""
     return Write(
         keys.report_live(report.session), {"agent": report.agent}, _remembered(report.pace)
     )
 
 
 def seconds_silent(report: Report, left: float | None, now: float) -> float:
-    """Seconds since a session was last heard of; ``left`` is what its sign of life has left.
+    """Seconds since a session's last sign of life, which has ``left`` seconds of its ttl.
 
-    If even that lapsed, nothing but the clocks of two machines can tell.
+    If the sign expired, the wall clocks of the two machines are compared instead.
     """
     if left is None:
         return max(now - report.at, 0.0)
@@ -163,12 +168,12 @@ def seconds_silent(report: Report, left: float | None, now: float) -> float:
 
 
 def is_silent(report: Report, unheard: float) -> bool:
-    """Whether it promised to be heard of, and was not."""
+    """Whether the session missed the pace that it promised."""
     return 0 < report.pace * SILENT < unheard
 
 
 def report_outcome(report: Report) -> Reported:
-    """A report as an answer."""
+    """A report as an outcome."""
     return Reported(
         agent=report.agent,
         session=report.session,
@@ -182,7 +187,7 @@ def report_outcome(report: Report) -> Reported:
 
 
 def describe(report: Report) -> str:
-    """How somebody stands, as part of a sentence: ``busy with task/t1``."""
+    """The state as part of a sentence: ``busy with task/t1``."""
     return f"{report.state} with {report.doing}" if report.doing else report.state
 
 

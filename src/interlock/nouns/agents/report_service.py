@@ -1,4 +1,4 @@
-"""Reports on a store: what sessions say of themselves, said now or by the keeper in its time."""
+"""Writes and reads the reports of sessions; the keeper repeats them at their pace."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from interlock.store import Item, Range, Snapshot
 NOTE_LIMIT = 1024
 NEVER = float("inf")
 AGAIN = 1.0
-"""Seconds after which what could not be said is tried again."""
+"""Seconds until a failed report is retried."""
 CALM = 5.0
-"""Seconds between two reports of somebody whose state changes all the time."""
+"""Seconds between two reports of a session whose state changes all the time."""
 
 _ABLE = msgspec.json.Decoder(core.CapableAgent)
 _REPORT = msgspec.json.Decoder(core.Report)
@@ -44,15 +44,17 @@ class Reports:
         """A time limit as long as this engine needs it."""
         return self._runner.capabilities.allow(seconds)
 
-    def say(self, actor: Actor, ask: core.ReportUpdate) -> Op[core.Reported | SessionLapsed]:
-        """Say something of this session; only what is new in it is recorded."""
+    def say(self, actor: Actor, update: core.ReportUpdate) -> Op[core.Reported | SessionLapsed]:
+        """Update the report of this session; only a change is recorded."""
 
         def deciding() -> DecideOp[core.Reported | SessionLapsed]:
             own, live = keys.report(actor.session), keys.live(actor.session)
             snapshot = yield (own, live)
             alive, now = snapshot[live] is not None, self._runner.clock.wall()
             before = decode_report(snapshot[own])
-            return core.update_report(before, actor.agent, actor.session, ask, alive=alive, now=now)
+            return core.update_report(
+                before, actor.agent, actor.session, update, alive=alive, now=now
+            )
 
         done: Decided[core.Reported | SessionLapsed] = yield from self._runner.change(
             deciding, actor
@@ -60,28 +62,28 @@ class Reports:
         return done.outcome
 
     def show(self, session: str) -> Op[core.Reported | core.Unreported]:
-        """What a session said last of itself."""
+        """The last report of a session."""
         snapshot: Snapshot = yield Read(keys.report(session))
         found = decode_report(snapshot[keys.report(session)])
         return core.Unreported(session=session) if found is None else core.report_outcome(found)
 
 
 class _Before(NamedTuple):
-    """What a pulse said before a wait for work."""
+    """The report before a wait for work."""
 
-    ask: core.ReportUpdate | None
+    update: core.ReportUpdate | None
     look: Callable[[], Op[core.ReportState]] | None
     due: float
     said: float
 
 
 class StatusReporter:
-    """What a worker says of itself as it goes on: written at once when it changes, then in pace.
+    """Reports the status of a worker: at once when it changes, then at its pace.
 
         fleet.pulse.be("busy", doing="task/t1")
 
-    Nothing here waits: the keeper writes it (``wait`` and ``run`` are for it alone).  Of what
-    changes faster than that, the last is written.
+    No method blocks: the keeper writes the report (only it calls ``wait`` and ``run``).  If the
+    status changes faster than that, the last one is written.
     """
 
     def __init__(
@@ -98,11 +100,11 @@ class StatusReporter:
         self._paces = paces
         self._clock = clock
         self._wake = wake
-        self._ask: core.ReportUpdate | None = None
+        self._update: core.ReportUpdate | None = None
         self._look: Callable[[], Op[core.ReportState]] | None = None
         self._said = -NEVER
         self._due = NEVER
-        self._guard = threading.RLock()  # a handler of a signal may wait for work, too
+        self._guard = threading.RLock()  # a signal handler may wait for work, too
         self._waits: set[object] = set()
         self._before: _Before | None = None
         self._woken = -NEVER
@@ -117,13 +119,13 @@ class StatusReporter:
         calmly: bool = False,
         look: Callable[[], Op[core.ReportState]] | None = None,
     ) -> None:
-        """Say how we stand from now on; ``calmly`` if that may change many times in a second.
+        """Set the status from now on; ``calmly`` if it may change many times in a second.
 
-        With ``look`` the state is looked up whenever it is said.
+        With ``look`` the state is computed each time that it is reported.
         """
         self._before = None
         self._look = look
-        self._ask = report_update(state, can=can, doing=doing, note=note, paces=self._paces)
+        self._update = report_update(state, can=can, doing=doing, note=note, paces=self._paces)
         now = self._clock.monotonic()
         due = max(now, self._said + self._calm) if calmly else now
         if due < self._due or not calmly:
@@ -131,19 +133,19 @@ class StatusReporter:
             self._wake()
 
     def go_on(self, said: core.Reported) -> None:
-        """This was said already: be heard of in its pace."""
+        """This was reported already: repeat it at its pace."""
         self._before = None
         self._look = None
-        self._ask = core.ReportUpdate(
+        self._update = core.ReportUpdate(
             state=said.status, doing=said.doing, note=said.note, paces=self._paces
         )
         self._due = self._clock.monotonic() + said.pace
         self._wake()
 
     def waits(self, wait: object) -> None:
-        """A call waits for work: say so if that lasts, until ``waited`` ends the last such wait.
+        """A call waits for work: report so if it lasts, until ``waited`` ends the last such wait.
 
-        A wait below ``CALM`` writes nothing, and wakes the keeper once in that time at most.
+        A wait below ``CALM`` seconds writes nothing, and wakes the keeper at most once.
         """
         with self._guard:
             if wait in self._waits:
@@ -152,15 +154,18 @@ class StatusReporter:
             if len(self._waits) > 1:
                 return
             now = self._clock.monotonic()
-            self._before = _Before(self._ask, self._look, self._due, self._said)
-            self._ask, self._look = report_update("waiting", paces=self._paces), state_without_work
+            self._before = _Before(self._update, self._look, self._due, self._said)
+            self._update, self._look = (
+                report_update("waiting", paces=self._paces),
+                state_without_work,
+            )
             self._due = now + self._calm
             if now - self._woken >= self._calm:
                 self._woken = now
                 self._wake()
 
     def waited(self, wait: object) -> None:
-        """The wait is over: what was said before holds again, unless something new was said."""
+        """The wait ended: the report before it applies again, unless a new one was set."""
         with self._guard:
             self._waits.discard(wait)
             before = self._before
@@ -168,47 +173,47 @@ class StatusReporter:
                 return
             self._before = None
             self._look, self._due = before.look, before.due
-            if self._said == before.said:  # nothing was written meanwhile
-                self._ask = before.ask
+            if self._said == before.said:  # nothing was written since
+                self._update = before.update
                 return
-            self._ask = before.ask or report_update("idle", paces=self._paces)
+            self._update = before.update or report_update("idle", paces=self._paces)
             self._due = self._clock.monotonic()
         self._wake()
 
     def follow(self, actor: Actor) -> None:
-        """Say it for the session that follows ours."""
+        """Report for the session that replaces the current one."""
         self._who = actor
         now = self._clock.monotonic()
-        if self._before is not None and self._before.ask is not None:
+        if self._before is not None and self._before.update is not None:
             self._before = self._before._replace(due=now)
-        if self._ask is not None:
+        if self._update is not None:
             self._due = now
 
     def wait(self) -> float:
-        """Seconds until there is something to say."""
+        """Seconds until the next report is due."""
         return max(0.0, self._due - self._clock.monotonic())
 
     def run(self) -> Op[None]:
-        """Say it; a session that is over has nothing to say any more."""
+        """Write the report; an expired session stops reporting."""
         with self._guard:
-            ask, look, actor = self._ask, self._look, self._who
-            if ask is None:
+            update, look, actor = self._update, self._look, self._who
+            if update is None:
                 return
             now = self._clock.monotonic()
             self._said, self._due = now, now + self._reports.allow(AGAIN)
-        said = ask
+        said = update
         if look is not None:
-            said = msgspec.structs.replace(ask, state=(yield from look()))
+            said = msgspec.structs.replace(update, state=(yield from look()))
         outcome = yield from self._reports.say(actor, said)
-        if self._who is not actor:  # another session follows it, and is due
+        if self._who is not actor:  # another session replaced it, and is due
             return
         if isinstance(outcome, SessionLapsed):
             self._due = NEVER
-        elif self._ask is ask:  # else something new was said meanwhile
+        elif self._update is update:  # else a new status was set
             self._due = now + outcome.pace
 
-    def finish(self, trouble: str) -> Op[None]:  # noqa: ARG002 - as chores are told
-        """A report ends with its session; there is nothing more to say."""
+    def finish(self, trouble: str) -> Op[None]:  # noqa: ARG002 - as all background jobs
+        """Stop reporting: a report ends with its session."""
         self._due = NEVER
         yield from ()
 
@@ -221,7 +226,7 @@ def report_update(
     note: str | None = None,
     paces: Mapping[core.ReportState, float] | None = None,
 ) -> core.ReportUpdate:
-    """Checked words as what there is to say; ``paces`` if somebody keeps them."""
+    """A validated update; ``paces`` if the client keeps them."""
     known = next((each for each in core.STATES if each == state), None)
     if state is not None and known is None:
         raise BadInput(f"a status is idle, waiting or busy, not {str(state)[:40]!r}")
@@ -235,18 +240,18 @@ def report_update(
 
 
 def paces_from(settings: Settings) -> dict[core.ReportState, float]:
-    """How often a session is heard of, by its state."""
+    """The pace of the signs of life, by state."""
     found = settings.agent()
     return {state: found.get(state, core.PACES[state]) for state in core.STATES}
 
 
 def decode_report(item: Item | None) -> core.Report | None:
-    """The report that an item is."""
+    """Decode a report."""
     return None if item is None else decode.decoded(_REPORT, item)
 
 
 def all_reports() -> Op[dict[str, core.Report]]:
-    """What every session said last, by session; what cannot be read is left to doctor."""
+    """The last report of every session, by session; ``doctor`` reports the damaged ones."""
     found: dict[str, core.Report] = {}
     for item in (yield from every(keys.REPORTS)):
         try:
@@ -258,7 +263,7 @@ def all_reports() -> Op[dict[str, core.Report]]:
 
 
 def seconds_silent(reports: Iterable[core.Report], now: float) -> Op[dict[str, float]]:
-    """Seconds since each of these was last heard of, by session."""
+    """Seconds since the last sign of life, by session."""
     wanted = list(reports)
     signs = yield from looked_up((keys.report_live(each.session) for each in wanted), times=True)
     left = {key: None if item is None else item.expires_in for key, item in signs.items()}
@@ -269,14 +274,14 @@ def seconds_silent(reports: Iterable[core.Report], now: float) -> Op[dict[str, f
 
 
 def state_without_work() -> Op[core.ReportState]:
-    """How a worker stands that found no task: ``waiting`` if there is work that may become its."""
+    """The state of a worker without a task: ``waiting`` if a task may become ready for it."""
     pages = [Range(prefix, limit=1) for prefix in (keys.READY, keys.DUE, keys.HANGS)]
     ranges = (yield Read(*pages)).ranges
     return "waiting" if any(ranges[page] for page in pages) else "idle"
 
 
 class SessionOverview(msgspec.Struct, frozen=True):
-    """Which sessions live and which lapsed, and what those that live and report can do.
+    """The live and the expired sessions, and the abilities that live sessions report.
 
     ``at_work`` are the live sessions that report ``busy`` or ``waiting``.
     """
@@ -288,29 +293,29 @@ class SessionOverview(msgspec.Struct, frozen=True):
 
 
 def session_overview() -> Op[SessionOverview]:
-    """Who is here, and who should be."""
+    """Read all sessions and their reports."""
     sessions = [item.key.removeprefix(keys.SESSIONS) for item in (yield from every(keys.SESSIONS))]
     reports = yield from all_reports()
     live = yield from looked_up(map(keys.live, sessions))
     here = tuple([each for each in sessions if live[keys.live(each)] is not None])
-    told = {each: reports[each] for each in here if each in reports}
+    reporting = {each: reports[each] for each in here if each in reports}
     return SessionOverview(
         live=here,
         lapsed=tuple([each for each in sessions if each not in here]),
-        able={each: frozenset(report.can) for each, report in told.items()},
-        at_work=tuple([each for each, report in told.items() if report.state != "idle"]),
+        able={each: frozenset(report.can) for each, report in reporting.items()},
+        at_work=tuple([each for each, report in reporting.items() if report.state != "idle"]),
     )
 
 
 def abilities_by_session() -> Op[dict[str, frozenset[str]]]:
-    """What everybody who is here and reports can do, by session."""
+    """The reported abilities of all live sessions, by session."""
     return (yield from session_overview()).able
 
 
 def agents_able_to(ability: str) -> ReadOp[dict[str, core.CapableAgent]]:
-    """Who is able to do this, as it said, by where that stands; some may be gone by now.
+    """The agents that reported an ability, by key; some may have ended since.
 
-    Only those are read that can do it, or everything.
+    Only the index of this ability, and that of "everything", is read.
     """
     found: dict[str, core.CapableAgent] = {}
     for each in dict.fromkeys((ability, validate.ALL_ABILITIES)):
@@ -326,5 +331,5 @@ def agents_able_to(ability: str) -> ReadOp[dict[str, core.CapableAgent]]:
 
 
 def capable_agent(item: Item) -> core.CapableAgent:
-    """Who is able to do something."""
+    """Decode a capable agent."""
     return decode.decoded(_ABLE, item)

@@ -3,17 +3,17 @@
 The identity of a worker is its session, not its name: two sessions under one name are two
 holders, and that is legal.  A session has two items,
 
-    sessions/{id}   who it is; stays until it leaves or maintenance clears it away
-    live/{id}       that it lives; lapses unless it is renewed, and is never revived
+    sessions/{id}   its identity; stays until it leaves or maintenance clears it
+    live/{id}       its liveness; expires unless it is renewed, and is never revived
 
-and, if it says something of itself, a report (``core.report``), which ends with it.
+and, if it reports a status, a report (``report_rules``), which ends with it.
 
     ──join──> alive ──leave──> gone
                 │
-                └─ live/{id} lapsed ──> lapsed ──maintain──> gone, with a trace: deaths/{id}
+                └─ live/{id} expires ──> expired ──maintain──> gone, with a trace: deaths/{id}
 
-A lapsed session is over for good: its grants may be reclaimed by anybody, at once.  The commit that
-clears it away leaves a trace, which ``health`` shows for a day, or until it is acknowledged.
+An expired session never comes back: any client may reclaim its grants at once.  The commit that
+clears it leaves a trace, which ``health`` shows for a day, or until an operator acknowledges it.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts
 TTL = 30.0
 SHELL_TTL = 900.0
 DEATH_KEPT = 86400.0
-"""How long the trace of a session that ended without leaving is kept."""
+"""Seconds for which the trace of a session that ended without leaving is kept."""
 _FOR_A_POOL = 16
-"""Operations that passing on one pool may take."""
+"""Operations that releasing one pool may take."""
 
 
 class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who a session is.
+    """The identity of a session.
 
-    ``listed`` says that no process began it for itself, as in a shell: then all that lives by it
-    is listed (``held/{session}/{pool}``).
+    ``listed`` is true if it outlives the process that began it, as in a shell: then every pool with
+    a grant of it is listed (``held/{session}/{pool}``).
     """
 
     id: str
@@ -56,9 +56,9 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Death(Struct, frozen=True, kw_only=True):
-    """A session that ended without leaving, and was cleared away ``at`` a moment.
+    """A session that ended without leaving, and was cleared ``at`` a time.
 
-    ``was`` is how it stood by its last report (``busy with task/t1``).
+    ``was`` is its last reported state (``busy with task/t1``).
     """
 
     session: str
@@ -71,7 +71,7 @@ class Death(Struct, frozen=True, kw_only=True):
 
 
 class Joined(Success, frozen=True, kw_only=True, tag="joined"):
-    """The session is alive; so many ``others`` under its name are, too."""
+    """The session is alive; ``others`` counts the other live sessions under its name."""
 
     agent: str
     session: str
@@ -80,27 +80,27 @@ class Joined(Success, frozen=True, kw_only=True, tag="joined"):
 
 
 class Left(Success, frozen=True, kw_only=True, tag="left"):
-    """The session is over, and what it held was passed on."""
+    """The session ended, and its grants were released."""
 
     session: str
     released: tuple[str, ...] = ()
 
 
 class Leaving(Success, frozen=True, kw_only=True, tag="leaving"):
-    """Some of what a session held was passed on; more is to come."""
+    """Some grants of the session were released; more follow."""
 
     released: tuple[str, ...] = ()
 
 
 class Renewed(Success, frozen=True, kw_only=True, tag="renewed"):
-    """The session lives on."""
+    """The session is renewed."""
 
     session: str
     expires_in: float
 
 
 class SessionLapsed(Refusal, frozen=True, kw_only=True, tag="lapsed"):
-    """The session is over; join again."""
+    """The session expired; join again."""
 
     session: str
 
@@ -113,13 +113,13 @@ class DeathsAcknowledged(Success, frozen=True, kw_only=True, tag="deaths_acknowl
 
 
 class NoDeath(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
-    """No session under this name was cleared away, or it was acknowledged before."""
+    """No session under this name was cleared, or it is acknowledged already."""
 
     agent: str
 
 
 class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A session as a person sees it."""
+    """A session as it is listed."""
 
     agent: str
     session: str
@@ -139,7 +139,7 @@ class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def join(session: Session, more: tuple[Write, ...] = ()) -> Decision[Joined]:
-    """Begin: who it is and that it lives, in one commit with what it says of itself."""
+    """Begin a session: its identity, its liveness and its first report in one commit."""
     return Decision(
         outcome=Joined(agent=session.agent, session=session.id, expires_in=session.ttl),
         verb="agent.join",
@@ -155,9 +155,9 @@ def join(session: Session, more: tuple[Write, ...] = ()) -> Decision[Joined]:
 
 
 def address_writes(session: Session) -> tuple[Write, ...]:
-    """What lets others find an agent by its name, and send it messages.
+    """The items by which others find an agent by its name, and send it messages.
 
-    The last two say all by being there, so they are put without being read.
+    The last two are mere flags, so they are put without being read.
     """
     return (
         Write(keys.agent_session(session.agent, session.id), {}),
@@ -174,7 +174,7 @@ def liveness_write(session: Session) -> Write:
 def renew(
     session: Session | None, id_: str, live: AbstractSet[str]
 ) -> Decision[Renewed | SessionLapsed]:
-    """Renew, if there is still something to renew."""
+    """Renew a session that is alive."""
     if session is None or keys.live(id_) not in live:
         return Decision(outcome=SessionLapsed(session=id_))
     outcome = Renewed(session=id_, expires_in=session.ttl)
@@ -188,10 +188,10 @@ def leave(
     now: float,
     more: tuple[str, ...] = (),
 ) -> Decision[Left | Leaving]:
-    """Pass on all that lives by the session in these pools, then end it and ``more`` of its keys.
+    """Release all grants of the session in these pools, then delete it and ``more`` of its keys.
 
-    What does not fit into one commit is left for the next, the session last: each pool is passed
-    on whole, so being interrupted between two of them harms nobody.
+    Pools that do not fit into one commit are left for the next, the session last: each pool is
+    released as a whole, so an interruption between two of them does no harm.
     """
     changes = PoolChanges(facts, now)
     released: list[str] = []
@@ -222,7 +222,7 @@ def leave(
 
 
 def _own(session: Session) -> tuple[str, ...]:
-    """What ends with a session."""
+    """The keys that end with a session."""
     return (
         keys.session(session.id),
         keys.live(session.id),
@@ -231,7 +231,7 @@ def _own(session: Session) -> tuple[str, ...]:
 
 
 def _leave_pool(changes: PoolChanges, key: str, session: str) -> bool:
-    """End what a session has here; its own waiters end with it.  Whether it held anything."""
+    """End the grants and waiters of a session in a pool; whether it had a grant."""
     pool = changes.pool(key)
     if pool is None:
         return False
@@ -248,7 +248,7 @@ def _leave_pool(changes: PoolChanges, key: str, session: str) -> bool:
 
 
 def clear(session: Session, now: float, was: str, more: tuple[str, ...] = ()) -> Decision[str]:
-    """Clear a lapsed session away, and ``more`` of its keys, and leave a trace: maintenance."""
+    """Delete an expired session and ``more`` of its keys, and leave a trace: maintenance."""
     death = Death(
         session=session.id,
         agent=session.agent,
@@ -269,7 +269,7 @@ def clear(session: Session, now: float, was: str, more: tuple[str, ...] = ()) ->
 
 
 def acknowledge(name: str, deaths: Sequence[Death]) -> Decision[DeathsAcknowledged | NoDeath]:
-    """Take away the traces of these sessions of one agent: an operator knows of them."""
+    """Delete the traces of these sessions of one agent: an operator has read them."""
     if not deaths:
         return Decision(outcome=NoDeath(agent=name))
     agent, gone = deaths[0].agent, tuple([each.session for each in deaths])
@@ -299,7 +299,7 @@ _TRIES = 100
 
 
 def readable(below: Callable[[int], int], taken: AbstractSet[str]) -> str:
-    """A name that is not ``taken``; ``below(n)`` is a number from 0 up to n - 1, by chance."""
+    """A name that is not ``taken``; ``below(n)`` is a random number from 0 to n - 1."""
     most = NUMBERS
     while True:
         for _ in range(_TRIES):

@@ -28,7 +28,7 @@ from interlock.store import Item, Put, Range, Snapshot
 T = TypeVar("T")
 
 _LISTED = 32
-"""What is listed under a session and goes with it; maintenance finds the rest."""
+"""Listed pools that the commit of a leave deletes; maintenance deletes the rest."""
 
 
 class Sessions:
@@ -51,8 +51,8 @@ class Sessions:
     ) -> Op[core.Joined]:
         """Begin a session under this name, for the process ``pid``, or for this one.
 
-        It is ``listed`` if this process does not go on with it.
-        ``more`` is what it says of itself, with the same commit.
+        It is ``listed`` if it outlives this process.
+        ``more`` is its first report, in the same commit.
         """
         record = core.Session(
             id=session or self._runner.new_id("ses"),
@@ -77,10 +77,10 @@ class Sessions:
     def leave(
         self, actor: Actor, own: Collection[str] | None = None
     ) -> Op[core.Left | core.SessionLapsed]:
-        """End a session and pass on everything that lives by it.
+        """End a session and release all its grants.
 
-        In one commit, if the store takes that much at once; else in several, the session last.
-        ``own`` are the pools that its process may have something of; the others are listed.
+        In one commit if the store takes that many operations, else in several, the session last.
+        ``own`` are the pools that its process may have grants in; the others are listed.
         """
         base = yield from self._runner.base()
         released: tuple[str, ...] = ()
@@ -134,24 +134,26 @@ class Sessions:
         return alive
 
     def find(self, session: str) -> Op[core.Session | None]:
-        """Who a session is."""
+        """The identity of a session."""
         snapshot: Snapshot = yield Read(keys.session(session))
         return decode.session(snapshot[keys.session(session)])
 
     def deaths(self) -> Op[list[core.Death]]:
-        """The sessions that ended without leaving and were cleared away, the oldest first."""
+        """The sessions that ended without leaving and were cleared, the oldest first."""
         items = yield from every(keys.DEATHS)
         read = [decode.readable(decode.death, item) for item in items]
         return sorted([each for each in read if each is not None], key=lambda each: each.at)
 
     def acknowledge(self, name: str, actor: Actor) -> Op[core.DeathsAcknowledged | core.NoDeath]:
-        """Take away the traces of the sessions under this name, or of the one with this id."""
+        """Delete the traces of the sessions under this name, or of the one with this id."""
         deaths = yield from self.deaths()
         found = [each for each in deaths if name in (each.agent, each.session)]
         gone: tuple[str, ...] = ()
         for start in range(0, len(found), self._portion):
             some, decide = found[start : start + self._portion], partial(core.acknowledge, name)
-            done = yield from self._runner.change(partial(_forgetting, some, decide), actor)
+            done = yield from self._runner.change(
+                partial(_decide_on_remaining, some, decide), actor
+            )
             if isinstance(done.outcome, core.DeathsAcknowledged):
                 gone += done.outcome.sessions
         if not gone:
@@ -164,7 +166,7 @@ class Sessions:
         return self._runner.capabilities.max_operations // 2
 
     def here(self, agent: str) -> Op[list[core.Session]]:
-        """The sessions under a name that live."""
+        """The live sessions under a name."""
         page = Range(keys.agent_session(agent))
         ids = [keys.id_of(item.key) for item in (yield Read(page)).ranges[page]]
         items = yield from looked_up([*map(keys.session, ids), *map(keys.live, ids)])
@@ -183,7 +185,7 @@ class Sessions:
         return bool((yield Read(page)).ranges[page])
 
     def list(self) -> Op[tuple[core.Agent, ...]]:
-        """All sessions, by name, with what they hold and what they work on."""
+        """All sessions, by name, with the things that they hold and the tasks that they work on."""
         base = yield from self._runner.base()
         holds: dict[str, list[str]] = {}
         for item in (yield from every(*keys.POOLS)):
@@ -201,8 +203,8 @@ class Sessions:
         agents = [
             _agent(each, live[keys.live(each.id)], holds.get(each.id, ()), now) for each in found
         ]
-        told = yield from _with_reports(agents, now)
-        return tuple(sorted(told, key=lambda agent: (agent.agent, agent.since)))
+        with_reports = yield from _with_reports(agents, now)
+        return tuple(sorted(with_reports, key=lambda agent: (agent.agent, agent.since)))
 
 
 def _listed(session: str) -> ReadOp[list[str]]:
@@ -220,7 +222,7 @@ def _listed(session: str) -> ReadOp[list[str]]:
 def _pools_of(
     session: core.Session, own: Collection[str] | None, listed: list[str]
 ) -> ReadOp[list[str]]:
-    """The pools that a session has something of; whoever relies on one reads it again."""
+    """The pools that a session has grants or waiters in; the decision reads them again."""
     if own is None and not session.listed:
         return (yield from _searched(session.id))
     wanted = sorted({*listed, *(own or ())})
@@ -234,7 +236,7 @@ def _pools_of(
 
 
 def _searched(session: str) -> ReadOp[list[str]]:
-    """The same for a session of which nobody keeps a list: one that another process began."""
+    """Search all pools, for a session that another process began and that has no list."""
     found: list[str] = []
     for prefix in keys.POOLS:
         after = ""
@@ -249,16 +251,16 @@ def _searched(session: str) -> ReadOp[list[str]]:
     return found
 
 
-def _forgetting(
+def _decide_on_remaining(
     deaths: Sequence[core.Death], decide: Callable[[Sequence[core.Death]], Decision[T]]
 ) -> DecideOp[T]:
-    """Decide on those of these traces that are still there."""
+    """Decide on the traces that still exist."""
     items = (yield tuple([keys.death(each.session) for each in deaths])).items
     return decide([each for each in deaths if items[keys.death(each.session)] is not None])
 
 
 def report_keys(snapshot: Snapshot, session: str) -> tuple[str, ...]:
-    """The keys that end with a session because it said something of itself."""
+    """The keys of a session's report, which end with it."""
     item = snapshot[keys.report(session)]
     if item is None:
         return ()
@@ -271,13 +273,13 @@ def report_keys(snapshot: Snapshot, session: str) -> tuple[str, ...]:
 
 
 def lives_by(pool: Pool, session: str) -> bool:
-    """Whether something here lives by this session."""
+    """Whether a grant or a waiter in this pool belongs to a session."""
     held = any(keys.live(session) in grant.live for grant in pool.grants)
     return held or any(waiter.session == session for waiter in pool.waiters)
 
 
 def _readable(item: Item) -> core.Session | None:
-    """A session, unless it cannot be read: doctor names it, and others are still told."""
+    """A session; None if it is damaged, which ``doctor`` reports."""
     try:
         return decode.session(item)
     except StoreDamaged:
@@ -287,7 +289,7 @@ def _readable(item: Item) -> core.Session | None:
 def _agent(
     session: core.Session, live: Item | None, holds: Iterable[str], now: float
 ) -> core.Agent:
-    """A session; of its time to live, what is gone says when it was renewed last."""
+    """A session; the used part of its ttl gives the time of its last renewal."""
     left = None if live is None else live.expires_in
     beat = None if left is None else round(now - max(0.0, session.ttl - left), 3)
     return core.Agent(
@@ -305,8 +307,8 @@ def _agent(
 
 
 def _with_reports(agents: list[core.Agent], now: float) -> Op[list[core.Agent]]:
-    """What each says of itself, and when it was last heard of."""
-    from interlock.nouns.agents.report_service import (  # not for those who only lock
+    """Add the report of each session, and the time of its last sign of life."""
+    from interlock.nouns.agents.report_service import (  # only for listings
         all_reports,
         seconds_silent,
     )

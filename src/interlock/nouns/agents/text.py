@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from interlock.runtime.text import Paint, Text
 
 _NAMED = 8
-"""So many names of those without a session are shown."""
+"""Names of agents without a session that are listed."""
 
 
 def joined(outcome: core.Joined, _paint: Paint) -> str:
@@ -24,13 +24,13 @@ def joined(outcome: core.Joined, _paint: Paint) -> str:
 
 
 def left(outcome: core.Left, paint: Paint) -> str:
-    """What it gave back."""
+    """The released things."""
     gave = f"; released {', '.join(outcome.released)}" if outcome.released else ""
     return f"{paint('green', 'left')} {outcome.session}{gave}"
 
 
 def renewed(outcome: core.Renewed, paint: Paint) -> str:
-    """How long it lives now."""
+    """The new time to live."""
     word = paint("green", "renewed")
     return f"{word} {outcome.session}, expires in {lasting(outcome.expires_in)}"
 
@@ -43,7 +43,7 @@ def deaths_acknowledged(outcome: core.DeathsAcknowledged, paint: Paint) -> str:
 
 
 def no_death(outcome: core.NoDeath, _paint: Paint) -> str:
-    """Nothing to acknowledge, and what may come before."""
+    """Nothing to acknowledge, and the command that clears dead sessions."""
     return (
         f"no session of {outcome.agent} that was cleared away is left to acknowledge;"
         " 'interlock maintain' clears dead ones away"
@@ -51,13 +51,13 @@ def no_death(outcome: core.NoDeath, _paint: Paint) -> str:
 
 
 def reported(outcome: Reported, paint: Paint) -> str:
-    """What the session says of itself."""
+    """The reported status."""
     can = f"; can {', '.join(outcome.can)}" if outcome.can else ""
     return f"{paint('green', outcome.status)}{_says(outcome).removeprefix(outcome.status)}{can}"
 
 
 def unreported(outcome: Unreported, _paint: Paint) -> str:
-    """Nothing yet, and how to."""
+    """No report yet, and how to make one."""
     return f"{outcome.session} said nothing of itself yet; 'interlock agent status busy' does"
 
 
@@ -67,7 +67,7 @@ def agent_log(outcome: AgentLog, _paint: Paint) -> str:
 
 
 def no_log(outcome: NoLog, _paint: Paint) -> str:
-    """Nothing, and how it gets there."""
+    """No log, and how to fill it."""
     if outcome.file:
         return (
             f"{outcome.agent} has no lines in a file {outcome.file};"
@@ -80,7 +80,7 @@ def no_log(outcome: NoLog, _paint: Paint) -> str:
 
 
 def uploaded(outcome: Uploaded, paint: Paint) -> str:
-    """How much went there."""
+    """The uploaded lines."""
     word = paint("green", "uploaded")
     lines = _lines(outcome.lines)
     if not outcome.file:
@@ -120,7 +120,7 @@ def agent_list(outcome: AgentList, paint: Paint) -> str:
 
 
 def _mail(outcome: AgentList) -> str:
-    """Who can be written to, though no session of it is here."""
+    """Agents that can receive mail although they have no session."""
     more = len(outcome.known) - _NAMED
     others = f" and {more} more, which --json names" if more > 0 else ""
     return f"mail can be sent to {', '.join(outcome.known[:_NAMED])}{others}"
@@ -141,7 +141,7 @@ def _row(agent: core.Agent, paint: Paint, *, told: bool) -> list[str]:
 
 
 def _says(says: core.Agent | Reported) -> str:
-    """What it does, in its own words: ``busy with task/t1 (a note)``."""
+    """The status in words: ``busy with task/t1 (a note)``."""
     doing = f" with {says.doing}" if says.doing else ""
     return f"{says.status}{doing}" + (f" ({says.note})" if says.note else "")
 
