@@ -538,6 +538,6 @@ def test_a_listed_wait_says_who_waits_for_what(stage: Near) -> None:
     (key,) = listed(stage)
     item = stage.store.read(key)[key]
     assert item is not None
-    found = decode.listed_wait(item)
+    found = decode.decode_wait(item)
     assert isinstance(found, UnqueuedWait)
     assert (found.wants, found.agent, found.session) == (keys.status("t"), "bob", bob.session)

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.errors import Deadlocked
+from interlock.nouns.grants.decode import decode_pool
 from interlock.nouns.grants.holding import take
 from interlock.nouns.grants.lock import LockAcquired, LockDeadlock, LockReleased, Reclaimed
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.semaphore import SlotsDeadlock
 from interlock.nouns.grants.targets import BlockTerms, LockTarget
-from interlock.runtime import decode
 from interlock.runtime.gather import outside
 from interlock.runtime.steps import Commit, OpenWatch, Read
 from interlock.runtime.wait_graph import Graph, Start
@@ -60,7 +60,7 @@ def listed(stage: Testbed) -> list[str]:
 
 
 def waiter(client: Client, lock: str) -> Waiter:
-    pool = decode.pool(client.store.read(keys.lock(lock))[keys.lock(lock)], 0)
+    pool = decode_pool(client.store.read(keys.lock(lock))[keys.lock(lock)], 0)
     assert pool is not None
     return pool.waiters[0]
 

@@ -15,7 +15,7 @@ from interlock.clock import SystemClock
 from interlock.core import keys
 from interlock.nouns.messages.query_rules import Answered
 from interlock.nouns.tasks.task import Claimed, NoTask
-from interlock.runtime.retention_clock import agreed
+from interlock.runtime.retention_clock import earlier_time
 from interlock.store import Put, Range, Store, Txn
 from interlock.stores import open_store
 from interlock.stores.memory import MemoryStore
@@ -174,5 +174,5 @@ def test_without_a_clock_of_the_engine_the_record_is_the_second_one() -> None:
     at = stage.clock.wall()
     ada.run(ada.locks.acquire("x"))
     bob.clock = bob.runner.clock = FakeClock(wall=at + YEAR)
-    assert bob.run(agreed(bob.runner)) == pytest.approx(at)
-    assert ada.run(agreed(ada.runner)) == pytest.approx(at)
+    assert bob.run(earlier_time(bob.runner)) == pytest.approx(at)
+    assert ada.run(earlier_time(ada.runner)) == pytest.approx(at)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.wait import caller_name_of
 from interlock.nouns.grants import why as why_service
-from interlock.runtime import decode
+from interlock.nouns.grants.decode import decode_pool
 from interlock.runtime.why import Why
 from interlock.store import Put, Txn
 from interlock.testing.testbed import Client, Testbed
@@ -91,7 +91,7 @@ def test_a_chain_of_waits_is_bounded(stage: Testbed, monkeypatch: pytest.MonkeyP
 def test_a_wait_that_is_listed_but_over_is_not_said(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.locks.acquire("a"))
-    pool = decode.pool(stage.store.read(keys.lock("a"))[keys.lock("a")], 0)
+    pool = decode_pool(stage.store.read(keys.lock("a"))[keys.lock("a")], 0)
     assert pool is not None
     left = keys.waits(caller_name_of(pool.grants[0]), "grt_gone")
     stage.store.commit(Txn(id="t", puts=(Put(left, b'["locks/b"]'),)))

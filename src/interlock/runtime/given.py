@@ -16,7 +16,7 @@ from interlock.core.outcomes import GivenFenced
 from interlock.core.thing_names import key_of, split_things
 from interlock.drivers import Op
 from interlock.errors import BadInput, InterlockError
-from interlock.runtime import decode
+from interlock.nouns.grants.decode import lives_by, lives_by_token
 
 if TYPE_CHECKING:
     from interlock.runtime.decide import DecideOp, ReadOp
@@ -81,8 +81,8 @@ def holds(proof: Proof, base: int, agent: str = "") -> ReadOp[bool]:
 def _lives_by(item: Item | None, proof: Proof, base: int, agent: str) -> tuple[str, ...] | None:
     """What keeps the grant alive; None if it is not there."""
     if proof.grant or item is None:
-        return decode.lives_by(item, proof.grant)
-    return decode.lives_by_token(item, proof.token, base, agent)
+        return lives_by(item, proof.grant)
+    return lives_by_token(item, proof.token, base, agent)
 
 
 def relying(deciding: DecideOp[T], given: Iterable[Proof], base: int, agent: str) -> DecideOp[T]:

@@ -20,7 +20,7 @@ from interlock.core.filter import RecordFilter
 from interlock.core.log import Entry, RecordLine, SealedMark, Segment, decode
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
-from interlock.runtime.decode import decoded, exact, unreadable
+from interlock.runtime.decode import decoded, unreadable, with_bytes
 from interlock.runtime.steps import Read
 from interlock.store import LOG, Item, Log, Range, Snapshot
 
@@ -134,7 +134,7 @@ def record_line(item: Item, entry: Entry | None = None) -> RecordLine:
     entry = entry or read_entry(item)
     fields = {name: getattr(entry, name) for name in Entry.__struct_fields__}
     fields["id"] = item.key.removeprefix(LOG)
-    return RecordLine(revision=item.revision, hash=codec.digest(exact(item).value), **fields)
+    return RecordLine(revision=item.revision, hash=codec.digest(with_bytes(item).value), **fields)
 
 
 def _entries(item: Item, segment: Segment) -> Iterator[Item]:

@@ -1,4 +1,4 @@
-"""What a plain name stands for, and an id of which only the beginning is written."""
+"""Ids of which a caller writes only the beginning."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from interlock.core import keys
 from interlock.core.outcomes import Unknown
 from interlock.drivers import Op
 from interlock.errors import BadInput
-from interlock.runtime import decode
 from interlock.runtime.steps import Read
 from interlock.store import Range, Snapshot
 
@@ -18,31 +17,31 @@ T = TypeVar("T")
 WHOLE = 32
 """The digits of an id that Interlock made."""
 LEAST = 6
-"""So many of them, or letters of an id that a caller chose, must be written."""
+"""The fewest digits, or letters of an id that a caller chose, that make a prefix."""
 FOLDERS = {
     "dec": keys.DECISIONS,
     "msg": keys.MESSAGES,
     "qry": keys.QUERIES,
     "ses": keys.SESSIONS,
 }
-"""Where ids of each kind stand."""
+"""The folder for each kind of id."""
 NAMED = 5
-"""So many ids are named to choose from."""
+"""The most ids that an error names to choose from."""
 
 
-def is_part(id_: str) -> bool:
-    """Whether this may be the beginning of an id, and no whole one that Interlock made."""
+def is_prefix(id_: str) -> bool:
+    """Whether this may be the beginning of an id, and is no whole id that Interlock made."""
     kind, _, rest = id_.partition("_")
     return kind in FOLDERS and LEAST <= len(rest) < WHOLE
 
 
 def whole_id(id_: str, *folders: str) -> Op[str]:
-    """The one id in these folders that begins like this; the same again if there is none.
+    """The one id in these folders that begins like this; the text unchanged if there is none.
 
-    One read, bounded by the number of folders.  If several ids begin like it, somebody has to
+    One read, bounded by the number of folders.  If several ids begin like it, the caller has to
     write more of the one that is meant.
     """
-    if not is_part(id_):
+    if not is_prefix(id_):
         return id_
     ranges = [Range(folder + id_, limit=NAMED + 1) for folder in folders]
     snapshot: Snapshot = yield Read(*ranges)
@@ -64,23 +63,9 @@ def whole_thing(thing: str) -> Op[str]:
 
 
 def by_prefix(id_: str, attempt: Callable[[str], Op[T]], *folders: str) -> Op[T]:
-    """What comes of an attempt; if the id is unknown, with the one that begins like it."""
+    """The outcome of an attempt; if the id is unknown, of one with the id that begins like it."""
     outcome = yield from attempt(id_)
     if not isinstance(outcome, Unknown):
         return outcome
     whole = yield from whole_id(id_, *folders)
     return outcome if whole == id_ else (yield from attempt(whole))
-
-
-def named(name: str) -> Op[str]:
-    """A task of this name, or else a lock; if there are both, somebody has to choose."""
-    from interlock.nouns.tasks.task import BATCH  # few commands know a thing by its plain name
-
-    task, lock = keys.status(name), keys.lock(name)
-    snapshot: Snapshot = yield Read(task, lock)
-    if snapshot[task] is None or name.startswith(BATCH):
-        return f"lock/{name}"
-    pool = decode.pool(snapshot[lock], 0)
-    if pool is not None and (pool.grants or pool.waiters):
-        raise BadInput(f"{name!r} is a task and a lock; ask for 'task/{name}' or for 'lock/{name}'")
-    return f"task/{name}"

@@ -14,9 +14,11 @@ from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.agents import session_rules as sessions
+from interlock.nouns.agents.decode import decode_death, decode_session
 from interlock.nouns.agents.report_rules import describe
 from interlock.nouns.agents.session_service import report_keys
 from interlock.nouns.grants import rules
+from interlock.nouns.grants.decode import decode_break_note, decode_pool, readable_pool
 from interlock.nouns.grants.pool import Pool, listed_sessions
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.runtime import decode
@@ -102,13 +104,13 @@ class Maintenance:
         """Delete notes for operators and holders, and counts, that were kept for long enough."""
         from interlock.runtime import refusals, retention_clock
 
-        now, portion = (yield from retention_clock.agreed(self._runner)), KEYS_AT_ONCE // 2
+        now, portion = (yield from retention_clock.earlier_time(self._runner)), KEYS_AT_ONCE // 2
         old: list[Item] = []
         for item in (yield from every(keys.DEATHS)):
-            death = decode.readable(decode.death, item)
+            death = decode.readable(decode_death, item)
             old += [item] if death and now - death.at > sessions.DEATH_KEPT else []
         for item in (yield from every(keys.BROKEN)):
-            note = decode.readable(decode.broken, item)
+            note = decode.readable(decode_break_note, item)
             old += [item] if note and now - note.at > sessions.DEATH_KEPT else []
         counted = yield from every(keys.refusal_counts())
         old += [item for item in counted if refusals.refused(item).is_old(now)]
@@ -119,14 +121,14 @@ class Maintenance:
     def _stale(self, base: int) -> Op[list[Item]]:
         """Pools with a grant or a first waiter, and sessions, whose liveness is gone."""
         pools = yield from every(*keys.POOLS)
-        lives = [(item, _relies_on(decode.readable_pool(item, base))) for item in pools]
+        lives = [(item, _relies_on(readable_pool(item, base))) for item in pools]
         lives += [
             (item, (keys.live(item.key.removeprefix(keys.SESSIONS)),))
             for item in (yield from every(keys.SESSIONS))
         ]
         live = yield from looked_up(key for _, wanted in lives for key in wanted)
         stale = [item for item, wanted in lives if any(live[key] is None for key in wanted)]
-        held = {item.key: listed_sessions(decode.readable_pool(item, base)) for item in pools}
+        held = {item.key: listed_sessions(readable_pool(item, base)) for item in pools}
         return [*stale, *(yield from self._orphans(base)), *(yield from self._unheld(held))]
 
     def _unheld(self, held: dict[str, set[str]]) -> Op[list[Item]]:
@@ -139,7 +141,7 @@ class Maintenance:
         waits = yield from every(keys.WAITS)
         wanted = {item.key: _stands_on(item) for item in waits}
         found = yield from looked_up(filter(None, wanted.values()))
-        readable = decode.readable_pool
+        readable = readable_pool
         stands = {item.key: found.get(wanted[item.key]) for item in waits}
         return [item for item in waits if not _waits(item.key, stands[item.key], base, readable)]
 
@@ -161,7 +163,7 @@ class Maintenance:
     def _listed(self, key: str, base: int) -> DecideOp[str]:
         session, pool = keys.held_of(key)
         snapshot = yield (key, pool)
-        if snapshot[key] is None or session in listed_sessions(decode.pool(snapshot[pool], base)):
+        if snapshot[key] is None or session in listed_sessions(decode_pool(snapshot[pool], base)):
             return Decision(outcome="gone")
         return Decision(outcome="cleared", verb="wait.clear", thing="record", deletes=(key,))
 
@@ -176,7 +178,7 @@ class Maintenance:
         id_ = key.removeprefix(keys.SESSIONS)
         live = keys.live(id_)
         snapshot = yield (key, live, keys.report(id_))
-        session = decode.session(snapshot[key])
+        session = decode_session(snapshot[key])
         if session is None or snapshot[live] is not None:
             return Decision(outcome="gone")
         if (yield from _works(id_)):
@@ -210,13 +212,13 @@ def _works(session: str) -> ReadOp[bool]:
     """Whether a session has claims that live by it: those are put back first."""
     page = Range(keys.claims(session), limit=KEYS_AT_ONCE)
     found = (yield (page,)).ranges[page]
-    return any(keys.live(session) in decode.keys_in(item) for item in found)
+    return any(keys.live(session) in decode.decode_keys(item) for item in found)
 
 
 def _stands_on(item: Item) -> str:
     """What a listed wait cannot do without: one of its pools, or its liveness; "" if unreadable."""
     try:
-        found = decode.listed_wait(item)
+        found = decode.decode_wait(item)
     except StoreDamaged:
         return ""
     return found.live if isinstance(found, UnqueuedWait) else next(iter(found), "")
@@ -226,7 +228,7 @@ def _waits(
     key: str,
     stands_on: Item | None,
     base: int,
-    read: Callable[[Item, int], Pool | None] = decode.pool,
+    read: Callable[[Item, int], Pool | None] = decode_pool,
 ) -> bool:
     if stands_on is None or stands_on.key.startswith(keys.LIVE):
         return stands_on is not None

@@ -1,14 +1,14 @@
-"""What time it is, for an act whose cost falls on others.
+"""The time that retention is judged by.
 
-A wall clock may be wrong by hours or years, and the client that has it does not know.  So no act
-that deletes or ends something of others rests on one client's clock:
+A wall clock may be wrong by hours or years, and its client does not know it.  So no change that
+deletes or ends something of another client rests on one client's clock:
 
-    a span   (how long a task may be begun, how long a query is open, how long a grant lives) is a
-             liveness key, which the engine measures with its own clock
-    an age   (retention) is judged by the earlier of two clocks, ours and the engine's
+    a span   (the time to begin a task, to answer a query, to hold a grant) is a liveness key, which
+             the engine measures with its own clock
+    an age   (retention) is judged by the earlier of two clocks, the client's and the engine's
 
-An engine that cannot tell the time leaves the second clock to the record: what most other agents
-wrote last.  ``docs/decisions/clocks.md`` lists every place that looks at a wall clock.
+If the engine has no clock, the record is the second one: the last entries of most other agents.
+``docs/decisions/clocks.md`` lists every place that reads a wall clock.
 """
 
 from __future__ import annotations
@@ -16,42 +16,62 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.drivers import Op
-from interlock.nouns.tasks import retention_rules as core
-from interlock.nouns.tasks.retention_rules import RecordedTime
 from interlock.runtime.decode import decoded, readable
 from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Read, StoreCall
 from interlock.store import Item, Log
 
 NEWEST = Log(limit=100, last=True)
-"""The entries of the record that say what time it is by the clocks of others."""
-_SAID = msgspec.json.Decoder(RecordedTime)
+"""The entries of the record that show the clocks of other agents."""
 
 
-def agreed(runner: Runner) -> Op[float]:
-    """The time by our clock or by the engine's, whichever is earlier."""
-    now, engine = runner.clock.wall(), (yield from by_engine())
+class RecordedTime(Struct, frozen=True, kw_only=True, gc=False):
+    """The time of an entry of the record, with its writer."""
+
+    revision: int = 0
+    at: float = 0.0
+    writer: str = ""
+    agent: str = ""
+
+
+_RECORDED = msgspec.json.Decoder(RecordedTime)
+
+
+def earlier_time(runner: Runner) -> Op[float]:
+    """The time by the client's clock or by the engine's, whichever is earlier."""
+    now, engine = runner.clock.wall(), (yield from engine_time())
     if engine is None:
-        newest = said((yield Read(NEWEST)).ranges[NEWEST])
-        return core.now(now, newest, runner.chain.writer)
+        newest = recorded_times((yield Read(NEWEST)).ranges[NEWEST])
+        return median_time(now, newest, runner.chain.writer)
     return min(now, engine)
 
 
-def by_engine() -> Op[float | None]:
-    """The time by the engine's own clock; None if it cannot tell."""
+def engine_time() -> Op[float | None]:
+    """The time by the engine's own clock; None if it has none."""
     found: float | None = yield StoreCall("wall")
     return found
 
 
-def said(entries: Sequence[Item]) -> tuple[RecordedTime, ...]:
-    """What entries of the record say of their moments."""
-    return tuple([each for item in entries if (each := readable(_said, item)) is not None])
+def recorded_times(entries: Sequence[Item]) -> tuple[RecordedTime, ...]:
+    """The times of entries of the record; those that cannot be read are left out."""
+    return tuple([each for item in entries if (each := readable(_recorded, item)) is not None])
 
 
-def _said(item: Item) -> RecordedTime | None:
-    """What an entry says of its moment; a void says nothing."""
-    found = decoded(_SAID, item)
+def median_time(own: float, recorded: Sequence[RecordedTime], writer: str) -> float:
+    """The earlier of the client's clock and the median of the last times of other agents."""
+    newest: dict[str, float] = {}
+    for each in recorded:
+        if each.writer != writer:
+            newest[each.agent] = max(each.at, newest.get(each.agent, 0.0))
+    order = sorted(newest.values())
+    return min(own, order[(len(order) - 1) // 2]) if order else own
+
+
+def _recorded(item: Item) -> RecordedTime | None:
+    """The time of an entry; a void has none."""
+    found = decoded(_RECORDED, item)
     return replace(found, revision=item.revision) if found.at else None

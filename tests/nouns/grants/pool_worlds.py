@@ -23,6 +23,7 @@ from interlock.nouns.agents.session_rules import join as join_session
 from interlock.nouns.agents.session_rules import leave as leave_session
 from interlock.nouns.agents.session_service import Sessions, lives_by
 from interlock.nouns.grants import lock, rules, semaphore, several
+from interlock.nouns.grants.decode import decode_pool
 from interlock.nouns.grants.lock_service import LockService
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_change import PoolFacts, complete
@@ -30,7 +31,6 @@ from interlock.nouns.grants.request import GrantRequest, HolderRequest
 from interlock.nouns.grants.semaphore_service import SemaphoreService
 from interlock.nouns.grants.service import GrantService
 from interlock.nouns.grants.several_service import SeveralService
-from interlock.runtime import decode
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.maintain import Maintenance
 from interlock.runtime.runner import Runner
@@ -145,7 +145,7 @@ class CoreWorld:
         self.clock.advance(seconds)
 
     def pools(self) -> dict[str, Pool]:
-        found = {key: decode.pool(item, 0) for key, item in self._items.items()}
+        found = {key: decode_pool(item, 0) for key, item in self._items.items()}
         return {key: pool for key, pool in found.items() if pool is not None}
 
     def alive(self, wanted: Iterable[str]) -> frozenset[str]:
@@ -155,7 +155,7 @@ class CoreWorld:
         return {key for key, ends in self._live.items() if ends > self.clock.monotonic()}
 
     def facts(self) -> PoolFacts:
-        pools = {key: decode.pool(self._items.get(key), 0) for key in KEYS}
+        pools = {key: decode_pool(self._items.get(key), 0) for key in KEYS}
         return complete(pools, self.living(), self._revision, self._room)
 
     def carry_out(self, decision: Decision[Any]) -> Any:
@@ -276,7 +276,7 @@ class ServiceWorld:
 
     def pools(self) -> dict[str, Pool]:
         items = self._under.read(*KEYS).items
-        found = {key: decode.pool(item, 0) for key, item in items.items()}
+        found = {key: decode_pool(item, 0) for key, item in items.items()}
         return {key: pool for key, pool in found.items() if pool is not None}
 
     def alive(self, wanted: Iterable[str]) -> frozenset[str]:

@@ -41,11 +41,11 @@ from interlock.nouns.agents.session_rules import leave as leave_session
 from interlock.nouns.agents.session_service import Sessions
 from interlock.nouns.grants import lock as core
 from interlock.nouns.grants import rules as queue
+from interlock.nouns.grants.decode import decode_pool
 from interlock.nouns.grants.lock_service import LockService
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_change import PoolFacts, complete
 from interlock.nouns.grants.service import GrantService
-from interlock.runtime import decode
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.keeper import margin
 from interlock.runtime.maintain import Maintenance
@@ -312,7 +312,7 @@ class CoreWorld:
         return None
 
     def lock(self) -> Pool | None:
-        return decode.pool(self.item, 0)
+        return decode_pool(self.item, 0)
 
     def facts(self) -> PoolFacts:
         return complete({KEY: self.lock()}, self.alive(), self.revision)
@@ -445,7 +445,7 @@ class ServiceWorld:
         self.clock.advance(seconds)
 
     def seen(self) -> Seen | None:
-        return _seen(decode.pool(self._memory.read(KEY)[KEY], 0))
+        return _seen(decode_pool(self._memory.read(KEY)[KEY], 0))
 
     def entries(self) -> Counter[str]:
         assert audit(self._memory) == []

@@ -7,9 +7,11 @@ import pytest
 from interlock.core import keys
 from interlock.nouns.messages.retention_rules import RetentionLimits
 from interlock.nouns.tasks import retention_rules
-from interlock.nouns.tasks.retention_rules import EndedTask, RecordedTime, RetentionSurvey
+from interlock.nouns.tasks.retention_rules import EndedTask, RetentionSurvey
 from interlock.nouns.tasks.task import Spec, State, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges, TaskFacts
+from interlock.runtime import retention_clock
+from interlock.runtime.retention_clock import RecordedTime
 
 NOW, AGE = 1000.0, 100.0
 
@@ -78,7 +80,7 @@ def said(agent: str, at: float, writer: str = "") -> RecordedTime:
 def test_it_is_no_later_than_our_clock_says_nor_than_most_others_wrote_last(
     entries: list[RecordedTime], now: float
 ) -> None:
-    assert retention_rules.now(NOW, entries, "us") == now
+    assert retention_clock.median_time(NOW, entries, "us") == now
 
 
 def test_the_cut_leaves_as_many_as_are_kept_those_that_ended_last() -> None:

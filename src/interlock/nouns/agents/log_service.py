@@ -17,7 +17,7 @@ from interlock.runtime import decode
 from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
 from interlock.runtime.gather import every, looked_up
 from interlock.runtime.identity import Actor
-from interlock.runtime.retention_clock import agreed
+from interlock.runtime.retention_clock import earlier_time
 from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.settings import Settings
@@ -68,7 +68,7 @@ class AgentLogService:
         """The time by which lines expire; the engine is asked once a minute at most."""
         here = self._runner.clock.monotonic()
         if here - self._agreed[0] > _ASKED:
-            self._agreed = (here, (yield from agreed(self._runner)))
+            self._agreed = (here, (yield from earlier_time(self._runner)))
         return self._agreed[1] + here - self._agreed[0]
 
     def _adding(
@@ -177,7 +177,7 @@ class AgentLogService:
     def forget(self, actor: Actor) -> Op[int]:
         """Delete old chunks of agents that no longer upload, and old files; counts them."""
         gone = 0
-        limits, now = self._limits(), (yield from agreed(self._runner))
+        limits, now = self._limits(), (yield from earlier_time(self._runner))
         for item in (yield from every(keys.LOGBOOKS)):
             owner, _, file = item.key.removeprefix(keys.LOGBOOKS).partition("/")
             agent = keys.decode(owner)

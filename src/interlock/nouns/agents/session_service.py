@@ -15,6 +15,8 @@ from interlock.core.thing_names import thing_of
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.agents import session_rules as core
+from interlock.nouns.agents.decode import decode_death, decode_session
+from interlock.nouns.grants.decode import readable_pool
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.runtime import decode
@@ -99,7 +101,7 @@ class Sessions:
     ) -> DecideOp[core.Left | core.SessionLapsed | core.Leaving]:
         own = (keys.session(actor.session), keys.live(actor.session), keys.report(actor.session))
         snapshot = yield own
-        session = decode.session(snapshot[own[0]])
+        session = decode_session(snapshot[own[0]])
         if session is None:
             return Decision(outcome=core.SessionLapsed(session=actor.session))
         said = report_keys(snapshot, actor.session)
@@ -118,7 +120,7 @@ class Sessions:
         def deciding() -> DecideOp[core.Renewed | core.SessionLapsed]:
             snapshot = yield (keys.session(session), keys.live(session))
             live = {key for key, item in snapshot.items.items() if item is not None}
-            return core.renew(decode.session(snapshot[keys.session(session)]), session, live)
+            return core.renew(decode_session(snapshot[keys.session(session)]), session, live)
 
         done: Decided[core.Renewed | core.SessionLapsed] = yield from self._runner.change(
             deciding, Actor()
@@ -136,12 +138,12 @@ class Sessions:
     def find(self, session: str) -> Op[core.Session | None]:
         """The identity of a session."""
         snapshot: Snapshot = yield Read(keys.session(session))
-        return decode.session(snapshot[keys.session(session)])
+        return decode_session(snapshot[keys.session(session)])
 
     def deaths(self) -> Op[list[core.Death]]:
         """The sessions that ended without leaving and were cleared, the oldest first."""
         items = yield from every(keys.DEATHS)
-        read = [decode.readable(decode.death, item) for item in items]
+        read = [decode.readable(decode_death, item) for item in items]
         return sorted([each for each in read if each is not None], key=lambda each: each.at)
 
     def acknowledge(self, name: str, actor: Actor) -> Op[core.DeathsAcknowledged | core.NoDeath]:
@@ -171,7 +173,7 @@ class Sessions:
         ids = [keys.id_of(item.key) for item in (yield Read(page)).ranges[page]]
         items = yield from looked_up([*map(keys.session, ids), *map(keys.live, ids)])
         living = [id_ for id_ in ids if items[keys.live(id_)] is not None]
-        found = [decode.readable(decode.session, items[keys.session(id_)]) for id_ in living]
+        found = [decode.readable(decode_session, items[keys.session(id_)]) for id_ in living]
         return [each for each in found if each is not None]
 
     def names(self) -> Op[frozenset[str]]:
@@ -189,7 +191,7 @@ class Sessions:
         base = yield from self._runner.base()
         holds: dict[str, list[str]] = {}
         for item in (yield from every(*keys.POOLS)):
-            pool = decode.readable_pool(item, base)
+            pool = readable_pool(item, base)
             name = thing_of(item.key).removeprefix("lock/")
             for grant in () if pool is None else pool.grants:
                 holds.setdefault(grant.session, []).append(name)
@@ -230,7 +232,7 @@ def _pools_of(
     for start in range(0, len(wanted), KEYS_AT_ONCE):
         some = Unchecked(wanted[start : start + KEYS_AT_ONCE])
         items = [item for item in (yield some).items.values() if item is not None]
-        pools = [(item.key, decode.readable_pool(item, 0)) for item in items]
+        pools = [(item.key, readable_pool(item, 0)) for item in items]
         found.extend(key for key, pool in pools if pool and lives_by(pool, session.id))
     return found
 
@@ -243,7 +245,7 @@ def _searched(session: str) -> ReadOp[list[str]]:
         while True:
             page = Range(prefix, after)
             items = (yield (page,)).ranges[page]
-            pools = [(item.key, decode.readable_pool(item, 0)) for item in items]
+            pools = [(item.key, readable_pool(item, 0)) for item in items]
             found.extend(key for key, pool in pools if pool and lives_by(pool, session))
             if len(items) < page.limit:
                 break
@@ -281,7 +283,7 @@ def lives_by(pool: Pool, session: str) -> bool:
 def _readable(item: Item) -> core.Session | None:
     """A session; None if it is damaged, which ``doctor`` reports."""
     try:
-        return decode.session(item)
+        return decode_session(item)
     except StoreDamaged:
         return None
 

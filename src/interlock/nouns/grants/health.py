@@ -14,6 +14,7 @@ from interlock.core.thing_names import thing_of
 from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op
+from interlock.nouns.grants.decode import readable_pool
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.why import things, weighed
 from interlock.runtime import decode
@@ -39,7 +40,7 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
     pools: dict[str, Pool] = {}
     for prefix in keys.POOLS:
         items = yield from checkup.read(prefix)
-        read = {item.key: decode.readable_pool(item, base) for item in items}
+        read = {item.key: readable_pool(item, base) for item in items}
         pools |= {key: pool for key, pool in read.items() if pool is not None}
     grants, waiters = _grants(pools), _patient(checkup, pools, now)
     wanted = [key for grant, _ in grants for key in grant.live]
@@ -127,7 +128,7 @@ def _grants(pools: Mapping[str, Pool]) -> list[Held]:
 def _still_held(stale: Sequence[Held]) -> Op[list[Held]]:
     """Those that were not just given back, likewise."""
     items = yield from looked_up(key for _, wanted in stale for key in wanted)
-    pools = {key: decode.readable_pool(item, 0) for key, item in items.items() if item}
+    pools = {key: readable_pool(item, 0) for key, item in items.items() if item}
     left = [(grant, [k for k in wanted if _has(pools.get(k), grant)]) for grant, wanted in stale]
     return [(grant, wanted) for grant, wanted in left if wanted]
 

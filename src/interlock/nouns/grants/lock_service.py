@@ -11,11 +11,11 @@ from interlock.core import keys
 from interlock.core.decision import Proof
 from interlock.drivers import Op
 from interlock.nouns.grants import lock as core
+from interlock.nouns.grants.decode import decode_pool
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import every_pool
 from interlock.nouns.grants.service import GrantService
 from interlock.nouns.grants.waiting import expires_in
-from interlock.runtime import decode
 from interlock.runtime.gather import looked_up
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.runner import Runner
@@ -97,7 +97,7 @@ class LockService:
         """The lock, its holder and its queue."""
         base = yield from self._runner.base()
         snapshot: Snapshot = yield Read(keys.lock(name))
-        pool = decode.pool(snapshot[keys.lock(name)], base)
+        pool = decode_pool(snapshot[keys.lock(name)], base)
         if pool is None:
             return LockView(lock=name, state="free")
         live = yield from looked_up((key for g in pool.grants for key in g.live), times=True)

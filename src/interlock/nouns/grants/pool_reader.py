@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from interlock.core import keys
 from interlock.drivers import Op
+from interlock.nouns.grants.decode import decode_pool, readable_pool
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_change import PoolFacts
-from interlock.runtime import decode
 from interlock.runtime.gather import OWN_OPERATIONS, FactReader, every, looked_up
 from interlock.runtime.runner import Runner
 from interlock.store import LIVE, Item
@@ -38,7 +38,7 @@ class PoolReader(FactReader[PoolFacts]):
                 facts.exists[key] = item is not None
                 self.live[key] = item
             else:
-                facts.pools[key] = decode.pool(item, self.base)
+                facts.pools[key] = decode_pool(item, self.base)
                 facts.newest[key] = 0 if item is None else self.base + item.revision
 
 
@@ -49,7 +49,7 @@ def every_pool(prefix: str, base: int) -> Op[tuple[dict[str, Pool], dict[str, It
     """
     pools: dict[str, Pool] = {}
     for item in (yield from every(prefix)):
-        pool = decode.readable_pool(item, base)
+        pool = readable_pool(item, base)
         if pool is not None:
             pools[keys.decode(item.key.removeprefix(prefix))] = pool
     wanted = (key for pool in pools.values() for grant in pool.grants for key in grant.live)

@@ -11,12 +11,12 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Proof
 from interlock.drivers import Op
 from interlock.nouns.grants import semaphore as core
+from interlock.nouns.grants.decode import decode_pool
 from interlock.nouns.grants.pool import Grant, Pool
 from interlock.nouns.grants.pool_change import PoolFacts
 from interlock.nouns.grants.pool_reader import PoolReader, every_pool
 from interlock.nouns.grants.service import GrantService
 from interlock.nouns.grants.waiting import expires_in
-from interlock.runtime import decode
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.gather import looked_up
 from interlock.runtime.identity import Actor, Identity
@@ -140,7 +140,7 @@ class SemaphoreService:
         """The semaphore, its holders and its queue."""
         base = yield from self._runner.base()
         snapshot: Snapshot = yield Read(keys.semaphore(name))
-        pool = decode.pool(snapshot[keys.semaphore(name)], base)
+        pool = decode_pool(snapshot[keys.semaphore(name)], base)
         if pool is None:
             return core.NoSemaphore(semaphore=name)
         live = yield from looked_up((key for g in pool.grants for key in g.live), times=True)

@@ -23,6 +23,7 @@ from interlock.core.thing_names import thing_of
 from interlock.drivers import Op
 from interlock.errors import InterlockError, Lapsed, StoreBusy, StoreTrouble
 from interlock.nouns.grants import rules
+from interlock.nouns.grants.decode import decode_break_note, decode_pool, grant_ids
 from interlock.nouns.grants.pool import BreakNote, Pool
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.nouns.grants.request import BreakRequest, GrantRequest, HolderRequest
@@ -363,19 +364,21 @@ class GrantService:
     def grants_in(self, wanted: Iterable[str]) -> Op[frozenset[tuple[str, str]]]:
         """The grants that these pools, and tasks by their owner keys, have now."""
         items = yield from looked_up(wanted)
-        found = [(key, decode.granted(item)) for key, item in items.items() if item is not None]
+        found = [(key, grant_ids(item)) for key, item in items.items() if item is not None]
         return frozenset((key, grant) for key, grants in found for grant in grants)
 
     def break_note(self, wanted: Iterable[str]) -> Op[BreakNote | None]:
         """The note of an operator that ended a grant, under one of these keys."""
         items = yield from looked_up(wanted)
-        return next(filter(None, (decode.readable(decode.broken, i) for i in items.values())), None)
+        return next(
+            filter(None, (decode.readable(decode_break_note, i) for i in items.values())), None
+        )
 
     def lifetimes(self, key: str, grant: str) -> Op[dict[str, float]]:
         """How long the own liveness keys of a grant live from now on; empty if it is gone."""
         own = (keys.live(grant), keys.max_hold(grant))
         snapshot: Snapshot = yield Read(key, *own, times=True)
-        pool = decode.pool(snapshot[key], 0)
+        pool = decode_pool(snapshot[key], 0)
         if pool is None or pool.grant(grant) is None:
             return {}
         return {key: item.expires_in or 0.0 for key in own if (item := snapshot[key])}
@@ -480,7 +483,7 @@ class GrantService:
                 if (note.token, note.holder) == (request.token, request.agent):
                     return Decision(outcome=request.broken_by(note))
         if len(wanted) == 1:
-            pool = decode.pool(items[wanted[0]], base)
+            pool = decode_pool(items[wanted[0]], base)
             if (quick := rules.acquire_uncontended(request, pool, now)) is not None:
                 return quick
         reader = PoolReader(self._runner, base)
@@ -539,7 +542,9 @@ def break_notes(thing: str) -> ReadOp[list[BreakNote]]:
     """The notes about the grants of a thing that operators ended, the latest first."""
     page = Range(keys.broken(thing))
     items = (yield (page,)).ranges[page]
-    found = [note for item in items if (note := decode.readable(decode.broken, item)) is not None]
+    found = [
+        note for item in items if (note := decode.readable(decode_break_note, item)) is not None
+    ]
     return sorted(found, key=lambda note: -note.at)
 
 

@@ -24,11 +24,13 @@ from msgspec.structs import replace
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Outcome, Proof
 from interlock.drivers import Op
+from interlock.nouns.agents.decode import decode_session
 from interlock.nouns.grants import lock, rules
+from interlock.nouns.grants.decode import decode_pool
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.nouns.grants.request import GrantRequest, RequestStatus
-from interlock.runtime import callers, decode
+from interlock.runtime import callers
 from interlock.runtime.decide import DecideOp, ReadOp
 from interlock.runtime.given import holds
 from interlock.runtime.identity import Identity
@@ -110,7 +112,7 @@ class PoolWaits:
         own = keys.live(request.session if request.ttl is None else request.grant)
         mine = (own,) if request.max_hold is None else (own, keys.max_hold(request.grant))
         snapshot: Snapshot = yield Read(*request.keys, *mine)
-        around = Around({key: decode.pool(snapshot[key], base) for key in request.keys})
+        around = Around({key: decode_pool(snapshot[key], base) for key in request.keys})
         pools = list(around.pools.values())
         held = [pool.grant(request.grant) for pool in pools if pool is not None]
         if pools[0] is not None and held[0] is not None and len(held) == len(pools):
@@ -237,7 +239,7 @@ class PoolWaits:
         if not isinstance(outcome, lock.LockBusy) or not outcome.holder:
             return outcome
         key = request.keys[0]
-        pool = last.facts.pools.get(key) if last else decode.pool((yield Read(key))[key], 0)
+        pool = last.facts.pools.get(key) if last else decode_pool((yield Read(key))[key], 0)
         if pool is None or not pool.grants:
             return outcome
         wanted = pool.grants[0].live
@@ -256,7 +258,7 @@ def expires_in(items: Mapping[str, Item | None]) -> float | None:
 def session_ttl_of(session: str, otherwise: float) -> ReadOp[float]:
     """How long a session lives after a beat."""
     key = keys.session(session)
-    found = decode.session((yield (key,))[key])
+    found = decode_session((yield (key,))[key])
     return otherwise if found is None else found.ttl
 
 

@@ -20,6 +20,7 @@ from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait, caller_name, caller_name_of
 from interlock.drivers import Op
 from interlock.nouns.agents.session_rules import Session
+from interlock.nouns.grants.decode import decode_pool, readable_pool
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.service import break_notes
 from interlock.nouns.tasks.task import TaskOwner
@@ -109,7 +110,7 @@ class PoolWhy:
         base = yield from self._runner.base()
         key = key_of(thing)
         snapshot: Snapshot = yield Read(key)
-        pool = decode.pool(snapshot[key], base)
+        pool = decode_pool(snapshot[key], base)
         if pool is None:
             return None
         wanted = [key for grant in pool.grants for key in grant.live]
@@ -240,7 +241,7 @@ def _holders(wanted: Iterable[str]) -> Op[dict[str, str]]:
                 found[caller_name(claim.agent, claim.session, claim.caller)] = claim.agent
         elif key.startswith(keys.POOLS):
             item = (yield Read(key))[key]
-            pool = None if item is None else decode.readable_pool(item, 0)
+            pool = None if item is None else readable_pool(item, 0)
             for grant in () if pool is None else pool.grants[:NAMED]:
                 found[caller_name_of(grant) or grant.session] = grant.agent
     return found
@@ -293,7 +294,7 @@ def things(wanted: Iterable[str]) -> str:
 
 def _stands_on(item: Item) -> tuple[str, ...]:
     """What shows whether a listed wait is one: its pools, or its liveness."""
-    found = decode.listed_wait(item)
+    found = decode.decode_wait(item)
     return (found.live,) if isinstance(found, UnqueuedWait) else found
 
 
@@ -303,7 +304,7 @@ def _waits(key: str, stands_on: Iterable[Item | None]) -> bool:
     there = [item for item in stands_on if item is not None]
     if there and there[0].key.startswith(keys.LIVE):
         return True
-    found = [decode.readable_pool(item, 0) for item in there]
+    found = [readable_pool(item, 0) for item in there]
     return any(pool is not None and pool.position(id_) is not None for pool in found)
 
 

@@ -19,7 +19,7 @@ from interlock.nouns.messages.receiver import REDELIVER, InboxReceiver
 from interlock.nouns.messages.send_calls import SendCalls
 from interlock.runtime.calls import D, call
 from interlock.runtime.given import Given
-from interlock.runtime.id_prefix import is_part, whole_id
+from interlock.runtime.id_prefix import is_prefix, whole_id
 from interlock.runtime.identity import Actor
 from interlock.runtime.outage import Outage
 
@@ -181,7 +181,7 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
         self, actor: Actor, wanted: views.InboxFilter, can: Iterable[str] | None, *, sent: bool
     ) -> Op[views.Inbox]:
         able = yield from self.abilities(can)
-        if is_part(wanted.thread):
+        if is_prefix(wanted.thread):
             (thread,) = yield from self._whole((wanted.thread,))
             wanted = replace(wanted, thread=thread)
         return (yield from views.kept(actor.agent, wanted, able, sent=sent))

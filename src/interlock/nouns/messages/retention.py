@@ -40,7 +40,7 @@ from interlock.runtime.decide import DecideOp, Unchecked
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import looked_up
 from interlock.runtime.identity import Actor
-from interlock.runtime.retention_clock import agreed
+from interlock.runtime.retention_clock import earlier_time
 from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
@@ -114,7 +114,7 @@ class MessageRetention:
     def run(self, actor: Actor, bound: int = BOUND) -> Op[RetentionResult]:
         """Make a whole pass; delete at most ``bound`` items of each group."""
         done, self._id_position, self._is_whole = RetentionResult(), "", True
-        self._now = yield from agreed(self._runner)
+        self._now = yield from earlier_time(self._runner)
         first = [Range(folder, limit=1) for folder in FOLDERS]
         snapshot: Snapshot = yield Read(*first)
         for page in first:
@@ -127,7 +127,7 @@ class MessageRetention:
     def some(self, actor: Actor) -> Op[RetentionResult]:
         """Make a small pass, which starts where the last one ended."""
         done, self._reads, self._is_whole = RetentionResult(), 0, False
-        self._now = yield from agreed(self._runner)
+        self._now = yield from earlier_time(self._runner)
         number, group = self._position or self._anywhere()
         for _ in range(SMALL_PASS_GROUPS):
             folder, before = FOLDERS[number], group

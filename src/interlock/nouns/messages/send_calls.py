@@ -24,7 +24,7 @@ from interlock.nouns.messages.send_rules import SendOptions
 from interlock.nouns.messages.sending import TopicAckSet
 from interlock.runtime.calls import D, call
 from interlock.runtime.given import Given
-from interlock.runtime.id_prefix import is_part, whole_id
+from interlock.runtime.id_prefix import is_prefix, whole_id
 from interlock.runtime.identity import Actor
 
 
@@ -153,7 +153,7 @@ class SendCalls(MessageServices[D]):
     def _mail(
         self, to: tuple[str, ...], body: object, *, thread: str, reply_to: str, **more: object
     ) -> Op[SendOutcome]:
-        if is_part(thread) or is_part(reply_to):
+        if is_prefix(thread) or is_prefix(reply_to):
             folders = yield from reading.message_folders(self.context.me().actor.agent)
             thread = yield from whole_id(thread, *folders)
             reply_to = yield from whole_id(reply_to, *folders)

@@ -83,11 +83,12 @@ class RecordCalls(Calls[D]):
         return self._tell(meant, most, plain=meant == f"lock/{thing}")
 
     def _tell(self, thing: str, limit: int, *, plain: bool) -> Op[Story]:
-        from interlock.runtime.id_prefix import named, whole_thing
+        from interlock.nouns.tasks.why import task_or_lock
+        from interlock.runtime.id_prefix import whole_thing
         from interlock.runtime.story import Stories  # hardly any command tells stories
 
         if plain:
-            thing = yield from named(thing.partition("/")[2])
+            thing = yield from task_or_lock(thing.partition("/")[2])
         else:
             thing = yield from whole_thing(thing)
         return (yield from Stories(self.context.runner).tell(thing, limit))

@@ -21,7 +21,7 @@ from interlock.core.log import RecordMark, SealedMark, Segment
 from interlock.drivers import Op
 from interlock.errors import StoreBusy, StoreDamaged
 from interlock.nouns.record.segment import adds_up, number, unpack
-from interlock.runtime.decode import decoded, exact
+from interlock.runtime.decode import decoded, with_bytes
 from interlock.runtime.steps import Read, StoreCall
 from interlock.store import LOG, Capabilities, Item, Log, Range
 
@@ -135,7 +135,7 @@ def walk(span: RecordSpan, reader: RecordReader) -> Op[SegmentsRead]:
         else:
             _refuse_overtaken(at, sealed)
             items = snapshot.ranges[log]
-            page = [exact(item) for item in items if item.created <= span.end]
+            page = [with_bytes(item) for item in items if item.created <= span.end]
             if page and not covered:
                 reader.trimmed_before(page[0].created)
                 covered = True
@@ -149,7 +149,13 @@ def walk(span: RecordSpan, reader: RecordReader) -> Op[SegmentsRead]:
 
 def item_stamp(item: Item) -> ItemStamp:
     """What an item says of itself; its payload is hashed."""
-    return item.key, item.revision, sha256(exact(item).value).hexdigest(), item.entry, item.hash
+    return (
+        item.key,
+        item.revision,
+        sha256(with_bytes(item).value).hexdigest(),
+        item.entry,
+        item.hash,
+    )
 
 
 def sealed_mark(item: Item | None) -> SealedMark | None:

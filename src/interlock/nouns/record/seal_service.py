@@ -28,10 +28,10 @@ from interlock.errors import StoreDamaged, StoreFull, TooLarge
 from interlock.nouns.record import seal_rules
 from interlock.nouns.record.seal_rules import LIMITS, AgeLimit, Row, SealLimits, SegmentEnd
 from interlock.runtime.decide import DecideOp
-from interlock.runtime.decode import decoded, exact
+from interlock.runtime.decode import decoded, with_bytes
 from interlock.runtime.health import HealthCheck
 from interlock.runtime.identity import Actor
-from interlock.runtime.retention_clock import agreed
+from interlock.runtime.retention_clock import earlier_time
 from interlock.runtime.runner import Runner
 from interlock.runtime.steps import InThread, Read, StoreCall
 from interlock.store import LOG, Extent, Finding, Item, Log, Range, Snapshot
@@ -247,7 +247,7 @@ class Sealing:
         if not found:
             return 0
         newest = seal_rules.newest_time(_rows(snapshot.ranges[_SAMPLE]))
-        now = min(newest, (yield from agreed(self._runner)))
+        now = min(newest, (yield from earlier_time(self._runner)))
         oldest = decoded(_STUB, found[0])
         if state.bytes <= self.limits.sealed and oldest.until >= now - self.limits.keep:
             return 0
@@ -386,7 +386,8 @@ def _read(after: int, limit: int) -> Op[list[Row]]:
 
 def _rows(items: Sequence[Item]) -> list[Row]:
     return [
-        (item.revision, item.key[len(LOG) :], item.value, item.hash) for item in map(exact, items)
+        (item.revision, item.key[len(LOG) :], item.value, item.hash)
+        for item in map(with_bytes, items)
     ]
 
 

@@ -22,7 +22,7 @@ from interlock.nouns.agents.session_service import Sessions
 from interlock.nouns.tasks import decode, progress_rules
 from interlock.nouns.tasks.task import BATCH, EndedEntry, TaskOwner, TaskStatus
 from interlock.nouns.tasks.why_state import able_sessions, read_snapshots
-from interlock.runtime.decode import listed_wait, readable
+from interlock.runtime.decode import decode_wait, readable
 from interlock.runtime.gather import every, looked_up
 from interlock.runtime.health import HealthCheck
 from interlock.runtime.runner import Runner
@@ -294,7 +294,7 @@ class TaskHealth:
 
 def _awaited() -> Op[bool]:
     """Whether a live session waits for a task by its name."""
-    read = [readable(listed_wait, item) for item in (yield from every(keys.WAITS, most=BOUND))]
+    read = [readable(decode_wait, item) for item in (yield from every(keys.WAITS, most=BOUND))]
     waits = [each for each in read if isinstance(each, UnqueuedWait)]
     live = yield from looked_up(each.live for each in waits if each.wants.startswith(keys.TASKS))
     return any(item is not None for item in live.values())

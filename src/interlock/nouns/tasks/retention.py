@@ -36,7 +36,7 @@ from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.messages.retention_rules import Forgotten, RetentionLimits
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import retention_rules as core
-from interlock.nouns.tasks.retention_rules import EndedTask, RecordedTime, RetentionSurvey
+from interlock.nouns.tasks.retention_rules import EndedTask, RetentionSurvey
 from interlock.nouns.tasks.task import BATCH, Spec, TaskStatus
 from interlock.nouns.tasks.task_reader import TaskReader
 from interlock.runtime import commit_count, retention_clock
@@ -45,6 +45,7 @@ from interlock.runtime.decide import DecideOp
 from interlock.runtime.decode import decoded, readable
 from interlock.runtime.gather import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES
 from interlock.runtime.identity import Actor
+from interlock.runtime.retention_clock import RecordedTime
 from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.steps import Read
 from interlock.settings import Settings
@@ -104,12 +105,15 @@ class TaskRetention:
         are among the newest.
         """
         snapshot: Snapshot = yield Read(keys.NEEDED, keys.FINISHED, _OLDEST, _NEWEST)
-        newest, writer = retention_clock.said(snapshot.ranges[_NEWEST]), self._runner.chain.writer
-        now = core.now(self._runner.clock.wall(), newest, writer)
-        engine = yield from retention_clock.by_engine()
+        newest, writer = (
+            retention_clock.recorded_times(snapshot.ranges[_NEWEST]),
+            self._runner.chain.writer,
+        )
+        now = retention_clock.median_time(self._runner.clock.wall(), newest, writer)
+        engine = yield from retention_clock.engine_time()
         return RetentionFacts(
             snapshot=snapshot,
-            said=(*retention_clock.said(snapshot.ranges[_OLDEST]), *newest),
+            said=(*retention_clock.recorded_times(snapshot.ranges[_OLDEST]), *newest),
             now=now if engine is None else min(now, engine),
         )
 

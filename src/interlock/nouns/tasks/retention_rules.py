@@ -40,6 +40,7 @@ from interlock.nouns.messages.retention_rules import Forgotten, RetentionLimits
 from interlock.nouns.tasks import progress_rules
 from interlock.nouns.tasks.task import BATCH, Spec, State, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
+from interlock.runtime.retention_clock import RecordedTime
 
 KEEP = 90 * 86400.0
 """The age at which ended tasks are deleted: that at which the record deletes its entries."""
@@ -61,15 +62,6 @@ class EndedTask(Struct, frozen=True, kw_only=True, gc=False):
     revision: int
     at: float
     complete: bool
-
-
-class RecordedTime(Struct, frozen=True, kw_only=True, gc=False):
-    """The time of an entry of the record, with its writer."""
-
-    revision: int = 0
-    at: float = 0.0
-    writer: str = ""
-    agent: str = ""
 
 
 class RetentionSurvey(Struct, frozen=True, kw_only=True):
@@ -98,16 +90,6 @@ class RetentionSurvey(Struct, frozen=True, kw_only=True):
         """Whether the client that read all tasks may wait: old tasks may stay that are needed."""
         few = came <= keep.count // PART
         return self.settles(keep, now, came) or (few and now < self.at + keep.age / PART)
-
-
-def now(own: float, said: Sequence[RecordedTime], writer: str) -> float:
-    """The present time, by our own clock and by the last entries of most other agents."""
-    newest: dict[str, float] = {}
-    for each in said:
-        if each.writer != writer:
-            newest[each.agent] = max(each.at, newest.get(each.agent, 0.0))
-    order = sorted(newest.values())
-    return min(own, order[(len(order) - 1) // 2]) if order else own
 
 
 def young(some: Iterable[EndedTask | RecordedTime], age: float, now: float) -> int:

@@ -16,9 +16,11 @@ from interlock.core import keys, validate
 from interlock.core.validate import quote
 from interlock.core.wait import caller_name
 from interlock.drivers import Op
-from interlock.errors import StoreDamaged
+from interlock.errors import BadInput, StoreDamaged
+from interlock.nouns.agents.decode import decode_session
 from interlock.nouns.agents.report_service import abilities_by_session
 from interlock.nouns.agents.session_service import Sessions
+from interlock.nouns.grants.decode import decode_pool
 from interlock.nouns.grants.why import meanwhile, with_ended
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks.task import BATCH, TaskOwner
@@ -31,13 +33,11 @@ from interlock.nouns.tasks.why_state import (
     explain,
     read_snapshots,
 )
-from interlock.runtime import decode as pools
 from interlock.runtime.gather import KEYS_AT_ONCE, looked_up
-from interlock.runtime.id_prefix import named
 from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Read
 from interlock.runtime.why import NAMED, Need, Why
-from interlock.store import Item, Range
+from interlock.store import Item, Range, Snapshot
 
 if TYPE_CHECKING:
     from interlock.runtime.context import Context
@@ -64,7 +64,7 @@ def task(context: Context, name: str) -> Op[Why]:
 
 def plain(context: Context, name: str) -> Op[Why | None]:
     """Explain a plain name if it is that of a task."""
-    if (yield from named(validate.name(name, "thing"))).startswith("task/"):
+    if (yield from task_or_lock(validate.name(name, "thing"))).startswith("task/"):
         return (yield from task(context, name))
     return None
 
@@ -122,7 +122,7 @@ class TaskExplanations:
             else []
         )
         items = yield from looked_up(map(keys.session, fitting[:KEYS_AT_ONCE]))
-        sessions = [found for item in items.values() if (found := pools.session(item)) is not None]
+        sessions = [found for item in items.values() if (found := decode_session(item)) is not None]
         names = sorted({session.agent for session in sessions})
         if not names:
             return ""
@@ -299,12 +299,12 @@ def _meanwhile(snapshot: TaskSnapshot) -> Op[tuple[str, ...]]:
 
 def _chain(path: Sequence[str]) -> str:
     """The chain of needs in words, without the middle of a long one."""
-    named = [_name(task) for task in path]
-    if len(named) > _CHAIN_SHOWN:
-        between = len(named) - _CHAIN_SHOWN + 1
-        named[_CHAIN_SHOWN - 2 : -1] = [f"{between} others one after the other"]
-        return f"{', which needs '.join(named[:-1])} and in the end {named[-1]}"
-    return ", which needs ".join(named)
+    task_or_lock = [_name(task) for task in path]
+    if len(task_or_lock) > _CHAIN_SHOWN:
+        between = len(task_or_lock) - _CHAIN_SHOWN + 1
+        task_or_lock[_CHAIN_SHOWN - 2 : -1] = [f"{between} others one after the other"]
+        return f"{', which needs '.join(task_or_lock[:-1])} and in the end {task_or_lock[-1]}"
+    return ", which needs ".join(task_or_lock)
 
 
 def _cut(snapshot: TaskSnapshot) -> str:
@@ -336,3 +336,15 @@ def _name(task: str) -> str:
 
 def _state(snapshot: TaskSnapshot) -> str:
     return "unfinished" if snapshot.batch else snapshot.state
+
+
+def task_or_lock(name: str) -> Op[str]:
+    """The task of this name, or else the lock; if there are both, the caller has to choose."""
+    task, lock = keys.status(name), keys.lock(name)
+    snapshot: Snapshot = yield Read(task, lock)
+    if snapshot[task] is None or name.startswith(BATCH):
+        return f"lock/{name}"
+    pool = decode_pool(snapshot[lock], 0)
+    if pool is not None and (pool.grants or pool.waiters):
+        raise BadInput(f"{name!r} is a task and a lock; ask for 'task/{name}' or for 'lock/{name}'")
+    return f"task/{name}"

@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.wait import caller_name_of
+from interlock.nouns.grants.decode import readable_pool
 from interlock.nouns.grants.pool import Pool, Waiter
-from interlock.runtime import decode
 from interlock.runtime.decide import ReadOp, Unchecked
 from interlock.runtime.gather import KEYS_AT_ONCE
 from interlock.store import Item
@@ -101,7 +101,7 @@ def glanced(wanted: tuple[str, ...]) -> ReadOp[dict[str, Item | None]]:
 def _pools(wanted: tuple[str, ...], base: int) -> ReadOp[Places]:
     items = yield from glanced(wanted)
     return {
-        key: of_pool(key, None if item is None else decode.readable_pool(item, base))
+        key: of_pool(key, None if item is None else readable_pool(item, base))
         for key, item in items.items()
     }
 
