@@ -1,6 +1,6 @@
 """A decision in the making: the facts that it stands on, and the changes that it makes.
 
-A pure decision does not know beforehand which items it needs: a release depends on the waiters, a
+A pure decision does not know in advance which items it needs: a release depends on the waiters, a
 completed task on its dependents.  It asks its ``Facts``, which raise ``Missing`` for an item that
 was not read yet.  The driver (``runtime/gather.py``) reads the missing items and decides again
 from the start, so a decision must have no effect but the ``Changes`` that it returns.

@@ -1,24 +1,23 @@
-"""Who waits for each other in a circle, and who has to give way.
+"""Deadlock detection: which waits block each other without end, and which of them is the victim.
 
-A wait is *all of* its needs.  A need is counted: so much out of a room, some of which callers
-hold, behind whoever waits before us.  One of three that may answer is a need for 1 of 3; so locks,
-slots, claims and questions are all told in the same words.
+A wait ends when *all* of its needs are met.  A need is a weight of a resource, which callers hold
+in part, behind the waits that are served before.  A question to one of three agents is a need for
+1 of 3; so locks, slots, claims and questions are described alike.
 
-A caller that does not wait goes on, and gives back what it holds one day.  So we reduce: a wait
-can end if everybody before it can be served, and what it needs is there once all callers that can
-go on have given back.  A caller with several waits goes on if one of them can end.  What remains
-after that can never end by itself.
+A caller without a wait goes on, and releases its grants some day.  So the waits are reduced: a
+wait can end if every wait before it can be served, and its needs fit once all callers that can go
+on have released.  A caller with several waits goes on if one of them can end.  The waits that
+remain can never end by themselves.
 
-A wait holds up more than one.  A caller may be inside of another one: ``a/b`` is a part of what
-``a`` does, so ``a`` cannot go on while all that it waits for is stuck, be it itself or inside of
-it.  It may work on something that goes by a name of its own; and whatever an agent waits for keeps
-the agent and its session, which others may ask something, from going on.
+A wait blocks more than its caller.  A caller may be inside of another: ``a/b`` is a part of what
+``a`` does, so ``a`` cannot go on while all waits of ``a`` and inside of it are stuck.  A caller
+may work on a claim with a name of its own; and a wait of an agent blocks the agent and its
+session, which others may wait for.
 
-Some of what remains only stands behind a circle and is not part of it: it would go on as soon as
-the circle is broken.  A *knot* is a set of waits that never end even if everybody else goes on,
-and that all end as soon as one of them gives way.  That is its youngest: each wait looks at the
-graph after it was committed, so the one that closed the knot sees all of it, and nobody else need
-do anything.
+Some of the remaining waits only stand behind a cycle and would go on if the cycle were broken.  A
+*deadlocked set* is a set of waits that never end even if all others go on, and that all end as
+soon as one of them withdraws.  Its victim is the youngest: each wait reads the graph after its
+commit, so the wait that closed the cycle sees all of it, and no other need act.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 Node: TypeAlias = str | tuple[str, str]
-"""A wait by its id; between two waits stands what one of them needs of the other."""
+"""A wait by its id, or what one wait needs of another, between the two."""
 
 
 class Resource(Struct, frozen=True, gc=False):
-    """A thing that is shared: its capacity, who holds how much of it, and in whose names.
+    """A shared resource: its capacity, and its holders with the weight of each.
 
-    Without ``agents`` it is not known in whose.
+    ``agents`` are the agents of the holders, if they are known.
     """
 
     thing: str
@@ -47,7 +46,7 @@ class Resource(Struct, frozen=True, gc=False):
 
 
 class ResourceNeed(Struct, frozen=True, gc=False):
-    """So much of a room, and which wait is served before."""
+    """A weight of a resource, and the wait that is served before."""
 
     resource: Resource
     weight: int = 1
@@ -55,9 +54,9 @@ class ResourceNeed(Struct, frozen=True, gc=False):
 
 
 class Wait(Struct, frozen=True, gc=False):
-    """A caller that goes on when all its needs are met; ``order`` says when it began to wait.
+    """A caller that goes on when all its needs are met; ``order`` says when the wait began.
 
-    ``also`` are other names that cannot go on while it lasts.
+    ``also`` are other callers that the wait blocks.
     """
 
     id: str
@@ -69,21 +68,21 @@ class Wait(Struct, frozen=True, gc=False):
 
 
 class DeadlockedSet(Struct, frozen=True):
-    """Waits that cannot end because of each other; the cycle is a shortest one from the start."""
+    """Waits that block each other; the cycle is a shortest one from the start."""
 
     members: tuple[Wait, ...]
     cycle: tuple[Wait, ...]
 
     @property
     def victim(self) -> Wait:
-        """The one that gives way."""
+        """The wait that withdraws."""
         return max(self.members, key=_age)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The agents of the cycle; after a wait comes in whose name its caller holds, if another.
+        """The agents of the cycle, and after a wait the agent that its caller holds as, if another.
 
-        So it is ``bob, ada`` if bob waits for what his own caller holds as ada.
+        It is ``bob, ada`` if bob waits for a grant that his own caller holds as ada.
         """
         after = (*self.cycle[1:], self.cycle[0])
         steps = [
@@ -93,16 +92,16 @@ class DeadlockedSet(Struct, frozen=True):
 
 
 def deadlocked_set(waits: Iterable[Wait], start: str) -> DeadlockedSet | None:
-    """All that is tied to this wait, if it waits for itself in the end."""
+    """The deadlocked set of this wait, if it is part of a cycle."""
     everyone = _in_order(waits)
-    return _tied(everyone, everyone, start)
+    return _blocking_set(everyone, everyone, start)
 
 
 def closed_deadlock(waits: Iterable[Wait], start: str) -> DeadlockedSet | None:
-    """The knot that this wait closed and has to untie, as if each had looked when it came.
+    """The deadlocked set that this wait closed, as if each wait had checked when it began.
 
-    Others may have closed knots of their own meanwhile and be about to give way: what is stuck only
-    because of those is none of ours.
+    Other waits may have closed sets of their own and be about to withdraw: a wait that is stuck
+    only because of these does not count.
     """
     everyone = _in_order(waits)
     if start not in everyone:
@@ -112,48 +111,48 @@ def closed_deadlock(waits: Iterable[Wait], start: str) -> DeadlockedSet | None:
     stuck = Reduction(everyone, older).stuck
     if start not in stuck:
         return None
-    standing = _patient(everyone, [older[id_] for id_ in stuck if id_ != start])
-    return _tied(everyone, {**standing, start: everyone[start]}, start)
+    standing = _still_waiting(everyone, [older[id_] for id_ in stuck if id_ != start])
+    return _blocking_set(everyone, {**standing, start: everyone[start]}, start)
 
 
 def is_stuck(waits: Iterable[Wait], start: str) -> bool:
-    """Whether this wait cannot end as things stand, whoever has to give way."""
+    """Whether this wait cannot end now, no matter which wait is the victim."""
     everyone = _in_order(waits)
     return start in Reduction(everyone, everyone).stuck
 
 
-def _patient(everyone: Mapping[str, Wait], stuck: Iterable[Wait]) -> dict[str, Wait]:
-    """Those who go on waiting after everybody before us has looked."""
+def _still_waiting(everyone: Mapping[str, Wait], stuck: Iterable[Wait]) -> dict[str, Wait]:
+    """The waits that go on after every earlier wait has checked the graph."""
     all_ = {wait.id: wait for wait in stuck}
     if not Reduction(everyone, all_).stuck:
         return all_
     standing: dict[str, Wait] = {}
     for wait in all_.values():
         if Reduction(everyone, {**standing, wait.id: wait}).stuck:
-            continue  # it closed a knot, and gives way
+            continue  # it closed a deadlocked set, and withdraws
         standing[wait.id] = wait
     return standing
 
 
-def _tied(
+def _blocking_set(
     everyone: Mapping[str, Wait], among: Mapping[str, Wait], start: str
 ) -> DeadlockedSet | None:
-    """All that is tied to the start, and cannot end even if everybody else goes on."""
+    """The waits that block each other with the start, even if all others go on."""
     reduction = Reduction(everyone, among)
     while start in reduction.stuck:
         stuck, edges = reduction.stuck, reduction.edges()
         back = _reach(_reversed(edges), start)
-        circle = {node for node in _reach(edges, start) if node in back}
-        members = {id_: wait for id_, wait in stuck.items() if id_ in circle}
+        cycle_nodes = {node for node in _reach(edges, start) if node in back}
+        members = {id_: wait for id_, wait in stuck.items() if id_ in cycle_nodes}
         if len(members) == len(stuck):
             cycle = tuple([stuck[id_] for id_ in _way_back(edges, start)])
             return DeadlockedSet(tuple(members.values()), cycle)
-        reduction = Reduction(everyone, members)  # whoever else is stuck may yet go on
+        reduction = Reduction(everyone, members)  # the others that are stuck may yet go on
     return None
 
 
 def _holds_as(on: Wait, wait: Wait) -> tuple[str, ...]:
-    """In whose name a caller that waits has what a wait needs, if not in that of its own wait."""
+    """The agent as which a waiting caller holds what a wait needs, if not its own agent."""
     if any(need.before == on.id for need in wait.needs):
         return ()
     callers = set(blocked_callers(on))
@@ -175,28 +174,30 @@ def _age(wait: Wait) -> tuple[int, str]:
 
 
 def lineage(caller: str) -> Iterator[str]:
-    """The caller, and all that it is inside of."""
+    """The caller, and the callers that it is inside of."""
     while caller:
         yield caller
         caller = caller.rpartition("/")[0]
 
 
 def blocked_callers(wait: Wait) -> Iterator[str]:
-    """All who cannot go on while it lasts, unless another of their waits ends."""
+    """The callers that it blocks, unless another of their waits ends."""
     for name in (wait.caller, *wait.also):
         yield from lineage(name)
 
 
 class Reduction:
-    """What remains of some waits when everything that can end has ended.
+    """The waits that remain when every wait that can end has ended.
 
-    Those that are not ``among`` them are taken to be gone from their queues, and to go on.
+    The waits that are not ``among`` these count as gone from their queues, and their callers go on.
     """
 
     def __init__(self, everyone: Mapping[str, Wait], among: Mapping[str, Wait]) -> None:
         self.stuck = dict(among if among is everyone else _relinked(everyone, among))
         among = self.stuck.copy()
-        self._rooms = {n.resource.thing: n.resource for wait in among.values() for n in wait.needs}
+        self._resources = {
+            n.resource.thing: n.resource for wait in among.values() for n in wait.needs
+        }
         self._queues: dict[str, deque[tuple[Wait, ResourceNeed]]] = {}
         for wait in among.values():
             for need in wait.needs:
@@ -204,16 +205,16 @@ class Reduction:
         going = {c for w in everyone.values() if w.id not in among for c in blocked_callers(w)}
         self._waiting = {c for w in among.values() for c in blocked_callers(w)} - going
         self._holds: dict[str, list[tuple[str, int]]] = {}
-        self._held = dict.fromkeys(self._rooms, 0)
-        for room in self._rooms.values():
-            for caller, weight in room.holders:
+        self._held = dict.fromkeys(self._resources, 0)
+        for resource in self._resources.values():
+            for caller, weight in resource.holders:
                 if caller in self._waiting:
-                    self._holds.setdefault(caller, []).append((room.thing, weight))
-                    self._held[room.thing] += weight
+                    self._holds.setdefault(caller, []).append((resource.thing, weight))
+                    self._held[resource.thing] += weight
         self._reduce()
 
     def edges(self) -> dict[Node, list[Node]]:
-        """Who of them waits for whom, with what is needed in between."""
+        """The edges between the stuck waits, with what they need in between."""
         blocking: dict[str, list[Node]] = {}
         for wait in self.stuck.values():
             for caller in blocked_callers(wait):
@@ -226,11 +227,13 @@ class Reduction:
                     edges[wait.id].append(("before", need.before))
                     edges["before", need.before] = [need.before]
                 if self._lacks(need):
-                    room = need.resource
-                    edges[wait.id].append(("room", room.thing))
-                    if ("room", room.thing) not in edges:
-                        found = [id_ for who, _ in room.holders for id_ in blocking.get(who, ())]
-                        edges["room", room.thing] = list(dict.fromkeys(found))
+                    resource = need.resource
+                    edges[wait.id].append(("resource", resource.thing))
+                    if ("resource", resource.thing) not in edges:
+                        found = [
+                            id_ for who, _ in resource.holders for id_ in blocking.get(who, ())
+                        ]
+                        edges["resource", resource.thing] = list(dict.fromkeys(found))
         return edges
 
     def _reduce(self) -> None:
@@ -246,7 +249,7 @@ class Reduction:
                     todo.extend(self._first(thing))
 
     def _go_on(self, caller: str) -> Iterator[str]:
-        """Let a caller give back all that it holds; says of what."""
+        """Release all grants of a caller; yields their things."""
         if caller in self._waiting:
             self._waiting.remove(caller)
             for thing, weight in self._holds.get(caller, ()):
@@ -254,7 +257,7 @@ class Reduction:
                 yield thing
 
     def _first(self, thing: str) -> Iterator[Wait]:
-        """Those who wait here, and are behind nobody."""
+        """The waits for this resource that are behind no other."""
         queue = self._queues[thing]
         while queue and queue[0][0].id not in self.stuck:
             queue.popleft()
@@ -273,7 +276,7 @@ class Reduction:
 def _relinked(
     everyone: Mapping[str, Wait], among: Mapping[str, Wait]
 ) -> Iterator[tuple[str, Wait]]:
-    """These waits, each behind the last of them that is before it."""
+    """These waits, each linked to the last of them before it."""
     last: dict[tuple[str, str], str] = {}
     for wait in everyone.values():
         needs = []
@@ -295,7 +298,7 @@ def _reversed(edges: Mapping[Node, list[Node]]) -> dict[Node, list[Node]]:
 
 
 def _reach(edges: Mapping[Node, list[Node]], start: Node) -> dict[Node, Node]:
-    """What can be reached from here, each with the step before it."""
+    """The nodes that can be reached from here, each with the step before it."""
     came: dict[Node, Node] = {}
     todo = deque([start])
     while todo:
@@ -308,7 +311,7 @@ def _reach(edges: Mapping[Node, list[Node]], start: Node) -> dict[Node, Node]:
 
 
 def _way_back(edges: Mapping[Node, list[Node]], start: str) -> list[str]:
-    """A shortest way from the start to itself, without its end."""
+    """A shortest cycle from the start, without its end."""
     came = _reach(edges, start)
     way: list[Node] = [came[start]]
     while way[-1] != start:

@@ -1,12 +1,11 @@
-"""Which caller of this process speaks: a task of an event loop, or a thread.
+"""The callers of this process: tasks of an event loop, and threads.
 
-A deadlock is about who goes on with what, so a grant remembers which task or thread took it, and
-a wait which one sleeps.  Two tasks of one session are two callers, and one task that is connected
-twice is one.
+A deadlock is about callers, so a grant stores the task or thread that took it, and a wait the one
+that sleeps.  Two tasks of one session are two callers, and one task that is connected twice is one.
 
-Who took a lock is taken for who gives it back.  In a pool of threads that is not so: the thread
-that took it for one job goes on with another.  So a thread of a pool is nobody in particular
-(None), and never part of a circle; nor is one that was not started by Python.
+The task or thread that took a lock is expected to release it.  In a thread pool that is not so: the
+thread that took it for one job goes on with another.  So a thread of a pool has no identity (None)
+and is never part of a cycle; nor is a thread that Python did not start.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from weakref import WeakKeyDictionary, WeakSet
 from msgspec import Struct
 
 POOLS = ("concurrent.futures.", "multiprocessing.pool", "anyio.", "trio.")
-"""Where threads come from that do the jobs of others."""
+"""The modules of thread pools."""
 
 
 class LocalCaller:
-    """A task or a thread: its name, the same for as long as it runs, and what it holds.
+    """A task or a thread: its name, which stays while it runs, and what it holds.
 
-    ``holds`` may have too much, never too little: what is lost or lapses may stay.  It has all
-    for which others may wait: grants, claims, and whether it serves an inbox.  ``works`` are the
-    names of claims that somebody else made for it to work on.
+    ``holds`` has everything that others may wait for: grants, claims, and a place as a receiver.
+    It may have too much, never too little: a lost or expired grant may stay.  ``works`` are the
+    names of claims that another caller made for it to work on.
     """
 
     __slots__ = ("holds", "name", "works")
@@ -42,15 +41,15 @@ class LocalCaller:
         self.works: dict[str, None] = {}
 
     def has(self, keys: Collection[str]) -> bool:
-        """Whether it holds one of these, in whatever name, as far as that is remembered."""
+        """Whether it holds one of these, as any agent, as far as that is remembered."""
         return any(isinstance(each, tuple) and each[1] in keys for each in tuple(self.holds))
 
 
 class HasPendingGrants(Protocol):
-    """Somebody of this process who gives back later what it could not give back yet."""
+    """A service of this process with pending releases."""
 
     def pending_grants(self) -> AbstractSet[str]:
-        """The grants that are as good as given back, whatever who took them waits for."""
+        """The grants that are to be released, even if their caller waits."""
 
 
 grant_services: WeakSet[HasPendingGrants] = WeakSet()
@@ -60,7 +59,7 @@ _process = ""
 
 
 def current() -> LocalCaller | None:
-    """Whoever runs this; None for nobody in particular."""
+    """The current task or thread; None in a thread pool."""
     task = _task()
     if task is not None:
         caller = _tasks.get(task)
@@ -69,13 +68,13 @@ def current() -> LocalCaller | None:
         return caller
     try:
         return _local.caller
-    except AttributeError:  # asked once in a thread: what it is does not change
+    except AttributeError:  # once in a thread: it does not change
         _local.caller = None if _is_of_a_pool(threading.current_thread()) else _new()
         return _local.caller
 
 
 def holding(keys: Collection[str]) -> Literal["thread", "task", ""]:
-    """What runs this, if it holds one of these in whatever name."""
+    """The kind of the current caller, if it holds one of these as any agent."""
     caller = current()
     if caller is None or not caller.has(keys):
         return ""
@@ -83,7 +82,7 @@ def holding(keys: Collection[str]) -> Literal["thread", "task", ""]:
 
 
 class CallerTerms(Struct, frozen=True, gc=False):
-    """How a wait is told of who waits: see ``core/wait.py``."""
+    """The fields of a wait that name its caller: see ``core/wait.py``."""
 
     caller: str
     indexed: bool
@@ -91,24 +90,24 @@ class CallerTerms(Struct, frozen=True, gc=False):
 
 
 def caller_terms(named: str, caller: LocalCaller | None) -> CallerTerms:
-    """Whoever was named speaks, or a task or thread of ours, or nobody in particular."""
+    """The fields for a named caller, or a task or thread of this process, or neither."""
     if named or caller is None:
         return CallerTerms(named, bool(named), ())
     return CallerTerms(caller.name, bool(caller.holds or caller.works), tuple(caller.works))
 
 
 def new_name() -> str:
-    """A name that nobody goes by yet: for a claim that is made for somebody else to work on."""
+    """A new name, for a claim that another caller is to work on."""
     return _new().name
 
 
 def pending_grants() -> set[str]:
-    """The grants of this process that nobody has to act for any more."""
+    """The grants of this process that are to be released."""
     return {grant for service in tuple(grant_services) for grant in service.pending_grants()}
 
 
 class _Local(threading.local):
-    """What each thread knows of itself."""
+    """The caller of each thread."""
 
     caller: LocalCaller | None
 
@@ -121,7 +120,7 @@ def _new() -> LocalCaller:
 
 
 def _of_process() -> str:
-    """What no other process has: one session may have several of them."""
+    """A name that no other process has: one session may have several processes."""
     global _process  # noqa: PLW0603 - once in a process
     _process = _process or os.urandom(5).hex()
     return _process
@@ -149,5 +148,5 @@ def _task() -> object | None:
 def _is_of_a_pool(thread: threading.Thread) -> bool:
     work = getattr(thread, "_target", None)  # a pool lists its threads only after they began
     homes = (type(thread).__module__, getattr(work, "__module__", None) or "")
-    foreign = isinstance(thread, threading._DummyThread)  # noqa: SLF001 - nothing else tells
+    foreign = isinstance(thread, threading._DummyThread)  # noqa: SLF001 - there is no other way
     return foreign or any(home.startswith(POOLS) for home in homes)

@@ -1,13 +1,13 @@
-"""Refusing a wait that can never end: read the graph, and withdraw if we are to give way.
+"""Refuses a wait that can never end: reads the wait graph, and withdraws if the wait is the victim.
 
-The graph is read without holding up anybody, so it may have moved by the time we withdraw.  If it
-shows a knot, it is therefore read again as a part of the commit, which stands on all that makes the
-knot: the items of its places, and the liveness of those who wait or are met in it.  Lists cannot be
-checked: whoever began to take messages in the very last moment may come too late.
+The graph is read without locks, so it may have changed by the time the wait withdraws.  If it shows
+a deadlocked set, it is therefore read again by the commit, which checks all items of the set: its
+places, and the liveness of its waits and holders.  Lists cannot be checked: an agent that began
+to receive messages at the last moment may come too late.
 
-A look takes several reads, between which others go on.  It may so seem that somebody else has to
-give way who has not.  Whoever is stuck because of others therefore looks again, until two looks
-show the same: then it stood like that in between.
+One check takes several reads, between which others go on.  So it may seem that another wait is the
+victim when none is.  A wait that is stuck because of others therefore checks again, until two
+checks show the same: then the graph stood like that in between.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from interlock.runtime.wait_graph.around import Around
 
 T = TypeVar("T")
 Withdrawal: TypeAlias = Callable[[tuple[str, ...]], DecideOp[T | None]]
-"""How a wait gives way: takes the names of the circle, and returns the decision."""
+"""How a wait withdraws: takes the agents of the cycle, and returns the decision."""
 
-_LOOKS = 16
+_MOST_CHECKS = 16
 _FOR_A_WITHDRAWAL = 48
 
 
 class DeadlockDetector:
-    """The look at the graph, as generators for a driver."""
+    """Checks of the wait graph; the methods are generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -52,9 +52,9 @@ class DeadlockDetector:
         around: Around,
         pending: AbstractSet[str] = frozenset(),
     ) -> Op[Decided[Outcome | None]]:
-        """Withdraw a wait in queues that closed a circle; None if it may go on.
+        """Withdraw a queued wait that closed a cycle; the outcome is None if it may go on.
 
-        What is ``around`` it was read after it was committed.
+        ``around`` has the items around it, read after it was committed.
         """
         if around.open:
             return Decided(None, None)
@@ -79,22 +79,22 @@ class DeadlockDetector:
         around: Around | None = None,
         pending: AbstractSet[str] = frozenset(),
     ) -> Op[Decided[T | None]]:
-        """Let a wait give way if it closed a circle; the outcome is None if it may go on.
+        """Withdraw a wait that closed a cycle; the outcome is None if it may go on.
 
-        Call it when the wait was committed, and again whenever its sleep ends without a result.
-        The wait of a task or a query is listed by ``core.wait.listing`` in that commit:
+        Call it after the commit of the wait, and after every sleep without a result.
+        ``core.wait.wait_writes`` lists the wait for a task or a query in that commit:
 
             asleep = Asleep(wants=keys.query(id_), agent=..., session=..., caller=..., live=...,
                             since=now, indexed=..., also=...)
-            ... commit puts=(..., *listing(asleep, wait)) ...
-            start = Start(id=wait, wants=(asleep.wants,), asleep=asleep, revision=done.revision)
-            done = yield from deadlocks.untie(who, start, withdraw, let_go=callers.pending_grants())
+            ... commit puts=(..., *wait_writes(wait, id_)) ...
+            start = Start(id=id_, wants=(wait.wants,), asleep=wait, revision=done.revision)
+            done = yield from detector.resolve(actor, start, withdraw, pending=...)
 
         ``indexed`` if the caller may have something that others wait for: a grant, a claim, or a
-        place among those who serve an inbox (``Someone.holds``).  ``withdraw`` gets the agents of
-        the circle, beginning with the one that waits; it yields what it has to read, and returns
-        the decision that ends the wait, with the ``listed`` keys among its deletes.  It is
-        committed only while the circle stands; a ``withdraw`` that finds its wait over already
+        place as a receiver (``LocalCaller.holds``).  ``withdraw`` gets the agents of
+        the cycle, beginning with the waiter; it yields the keys that it has to read, and returns
+        the decision that ends the wait, with its ``wait_keys`` among its deletes.  It is
+        committed only while the cycle stands; a ``withdraw`` that finds its wait over already
         decides that, or nothing (``Decision(outcome=None)``).
         """
         base = yield from self._runner.base()
@@ -109,7 +109,7 @@ class DeadlockDetector:
             return (yield from withdraw(found.names))
 
         last: object = None
-        for _ in range(_LOOKS):
+        for _ in range(_MOST_CHECKS):
             graph = Graph(base, start, around, pending)
             yield from outside(graph.explore())
             if (yield from outside(graph.living(dead))) is not None:
@@ -122,9 +122,9 @@ class DeadlockDetector:
         return Decided(None, None)
 
     def _rely(self, graph: Graph, found: DeadlockedSet) -> ReadOp[bool]:
-        """Have the commit check all that makes the knot; whether every wait is still listed.
+        """Have the commit check all items of the set; returns whether every wait is still listed.
 
-        If that is more than a commit can stand on, it was true a moment ago.
+        If a commit cannot check that many, the last read has to be enough.
         """
         refs = (*graph.items(found), *graph.liveness(found))
         if len(refs) > self._runner.capabilities.max_operations - _FOR_A_WITHDRAWAL:
@@ -137,7 +137,7 @@ class DeadlockDetector:
 
 
 def standing(base: int, start: Start, pools: Mapping[str, Pool | None]) -> Op[DeadlockedSet | None]:
-    """The knot that a wait of somebody else closed, if it still stands."""
+    """The deadlocked set that the wait of another client closed, if it still stands."""
     graph = Graph(base, start, Around(pools))
     yield from outside(graph.explore())
     return (yield from outside(graph.living(set())))

@@ -72,7 +72,7 @@ class FactReader(Generic[F]):
 
 
 def looked_up(wanted: Iterable[str], *, times: bool = False) -> Op[dict[str, Item | None]]:
-    """Many keys, in portions: one round trip for each."""
+    """Read many keys, in portions: one round trip for each."""
     keys_ = list(dict.fromkeys(wanted))
     found: dict[str, Item | None] = {}
     for start in range(0, len(keys_), KEYS_AT_ONCE):
@@ -99,10 +99,10 @@ def every(*prefixes: str, most: int | None = None) -> Op[list[Item]]:
 def paged(
     prefix: str, look: Callable[[Sequence[Item]], object], most: int | None = None
 ) -> Op[tuple[int, bool]]:
-    """Look at all items under a prefix, page by page; what they say may be much, and is not kept.
+    """Pass all items under a prefix to ``look``, page by page, without keeping them.
 
     Returns the revision of the first page, and whether that was all: with ``most``, it ends after
-    so many bytes.
+    this number of bytes.
     """
     after, limit, revision, size = "", FIRST_PAGE, 0, 0
     while True:
@@ -121,7 +121,7 @@ def paged(
 
 
 def outside(reading: ReadOp[T]) -> Op[T]:
-    """What a decision would read, read for its own sake: nothing is hoped for."""
+    """Run the reads of a decision outside of one; nothing is guessed."""
     try:
         refs = next(reading)
         while True:

@@ -1,8 +1,9 @@
-"""What a call relies on: grants that must live when it is committed, or nothing happens.
+"""Given grants: grants that must live when a call is committed, or nothing happens.
 
 A proof names a grant by its id (``held.check()``), or by its token, as a shell does:
 ``lock/deploy=12``.  The grant is read by the same decision, so the commit checks that it is still
-there and lives.  A holder that comes too late changes nothing, and is told which grant is over.
+there and lives.  A holder that comes too late changes nothing; the outcome names the grant that
+is over.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Given: TypeAlias = Sequence[Proof | str]
-"""What a caller names: proofs, or grants by their tokens."""
+"""Proofs, or grants by their tokens."""
 
 _KINDS = {"lock": "lock", "sem": "semaphore", "task": "task"}
 _HOW = "'given' takes what held.check() returns, or a grant by its token: lock/deploy=12"
 
 
 class GivenExpired(InterlockError):
-    """A grant that a call relies on is over."""
+    """A given grant is over."""
 
     code = "fenced"
     exit_status = 1
@@ -44,7 +45,7 @@ class GivenExpired(InterlockError):
 
 
 def proofs(given: Given) -> tuple[Proof, ...]:
-    """Checked words as proofs."""
+    """The validated proofs."""
     if given == ():
         return ()
     if isinstance(given, str | Proof):
@@ -66,9 +67,9 @@ def _proof(each: Proof | str) -> Proof:
 
 
 def holds(proof: Proof, base: int, agent: str = "") -> ReadOp[bool]:
-    """Whether a grant is still there, in all that it is of, and lives.
+    """Whether a grant still exists in all of its pools, and lives.
 
-    ``agent`` is who relies on it: slots that one commit granted to several agents share a token.
+    ``agent`` is its holder: slots that one commit granted to several agents share a token.
     """
     wanted = tuple([key_of(thing) for thing in split_things(proof.thing)])
     items = (yield wanted).items
@@ -79,14 +80,14 @@ def holds(proof: Proof, base: int, agent: str = "") -> ReadOp[bool]:
 
 
 def _lives_by(item: Item | None, proof: Proof, base: int, agent: str) -> tuple[str, ...] | None:
-    """What keeps the grant alive; None if it is not there."""
+    """The liveness keys of the grant; None if it does not exist."""
     if proof.grant or item is None:
         return lives_by(item, proof.grant)
     return lives_by_token(item, proof.token, base, agent)
 
 
 def relying(deciding: DecideOp[T], given: Iterable[Proof], base: int, agent: str) -> DecideOp[T]:
-    """Decide, if all of these grants live; their keys are checked by the same commit."""
+    """Decide, if all of these grants live; the same commit checks their keys."""
     for proof in given:
         if not (yield from holds(proof, base, agent)):
             raise GivenExpired(proof.thing)
@@ -94,7 +95,7 @@ def relying(deciding: DecideOp[T], given: Iterable[Proof], base: int, agent: str
 
 
 def fenced(op: Op[T], runner: Runner, actor: Actor) -> Op[T | GivenFenced]:
-    """The outcome of a call, or which grant is over that it relies on."""
+    """The outcome of a call, or the given grant that is over."""
     try:
         return (yield from op)
     except GivenExpired as over:
