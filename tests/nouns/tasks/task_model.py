@@ -58,7 +58,7 @@ class Model:
         self.lives_until: dict[str, float] = {}
         self._published = 0
         self.done: list[str] = []
-        """Those that were complete and are forgotten."""
+        """Tasks that were complete and are deleted."""
         self._times = times
         self._rest = rest
 
@@ -82,13 +82,13 @@ class Model:
         return job.deadline is not None and job.deadline <= self._times().monotonic and not begun
 
     def ready(self, able: Iterable[str]) -> list[Job]:
-        """What may begin, best first; also what is past its deadline, which somebody will meet."""
+        """Tasks that may begin, best first; also late ones, until a worker finds them."""
         fit = [job for job in self.jobs.values() if job.state == "pending"]
         fit = [job for job in fit if job.requires <= set(able) and self.is_due(job)]
         return sorted(fit, key=lambda job: (job.priority, job.at))
 
     def lost(self) -> list[Job]:
-        """What somebody works on who is gone."""
+        """Running tasks whose worker is gone."""
         running = [job for job in self.jobs.values() if job.held is not None]
         return [job for job in running if job.held and not self.alive(job.held)]
 
@@ -134,7 +134,7 @@ class Model:
         job.attempts, job.rests_until, job.cancelled, job.ended = 0, 0.0, False, None
 
     def forget(self, job: Job) -> None:
-        """It was over; whoever needs it has no more to wait for."""
+        """It had ended; its dependents do not wait for it any more."""
         assert job.state in ("complete", "failed", "dead"), job
         del self.jobs[job.name]
         if job.state == "complete":
@@ -145,7 +145,7 @@ class Model:
         assert not needed, "what failed stays while it is needed"
 
     def _meant(self, job: Job, need: Job) -> bool:
-        """A task needs what was there before it, and not what has that name now."""
+        """A task needs a task that existed before it, not a later one of the same id."""
         return need.number < job.number
 
     def _place(self, job: Job) -> None:

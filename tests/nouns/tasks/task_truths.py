@@ -1,7 +1,7 @@
-"""What must be true of tasks in any store at any moment, read from the bare items.
+"""Invariants of tasks in any store at any moment, read from the bare items.
 
-Nothing here knows how it came about; so whoever acts on tasks, and dies while at it, can be held to
-it: ``complaints`` is empty, or says what is wrong.
+They do not depend on how the state came about, so they hold after any act, and after a client died
+in the middle of one: ``complaints`` is empty, or says what is wrong.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Board(Struct):
 
 
 def look(store: Store) -> Board:
-    """All of it, at one moment if nobody else writes."""
+    """All items, of one moment if no other client writes."""
     board = Board()
     for item in drive(every(*_FOLDERS), store):
         _learn(board, item)
@@ -144,7 +144,7 @@ def _needs(board: Board) -> Iterator[str]:
         if not met.issuperset(spec.needs[: status.place]):
             yield f"{task} is past a need that is not complete"
         if status.on in complete and status.on not in board.todo:
-            yield f"{task} hangs on {status.on}, which is complete, and nobody will know"
+            yield f"{task} hangs on {status.on}, which is complete, and no client will notice"
         if status.on not in board.statuses:
             yield f"{task} hangs on {status.on}, which is gone"
         elif status.on not in complete and not board.statuses[status.on].awaited:
@@ -152,7 +152,7 @@ def _needs(board: Board) -> Iterator[str]:
 
 
 def _later(board: Board, need: str, task: str) -> bool:
-    """Whether there is another task now by the name of what was needed."""
+    """Whether another task has the id of the need by now."""
     return need in board.created and board.created[need] > board.created[task]
 
 

@@ -1,4 +1,4 @@
-"""A claim in our hands: kept alive, lost in time, settled once, and never dropped in silence."""
+"""A held claim: kept alive, noticed when lost, settled once, and never dropped silently."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_what_is_owed_does_not_release_somebody_elses_claim(stage: Testbed) -> N
 
 
 def test_the_loss_that_comes_from_settling_strikes_nobody(stage: Testbed) -> None:
-    """The keeper may look after the commit, and before whoever settles knows of it."""
+    """The keeper may look after the commit, and before the settling caller knows of it."""
     ada = stage.client("ada")
     working = hold(ada, published(ada))
     told: list[str] = []

@@ -1,4 +1,4 @@
-"""Whoever dies at whatever commit of whatever it does: the others finish all work, each task once.
+"""A client dies at any commit of any operation: the others finish all work, each task once.
 
 Each operation runs across a network and is struck at its first commit, at its second, and so on,
 just before or just after; commits have room for little, so that there are many.
@@ -163,7 +163,7 @@ def test_all_work_is_finished_once_whatever_was_struck(act: Act, fault: Fault) -
 
 
 def finish(stage: Testbed) -> None:
-    """Somebody else does the rest, and may have to wait until what was lost is put back."""
+    """Another worker does the rest, and may have to wait until lost tasks are reclaimed."""
     heir = stage.remote("heir", ttl=1000.0)
     known = task_truths.look(stage.store)
     assert task_truths.complaints(known) == []

@@ -1,4 +1,4 @@
-"""Whoever listens hears of each task once, in order, with what it needs to know to begin."""
+"""A subscriber gets each event once, in order, with the data that it needs to begin."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_trouble_with_reading_what_came_loses_nothing(stage: Testbed) -> None:
     hears = Stepper(feed.take(0), bob.store, bob.clock)
     hears.go()
     with pytest.raises(StoreBusy):
-        hears.interrupt(StoreBusy("somebody holds it up")).result()
+        hears.interrupt(StoreBusy("another process delays it")).result()
     ada.run(ada.tasks.publish("t2"))
     assert [event.data for event in came(bob, feed)] == [{"x": 1}]
     assert told(bob, feed) == [("published", "t2")]

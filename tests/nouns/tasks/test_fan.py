@@ -166,7 +166,7 @@ def test_twice_as_many_cost_about_twice_as_much(remote: bool) -> None:
 
 
 def bounded(count: int) -> int:
-    """The same for what one commit has no room for: publishing, and completing what all need."""
+    """More than one commit has room for: publishing, and completing the need of all."""
     store = Counting()
     store.capabilities = replace(store.capabilities, max_value=50_000)
     stage = Testbed()

@@ -207,7 +207,7 @@ def test_tasks_that_wait_while_every_worker_is_dead_are_told_at_once(stage: Test
 def test_tasks_that_wait_where_nobody_ever_was_are_told_after_a_while(stage: Testbed) -> None:
     shell = stage.client("shell", ttl=None)
     shell.run(shell.tasks.publish("t1", requires=["gpu"]))
-    assert problems(stage) == (), "somebody may come with a command at any moment"
+    assert problems(stage) == (), "a worker may come with a command at any moment"
     stage.clock.advance(61.0)
     found = one(stage)
     assert (found.kind, found.thing) == ("unattended", "task/t1")
@@ -221,7 +221,7 @@ def test_a_session_that_is_merely_here_is_no_worker_for_tasks_that_wait(stage: T
     worker.run(worker.tasks.claim("t1"))
     stage.clock.advance(11.0)
     human.run(human.fleet.maintain())
-    assert {each.kind for each in problems(stage)} == {"dead", "unattended"}, "told at once"
+    assert {each.kind for each in problems(stage)} == {"dead", "unattended"}, "reported at once"
     human.run(human.agents.ack("wk"))
     stage.clock.advance(61.0)
     found = one(stage)
@@ -374,7 +374,7 @@ def test_an_import_that_was_never_finished_is_told_without_its_batch(stage: Test
     stage.clock.advance(301.0)
     alive = Put(keys.live("+imp_1"), b"{}", ttl=10.0)
     stage.store.commit(Txn(id="u", puts=(alive,), quiet=True))
-    assert problems(stage, dead_after=300.0) == (), "somebody is still at it"
+    assert problems(stage, dead_after=300.0) == (), "the import still runs"
     stage.clock.advance(10.0)
     found = one(stage, dead_after=300.0)
     assert (found.kind, found.thing, found.since) == ("unfinished", "", since)

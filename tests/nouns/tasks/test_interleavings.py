@@ -1,9 +1,9 @@
 """Workers in processes of their own at one queue, their steps in any order, on a bad network.
 
-Each publishes, claims, finishes, fails, gives back, cancels and sends back as its dice say; a
-schedule says whose step comes next, and when time passes; a seed says what fails, and who crashes.
-Whatever happens, the items agree with each other after every step, whoever is told that it has a
-task has it, and when the network has calmed down somebody finishes everything, each task once.
+Each publishes, claims, completes, fails, releases, cancels and retries at random; a schedule says
+which process makes the next step, and when time passes; a seed says what fails, and which process
+crashes.  After every step the items agree with each other, and a worker that learned of a claim has
+it; when the network works again, all tasks are finished, each once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TTL = 8.0
 
 
 class Worker:
-    """A process that does whatever its dice say, one operation after the other."""
+    """A process that does what its random numbers say, one operation after the other."""
 
     def __init__(self, stage: Testbed, name: str, tasks: list[str], *, local: bool) -> None:
         self._stage = stage
@@ -104,7 +104,7 @@ class Worker:
         return self._dice.choice(acts)(task, token=token)
 
     def _told(self, outcome: object) -> None:
-        """What we were told is so: nobody took it away while we live."""
+        """Our claims hold: no other client ended them while we live."""
         if isinstance(outcome, Claimed):
             self.held[outcome.task] = outcome.token or 0
 

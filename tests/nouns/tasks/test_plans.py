@@ -206,7 +206,7 @@ def steps() -> int:
 
 
 def killed(stage: Testbed, fault: Fault, number: int) -> None:
-    """Somebody began to import the plan, and was killed at this commit."""
+    """A client began to import the plan, and was killed at this commit."""
     ada = far(stage, "ada")
     ada.network.script([*[None] * number, fault])
     with pytest.raises(Crash):
@@ -372,7 +372,7 @@ def test_an_importer_that_slept_while_its_import_was_taken_back_begins_anew(stag
 
 
 def test_an_importer_that_slept_does_not_go_on_in_what_was_begun_anew(stage: Testbed) -> None:
-    """Its batch was taken back, and somebody else was killed while it began the same plan again."""
+    """Its batch was deleted, and another client was killed while it began the same plan again."""
     ada = far(stage, "ada")
     hand = Stepper(ada.tasks.publish_all(CHAIN), ada.store, stage.clock)
     while len(statuses(stage.store)) < 10:
@@ -471,7 +471,7 @@ def test_a_task_that_no_store_takes_is_refused_before_anything_is_written(stage:
 
 
 def graphs() -> st.SearchStrategy[list[set[int]]]:
-    """Who needs whom: each may need any with a lower number."""
+    """The needs of each task: any tasks with a lower number."""
     return st.integers(1, 14).flatmap(
         lambda size: st.tuples(
             *(st.sets(st.integers(0, n - 1)) if n else st.just(set()) for n in range(size))
@@ -511,7 +511,7 @@ def test_nothing_is_ready_before_its_needs_and_all_get_done(
 
 
 def test_all_that_is_wrong_is_said_at_once_each_with_its_place(stage: Testbed) -> None:
-    """Every circle, every need that does not exist, and mistakes in single tasks."""
+    """Every cycle, every need that does not exist, and mistakes in single tasks."""
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("there"))
     specs: list[dict[str, object]] = [

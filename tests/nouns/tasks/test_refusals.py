@@ -1,4 +1,4 @@
-"""Whoever does not work on a task cannot end it, and the record says who tried."""
+"""An agent without the claim cannot end a task, and the record shows its attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that are over go in time, with all that is theirs, and none that somebody still needs."""
+"""Ended tasks are deleted in time, with all their items, and none that a task still needs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def cancelled(client: Client, *tasks: str) -> None:
 
 
 def pass_time(stage: Testbed, client: Client, seconds: float = LONG) -> None:
-    """Let time pass, and somebody write then: nobody trusts its own clock alone."""
+    """Let time pass, and another client write then: no client trusts its own clock alone."""
     stage.clock.advance(seconds)
     client.run(client.locks.acquire("merge", ttl=60))
     client.run(client.locks.release("merge"))
@@ -357,7 +357,7 @@ def test_whoever_publishes_what_needs_a_failed_task_meets_it_or_is_told(publish:
 def test_whoever_publishes_what_needs_a_task_that_fails_and_goes_meanwhile_is_told(
     publish: str,
 ) -> None:
-    """Though it was still to be done when its publisher looked, and nobody was to keep it."""
+    """It was open when its publisher read it, so no mark kept it."""
     for first, then in product(range(10), range(24)):
         stage = Testbed()
         ada, bob = stage.remote("ada", ttl=None), stage.remote("bob", ttl=None)
@@ -576,7 +576,7 @@ def test_whoever_works_a_lot_lets_go_of_what_is_over_now_and_then(
     worker = stage.client("worker", ttl=None)
     done(worker, *[f"t{number}" for number in range(12)])
     worker.context.housekeeping.passes = {"broken": _broken, **worker.context.housekeeping.passes}
-    for _ in range(4):  # begins anywhere, counts, and lets go
+    for _ in range(4):  # begins anywhere, counts, and deletes
         worker.context.housekeeping.due = True
         while worker.context.housekeeping.due:
             worker.run(worker.context.keeper.run_due())
@@ -590,7 +590,7 @@ def _broken(_who: Actor) -> Op[bool]:
     raise StoreBusy("others are quicker")
 
 
-# ---- whatever is struck -------------------------------------------------------------------------
+# ---- struck at any commit -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", ["crash before", "crash after", "lost reply", "late arrival"])
@@ -644,7 +644,7 @@ def test_what_one_saw_no_other_sees_again_on_every_engine(
 
 
 def _walks(client: Client, keep: RetentionLimits) -> bool:
-    """Whether whoever sweeps looks at tasks."""
+    """Whether the sweep reads tasks."""
     steps = _hand(client, sweep(client, keep)).run().steps
     refs = [ref for step in steps if isinstance(step, Read) for ref in step.refs]
     return any(isinstance(ref, Range) for ref in refs)

@@ -1,4 +1,4 @@
-"""One item that cannot be read holds up nobody but whoever wants that very task."""
+"""A damaged item delays only callers that want its task."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Tasks, watched by somebody who only knows what they are for.
+"""Tasks against a model that only knows their purpose.
 
 The machine publishes tasks of all kinds, lets workers claim them by name and in order, finish them
-in all ways, with claims that are over too, freeze until they lapse, and leave; it cancels, sends
-back, lets time pass, and sets the clock on the wall.  After each act
+in all ways, with ended claims too, freeze until they expire, and leave; it cancels, retries,
+lets time pass, and sets the wall clock.  After each act
     the answer is what a model says that knows neither stores nor commits (``task_model.py``),
     every task stands as the model says, and
     the bare items agree with each other (``task_truths.py``).
 
-Whoever is alone gets exactly the best task, and "nothing" only if there is none.  What a lost
-worker had may be put back by whoever meets it, at any moment; the model follows, if that was due.
+A single worker gets exactly the best task, and "nothing" only if there is none.  Any client may
+reclaim the task of a lost worker, at any moment; the model follows, if that was due.
 
 It runs on a store in memory, on one with room for little, across a bad network, and on each engine;
-there time cannot be moved, so nothing lapses and no rest ends.
+there time cannot be moved, so nothing expires and no rest ends.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from interlock.testing.testbed import Client, Testbed
 NEVER = 1e9
 CAPABILITIES = ("rust", "web")
 
-# Acts happen at whole seconds, or hardly later; everything lapses, ends or is due in between.
+# Acts happen at whole seconds, or hardly later; everything expires, ends or is due in between.
 TTLS = st.sampled_from([None, None, None, 2.5])
 SESSION_TTLS = st.sampled_from([3.5, 6.5])
 SOON = st.sampled_from([None, None, None, 1.5, 3.5])
@@ -120,7 +120,7 @@ class TaskMachine(RuleBasedStateMachine):
         getattr(self, act)(data)
 
     def _worker(self, data: st.DataObject) -> str:
-        """Somebody who lives, as a rule."""
+        """A live client, as a rule."""
         living = [session for session in self.clients if self._lives(session)]
         return data.draw(st.sampled_from(living) | st.sampled_from([*self.clients]), "worker")
 
@@ -160,7 +160,7 @@ class TaskMachine(RuleBasedStateMachine):
             self._live(session, client.context.identity.session_ttl)
 
     def freeze(self, data: st.DataObject) -> None:
-        """Nobody renews it any more."""
+        """No client renews it any more."""
         if len(self.clients) - len(self.frozen) > 2:
             self.frozen.add(self._worker(data))
 
@@ -217,7 +217,7 @@ class TaskMachine(RuleBasedStateMachine):
         self.observe()
 
     def _moment(self, session: str) -> float:
-        """Whoever publishes keeps its own order, though its clock is set back."""
+        """A publisher keeps its own order, though its clock is set back."""
         self.moments[session] = max(self.clock.wall(), self.moments.get(session, 0.0) + 0.000_001)
         return self.moments[session]
 
@@ -304,14 +304,14 @@ class TaskMachine(RuleBasedStateMachine):
         if not best:
             assert isinstance(got, core.NoTask), got
             self.observe()
-            assert not self.model.lost(), "what was lost is put back before 'nothing' is said"
+            assert not self.model.lost(), "lost tasks are reclaimed before the answer 'nothing'"
             left = [job for job in self.model.ready(can) if not self.model.too_late(job)]
             assert not left, "and it is looked at again"
             return None
         self._claimed(session, got, best[0], ttl)
         return best[0].held
 
-    # What becomes of claims; also of those that are over.
+    # The ends of claims; also acts on ended ones.
 
     def finish(self, data: st.DataObject) -> None:
         held = [job.held for job in self.model.jobs.values() if job.held is not None]
@@ -419,12 +419,12 @@ class TaskMachine(RuleBasedStateMachine):
         return (claim.token, claim.agent) == (token, held.agent)
 
     def _fenced(self, got: object, token: int | None) -> None:
-        """Without a token nobody can tell for ever that somebody once had it."""
+        """Without a token an earlier claim is not known without limit."""
         known = (core.TaskFenced, core.TaskNotOwner) if token is None else core.TaskFenced
         assert isinstance(got, known), got
 
     def meddle(self, data: st.DataObject) -> None:
-        """Somebody who never had it, with a token that nobody was given yet."""
+        """An agent that never had it, with a token that no claim has yet."""
         task, client = self._task(data), self.clients[self._worker(data)]
         for act in (client.tasks.complete, client.tasks.release, client.tasks.fail):
             assert isinstance(client.run(act(task, token=2**53 - 1)), core.TaskNotOwner)
@@ -466,7 +466,7 @@ class TaskMachine(RuleBasedStateMachine):
         assert not self.model.lost(), "one step is enough for a few"
 
     def forget(self, data: st.DataObject) -> None:
-        """Let go of what is over for long, or too much; its name may come again."""
+        """Delete tasks that ended long ago, or are too many; their ids may be used again."""
         keep = RetentionLimits(
             age=data.draw(AGES, "age"), count=data.draw(st.sampled_from([0, 2, 100]), "count")
         )
@@ -484,7 +484,7 @@ class TaskMachine(RuleBasedStateMachine):
         self._advance(data.draw(st.integers(1, 3), "seconds"))
 
     def set_the_clock(self, data: st.DataObject) -> None:
-        """Somebody sets the clock on the wall; no claim, rest or deadline may notice."""
+        """The wall clock is set; no claim, rest or deadline may notice."""
         self.clock.jump_wall(data.draw(st.sampled_from([-3600.0, 3600.0]), "jump"))
         self.observe()
 
@@ -517,7 +517,7 @@ class TaskMachine(RuleBasedStateMachine):
                 assert owner == (held.token, held.agent, held.session)
 
     def _follow(self, job: Job, status: core.TaskStatus) -> None:
-        """What was due may have happened to a task by itself: lost, or too late."""
+        """A task may have been reclaimed or have expired without an act."""
         lost = job.held is not None and not self.model.alive(job.held)
         if lost and status.state != "running":
             self.model.fail(job)
@@ -527,7 +527,7 @@ class TaskMachine(RuleBasedStateMachine):
             self.model.expire(job)
 
     def teardown(self) -> None:
-        """Whatever happened before: what can be done is done, once."""
+        """After any history: each task that can be done is done, once."""
         self.frozen.update(self.clients)
         appointments = [job.not_before or 0.0 for job in self.model.jobs.values()]
         self.clock.jump_wall(max([0.0, *(1 + at - self.clock.wall() for at in appointments)]))
@@ -593,7 +593,7 @@ class CrampedFaultyMachine(FaultyMachine):
 
 
 class EngineMachine(TaskMachine):
-    """On an engine with a clock of its own: nothing lapses while we play."""
+    """On an engine with a clock of its own: nothing expires during the run."""
 
     moves = False
 

@@ -281,7 +281,7 @@ def test_a_batch_is_no_task_and_hides_what_it_holds_back(stage: Testbed, ada: Cl
     assert (shown.state, shown.on) == ("blocked", "")
     assert "import" in shown.reason
     put(stage, {keys.status("+batch"): TaskStatus(state="complete")})
-    assert listed(ada) == listed(ada, all=True) == ["member", "t"], "whoever comes moves it on"
+    assert listed(ada) == listed(ada, all=True) == ["member", "t"], "the next client unblocks it"
 
 
 def put(stage: Testbed, items: dict[str, Any]) -> None:

@@ -64,7 +64,7 @@ def in_a_loop(
     body: Callable[[aio.Fleet], Awaitable[None]],
     backoff: float = 0,
 ) -> None:
-    """Connect in an event loop, publish some tasks, and do this; nothing takes for ever."""
+    """Connect in an event loop, publish some tasks, and do this, within a time limit."""
 
     async def main() -> None:
         fleet = await aio.connect(agent="ada", store=store)
@@ -80,7 +80,7 @@ def in_a_loop(
 
 async def eventually(condition: Callable[[], bool]) -> None:
     """Let others go on until it is so."""
-    while not condition():  # noqa: ASYNC110 - whoever makes it so tells nobody
+    while not condition():  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0)
 
 
@@ -110,7 +110,7 @@ def test_a_loop_completes_nothing_that_it_neither_entered_nor_settled(
 
 
 def test_a_loop_that_is_left_fails_its_attempt(fleet: interlock.Fleet, store: MemoryStore) -> None:
-    """One that kills its worker is not given to the next at once, and not for ever."""
+    """A task that kills its worker rests before the next attempt, and ends as a dead letter."""
     publish(fleet, 2, backoff=60)
     for claim in fleet.tasks.work():
         assert claim.token
@@ -450,14 +450,14 @@ def test_serving_goes_on_after_a_failure_and_says_it(
 def cut_once(
     monkeypatch: pytest.MonkeyPatch, store: MemoryStore, name: str, meant: Callable[[], bool]
 ) -> None:
-    """The next call of whom we mean meets trouble; a keeper beside it may call at any time."""
+    """The next call of this caller fails; the keeper may call at any time."""
     call = getattr(store, name)
 
     def cut(*arguments: object, **named: object) -> object:
         if not meant():
             return call(*arguments, **named)
         monkeypatch.undo()
-        raise StoreBusy("somebody holds it up")
+        raise StoreBusy("another process delays it")
 
     monkeypatch.setattr(store, name, cut)
 
@@ -479,7 +479,7 @@ def test_served_work_that_was_done_is_complete_though_saying_so_met_trouble(
 
     worker.serve(handle)
     assert came_of(store, "t0") == b'"done"'
-    assert "task t0 could not be settled at once: somebody holds it up" in caplog.text
+    assert "task t0 could not be settled at once: another process delays it" in caplog.text
 
 
 def test_the_same_is_so_in_an_event_loop(
@@ -498,7 +498,7 @@ def test_the_same_is_so_in_an_event_loop(
         assert came_of(store, "t0") == b'"done"'
 
     in_a_loop(store, 1, body)
-    assert "task t0 could not be settled at once: somebody holds it up" in caplog.text
+    assert "task t0 could not be settled at once: another process delays it" in caplog.text
 
 
 def test_serving_ends_with_what_ended_it(store: MemoryStore) -> None:
@@ -565,7 +565,7 @@ def test_a_waiting_worker_survives_a_store_that_is_away_for_a_while(
 def test_a_worker_hears_that_it_is_to_stop_while_the_store_is_away(
     fleet: interlock.Fleet, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, *, leased: bool
 ) -> None:
-    """With a lease of its own, and in a session that somebody else keeps alive."""
+    """With a lease of its own, and in a session that another process keeps alive."""
     asked = threading.Event()
 
     def away(*_: object, **__: object) -> object:
@@ -627,13 +627,13 @@ def test_a_subscriber_goes_on_after_trouble_and_misses_nothing(
         if threading.current_thread().name != "interlock-events":
             return read(*refs, times=times, fresh=fresh)
         monkeypatch.undo()
-        raise StoreBusy("somebody holds it up")
+        raise StoreBusy("another process delays it")
 
     with fleet.tasks.subscribe(callback=lambda event: heard.append(event.task)):
         monkeypatch.setattr(store, "read", cut)
         publish(fleet, 2)
         until(lambda: heard == names(2))
-    assert caplog.text.count("goes on when this is over: somebody holds it up") == 1
+    assert caplog.text.count("goes on when this is over: another process delays it") == 1
 
 
 def test_a_subscriber_in_an_event_loop_goes_on_likewise(
@@ -651,7 +651,7 @@ def test_a_subscriber_in_an_event_loop_goes_on_likewise(
             await eventually(lambda: heard == ["t1", "t2"])
 
     in_a_loop(store, 1, body)
-    assert caplog.text.count("goes on when this is over: somebody holds it up") == 1
+    assert caplog.text.count("goes on when this is over: another process delays it") == 1
 
 
 def test_a_callback_that_fails_is_told_and_the_next_event_comes(

@@ -139,27 +139,30 @@ class ClaimService:
                 call_handover.remove(attempt)
             return outcome  # noqa: TRY300 - an interrupt up to here releases it
         except (StoreTrouble, GeneratorExit):
-            for debt in (*self._unsettled_claim(attempt), *attempt.listed()):
-                self._grants.add_pending(debt)
+            for release in (*self._unsettled_claim(attempt), *attempt.listed()):
+                self._grants.add_pending(release)
             call_handover.remove(attempt)
             raise
         except BaseException as error:
             refused = isinstance(error, InterlockError)  # only the wait was committed
-            for debt in (*(() if refused else self._unsettled_claim(attempt)), *attempt.listed()):
-                yield from self._grants.release_or_queue(debt)
+            for release in (
+                *(() if refused else self._unsettled_claim(attempt)),
+                *attempt.listed(),
+            ):
+                yield from self._grants.release_or_queue(release)
             call_handover.remove(attempt)
             raise
 
     def _note_outcome(self, attempt: ClaimAttempt, outcome: core.ClaimOutcome) -> Op[None]:
         """Remember which caller has the claim; without a claim, delete the wait."""
         if isinstance(outcome, core.Claimed):
-            if attempt.someone is not None:
+            if attempt.caller is not None:
                 self._grants.add_holder(
-                    attempt.someone, (keys.owner(outcome.task),), outcome.token or 0
+                    attempt.caller, (keys.owner(outcome.task),), outcome.token or 0
                 )
         elif not isinstance(outcome, core.TaskDeadlock):
-            for debt in attempt.listed():
-                yield from self._grants.release_or_queue(debt)
+            for release in attempt.listed():
+                yield from self._grants.release_or_queue(release)
 
     def _unsettled_claim(self, attempt: ClaimAttempt) -> Iterator[PendingRelease]:
         """The pending release of a claim that may be committed."""

@@ -31,20 +31,20 @@ _WITHDRAW = "task.withdraw"
 class ClaimAttempt:
     """One call that claims: its terms, and what it may have committed so far, a claim or a wait."""
 
-    __slots__ = ("asleep", "began", "identity", "someone", "task_wait", "terms", "ttl", "unsettled")
+    __slots__ = ("asleep", "began", "caller", "identity", "task_wait", "terms", "ttl", "unsettled")
 
     def __init__(
         self,
         identity: Identity,
         ttl: float | None,
-        someone: callers.LocalCaller | None,
+        caller: callers.LocalCaller | None,
         began: float,
     ) -> None:
         self.identity = identity
         self.began = began
         self.ttl = ttl
-        self.someone = None if identity.caller else someone
-        self.terms = callers.caller_terms(identity.caller, someone)
+        self.caller = None if identity.caller else caller
+        self.terms = callers.caller_terms(identity.caller, caller)
         self.asleep: Callable[[], None] | None = None
         """Called before each sleep of a wait."""
         self.unsettled: core.ClaimRequest | None = None
@@ -56,8 +56,8 @@ class ClaimAttempt:
 
     def listed(self) -> Iterator[PendingRelease]:
         """The pending withdrawal of a wait that may be listed."""
-        if self.task_wait is not None and (debt := self.task_wait.debt) is not None:
-            yield debt
+        if self.task_wait is not None and (withdrawal := self.task_wait.withdrawal) is not None:
+            yield withdrawal
 
 
 class TaskWait:
@@ -81,7 +81,7 @@ class TaskWait:
         self._start: Start | None = None
 
     @property
-    def debt(self) -> PendingRelease | None:
+    def withdrawal(self) -> PendingRelease | None:
         """The pending withdrawal of the wait, if it may be listed."""
         if not self.request.listed:
             return None

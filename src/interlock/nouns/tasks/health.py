@@ -173,7 +173,7 @@ class TaskHealth:
     def _first(
         self, since: Mapping[str, float], requires: tuple[str, ...]
     ) -> Op[WaitingTasks | None]:
-        """The task that has waited longest, of those that are really pending."""
+        """The task that has waited longest, of the tasks that are really pending."""
         oldest = sorted(since, key=lambda task: since[task])[:NAMED]
         snapshots = yield from read_snapshots(self._runner, oldest, states_of=())
         for task in oldest:

@@ -256,7 +256,7 @@ def lost_claims(claims: Sequence[Item], live: Mapping[str, Item | None]) -> list
 
 
 def dependents(need: str, facts: TaskFacts) -> Range:
-    """The range of dependents of a need that one commit can unblock."""
+    """The range of dependents of a need that fit into one commit."""
     most = min(
         facts.max_operations // progress_rules.DEPENDENT_SIZE,
         facts.max_entry_bytes // progress_rules.ENTRY_TEXT,

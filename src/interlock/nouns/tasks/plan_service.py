@@ -40,7 +40,7 @@ T = TypeVar("T")
 _BYTES = 1 << 20
 _LOCAL_BYTES = 1 << 24
 _ATTEMPTS = 16
-"""The most abandoned imports that one import deletes."""
+"""The most abandoned imports that an import deletes."""
 
 
 class PlanService:

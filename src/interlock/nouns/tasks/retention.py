@@ -6,7 +6,7 @@ all tasks are read by their keys, page by page: a *scan* is from the first to th
     complete       is deleted as it is read, if it is old enough
     failed, dead   is a suspect as it is read; the next scan deletes it at its end, if it read no
                    task that needs it (``retention_rules.py``)
-    too many       a scan counts; the next one deletes those that ended first
+    too many       a scan counts; the next one deletes the tasks that ended first
 
 ``maintain`` makes whole scans.  A client that lives long makes a part of one after a thousand
 commits, and a short command does so at random, and begins anywhere.  A long scan that left nothing

@@ -24,8 +24,8 @@ is under way no failed task is deleted.
 Ages are measured by the clocks of many workers, and a wrong one must do no harm.  Now is no later
 than our clock, nor than the newest entries of most other writers in the record: a client whose
 clock is ahead deletes nothing too early.  A task did not end before it was published, nor before
-what was written before it, as far as that was read, in the record or among tasks: one slow clock
-does not make fresh results vanish.
+items that were written earlier, as far as they were read, in the record or among tasks: one slow
+clock does not make fresh results vanish.
 """
 
 from __future__ import annotations

@@ -321,7 +321,7 @@ def retry(changes: TaskChanges, id_: str, agent: str) -> Decision[task.RetryOutc
 
 
 def tag(claim: TaskOwner, id_: str) -> dict[str, str]:
-    """The value of a liveness key, for a person who reads the store."""
+    """The value of a liveness key, for an operator who reads the store."""
     return (
         {"agent": claim.agent}
         if claim.ttl is None

@@ -71,7 +71,7 @@ TRANSITIONS: dict[str, tuple[tuple[State, ...], tuple[State, ...]]] = {
     "cancel": (("blocked", "pending", "running"), ("failed",)),
     "retry": (("failed", "dead"), ("blocked", "pending")),
 }
-"""Each act: the states that it may start from, and those that it may lead to."""
+"""Each act: the states that it may start from, and the states that it may lead to."""
 
 PRIORITY = 5
 PRIORITIES = (keys.LEAST_PRIORITY, keys.GREATEST_PRIORITY)

@@ -2,7 +2,7 @@
 
 ``core/changes.py`` has the theory.
 
-The commit checks only the items that the decision relies on: those that it replaces, the need that
+The commit checks only the items that the decision relies on: the replaced ones, the need that
 a task is left hanging on, and the session that a claim lives by.  The other facts cannot become
 wrong: data never change, a complete task stays complete, and a liveness key that is gone never
 comes back.

@@ -2,7 +2,7 @@
 
 A blocked task hangs on one unmet need, which may hang on another.  That chain is followed to its
 end, however long it is.  The other unmet needs are counted; the first few are named and followed,
-beginning with those that ended without being complete.  Of all ends the answer names the one first
+beginning with needs that ended without being complete.  Of all ends the answer names the one first
 that is least likely to clear by itself: a dead letter before a task that no worker takes, and that
 before a running one.
 """

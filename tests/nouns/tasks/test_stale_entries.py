@@ -1,4 +1,4 @@
-"""Index entries that mean nothing any more, and waiters that are over: they hold nobody up."""
+"""Stale index entries and ended waiters delay no worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stop message to a worker: the first lets it finish, the second lets go of what is at hand."""
+"""Stop messages to a worker: the first lets it finish its task, the second makes it release it."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_worker_in_an_event_loop_finishes_what_is_open_and_the_second_stop_can
         async for claim in worker:
             async with claim:
                 await asyncio.to_thread(stop, boss)
-                while not worker.stopped:  # noqa: ASYNC110 - it tells nobody
+                while not worker.stopped:  # noqa: ASYNC110 - there is no event to wait for
                     await asyncio.sleep(0)
         assert worker.stopped == "boss asked: enough"
 

@@ -1,4 +1,4 @@
-"""Whoever asked for a claim is told of it, or has none: nothing runs that nobody knows of."""
+"""A caller learns of its claim, or has none: no claim runs unknown."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_claim_is_given_back_when_nobody_drives_it_any_more(
 
 
 def cut_after_a_lost_reply(client: Client) -> None:
-    """The reply of the next commit is lost, and so is the read of what was claimed."""
+    """The reply of the next commit is lost, and so is the read of the claimed task."""
     network = client.network
     read = network.read
 
@@ -154,7 +154,7 @@ def test_what_is_owed_is_found_among_any_number_of_claims(stage: Testbed) -> Non
 
 
 class Contested(dict[str, core.Spec]):
-    """What another thread changes whenever somebody goes through it."""
+    """A mapping that another thread changes during each iteration."""
 
     def __len__(self) -> int:
         return 1000

@@ -1,4 +1,4 @@
-"""What was left behind by somebody who died goes on, whoever comes along."""
+"""Tasks that a dead client left behind make progress with the next client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def far(stage: Testbed, agent: str) -> Client:
 
 @pytest.fixture
 def stage() -> Testbed:
-    """Twenty tasks hung on one; whoever completed it died before it moved them all on."""
+    """Twenty tasks hung on one; its worker died before it unblocked all of them."""
     stage = Testbed()
     ada = far(stage, "ada")
     ada.run(ada.tasks.publish("root"))
