@@ -141,7 +141,7 @@ class Stream(Generic[T, R]):
             except StoreClosed:
                 return
             except StoreTrouble as trouble:  # it resumes at the same position
-                complaints.tell(trouble)
+                complaints.warn(trouble)
                 await asyncio.sleep(self._store.capabilities.allow(AGAIN))
                 continue
             complaints.over()

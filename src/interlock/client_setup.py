@@ -1,4 +1,4 @@
-"""Opening a store for a client: what the blocking and the async ``connect`` share."""
+"""Setting up a client: what the blocking and the async ``connect`` share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interlock.stores import open_store, open_store_async
 
 
 def find_or_open_store(url: str | os.PathLike[str] | None, store: Store | None) -> Store:
-    """The store that was given, named, or found."""
+    """The open store, or the one that is named, or the one that is found."""
     if store is not None:
         return _no_path(store)
     return open_store(os.fspath(url)) if url else open_store(find_store(), create=False)
@@ -23,7 +23,7 @@ def find_or_open_store(url: str | os.PathLike[str] | None, store: Store | None) 
 async def find_or_open_store_async(
     url: str | os.PathLike[str] | None, store: Store | None
 ) -> Store:
-    """The same for an event loop."""
+    """As ``find_or_open_store``, in an event loop."""
     if store is not None:
         return _no_path(store)
     if url:
@@ -32,10 +32,10 @@ async def find_or_open_store_async(
 
 
 def agent_and_session(agent: str | None, session: str | None) -> tuple[str | None, str | None]:
-    """Who speaks, by name and by session: as the arguments say, else as the environment says.
+    """The agent and the session of a client: from its arguments, else from the environment.
 
-    An agent that is named by an argument gets a session of its own, whatever the environment says:
-    a program that connects under several names means several holders.
+    An agent that is named by an argument gets a session of its own, even if the environment has
+    one: a program that connects under several names means several holders.
     """
     if agent is not None or session is not None:
         return agent, session
@@ -60,9 +60,9 @@ def make_context(
     clock: Clock | None,
     no_retry: bool = False,
 ) -> Context:
-    """A client at a store; without a trace of its own it goes on with that of who started us.
+    """The context of a client at a store; its trace is an argument, else that of the environment.
 
-    The clock of another machine goes on while this one is suspended, and so must ours beside it.
+    The clock of a remote engine goes on while this machine is suspended, so the client's must, too.
     """
     if clock is None:
         clock = SystemClock(suspends=store.capabilities.one_machine)

@@ -1,10 +1,10 @@
-"""Operations are written once; this is where they are driven, blocking or async.
+"""Drivers: operations are written once, and driven blocking or async here.
 
 An operation is a generator that yields steps and returns its outcome.  ``drive`` runs it for a
 caller that may block, ``drive_async`` for an event loop; nothing else differs.  A step is performed
-on whatever the operation is about: a store for a service, a wire for an engine across a network.
-An exception (a cancellation too) is thrown into the operation at the step where it struck, so
-that it can clean up with further steps.
+on the object of the operation: a store for a service, a connection for an engine across a network.
+An exception (also a cancellation) is thrown into the operation at the step where it occurred, so
+that the operation can clean up with further steps.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ T = TypeVar("T")
 
 
 class Step(Protocol):
-    """One thing to do."""
+    """One step of an operation."""
 
     def perform(self, on: Any) -> Any:  # noqa: ANN401 - each step knows its own answer
-        """Do it, blocking."""
+        """Perform it, blocking."""
 
     def perform_async(self, on: Any) -> Awaitable[Any]:  # noqa: ANN401
-        """Do it in an event loop."""
+        """Perform it in an event loop."""
 
 
 Op: TypeAlias = Generator[Step, Any, T]
 
 
 class Pause:
-    """Step back for a moment, so that others get through."""
+    """Wait for a moment, so that other clients get through."""
 
     __slots__ = ("seconds",)
 
@@ -55,7 +55,7 @@ class Pause:
 def drive(op: Op[T], on: object) -> T:
     """Carry out an operation for a caller that may block.
 
-    What strikes in here, between two steps, is thrown into the operation as well.
+    An exception between two steps is thrown into the operation, too.
     """
     answer: Any = None
     struck: BaseException | None = None
@@ -77,7 +77,7 @@ def drive(op: Op[T], on: object) -> T:
 
 
 async def drive_async(op: Op[T], on: object) -> T:
-    """Carry out an operation in an event loop; once cancelled, its clean-up is not."""
+    """Carry out an operation in an event loop; a cancellation does not cancel its clean-up."""
     cancelled = False
     try:
         step = next(op)
@@ -95,9 +95,9 @@ async def drive_async(op: Op[T], on: object) -> T:
 
 
 async def wait_for_future(until: asyncio.Future[None], timeout: float | None) -> None:
-    """Sleep until somebody finishes this future, or the time is up: ``asyncio.wait`` for one.
+    """Sleep until this future is finished, or the time is up: ``asyncio.wait`` for one future.
 
-    That would take two more turns of the loop, and who sleeps here is to be quick afterwards.
+    ``asyncio.wait`` would take two more iterations of the loop, and callers need the speed.
     """
     if timeout is None:
         await until
@@ -110,13 +110,13 @@ async def wait_for_future(until: asyncio.Future[None], timeout: float | None) ->
 
 
 def finish_future(future: asyncio.Future[None]) -> None:
-    """Wake whoever sleeps until this is done."""
+    """Finish a future, unless it is done."""
     if not future.done():
         future.set_result(None)
 
 
 async def _undisturbed(awaitable: Awaitable[T]) -> T:
-    """Wait to the end, though the task is cancelled once more: the first time will be raised."""
+    """Wait to the end, even if the task is cancelled a second time: the first is raised later."""
     import asyncio
 
     task = asyncio.ensure_future(awaitable)

@@ -1,12 +1,12 @@
-"""Everything that can go wrong, as one tree.
+"""All errors, as one tree.
 
     InterlockError
     ├── No                    1  an ordinary no, raised only where no value can be returned
-    │   ├── Unavailable          a `with` block could not get what it wants
-    │   │   └── Deadlocked       ... and never would: it waits for itself in the end
-    │   ├── Lost                 the grant is no longer ours; somebody else may hold it
-    │   ├── Lapsed            4  the session stopped beating and is over: nothing can be asked for
-    │   └── Changed              a shared file is gone, or is not what was shared
+    │   ├── Unavailable          a `with` block could not acquire
+    │   │   └── Deadlocked       ... and never could: the wait is part of a cycle
+    │   ├── Lost                 the grant has ended; another client may hold it
+    │   ├── Lapsed            4  the session was not renewed in time and has expired
+    │   └── Changed              a shared file is gone, or has changed
     ├── BadInput              2  the request itself is wrong
     │   ├── BadName
     │   ├── BadDuration
@@ -15,13 +15,13 @@
     └── StoreTrouble          4  the store cannot answer
         ├── StoreMissing         there is none here, or none was named
         ├── StoreAway            it does not answer
-        ├── StoreRefused         it does not let us in
+        ├── StoreRefused         it refuses the connection
         ├── StoreUnsuitable      a place or an engine that cannot keep the promises
         ├── StoreNewer           written by a later version
         ├── StoreDamaged         not a store, or a broken one
         ├── StoreFull            no room left
         ├── StoreReadOnly        no right to write
-        ├── StoreBusy            somebody holds up the queue for too long
+        ├── StoreBusy            other clients block the queue for too long
         ├── StoreClosed          used after close, or on the wrong side of a fork
         └── OutcomeUnknown       sent, no answer: the runner settles it
 
@@ -52,7 +52,7 @@ class No(InterlockError):
 
 
 class Unavailable(No):
-    """Somebody else has it; `outcome` says who."""
+    """Another client has it; `outcome` names the holder."""
 
     code = "busy"
 
@@ -62,26 +62,26 @@ class Unavailable(No):
 
 
 class Deadlocked(Unavailable):
-    """Waiting would never end; `outcome.cycle` names who waits for each other."""
+    """The wait would never end; `outcome.cycle` names the waiters."""
 
     code = "deadlock"
 
 
 class Lost(No):
-    """A grant that is no longer ours: stop the work that relied on it."""
+    """A grant that has ended: stop the work that relied on it."""
 
     code = "fenced"
 
 
 class Lapsed(No):
-    """A session that stopped beating: join again."""
+    """A session that has expired: join again."""
 
     code = "lapsed"
     exit_status = 4
 
 
 class Changed(No):
-    """A shared file that is gone, or is no longer what was shared: ask for it again."""
+    """A shared file that is gone or has changed: ask for it again."""
 
     code = "changed"
 
@@ -145,7 +145,7 @@ class StoreAway(StoreTrouble):
 
 
 class StoreRefused(StoreTrouble):
-    """The engine does not let us in: a wrong password, a certificate, a missing right."""
+    """The engine refuses the connection: a wrong password, a certificate, a missing right."""
 
     code = "store_refused"
 
@@ -182,7 +182,7 @@ class StoreReadOnly(StoreTrouble):
 
 
 class StoreBusy(StoreTrouble):
-    """Somebody holds up the queue for longer than we wait."""
+    """Other clients block the queue for longer than this one waits."""
 
     code = "store_busy"
 

@@ -43,7 +43,7 @@ No file is needed.  What a call says stands above the environment (INTERLOCK_LOC
 INTERLOCK_SEMAPHORE_MAX_HOLD, INTERLOCK_RECORD_HOT and so on), and that above the file; the
 settings of one lock, one semaphore or one agent that is asked stand above those of all, ``"*"``,
 which is no legal name and so never one.  The timeout of a type of questions, under
-``[query.timeouts]``, stands above that of whom it is asked.
+``[query.timeouts]``, stands above that of the agent.
 A store may be a URL or a path; a relative path begins at the folder of the file.
 The file is read when something first asks for it, and only if it is there.
 """
@@ -106,7 +106,7 @@ class Settings:
         return self._of("lock", name, least)
 
     def semaphore(self, name: str, least: float = 0.0) -> Mapping[str, float]:
-        """The same for a semaphore, and its ``capacity``."""
+        """The terms of a semaphore: ``ttl``, ``max_hold`` and ``capacity``, where they are set."""
         return self._of("semaphore", name, least)
 
     def record(self) -> dict[str, float]:
@@ -117,29 +117,29 @@ class Settings:
         return self._limits("record")
 
     def agent(self) -> dict[str, float]:
-        """What is set for agents: how often they are heard of, and what is kept of their logs.
+        """The settings for agents: how often they report, and how much of their logs is kept.
 
         ``busy``, ``waiting`` and ``idle`` in seconds, ``log_bytes``, ``log_age`` in seconds.
         """
         return self._limits("agent")
 
     def task(self) -> dict[str, float]:
-        """What is set for tasks that are over: ``keep`` in seconds, and how many are ``kept``."""
+        """The settings for finished tasks: ``keep`` in seconds, and how many are ``kept``."""
         return self._limits("task")
 
     def message(self) -> dict[str, float]:
-        """What is set for messages: how often somebody may send, how much, and what is kept.
+        """The settings for messages: how often an agent may send, how much, and what is kept.
 
         ``rate`` messages (0 for any number) in a ``window`` of seconds, ``body`` in bytes,
         ``inbox`` and ``open_queries`` as numbers of messages, ``keep`` in seconds, ``kept`` and
-        ``alerts`` as numbers of those that are kept after they were read.
+        ``alerts`` as numbers of messages that are kept after they were read.
         """
         return self._limits("message")
 
     def limits(self) -> dict[str, float]:
-        """What is done to those who do not keep to limits.
+        """The settings for senders that exceed limits.
 
-        ``pause_after`` so many refusals within a minute a sender is paused; 0 for never.
+        After ``pause_after`` refusals within a minute a sender is paused; 0 for never.
         """
         return self._limits("limits")
 
@@ -273,7 +273,7 @@ def _pace(value: str | float, where: str) -> float:
 
 
 def _limit(key: str, value: object, where: str) -> dict[str, float]:
-    """One limit, in the words of whoever keeps to it."""
+    """One limit as a setting of its noun."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise BadInput(f"the {where} must be a number, or text like 256MB or 90d")
     if key == "hot":

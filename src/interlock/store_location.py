@@ -1,8 +1,8 @@
-"""Which store: found without asking git, so that a command starts quickly.
+"""Finds the store for a working directory, without running git, so that a command starts quickly.
 
 ``--store``, else INTERLOCK_STORE, else the etcd that IF_ETCD_HOST and IF_ETCD_PORT name, else
 ``.interlock`` upward from the working directory (not beyond the repository), else that of the main
-worktree: agents in sibling worktrees always meet.
+worktree: agents in sibling worktrees always use one store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HOST = r"[\w.-]+|\[?[0-9A-Fa-f:.]+\]?"
 
 
 class StoreLocation(Struct, frozen=True):
-    """A store, and what led there: variables, ``config.toml``, ``folder`` or ``main worktree``."""
+    """A store, and how it was found: a variable, ``config.toml``, ``folder``, ``main worktree``."""
 
     url: str
     how: str
@@ -104,7 +104,7 @@ def main_worktree(start: str) -> str | None:
 
 
 def _common_dir(git: str) -> str | None:
-    """What a linked worktree's ``.git`` file leads to; None for a submodule, which is its own."""
+    """The folder that a linked worktree's ``.git`` file names; None for a submodule."""
     text = _first_line(git)
     if not text.startswith("gitdir: "):
         return None
@@ -169,5 +169,5 @@ def _owner(place: str) -> str:
 
 
 def _trusted(place: str) -> bool:
-    """Whether the folder is ours: whoever owns it decides where our locks are."""
+    """Whether the user owns the folder: its owner decides which store is used."""
     return os.getuid() in (0, os.stat(place).st_uid)

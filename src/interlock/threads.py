@@ -1,8 +1,8 @@
-"""Threads of our own, which leave signals to the program.
+"""Background threads, which leave signals to the program.
 
-A signal for a process is given to any thread that does not block it.  One that is given to a thread
-of ours is noticed by Python, but does not wake the main thread from a call that waits: a program
-that reads its input would not hear of it until the next line comes.
+The kernel gives a signal to any thread that does not block it.  Python notices a signal in a
+background thread, but the main thread is not woken from a blocking call: a program that reads its
+input would react only after the next line.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 def background(target: Callable[[], None], name: str) -> threading.Thread:
-    """A thread that ends with the program, and hears no signals."""
+    """A thread that ends with the program, and blocks signals."""
     import signal  # a short command starts no thread
 
     left = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)

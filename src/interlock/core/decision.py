@@ -1,6 +1,7 @@
-"""What a pure function returns: an outcome, the writes that make it true, and how to record it.
+"""A decision: what a pure function returns.
 
-A decision without writes and without a verb changes nothing and needs no commit.
+It has an outcome, the writes that make it true, and how to record it.  A decision without writes
+and without a verb changes nothing and needs no commit.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Refusal(Outcome, frozen=True, kw_only=True):
 
     exit_status = 1
     counted: ClassVar[bool] = False
-    """Whether each one counts: it is no mere contention, but a caller that may not do this."""
+    """Whether each one is counted: it is not contention, but a caller that may not do this."""
 
     def __bool__(self) -> Literal[False]:
         """False."""
@@ -45,7 +46,7 @@ class Refusal(Outcome, frozen=True, kw_only=True):
 
 
 class Event(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Something that watchers care about, in words that stay the same for ever.
+    """Something that watchers care about, with a name that never changes.
 
     ``thing`` and ``trace`` are left out where they are those of the whole entry.
     """
@@ -87,7 +88,7 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     ``trace`` is that of what it is about, if that has one; else the caller's own is recorded.
     ``via`` and ``took`` say which component asked, and for how many milliseconds, where that is
     recorded.
-    ``reason`` is what an operator said, and stands in the record.
+    ``reason`` is the reason that an operator gave, for the record.
     """
 
     outcome: T_co

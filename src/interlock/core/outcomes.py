@@ -1,9 +1,8 @@
-"""Answers that mean the same for every noun, whatever else each of them says.
+"""Outcomes that several nouns share.
 
-A word that several nouns answer with (the JSON field "outcome") is one class here, called after it,
-and each noun has its own form of it below that.  So ``case interlock.Full():`` is right for slots
-and for an inbox alike, and ``case interlock.InboxFull():`` means the inbox alone.  No two outcomes
-of the product have the same name.
+A word that several nouns answer with (the JSON field "outcome") is one class here, with the name of
+the word, and each noun has its own subclass.  So ``case interlock.Full():`` matches slots and
+inboxes, and ``case interlock.InboxFull():`` the inbox alone.  No two outcomes have the same name.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ from msgspec import Struct, field
 from interlock.core.decision import Outcome, Refusal, Success
 
 What: TypeAlias = Literal["agent", "message", "query", "decision"]
-"""What can be unknown."""
+"""The things that can be unknown."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
 def always(word: T) -> T:
-    """The value of a field that is the same for all of a class, and yet stands in its JSON."""
+    """A constant field of a class that is still written to its JSON."""
     made: T = field(default_factory=lambda: word)  # a plain default would be left out
     return made
 
 
 class Listing(Struct, Generic[T_co], frozen=True, kw_only=True):
-    """Several things in their order, under the name ``listed``: iterate over it, or take its len.
+    """An ordered list of things in the field ``listed``: iterate over it, or take its len.
 
-    Its JSON has their ``count`` beside them.  Without any it is false in a condition, unless it is
-    an answer that says yes or no by itself.
+    Its JSON also has their ``count``.  An empty one is false in a condition, unless it is an
+    outcome that is true or false by itself.
     """
 
     listed: ClassVar[str]
@@ -43,12 +42,12 @@ class Listing(Struct, Generic[T_co], frozen=True, kw_only=True):
         return iter(getattr(self, self.listed))
 
     def __len__(self) -> int:
-        """How many they are."""
+        """Their number."""
         return len(getattr(self, self.listed))
 
     @property
     def count(self) -> int:
-        """How many they are."""
+        """Their number."""
         return len(self)
 
 
@@ -60,7 +59,7 @@ class Granted(Success, frozen=True, kw_only=True):
 
     @property
     def holder(self) -> str:
-        """In whose name."""
+        """The holder."""
         raise NotImplementedError
 
     @property
@@ -88,7 +87,7 @@ class Extended(Granted, frozen=True, kw_only=True):
 
 
 class Busy(Refusal, frozen=True, kw_only=True):
-    """Somebody else has it, or came before."""
+    """Another client has it, or queued earlier."""
 
 
 class Full(Refusal, frozen=True, kw_only=True):
@@ -96,9 +95,9 @@ class Full(Refusal, frozen=True, kw_only=True):
 
 
 class Deadlock(Refusal, frozen=True, kw_only=True):
-    """Waiting would never end: ``cycle`` names who waits for each other, beginning with you.
+    """The wait would never end: ``cycle`` names the waiters, beginning with the caller.
 
-    Who holds something under another name than that under which it waits is named by both.
+    A waiter that holds under another name is named by both.
     """
 
 
@@ -116,7 +115,7 @@ class GivenFenced(Fenced, frozen=True, kw_only=True, tag="fenced"):
 
 
 class Broken(Success, frozen=True, kw_only=True):
-    """An operator ended the grant of somebody."""
+    """An operator ended the grant of a holder."""
 
 
 class NotOwner(Refusal, frozen=True, kw_only=True):
@@ -153,11 +152,11 @@ class Unknown(Refusal, frozen=True, kw_only=True):
 
 
 class Away(Refusal, frozen=True, kw_only=True):
-    """Nobody is there now."""
+    """No agent is there now."""
 
 
 class Cancelled(Success, frozen=True, kw_only=True):
-    """It was called off."""
+    """It was cancelled."""
 
 
 class Paused(Outcome, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
-r"""Text that does to a terminal only what text should.
+r"""Text that is safe to print on a terminal.
 
-A store is written by many, and a file can be edited: a holder's name may hold an escape sequence, a
-line that looks like an answer, or a mark that turns the line round.  Whatever is shown to people
-goes through here, and what cannot be seen is spelled out: ``\x1b``, ``\n``, ``\u202e``.
+Many clients write to a store, and a file can be edited: a holder's name may contain an escape
+sequence, a line that looks like an answer, or a mark that reverses the line.  All text for people
+goes through here, and characters that do not print are spelled out: ``\x1b``, ``\n``, ``\u202e``.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _VALUES = ("metadata", "data", "result", "error", "question", "answer")
 
 
 def printable(text: str) -> str:
-    """The text with everything spelled out that does not print as itself."""
+    """The text with every character spelled out that does not print as itself."""
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
 def one_line(text: str) -> str:
-    """The same for a message, where a line break is only a space."""
+    """The text of a message on one line: a line break is a space."""
     return printable(" ".join(text.split()))
 
 
 def quoted(text: str) -> str:
-    """A word of the caller's, in quotes and not too long to be repeated."""
+    """A word of the caller in quotes, shortened."""
     return ascii(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
 
 
 def all_printable(value: T) -> T:
-    """A copy in which every text is plain, however deep; all but values of our callers."""
+    """A copy in which every text is printable at every depth, but for values of callers."""
     return _copy(value)  # type: ignore[return-value]  # each value becomes one of its own type
 
 

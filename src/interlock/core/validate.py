@@ -29,24 +29,24 @@ LONGEST = 366 * 24 * 3600.0
 FOREVER = float("inf")
 CAN_LIMIT = 64
 LARGEST = 2**53
-"""The largest whole number that everybody who reads JSON can read."""
+"""The largest whole number that every JSON reader can read."""
 MOST_SHOWN = 100_000
 ALL_AGENTS = "all"
-"""To whom mail goes that is to everybody; no name of an agent."""
+"""The receiver of mail to all agents; not a legal agent name."""
 ALL_ABILITIES = "*"
-"""What somebody can do who can do everything; no name."""
+"""The ability of an agent that can do everything; not a legal name."""
 ABILITY_MARK = "?"
-"""What stands before an ability where an agent could be named."""
+"""The prefix of an ability where an agent could be named."""
 
 T = TypeVar("T")
 
 _BY_PREFIX = {"ses_": "agent", "msg_": "message", "qry_": "query", "dec_": "decision"}
-"""Kinds of things that are known by how their ids begin."""
+"""Kinds of things, by the prefix of their ids."""
 _SHOWN = 40
 _LEAVES: frozenset[type] = frozenset((str, int, bool, NoneType))
-"""What has no parts and is always JSON."""
+"""Types of values without elements that are always JSON."""
 _PLAIN = re.compile(r"[A-Za-z0-9._:@/-]+", re.ASCII)
-"""Names that need no closer look; nearly all of them."""
+"""Names that need no further check; nearly all of them."""
 _UNSEEN = (
     *(
         "\u034f\u034f",
@@ -66,11 +66,11 @@ _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 _SPANS = (("d", 86400, "h", 3600), ("h", 3600, "min", 60))
 _IN_SECONDS = 120
-"""A shorter span of time is told in seconds."""
+"""Shorter spans are written in seconds."""
 
 
 def require_text(text: str, what: str) -> str:
-    """Return the text if it is one."""
+    """Return the value if it is text."""
     if not isinstance(text, str):
         raise BadName(f"the {what} must be text, not {type(text).__name__}")
     return text
@@ -116,7 +116,7 @@ def agent_name(text: str) -> str:
 
 
 def own_agent_name(text: str) -> str:
-    """Return the name that somebody goes by; mail to everybody's name would go to everybody."""
+    """Return the caller's own agent name; ``all`` is the address of all agents."""
     text = unmarked_name(text, "agent name")
     if text == ALL_AGENTS:
         raise BadInput(
@@ -165,9 +165,9 @@ def _seconds(number: float) -> float:
 
 
 def span(seconds: float | None) -> str:
-    """A span of time as a person says it: ``12 s``, ``15 min``, ``1 h 30 min``, ``2 d``.
+    """A span of time in words: ``12 s``, ``15 min``, ``1 h 30 min``, ``2 d``.
 
-    It is cut off, not rounded up, so that no more is promised than is left.
+    It is cut off, not rounded up, so that it never promises more than is left.
     """
     left = round(max(seconds or 0.0, 0.0))
     if left < _IN_SECONDS:
@@ -180,7 +180,7 @@ def span(seconds: float | None) -> str:
 
 
 def moment(text: str | float | datetime, now: float, what: str = "time") -> float:
-    """A moment: as long before now as a duration says, or a time like 2026-11-15T10:00.
+    """A moment: a duration before now, or a time like 2026-11-15T10:00.
 
     A time without a zone is a local one.
     """
@@ -188,7 +188,7 @@ def moment(text: str | float | datetime, now: float, what: str = "time") -> floa
 
 
 def future_moment(text: str | float | datetime, now: float, what: str = "time") -> float:
-    """A moment to come: so long after now as a duration says, or a time, likewise."""
+    """A future moment: a duration after now, or a time."""
     return _time(text, what, "a duration from now", lambda span: now + span)
 
 
@@ -222,14 +222,14 @@ def names(values: Iterable[str], what: str, most: int) -> tuple[str, ...]:
 
 
 def require_iterable(values: Iterable[T], what: str) -> Iterable[T]:
-    """Return these values if they are several at all."""
+    """Return the values if they are iterable."""
     if not isinstance(values, Iterable):
         raise BadInput(f"{what} takes a list of names, not {values!r:.40}")
     return values
 
 
 def abilities(can: Iterable[str]) -> tuple[str, ...]:
-    """What somebody can do: a few names, each once, or everything."""
+    """The abilities of an agent: a few names, each once, or everything."""
     if isinstance(can, str):
         raise BadInput(f"'can' takes a list of names; put brackets around {_shown(can)}")
     wanted = tuple(require_iterable(can, "'can'"))
@@ -239,8 +239,8 @@ def abilities(can: Iterable[str]) -> tuple[str, ...]:
 def payload(value: object, what: str, most: int) -> bytes:
     """A value as JSON within the limit.
 
-    Only what JSON can say as it is: it comes back as it was given (a tuple as a list).  A struct or
-    a dataclass would come back as something else, so whoever has one says what it should be.
+    Only values that JSON can express, so that a reader gets them as they were given (a tuple as a
+    list).  A struct or a dataclass would come back as something else, so the caller converts it.
     """
     require_json(value, what)
     try:
@@ -258,9 +258,9 @@ def payload(value: object, what: str, most: int) -> bytes:
 
 
 def require_json(value: object, what: str, levels: int = METADATA_DEPTH) -> None:
-    """See that a value is JSON, whatever could be made of it, and not nested too deeply.
+    """Check that a value is plain JSON and not nested too deeply.
 
-    Recursion stops at the last level, so it is bounded.  The kinds of many parts are taken at once:
+    Recursion is bounded by the number of levels.  The types of all elements are checked at once:
     most values have only leaves.
     """
     if type(value) in _LEAVES:
@@ -300,7 +300,7 @@ def _leaf(value: object, what: str) -> None:
 
 
 def flag(value: bool, what: str) -> bool:
-    """Return the value if it is a yes or a no; what only counts as one would not be read again."""
+    """Return the value if it is a bool; another truthy value would read back as something else."""
     if not isinstance(value, bool):
         raise BadInput(f"{what!r} is either true or false, not {value!r:.40}")
     return value
@@ -363,17 +363,17 @@ def integer(value: int, what: str, least: int, most: int) -> int:
 
 
 def after(value: int) -> int:
-    """Return the value if it is a revision, or a number, after which something is asked for."""
+    """Return the value if it is a revision or a number to continue after."""
     return integer(value, "'after'", 0, LARGEST)
 
 
 def limit(value: int) -> int:
-    """Return the value if it limits how much is shown; more than fits nobody gets."""
+    """Return the value as a limit for listings, cut to the largest one."""
     return min(integer(value, "limit", 1, LARGEST), MOST_SHOWN)
 
 
 def wait_time(text: str | float) -> float:
-    """How long to wait: a duration, or for ever."""
+    """The time to wait: a duration, or without limit."""
     return FOREVER if text in (FOREVER, "forever") else duration(text, "wait")
 
 
@@ -393,7 +393,7 @@ def metadata(value: T) -> T:
 
 
 def reason(value: str) -> str:
-    """Why an operator does something: the record keeps it, so there has to be one."""
+    """The reason of an operator; the record keeps it, so it must not be empty."""
     said = text(value, "reason", REASON_LIMIT).strip()
     if not said:
         raise BadInput("a reason is missing; say why, for the holder and for the record")
@@ -406,7 +406,7 @@ def quote(name: str) -> str:
 
 
 def closest_names(name: str, known: Iterable[str], most: int = 2) -> list[str]:
-    """Those of some names that somebody may have meant with another one, large or small."""
+    """The known names that are closest to a misspelled one, ignoring case."""
     from difflib import get_close_matches
 
     folded = {require_iterable.casefold(): require_iterable for require_iterable in known}

@@ -1,15 +1,13 @@
-"""Who writes keeps it small: the log, the messages that were read, and the tasks that are over.
+"""Clients that write also keep the store small: the log, acknowledged messages, finished tasks.
 
-Whoever crosses the limit of the log does a bounded part of the work.
+A client that crosses the limit of the log does a bounded part of the work.  One small pass is due
+for each thousand commits.  Every client starts its count at a random number below a thousand, so
+the passes of many similar writers are spread, and a command that ends at once does its share.  A
+client that lives long does the pass in its keeper: a client without a keeper starts one when a
+second pass becomes due and the first was not done.  Clients on one store object take turns.
 
-A thousand commits, by whomever, pay for one small pass.  Every client begins to count somewhere
-below a thousand, by chance: so the passes of many that write alike are spread, and a command that
-ends at once pays its share.  A client that lives long does the pass where nobody waits for it:
-whoever has no keeper starts one when a second thousand comes and nobody did the first.  Those at
-one store object take turns.
-
-Nobody ever fails by it, whatever is wrong with the record: what could not be done now is met again
-by the next one, and what nobody foresaw is told to the log of the program, once.
+A failure of a pass never reaches a caller.  The next pass meets the same finding, and an unexpected
+error goes to the log of the program, once.
 """
 
 from __future__ import annotations
@@ -29,29 +27,28 @@ from interlock.store import Store
 T = TypeVar("T")
 
 STEPS = 1
-"""Up to 2,000 entries sealed for 1,000 written, so it catches up with what others left over; and
-quick enough to be done between two renewals of the shortest lease."""
+"""Up to 2,000 entries sealed for 1,000 written, so it catches up with a backlog; and quick enough
+to run between two renewals of the shortest lease."""
 BETWEEN = 1.0
-"""Seconds between two passes at one store object, if the first did all that was to be done."""
+"""Seconds between two passes at one store object, if the first left no work."""
 
 _passed: WeakKeyDictionary[Store, float] = WeakKeyDictionary()
-"""Before which moment there is hardly anything to do."""
+"""The time before which a pass would find hardly any work."""
 
 
 class Housekeeping:
-    """What one client does for the record.
+    """The periodic work of one client for the record, and the ``passes`` of other nouns.
 
-    It is ``due`` after one of a thousand commits of ours; ``on_due`` wakes whoever will ``tend``.
-    ``also`` is done then, too, for a client of which the record is not all that it fills.
+    It is ``due`` after a thousand commits of this client; ``on_due`` then wakes the keeper.
     """
 
     def __init__(self, runner: Runner, store: Store, settings: Settings | None = None) -> None:
         self.due = False
         self.on_due: Callable[[], None] | None = None
         self.on_late: Callable[[], None] | None = None
-        """Called instead if it was due before, and nobody came."""
+        """Called instead if it was due before, and no keeper ran it."""
         self.passes: dict[str, Callable[[Actor], Op[bool]]] = {}
-        """By what it is about; each says whether there is more to do at once."""
+        """Passes by noun; each returns whether more is to be done at once."""
         self._runner = runner
         self._store = store
         self._settings = settings
@@ -59,8 +56,8 @@ class Housekeeping:
         runner.chain.on_many = self._many
 
     def run(self, actor: Actor) -> Op[None]:
-        """Do a bounded part of what is to be done, unless somebody has just done it."""
-        from interlock.nouns.record.seal_service import Sealing  # few ever come here
+        """Do a bounded part of the work, unless another client has just done it."""
+        from interlock.nouns.record.seal_service import Sealing  # few clients run it
 
         self.due = False
         now = self._runner.clock.monotonic()
@@ -69,8 +66,8 @@ class Housekeeping:
         _passed[self._store] = now + self._runner.capabilities.allow(BETWEEN)
         sealing = Sealing(self._runner, self._settings)
         tidied = yield from self._unharmed(lambda: sealing.tidy(actor, STEPS))
-        for also in tuple(self.passes.values()):
-            self.due = (yield from self._unharmed(partial(also, actor))) is True or self.due
+        for work in tuple(self.passes.values()):
+            self.due = (yield from self._unharmed(partial(work, actor))) is True or self.due
         if self.due or (tidied is not None and tidied.left and not tidied.finding):
             _passed.pop(self._store, None)
 
@@ -78,8 +75,8 @@ class Housekeeping:
         try:
             return (yield from work())
         except InterlockError:
-            return None  # 'maintain' and 'doctor' say it to whoever asks
-        except Exception as error:  # noqa: BLE001 - a session must not lapse by the record
+            return None  # 'maintain' and 'doctor' report it
+        except Exception as error:  # noqa: BLE001 - a session must not expire because of the record
             self._warn(error)
             return None
 

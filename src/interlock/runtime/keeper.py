@@ -1,24 +1,24 @@
-"""Keeps things alive, and knows in time when it failed to.
+"""Keeps sessions and grants alive, and knows in time when it failed to.
 
 A lease that was renewed by a request sent at time t lives at least until t + ttl by the store's
-clock, whatever became of the answer.  So its holder may work until t + ttl - margin by its own
-monotonic clock, and must stop then, before anybody else can start.  The keeper renews all leases
-of a client in one quiet commit, twice and a half in the shortest ttl: there is time for a second
-try, and 500 idle agents with 30 s each cost their engine 42 requests a second.
+clock, even if the answer is lost.  So its holder may work until t + ttl - margin by its own
+monotonic clock, and must stop then, before another client can start.  The keeper renews all leases
+of a client in one quiet commit, two and a half times in the shortest ttl: there is time for a
+second try, and 500 idle agents with 30 s each cost their engine 42 requests a second.
 
-A live session does not prove that a grant is still there: an engine that lost its last commits, a
-restored copy, or whoever released with our token may have taken it.  So each beat also looks at
-the locks and slots that we hold.
+A live session does not prove that a grant is still there: the engine may have lost its last
+commits, the store may be a restored copy, or another caller may have released it with its token.
+So each beat also reads the locks and slots that the client holds.
 
-It does no I/O of its own: ``beat`` is an operation, and a thread (blocking) or a task (async)
-drives it.
+The keeper does no I/O of its own: ``beat`` is an operation, and a thread (blocking) or a task
+(async) drives it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -26,9 +26,6 @@ from interlock.clock import Clock
 from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.drivers import Op
-from interlock.nouns.agents.session_service import Sessions
-from interlock.nouns.grants.pool import BreakNote
-from interlock.nouns.grants.service import GrantService
 from interlock.runtime.housekeeping import Housekeeping
 from interlock.runtime.identity import Actor
 from interlock.runtime.steps import Read
@@ -37,11 +34,11 @@ BEATS_PER_TTL = 2.5
 IDLE = 3600.0
 SOON = 0.5
 LOOK = 0.4
-"""How often to look for a lease that ends: sooner than the shortest one can, margin included."""
+"""Seconds between two checks for a lease that ends: less than the shortest lease has."""
 
 
 def margin(ttl: float, allow: Callable[[float], float] = float) -> float:
-    """How long before the end the holder stops, so that its work is over in time.
+    """Seconds before the end of a lease at which its holder stops, so that its work ends in time.
 
     ``allow`` makes a time limit long enough for a slow engine.
     """
@@ -49,7 +46,7 @@ def margin(ttl: float, allow: Callable[[float], float] = float) -> float:
 
 
 class Lease:
-    """Something that must not lapse while we rely on it."""
+    """A liveness key that must not expire while the client relies on it."""
 
     def __init__(
         self, clock: Clock, write: Write, sent: float, *, renewable: bool, margin: float
@@ -78,11 +75,11 @@ class Lease:
         self._sent = max(self._sent, sent)
 
     def alive(self) -> bool:
-        """Whether we may still rely on it."""
+        """Whether the client may still rely on it."""
         return not self.lost and self._clock.monotonic() < self.ends
 
     def lose(self) -> None:
-        """It is over: tell everybody who relies on it, once."""
+        """The lease has ended: notify the listeners, once."""
         if not self.lost:
             self.lost = True
             for listener in tuple(self.listeners):
@@ -90,28 +87,61 @@ class Lease:
 
 
 class WatchedGrant(Struct, frozen=True, eq=False):
-    """A grant that we rely on, and who must know if the store no longer has it.
+    """A grant that the client relies on; ``lose`` is called if the store no longer has it.
 
-    ``notes`` are the keys where an operator who ends it says why.
+    ``notes`` are the keys of the notes that an operator leaves who ends it.
     """
 
     keys: tuple[str, ...]
     grant: str
     notes: tuple[str, ...]
-    lose: Callable[[BreakNote | None], None]
+    lose: Callable[[Any], None]
 
 
 class BackgroundJob(Protocol):
-    """Something to be done now and then where nobody waits for it."""
+    """Periodic work that no caller waits for."""
 
     def wait(self) -> float:
         """Seconds until it is due."""
 
     def run(self) -> Op[None]:
-        """Do a bounded part of it; whatever fails is not due again at once."""
+        """Do a bounded part of it; a failed run is not due again at once."""
 
     def finish(self, trouble: str) -> Op[None]:
-        """The client closes: do what must not be lost, unless the store is in trouble."""
+        """The client closes: do the work that must not be lost, unless the store is in trouble."""
+
+
+class Renewals(Protocol):
+    """Renews liveness keys."""
+
+    def renew(self, puts: tuple[Write, ...]) -> Op[Collection[str]]:
+        """Renew these; the keys that were still alive."""
+
+
+class HeldGrants(Protocol):
+    """The grants of a client, and those that it still has to release."""
+
+    on_abandoned_grant: Callable[[str], None]
+
+    @property
+    def has_new_pending(self) -> object:
+        """Whether a release was added since the last attempt."""
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether a release is pending, or the outcome of a change unknown."""
+
+    def collect_abandoned(self) -> object:
+        """Add the grants of interrupted callers to the pending releases."""
+
+    def release_pending(self) -> Op[None]:
+        """Settle unknown outcomes, then release what is pending."""
+
+    def grants_in(self, keys: list[str]) -> Op[Collection[tuple[str, str]]]:
+        """The key and the id of every grant in these items."""
+
+    def break_note(self, notes: tuple[str, ...]) -> Op[Any]:
+        """The note of an operator who ended a grant, if there is one."""
 
 
 class Keeper:
@@ -119,8 +149,8 @@ class Keeper:
 
     def __init__(
         self,
-        sessions: Sessions,
-        grants: GrantService,
+        sessions: Renewals,
+        grants: HeldGrants,
         clock: Clock,
         trouble: Callable[[], str],
         missing: Callable[[], bool],
@@ -135,16 +165,16 @@ class Keeper:
         self._grants = grants
         self._tried = float("-inf")
         self.housekeeping: Housekeeping | None = None
-        """What we do for the record now and then, where nobody waits for it."""
+        """The periodic work for the record."""
         self.jobs: tuple[BackgroundJob, ...] = ()
-        """What else there is to do, likewise."""
+        """Other periodic work."""
         self._guard = threading.Lock()
         self._leases: tuple[Lease, ...] = ()
         self._watched: tuple[WatchedGrant, ...] = ()
         grants.on_abandoned_grant = self.drop_grant
 
     def keep(self, write: Write, sent: float, *, renewable: bool = True) -> Lease:
-        """Keep this alive from now on; ``sent`` is when the request that put it was sent."""
+        """Keep this alive from now on; ``sent`` is the time at which the put was sent."""
         before = margin(write.ttl or 0.0, self._allow)
         lease = Lease(self._clock, write, sent, renewable=renewable, margin=before)
         with self._guard:
@@ -152,34 +182,34 @@ class Keeper:
         return lease
 
     def drop(self, lease: Lease) -> None:
-        """Rely on it no more."""
+        """Stop relying on it."""
         with self._guard:
             self._leases = tuple(kept for kept in self._leases if kept is not lease)
 
     def drop_grant(self, grant: str) -> None:
-        """Rely no more on whatever belongs to a grant."""
+        """Stop relying on the leases of a grant, and on the grant."""
         own = (keys.live(grant), keys.max_hold(grant))
         with self._guard:
             self._leases = tuple(kept for kept in self._leases if kept.write.key not in own)
             self._watched = tuple(kept for kept in self._watched if kept.grant != grant)
 
     def watch_grant(self, watched: WatchedGrant) -> None:
-        """Look after this grant from now on."""
+        """Check at every beat that this grant is still there."""
         with self._guard:
             self._watched = (*self._watched, watched)
 
     def unwatch_grant(self, watched: WatchedGrant) -> None:
-        """Rely on it no more."""
+        """Stop relying on it."""
         with self._guard:
             self._watched = tuple(kept for kept in self._watched if kept is not watched)
 
     def add_job(self, job: BackgroundJob) -> None:
-        """Do this, too, whenever it is due."""
+        """Run this job when it is due."""
         with self._guard:
             self.jobs = (*self.jobs, job)
 
     def remove_job(self, job: BackgroundJob) -> None:
-        """Do it no more."""
+        """Stop running this job."""
         with self._guard:
             self.jobs = tuple(kept for kept in self.jobs if kept is not job)
 
@@ -189,7 +219,7 @@ class Keeper:
         return min([self._wait(), *(job.wait() for job in jobs)])
 
     def run_due(self) -> Op[None]:
-        """Whatever is due: a beat, and chores."""
+        """Run everything that is due: a beat, and jobs."""
         if self._wait() <= 0:
             yield from self.beat()
         for job in self.jobs:
@@ -197,7 +227,7 @@ class Keeper:
                 yield from job.run()
 
     def finish(self) -> Op[None]:
-        """The end of all chores."""
+        """Finish all jobs."""
         for job in self.jobs:
             yield from job.finish(self._trouble())
 
@@ -221,7 +251,7 @@ class Keeper:
         """Renew everything, see that our grants are there, settle, and take back what is owed."""
         lost = yield from self._renew()
         try:
-            yield from self._look()  # before anybody is told: it may say why
+            yield from self._look()  # before the listeners run: it may find the reason
         finally:
             for lease in lost:
                 lease.lose()
@@ -233,7 +263,7 @@ class Keeper:
             yield from self.housekeeping.run(Actor())
 
     def _renew(self) -> Op[list[Lease]]:
-        """Renew everything; what the store no longer knows is lost."""
+        """Renew all leases; returns those that the store no longer has."""
         leases = [lease for lease in self._leases if lease.renewable and lease.alive()]
         if not leases:
             return []
@@ -249,7 +279,7 @@ class Keeper:
         ]
 
     def _look(self) -> Op[None]:
-        """A grant that the store no longer has is lost."""
+        """Find the grants that the store no longer has."""
         all_watched = self._watched
         wanted = [key for watched in all_watched for key in watched.keys]
         standing = yield from self._grants.grants_in(wanted)
@@ -259,7 +289,7 @@ class Keeper:
                 watched.lose((yield from self._grants.break_note(watched.notes)))
 
     def expire(self) -> None:
-        """Give up every lease whose time is over, and all of them if their store is gone."""
+        """Lose every lease whose time is over, and all of them if their store is gone."""
         now = float("inf") if self._missing() else self._clock.monotonic()
         for lease in self._leases:
             if lease.ends <= now:

@@ -1,13 +1,12 @@
-"""Waiting through an outage: whoever waits goes on waiting, and goes on where it was.
+"""Waiting through an outage: a wait goes on until its own time is up.
 
-A call that waits for nothing is told of trouble after ten seconds.  A wait is not over then: it is
-asked again until its own time is up, or somebody stops it.  The outage is told once, by the log of
-an engine across a network, else by ours.  What is wrong with a store for good (it is gone, closed,
-damaged, of another version) is no outage, and ends a wait at once.
+A call that does not wait gets an error after ten seconds without an answer.  A wait is repeated
+until its own time is up, or the caller stops it.  The outage is logged once, by a store across a
+network, else here.  A permanent problem (the store is gone, closed, damaged, or of another version)
+is no outage, and ends a wait at once.
 
-A session that lapsed meanwhile is followed by a new one under the same name, if it is our own.
-
-What the log of a program is told while somebody listens and the store does not answer.
+A session that expires during the outage is followed by a new one under the same name, if this
+client began it.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 AGAIN = 0.5
-"""Seconds after which a store that is away is asked again."""
+"""Seconds between two attempts at a store that does not answer."""
 PASSING = (StoreAway, StoreBusy, OutcomeUnknown)
-"""Troubles that pass by themselves."""
+"""Errors that may pass without a change."""
 
 
 class Outage:
-    """What keeps one wait going while the store does not answer."""
+    """Keeps one wait going while the store does not answer."""
 
     def __init__(self, context: Context, waiting: str) -> None:
         self._context = context
@@ -44,7 +43,7 @@ class Outage:
         self._log = OutageLog(waiting)
 
     def through(self, attempt: Callable[[float], Op[T]], patience: float) -> Op[T]:
-        """Carry out an attempt, which is told how much time is left, until it has an answer."""
+        """Repeat an attempt, which gets the remaining time, until it has an answer."""
         clock = self._context.runner.clock
         ends = clock.monotonic() + patience
         left = patience
@@ -69,14 +68,14 @@ class Outage:
             left = max(0.0, ends - clock.monotonic())
 
     def _over(self, trouble: StoreTrouble, ends: float) -> Op[bool]:
-        """Step back; whether there is time for another attempt then.
+        """Pause; returns whether there is time for another attempt.
 
-        One takes ten seconds while the store is away, so who has a session leaves it to the
-        keeper to find out when that is over: a wait is to end at its limit.
+        An attempt takes ten seconds while the store is away.  So a client with a session waits for
+        its keeper to find the store back: a wait must end at its limit.
         """
         clock, context = self._context.runner.clock, self._context
-        if not context.store.outage:  # else the store told it
-            self._log.tell(trouble)
+        if not context.store.outage:  # else the store logged it
+            self._log.warn(trouble)
         while (left := ends - clock.monotonic()) > 0:
             yield Pause(min(context.runner.capabilities.allow(AGAIN), left))
             if context.session_lease is None or not context.store.outage:
@@ -86,7 +85,7 @@ class Outage:
     def feed(
         self, take: Callable[[float | None], Op[T]], timeout: float | None
     ) -> Op[T | tuple[()]]:
-        """What comes next of a feed, which goes on where it was; nothing when the time is up."""
+        """The next changes of a feed, which resumes where it was; nothing when the time is up."""
         if timeout is None:
             return (yield from self.through(lambda _left: take(None), validate.FOREVER))
         try:
@@ -95,11 +94,11 @@ class Outage:
             if self._context.no_retry:
                 raise
             if not self._context.store.outage:
-                self._log.tell(trouble)
+                self._log.warn(trouble)
             return ()
 
     def revive(self, ends: float) -> Op[None]:
-        """See that we have a session that lives."""
+        """Make sure that the client has a live session."""
         identity, lease = self._context.identity, self._context.session_lease
         if lease is not None and not lease.alive():
             yield from self._rejoined(identity, ends)
@@ -116,11 +115,11 @@ class Outage:
 
 
 def patient(waiting: str) -> Callable[[Callable[P, Op[T]]], Callable[P, Op[T]]]:
-    """A call with a ``wait``: what waits goes on through outages until its time is up."""
+    """Decorate a call with a ``wait``: the wait goes on through outages until its time is up."""
 
     def decorated(call: Callable[P, Op[T]]) -> Callable[P, Op[T]]:
         def method(*args: P.args, **kwargs: P.kwargs) -> Op[T]:
-            op = call(*args, **kwargs)  # its words are checked here and now
+            op = call(*args, **kwargs)  # this validates the arguments at once
             wait = cast("float | str", kwargs.get("wait", 0))
             if not wait or not (patience := validate.wait_time(wait)):
                 return op
@@ -135,14 +134,14 @@ def patient(waiting: str) -> Callable[[Callable[P, Op[T]]], Callable[P, Op[T]]]:
 
 
 class OutageLog:
-    """Says what keeps a listener from hearing, once until it hears again."""
+    """Logs the reason why a listener gets no changes, once per outage."""
 
     def __init__(self, listener: str) -> None:
         self._listener = listener
         self._said = ""
 
-    def tell(self, trouble: StoreTrouble) -> None:
-        """It cannot hear for now."""
+    def warn(self, trouble: StoreTrouble) -> None:
+        """The listener gets no changes for now."""
         if not self._said:
             import logging
 
@@ -151,5 +150,5 @@ class OutageLog:
             log.warning("%s goes on when this is over: %s", self._listener, trouble)
 
     def over(self) -> None:
-        """It hears again."""
+        """The outage is over."""
         self._said = ""

@@ -1,8 +1,8 @@
-"""Refusals that leave no entry are counted, so that none of them is without a trace.
+"""Refusals that leave no entry are counted, so that each one is visible.
 
 The first refusal for a grant, or of a sender, within a minute is recorded.  The others are counted
 for each agent, by the minute: ``meta/refused/{agent}``.  That is a quiet commit of its own, after
-the refusal stands; trouble of the store with it does not turn the answer into an error.
+the refusal stands; a failure of it does not turn the answer into an error.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 MINUTE = 60
 KEPT = 240
-"""Minutes that are told apart; of older ones the total remains."""
+"""Minutes that are counted one by one; older ones are part of the total."""
 OLD = 86400.0
-"""Seconds after the last refusal of an agent, after which maintenance forgets all of them."""
+"""Seconds after the last refusal of an agent, after which maintenance deletes the counts."""
 
 
 class RefusalCounts(Struct, frozen=True, kw_only=True):
-    """How many refusals of an agent were counted: by their word in all, and by the minute."""
+    """The refusals of an agent by outcome: in total, and by the minute."""
 
     total: dict[str, int] = {}
     minutes: dict[str, dict[str, int]] = {}
 
     def since(self, moment: float, word: str = "") -> int:
-        """How many since a moment: of one word, or all."""
+        """The number since a moment, of one outcome or of all."""
         first = int(moment) // MINUTE
         some = [counts for minute, counts in self.minutes.items() if int(minute) >= first]
         return sum(n for counts in some for each, n in counts.items() if word in ("", each))
@@ -52,7 +52,7 @@ _REFUSED = msgspec.json.Decoder(RefusalCounts)
 
 
 def refused(item: Item | None) -> RefusalCounts:
-    """What was counted of an agent; what cannot be read begins anew."""
+    """The counts of an agent; a damaged item counts as empty."""
     try:
         return RefusalCounts() if item is None else decoded(_REFUSED, item)
     except StoreDamaged:
@@ -60,7 +60,7 @@ def refused(item: Item | None) -> RefusalCounts:
 
 
 def count(runner: Runner, actor: Actor, word: str) -> Op[None]:
-    """Count one more."""
+    """Count one more refusal."""
     key = keys.refusal_counts(actor.agent)
 
     def deciding() -> DecideOp[None]:

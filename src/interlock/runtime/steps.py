@@ -1,4 +1,4 @@
-"""What a service asks of a store: the steps that its operations yield."""
+"""The steps that an operation yields to use its store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Read:
         return store.read(*self.refs, times=self.times, fresh=self.fresh)
 
     def perform_async(self, store: Store) -> Awaitable[Snapshot]:
-        """The same."""
+        """As ``perform``."""
         return store.read_async(*self.refs, times=self.times, fresh=self.fresh)
 
 
@@ -58,7 +58,7 @@ class Commit:
         return store.commit(self.txn)
 
     def perform_async(self, store: Store) -> Awaitable[Answer]:
-        """The same."""
+        """As ``perform``."""
         return store.commit_async(self.txn)
 
 
@@ -88,16 +88,16 @@ class Transact:
         self.work = work
 
     def perform(self, store: TransactingStore) -> Committed | None:
-        """What was committed, if anything."""
+        """The commit, if there was one."""
         return store.transact(self.work)
 
     def perform_async(self, store: TransactingStore) -> Awaitable[Committed | None]:
-        """The same, grouped with whatever waits in the same event loop."""
+        """As ``perform``, grouped with other transactions of the same event loop."""
         return store.transact_async(self.work)
 
 
 class OpenWatch:
-    """Open a watch; whoever yields this closes the watch."""
+    """Open a watch; the operation that yields this closes it."""
 
     __slots__ = ("after", "scope")
 
@@ -115,7 +115,7 @@ class OpenWatch:
 
 
 class NextChanges:
-    """Wait for changes on a watch, at most so long."""
+    """Wait for changes on a watch, up to a timeout."""
 
     __slots__ = ("timeout", "watch")
 
@@ -124,16 +124,16 @@ class NextChanges:
         self.timeout = timeout
 
     def perform(self, _store: Store) -> list[Change | Resync]:
-        """The changes; none if the time was up."""
+        """The changes; none after the timeout."""
         return self.watch.take(self.timeout)
 
     def perform_async(self, _store: Store) -> Awaitable[list[Change | Resync]]:
-        """The same."""
+        """As ``perform``."""
         return self.watch.take_async(self.timeout)
 
 
 class StoreCall:
-    """One of the rare things that a store does to stay in order, or for people."""
+    """Call a method of the store that is rarely used: maintenance, or information."""
 
     __slots__ = ("args", "name")
 
@@ -144,18 +144,18 @@ class StoreCall:
         self.args = args
 
     def perform(self, store: Maintenance) -> object:
-        """What it answers."""
+        """Its answer."""
         return getattr(store, self.name)(*self.args)
 
     async def perform_async(self, store: Maintenance) -> object:
-        """The same; it may take a while, so it runs in a thread."""
+        """As ``perform``, in a thread, since it may take long."""
         import asyncio
 
         return await asyncio.to_thread(getattr(store, self.name), *self.args)
 
 
 class InThread:
-    """Something beside the store that may hold up an event loop: much to compute, a file."""
+    """Work beside the store that would block an event loop: long computing, a file."""
 
     __slots__ = ("work",)
 
@@ -163,11 +163,11 @@ class InThread:
         self.work = work
 
     def perform(self, _store: Store) -> Any:  # noqa: ANN401 - as the work answers
-        """What it answers."""
+        """Its answer."""
         return self.work()
 
     async def perform_async(self, _store: Store) -> Any:  # noqa: ANN401
-        """The same, in a thread."""
+        """As ``perform``, in a thread."""
         import asyncio
 
         return await asyncio.to_thread(self.work)

@@ -1,6 +1,6 @@
-"""Operations that sleep, and are to end soon after somebody says so: from another thread, a signal.
+"""Operations that sleep, and end soon after another thread or a signal stops them.
 
-A watch is not woken by that, so a long sleep is slept in slices.
+A stop does not wake a watch, so a long sleep is cut into slices.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from interlock.store import Change, Resync, Watch
 T = TypeVar("T")
 
 SLICE = 0.25
-"""How long at most until whoever sleeps notices that it is to stop."""
+"""Seconds at most until a sleeping operation notices that it must stop."""
 
 
 class _Stop(BaseException):
@@ -24,19 +24,19 @@ class _Stop(BaseException):
 
 
 class ExtraWatch(Protocol):
-    """What else is heard on the watch of an operation that sleeps."""
+    """A second scope on the watch of an operation that sleeps."""
 
     def opened(self, step: OpenWatch) -> Op[Watch]:
-        """The same watch, of something else, too."""
+        """Open the watch with the second scope added."""
 
     def heard(self, changes: list[Change | Resync]) -> Op[list[Change | Resync]]:
-        """Take in what is for us; returns the rest."""
+        """Take the changes of the second scope; returns the others."""
 
 
 def stoppable(
     op: Op[T], stopped: Callable[[], bool], extra: ExtraWatch | None = None
 ) -> Op[T | None]:
-    """An operation whose sleep ends soon after it is to stop: None then."""
+    """Run an operation whose sleep ends soon after ``stopped`` is true; None then."""
     try:
         step = next(op)
         while True:
@@ -53,7 +53,7 @@ def stoppable(
 
 
 def _done(step: Any, stopped: Callable[[], bool], extra: ExtraWatch | None) -> Op[Any]:  # noqa: ANN401
-    """Each step as it is, but for those that wait."""
+    """Perform a step; one that waits is cut into slices."""
     if isinstance(step, NextChanges):
         return (yield from _sliced(step, stopped, extra))
     if isinstance(step, OpenWatch) and extra is not None:

@@ -1,7 +1,6 @@
-"""What ``doctor`` looks at through a client: the store's own findings, and what every store shares.
+"""The checks of ``doctor``: the engine's own, and those that every store shares.
 
-One check is one generator of findings; a check that fails with an error of ours has found
-something, too.
+One check is one generator of findings; an InterlockError of a check is a finding, too.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MOST_SHOWN = 3
 
 
 class Diagnosis(outcomes.Listing[Finding], frozen=True, kw_only=True):
-    """What the doctor found."""
+    """The findings of the doctor."""
 
     listed = "checks"
 
@@ -77,12 +76,12 @@ class Examination:
         for name, check in checks.items():
             try:
                 found += yield from check()
-            except StoreDamaged as error:  # what cannot be read ends its own check, and no other
+            except StoreDamaged as error:  # a damaged item ends its own check, and no other
                 found.append(trouble(name, error))
         return found
 
     def _writing(self) -> Op[Finding]:
-        """A full disk shows only at a commit: this one is not recorded, and lapses by itself."""
+        """A full disk shows only at a commit: this one is not recorded, and expires."""
         runner = self._context.runner
         key = keys.live(runner.new_id("doc"))
 
@@ -148,7 +147,7 @@ def ok(name: str, fact: str) -> Finding:
 
 
 def warn(name: str, fact: str, remedy: str) -> Finding:
-    """It works, but somebody should look."""
+    """It works, but an operator should look."""
     return Finding(verdict="warn", name=name, fact=fact, remedy=remedy)
 
 
@@ -158,7 +157,7 @@ def bad(name: str, fact: str, remedy: str = "") -> Finding:
 
 
 def trouble(name: str, error: InterlockError) -> Finding:
-    """An error of ours as a finding."""
+    """An InterlockError as a finding."""
     return bad(name, *str(error).split("; ", 1))
 
 

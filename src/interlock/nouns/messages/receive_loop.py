@@ -99,7 +99,7 @@ class ReceiveLoop:
         try:
             yield from self._acknowledge_done()
         except StoreTrouble as trouble:  # it is delivered again
-            self._outage_log.tell(trouble)
+            self._outage_log.warn(trouble)
 
     def end(self) -> Op[None]:
         """Take no more messages; the current one and queued ones stay unread."""
@@ -140,7 +140,7 @@ class ReceiveLoop:
                 late = ends is not None and self._clock.monotonic() >= ends
                 if late or self._context.no_retry or isinstance(trouble, StoreMissing):
                     raise
-                self._outage_log.tell(trouble)
+                self._outage_log.warn(trouble)
                 yield Pause(self._context.runner.capabilities.allow(RETRY_AFTER))
                 continue
             self._outage_log.over()

@@ -126,7 +126,7 @@ class WorkerLoop:
 
     def _rest(self, trouble: StoreTrouble) -> Op[None]:
         if not self._context.store.outage:  # else the store has logged it
-            self._complaints.tell(trouble)
+            self._complaints.warn(trouble)
         if not self.reason:
             yield Pause(self._context.runner.capabilities.allow(AGAIN))
 
