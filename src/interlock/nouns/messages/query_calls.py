@@ -137,7 +137,6 @@ class QueryCalls(MessageServices[D]):
 
 
 def _recipient(to: str) -> str:
-    """The recipient: an agent, or an ability."""
     if validate.require_text(to, "agent name").startswith(ABLE):
         return ABLE + validate.name(to[len(ABLE) :], "ability")
     return named(to)

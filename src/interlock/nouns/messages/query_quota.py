@@ -76,7 +76,6 @@ class QueryQuota:
         return {"": self._limit, agent: agent_share(self._limit)}
 
     def _free(self, whose: str, most: int) -> ReadOp[str | None]:
-        """A random free slot; None if there is none."""
         while True:
             used = yield from _used_slots(keys.query_slot(whose))
             every_one = (keys.query_slot(whose, number) for number in range(most))

@@ -165,7 +165,6 @@ def expire_query(runner: Runner, actor: Actor, id_: str) -> Op[AskOutcome]:
 
 
 def _pace(beat: tuple[Write, ...]) -> float:
-    """Seconds between two renewals."""
     return min([(each.ttl or 0.0) / BEATS_PER_TTL for each in beat], default=float("inf"))
 
 

@@ -194,7 +194,6 @@ class QueryService:
         return done.outcome
 
     def _cached_answer(self, query: Query, age: float) -> Op[core.Answered | None]:
-        """A cached answer, if it is not too old."""
         key = keys.last_answer(query.to, bytes(query.question))
         cached = decode.cached_answer((yield Read(key))[key])
         if cached is None:

@@ -376,7 +376,6 @@ class InboxReceiver:
         return gone
 
     def _merge_cursor(self, topic: TopicState, cursor: Cursor | None) -> None:
-        """Merge a stored cursor into the known one."""
         if cursor is not None:
             self._topics[topic.name] = replace(
                 topic, cursor=inbox_rules.merged(topic.cursor, cursor)
@@ -397,7 +396,6 @@ class InboxReceiver:
         return topic.missed and reading.missed_notice(topic).id not in self._delivered
 
     def _requeue_due(self) -> None:
-        """Queue unacknowledged deliveries that are due."""
         now = self._runner.clock.monotonic()
         with self._lock:
             for given in self._delivered.values():

@@ -120,7 +120,6 @@ def _closed(context: ReplyContext) -> tuple[Write, ...]:
 
 
 def _answer_message(query: Query, message: str) -> tuple[Write, ...]:
-    """The answer as a message to the asker."""
     said = StoredMessage(
         id=message,
         kind="answer",

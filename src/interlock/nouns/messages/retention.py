@@ -263,7 +263,6 @@ class MessageRetention:
         return (yield from commit_count.commits_since(counted, snapshot.revision, enough)) <= enough
 
     def _pass_ability_topic(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        """Delete questions to abilities that have ended."""
         marks = yield from self._walk(group, lambda item: item.key)
         found = yield from looked_up([keys.query(keys.id_of(each)) for each in marks])
         over = [
@@ -324,7 +323,6 @@ class MessageRetention:
     # ---- receivers, abilities, rate slots, decisions --------------------------------------------
 
     def _pass_receivers(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        """Delete the notes of dead receivers."""
         found = yield from self._walk(group, lambda item: (item.key, readable(receiver_note, item)))
         lives = yield from looked_up([note.live for _, note in found if note])
         dead = {key: note for key, note in found if note and lives[note.live] is None}
@@ -342,7 +340,6 @@ class MessageRetention:
         return RetentionResult(reclaimed=done)
 
     def _pass_abilities(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        """Delete abilities of dead sessions and receivers."""
         found = yield from self._walk(group, lambda item: (item.key, readable(capable_agent, item)))
         lives = yield from looked_up([each.live for _, each in found if each])
         dead = {key: each.live for key, each in found if each and lives[each.live] is None}
@@ -354,7 +351,6 @@ class MessageRetention:
         return RetentionResult()
 
     def _pass_rates(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        """Delete old rate slots."""
         yield from self._delete_old(actor, group, bound, "agent.forget", decode.slot_used_at)
         return RetentionResult()
 

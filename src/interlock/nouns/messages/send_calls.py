@@ -224,7 +224,6 @@ class SendCalls(MessageServices[D]):
 
 
 def _recipients(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The recipients of mail: some agents, or all."""
     if not names:
         raise BadInput("the recipient is missing; name an agent, several, or 'all'")
     if names in ((validate.ALL_AGENTS,), (ALL,)):
