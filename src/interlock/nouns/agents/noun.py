@@ -204,8 +204,8 @@ NOUN = Noun(
     help="sessions of agents: who is here, and what they do",
     calls="interlock.nouns.agents.calls:AgentCalls",
     keys=(
-        KeyKind(prefix=keys.SESSIONS, read="interlock.runtime.decode:session"),
-        KeyKind(prefix=keys.DEATHS, read="interlock.runtime.decode:death"),
+        KeyKind(prefix=keys.SESSIONS, read="interlock.nouns.agents.decode:decode_session"),
+        KeyKind(prefix=keys.DEATHS, read="interlock.nouns.agents.decode:decode_death"),
         KeyKind(
             prefix=keys.REPORTS,
             read="interlock.nouns.agents.report_service:decode_report",

@@ -63,13 +63,13 @@ class LockCalls(Calls[D]):
 
     @call
     def release(self, name: str, *, token: int | None = None) -> Op[locks.ReleaseOutcome]:
-        """Give a lock back; whoever waits first has it with the same commit."""
+        """Release a lock; the first waiter has it with the same commit."""
         actor = self.context.me().actor
         return self.context.locks.release(actor, named(name, "lock"), token=validate.token(token))
 
     @call
     def heartbeat(self, name: str, *, token: int | None = None) -> Op[locks.BeatOutcome]:
-        """Renew a grant; one that lapsed is not revived."""
+        """Renew a grant; an expired one is not revived."""
         identity = self.context.me()
         return self.context.locks.heartbeat(
             identity.actor,
@@ -82,9 +82,9 @@ class LockCalls(Calls[D]):
 
     @call
     def break_(self, name: str, reason: str, *, token: int | None = None) -> Op[locks.BreakOutcome]:
-        """End the grant of whoever holds a lock, alive or not: for operators.
+        """End the grant of the holder of a lock, alive or not: for operators.
 
-        The first who waits has it with the same commit.  The holder's token is fenced; it learns
+        The first waiter has it with the same commit.  The holder's token is fenced; it learns
         the ``reason`` with its next beat, and the record keeps it.  With a ``token`` only that
         grant is ended.
         """
@@ -124,9 +124,9 @@ class SemaphoreCalls(Calls[D]):
     ) -> Op[semaphores.AcquireOutcome]:
         """Take slots of a semaphore, or say how many there are.
 
-        The first who names a ``capacity`` makes the semaphore; whoever names another one later is
-        refused.  With the ``token`` of a grant it is kept (``AlreadyHeld``), or gets more
-        (``Increased``).  Nobody overtakes who waits, so a large ``weight`` is never starved.
+        The first request that names a ``capacity`` makes the semaphore; one that names another
+        is refused.  With the ``token`` of a grant it is kept (``AlreadyHeld``), or gets more
+        (``Increased``).  No request overtakes a waiter, so a large ``weight`` is never starved.
         ``wait``, ``ttl``, ``max_hold`` and ``given`` are as for locks.
         """
         patience, name = self.context.asking(wait), named(name, "semaphore")
@@ -149,14 +149,14 @@ class SemaphoreCalls(Calls[D]):
 
     @call
     def release(self, name: str, *, token: int | None = None) -> Op[semaphores.ReleaseOutcome]:
-        """Give slots back; whoever waits first and fits has them with the same commit."""
+        """Release slots; the first waiters that fit have them with the same commit."""
         actor = self.context.me().actor
         name = named(name, "semaphore")
         return self.context.semaphores.release(actor, name, token=validate.token(token))
 
     @call
     def heartbeat(self, name: str, *, token: int | None = None) -> Op[semaphores.BeatOutcome]:
-        """Renew a grant; one that lapsed is not revived."""
+        """Renew a grant; an expired one is not revived."""
         identity = self.context.me()
         return self.context.semaphores.heartbeat(
             identity.actor,
@@ -169,7 +169,7 @@ class SemaphoreCalls(Calls[D]):
 
     @call
     def resize(self, name: str, capacity: int) -> Op[semaphores.Resized]:
-        """Set the capacity, for everybody; who holds keeps what it has."""
+        """Set the capacity for all callers; no holder loses a slot."""
         actor = self.context.me().actor
         name = named(name, "semaphore")
         return self.context.semaphores.resize(actor, name, _capacity(capacity))
@@ -178,7 +178,7 @@ class SemaphoreCalls(Calls[D]):
     def remove(
         self, name: str
     ) -> Op[semaphores.Removed | semaphores.SlotsFull | semaphores.NoSemaphore]:
-        """Take a semaphore away, unless somebody holds or waits for some of it."""
+        """Remove a semaphore, unless it has holders or waiters."""
         actor = self.context.me().actor
         return self.context.semaphores.remove(actor, named(name, "semaphore"))
 
@@ -186,7 +186,7 @@ class SemaphoreCalls(Calls[D]):
     def break_(
         self, name: str, reason: str, *, holder: str = "", token: int | None = None
     ) -> Op[semaphores.BreakOutcome]:
-        """End the grant of whoever holds slots, alive or not: for operators.
+        """End the grant of a holder of slots, alive or not: for operators.
 
         ``holder`` or ``token`` say which grant, where there are several; otherwise as for locks.
         """

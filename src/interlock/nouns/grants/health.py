@@ -70,7 +70,7 @@ def _stuck(checkup: HealthCheck, held: Iterable[Held], now: float) -> Iterator[P
 
 
 def _patient(checkup: HealthCheck, pools: Mapping[str, Pool], now: float) -> list[Waiter]:
-    """Everybody who waits for too long, once each."""
+    """The waiters that wait for too long, once each."""
     long = [
         (waiter if waiter.together else _alone(waiter, key))
         for key, pool in pools.items()
@@ -81,7 +81,7 @@ def _patient(checkup: HealthCheck, pools: Mapping[str, Pool], now: float) -> lis
 
 
 def _deadlocks(checkup: HealthCheck, pools: Mapping[str, Pool], base: int) -> Op[list[Problem]]:
-    """Circles that stand, though whoever closed them should have withdrawn."""
+    """Cycles that stand, though the wait that closed them should have withdrawn."""
     now = checkup.runner.clock.wall()
     asleep = yield from every(keys.WAITS, most=BOUND)
     waits: list[tuple[Start, Waiter | UnqueuedWait]] = [*_asleep(asleep), *_queued(pools)]
@@ -126,7 +126,7 @@ def _grants(pools: Mapping[str, Pool]) -> list[Held]:
 
 
 def _still_held(stale: Sequence[Held]) -> Op[list[Held]]:
-    """Those that were not just given back, likewise."""
+    """The stale grants that were not just released."""
     items = yield from looked_up(key for _, wanted in stale for key in wanted)
     pools = {key: readable_pool(item, 0) for key, item in items.items() if item}
     left = [(grant, [k for k in wanted if _has(pools.get(k), grant)]) for grant, wanted in stale]
@@ -165,7 +165,7 @@ def _waiting(waiters: Iterable[Waiter], pools: Mapping[str, Pool], now: float) -
 
 
 def _in_the_way(waiter: Waiter, pools: Mapping[str, Pool]) -> Iterator[str]:
-    """Who holds what it waits for, and who waits before it."""
+    """The holders of what it waits for, and the waiters before it."""
     for key in waiter.together:
         pool = pools.get(key, Pool())
         holders = [weighed(grant.agent, grant.weight) for grant in pool.grants]

@@ -84,7 +84,7 @@ class LockBreak(Request, frozen=True, kw_only=True):
     lock: Lock
     reason: Why = ""
     token: Annotated[
-        int | None, option("int", "only the grant with this token; else whoever holds it")
+        int | None, option("int", "only the grant with this token; else that of the holder")
     ] = None
 
 
@@ -115,9 +115,9 @@ NOUN = Noun(
     help="one holder at a time, and a token that fences the past",
     calls="interlock.nouns.grants.calls:LockCalls",
     keys=(
-        KeyKind(prefix=keys.LOCKS, read="interlock.runtime.decode:pool"),
-        KeyKind(prefix=keys.BROKEN, read="interlock.runtime.decode:broken"),
-        KeyKind(prefix=keys.WAITS, read="interlock.runtime.decode:listed_wait", repair=DELETE),
+        KeyKind(prefix=keys.LOCKS, read="interlock.nouns.grants.decode:decode_pool"),
+        KeyKind(prefix=keys.BROKEN, read="interlock.nouns.grants.decode:decode_break_note"),
+        KeyKind(prefix=keys.WAITS, read="interlock.runtime.decode:decode_wait", repair=DELETE),
     ),
     why={"lock": "interlock.nouns.grants.why:lock"},
     why_plain="interlock.nouns.grants.why:plain",
@@ -145,7 +145,7 @@ NOUN = Noun(
         ),
         Operation(
             name="lock release",
-            help="give a lock back; the first who waits has it at once",
+            help="release a lock; the first waiter has it at once",
             request=LockRelease,
             outcomes=(core.LockReleased, core.AlreadyFree, core.LockNotOwner, core.LockFenced),
             needs="agent",
@@ -155,7 +155,7 @@ NOUN = Noun(
         ),
         Operation(
             name="lock beat",
-            help="renew a grant before it lapses",
+            help="renew a grant before it expires",
             request=LockBeat,
             outcomes=(core.LockExtended, core.LockNotOwner, core.LockFenced),
             needs="agent",
@@ -183,7 +183,7 @@ NOUN = Noun(
         ),
         Operation(
             name="lock list",
-            help="the locks that are held, by whom and for how long",
+            help="the locks that are held, with their holders and times",
             request=LocksList,
             outcomes=(LockList,),
             needs="store",

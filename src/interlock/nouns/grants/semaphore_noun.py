@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from interlock.runtime.fleet_calls import FleetCalls
 
 Semaphore = Annotated[str, option("name", "the semaphore, such as builds", positional=True)]
-Weight = Annotated[int, option("int", "so many slots", least=1, most=CAPACITY)]
+Weight = Annotated[int, option("int", "the number of slots", least=1, most=CAPACITY)]
 Capacity = Annotated[
     int | None,
     option("int", "how many slots there are in all; makes the semaphore", least=1, most=CAPACITY),
@@ -93,7 +93,7 @@ class SemaphoreBreak(Request, frozen=True, kw_only=True):
 
 
 class SemaphoreResize(Request, frozen=True, kw_only=True):
-    """Change the capacity, for everybody."""
+    """Change the capacity for all callers."""
 
     semaphore: Semaphore
     capacity: Annotated[
@@ -138,9 +138,9 @@ def _list(fleet: "FleetCalls", _request: SemaphoresList) -> "Op[SemaphoreList]":
 
 NOUN = Noun(
     name="sem",
-    help="so many slots, taken by weight, first come first served",
+    help="a number of slots, taken by weight, first come first served",
     calls="interlock.nouns.grants.calls:SemaphoreCalls",
-    keys=(KeyKind(prefix=keys.SEMAPHORES, read="interlock.runtime.decode:pool"),),
+    keys=(KeyKind(prefix=keys.SEMAPHORES, read="interlock.nouns.grants.decode:decode_pool"),),
     why={"sem": "interlock.nouns.grants.why:semaphore"},
     texts=("interlock.nouns.grants.semaphore_text",),
     operations=(
@@ -164,7 +164,7 @@ NOUN = Noun(
         ),
         Operation(
             name="sem release",
-            help="give slots back; whoever waits first and fits has them at once",
+            help="release slots; the first waiters that fit have them at once",
             request=SemaphoreRelease,
             outcomes=(core.SlotsReleased, core.NotHolder, core.SlotsFenced),
             needs="agent",
@@ -173,7 +173,7 @@ NOUN = Noun(
         ),
         Operation(
             name="sem beat",
-            help="renew a grant before it lapses",
+            help="renew a grant before it expires",
             request=SemaphoreBeat,
             outcomes=(core.AlreadyHeld, core.NotHolder, core.SlotsFenced),
             needs="agent",
@@ -203,7 +203,7 @@ NOUN = Noun(
         ),
         Operation(
             name="sem resize",
-            help="change how many slots there are; nobody loses what it holds",
+            help="change the number of slots; no holder loses a slot",
             request=SemaphoreResize,
             outcomes=(core.Resized,),
             needs="agent",
@@ -212,7 +212,7 @@ NOUN = Noun(
         ),
         Operation(
             name="sem remove",
-            help="take a semaphore away, unless somebody holds or waits for some of it",
+            help="remove a semaphore, unless it has holders or waiters",
             request=SemaphoreRemove,
             outcomes=(core.Removed, core.SlotsFull, core.NoSemaphore),
             needs="agent",
@@ -221,7 +221,7 @@ NOUN = Noun(
         ),
         Operation(
             name="sem list",
-            help="all semaphores: how many slots are free, who holds, who waits",
+            help="all semaphores: free slots, holders and waiters",
             request=SemaphoresList,
             outcomes=(SemaphoreList,),
             needs="store",

@@ -1,9 +1,8 @@
 """Why something does not go on: what blocks it, who can clear it, since when.
 
-What is dead is in nobody's way, for whoever comes next clears it: so a pool is looked at as if
-that had been done.  Then there are three ways to be blocked: all of it is held; or some is free,
-but the first who waits wants more than that; or what is free is kept for the first who waits,
-because that one waits for something else as well.
+The next caller removes stale grants and dead waiters, so a pool is read as if that were done.  Then
+there are three reasons to be blocked: all of it is held; some is free, but the first waiter needs
+more; or the rest is reserved for the first waiter, which also waits for another thing.
 """
 
 from __future__ import annotations
@@ -53,14 +52,14 @@ class LivePool(Struct, frozen=True):
 
     @property
     def lives(self) -> float | None:
-        """How long until the first of those who hold may lapse."""
+        """How long until the first holder may expire."""
         items = [self.live[key] for grant in self.grants for key in grant.live]
         times = [item.expires_in for item in items if item and item.expires_in is not None]
         return min(times, default=None)
 
     @property
     def holders(self) -> str:
-        """The first of those who hold, with their slots."""
+        """The first holders, with their slots."""
         named = ", ".join(weighed(grant.agent, grant.weight) for grant in self.grants[:NAMED])
         more = len(self.grants) - NAMED
         return f"{named} and {more} more" if more > 0 else named
@@ -74,7 +73,7 @@ class PoolWhy:
         self._sessions = context.sessions
 
     def lock(self, name: str, besides: str = "") -> Op[Why]:
-        """What keeps this lock from the next one who asks; ``besides`` is said if nothing is."""
+        """What blocks the next request for this lock; ``besides`` is added if it is free."""
         thing = f"lock/{name}"
         seen = yield from self._look(thing)
         if seen is None:
@@ -88,7 +87,7 @@ class PoolWhy:
         return (yield from self._blocked(thing, seen, because, clear))
 
     def semaphore(self, name: str) -> Op[Why]:
-        """What keeps a slot of this semaphore from the next one who asks."""
+        """What blocks the next request for a slot of this semaphore."""
         thing = f"sem/{name}"
         seen = yield from self._look(thing)
         if seen is None:
@@ -126,7 +125,7 @@ class PoolWhy:
         )
 
     def _room(self, thing: str, seen: LivePool) -> Op[Why]:
-        """There is room: for the next one, or for who waits first, or not enough even for that."""
+        """Some is free: for the next request, for the first waiter, or too little for that."""
         if not seen.waiters:
             because, clear = _free(thing, seen)
             return Why(thing=thing, blocked=False, because=because, clear=clear)
