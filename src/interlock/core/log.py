@@ -1,17 +1,17 @@
-"""The log entry that is the commit.
+"""Entries of the log: one entry for each recorded commit.
 
-One entry stands for one commit.  It is the record for auditors, the feed for watchers, the marker
-that settles an unknown outcome, and the parent that later entries hash; nothing else is written
-about a change, so nothing can be lost beside it.
+An entry is the record for auditors, the feed for watchers, the marker that settles an unknown
+outcome, and the parent that later entries hash; nothing else is written about a change, so nothing
+else can be lost.
 
-Two chains run through the entries, and no writer ever waits for another:
+Two chains run through the entries, and no writer waits for another:
   after   the hashes of this writer's entries that it knows committed and has not linked yet
-          (one, as a rule; several when commits were under way together)
+          (usually one; several when commits were in flight together)
   saw     for each key it checked, the hash of the entry that wrote what it saw; null if the key
           was absent
   put     for each key it wrote, the digest of the payload
 
-``reason`` is what an operator said who ended the grant of another; other entries have none.
+``reason`` is the operator's reason for ending a grant of an agent; other entries have none.
 
 ``on`` is the revision that the decision was made on, as far as it read: an entry stands above it,
 and on a local engine right above it.
@@ -24,13 +24,12 @@ not state.  Entries hold digests, not values, and stay small.
 ``python-async``; ``/worker`` if a loop of a worker did), and how many milliseconds went by from
 asking to the commit, as its writer sent it; a wait for a task counts.
 
-Links leave out what nobody looked at again.  So one digest is rolled over all entries in their
-order, from the first one on; a checkpoint inside of the log, a segment of sealed entries and an
-anchor outside of the store each keep it as it was after some entry, which proves every entry and
-the order of all up to there.
+Some entries are linked by no other entry.  So one digest is rolled over all entries in order, from
+the first one on; a checkpoint in the log, a segment of sealed entries and an anchor outside of the
+store each keep the digest after some entry, which proves every entry and their order up to there.
 
 Sealed entries have left the log for a segment, ``segments/{last}``; ``meta/sealed`` says how far
-that goes, and ``meta/checkpoint`` how far the digest was rolled when somebody last did it.
+that goes, and ``meta/checkpoint`` how far the digest was rolled last.
 """
 
 from __future__ import annotations
@@ -78,14 +77,14 @@ decode = msgspec.json.Decoder(Entry).decode
 
 
 class RecordLine(Entry, frozen=True, kw_only=True, omit_defaults=True):
-    """An entry as ``record log`` shows it: with its place in the order and its own hash."""
+    """An entry as ``record log`` shows it: with its revision and its own hash."""
 
     revision: int
     hash: str
 
 
 class RecordMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far the digest was rolled: after so many entries, the last one at this revision."""
+    """The rolled digest after a number of entries, the last of which has this revision."""
 
     revision: int = 0
     entries: int = 0

@@ -1,8 +1,8 @@
-"""This process as a writer of the record.
+"""The chain of entries that this process writes.
 
-Every entry links those of its writer that are committed and that no other entry links yet: one as
-a rule, several when commits were under way together.  What an entry linked that was not committed
-after all is unlinked again, once: drafts that were made together may have linked the same.
+Every entry links the committed entries of its writer that no other entry links yet: usually one,
+several when commits were in flight together.  If an entry is not committed, its links become
+unlinked again, once: drafts that were made together may have the same links.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Struct
 from interlock.store import Txn
 
 MANY = 1000
-"""One of so many recorded commits tells somebody that the log may have become too large."""
+"""After this many recorded commits the size of the log is checked."""
 
 
 class Draft(Struct, frozen=True, gc=False):
@@ -26,10 +26,10 @@ class Draft(Struct, frozen=True, gc=False):
 
 
 class Chain:
-    """This process as a writer of the record: which of its entries no later one links yet.
+    """The entries of this process that no later one links yet.
 
-    ``phase`` is how many of the first ``MANY`` commits count as made: writers that begin together
-    and write alike would else be told at the same moment.
+    ``phase`` is the number of the first ``MANY`` commits that count as made: else writers that
+    begin together would check the log at the same moment.
     """
 
     def __init__(self, writer: str, phase: int = 0) -> None:
@@ -48,7 +48,7 @@ class Chain:
             return tuple(heads) if heads else ((self._latest,) if self._latest else ())
 
     def advance(self, draft: Draft) -> None:
-        """An entry is committed; said twice if an interrupt came in between."""
+        """An entry is committed; called twice if an interrupt came in between."""
         if not draft.txn.quiet:
             with self._guard:
                 if draft.txn.hash in self._heads:
@@ -61,7 +61,7 @@ class Chain:
                 self.on_many()
 
     def give_back(self, draft: Draft | None) -> None:
-        """An entry was not committed: what it linked is unlinked again."""
+        """An entry was not committed: its links are unlinked again."""
         if draft is not None:
             with self._guard:
                 self._heads = list(dict.fromkeys((*draft.after, *self._heads)))

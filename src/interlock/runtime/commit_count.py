@@ -1,4 +1,4 @@
-"""How many commits there were, where revisions do not tell: those of Redis are times."""
+"""Counts the commits between two revisions, also where revisions are times, as in Redis."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SEALED = msgspec.json.Decoder(SealedMark)
 
 
 class CommitPosition(Struct, frozen=True, kw_only=True, gc=False):
-    """A moment in the life of a store: its revision, and the entries that the record had by then.
+    """A revision of a store, and the number of entries that the record had at it.
 
-    The latter are 0 if nobody knows: an engine had to let go of some by itself, or the mark of
-    what is sealed cannot be read.
+    The number is 0 if it is unknown: the engine trimmed unsealed entries, or the sealed mark is
+    damaged.
     """
 
     revision: int
@@ -27,7 +27,7 @@ class CommitPosition(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def commit_position(revision: int) -> Op[CommitPosition]:
-    """This moment, or a little later as far as entries are concerned."""
+    """The current position; its entries may be slightly newer than the revision."""
     extent: Extent = yield StoreCall("extent")
     item = (yield Read(keys.SEALED))[keys.SEALED]
     sealed = SealedMark() if item is None else readable(_sealed, item)
@@ -37,9 +37,9 @@ def commit_position(revision: int) -> Op[CommitPosition]:
 
 
 def commits_since(before: CommitPosition, revision: int, enough: int) -> Op[int]:
-    """How many commits there were at most from a moment to a revision.
+    """The most commits that can have happened between a position and a revision.
 
-    What is no more than ``enough`` is told at no cost.
+    A difference of at most ``enough`` needs no read.
     """
     came = revision - before.revision
     if came <= enough or not before.entries:

@@ -1,12 +1,12 @@
-"""All entries that there are, sealed or not, each once, from either end.
+"""Reads all entries, sealed or not, each once, from either end.
 
-Sealed entries stand in segments, the others in the log.  Whoever seals writes the segment before
-the log is cut, so for a while an entry stands in both; a walk therefore never goes back behind what
-it gave already.  Where it changes from one to the other it looks at both in one snapshot, so that
-what is sealed at that very moment is neither missed nor doubled.
+Sealed entries are in segments, the others in the log.  Sealing writes the segment before it trims
+the log, so for a while an entry is in both; a walk therefore never returns behind the entries that
+it gave.  Where it changes from one to the other it reads both in one snapshot, so that entries
+sealed at that moment are neither missed nor doubled.
 
-A segment says where the one before it ends, which is the key of that one: so segments can be
-walked backwards without a list of them.
+A segment names the end of the one before it, which is that segment's key: so segments can be walked
+backwards without listing them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class EntriesForward:
     def _opened(self, item: Item) -> tuple[Item, ...]:
         segment = decoded(_SEGMENT, item)
         found = tuple(each for each in _entries(item, segment) if each.revision > self._after)
-        self._after = max(self._after + 1, segment.ends.revision)  # whatever is in it, we go on
+        self._after = max(self._after + 1, segment.ends.revision)  # advances in any case
         return found
 
 
@@ -70,7 +70,7 @@ class EntriesBackward:
         """The last revision of the segment to come; 0 when there is none; None in the log."""
 
     def page(self) -> Op[tuple[Item, ...]]:
-        """The entries before those that were given last; none when there are no more."""
+        """The entries before the last page; none when there are no more."""
         found: tuple[Item, ...] = ()
         if self._segment is None:
             found = yield from self._unsealed()
@@ -96,7 +96,7 @@ class EntriesBackward:
             self._segment = 0
             return ()
         segment = decoded(_SEGMENT, item)
-        self._segment = min(segment.begins.revision, last - 1)  # whatever it says, we go back
+        self._segment = min(segment.begins.revision, last - 1)  # goes back in any case
         entries = _entries(item, segment)
         return tuple(e for e in entries if not self._before or e.revision < self._before)
 
@@ -104,7 +104,7 @@ class EntriesBackward:
 def search(
     wanted: RecordFilter, *, after: int = 0, limit: int, last: bool = True
 ) -> Op[tuple[RecordLine, ...]]:
-    """What a filter keeps of the entries after a revision, in order: the last, or the first."""
+    """The entries after a revision that match a filter, in order: the last, or the first."""
     page = PAGE if wanted != EVERYTHING else min(limit, PAGE)
     walk = EntriesBackward(page=page) if last else EntriesForward(after, page)
     found: list[RecordLine] = []
@@ -139,7 +139,7 @@ def record_line(item: Item, entry: Entry | None = None) -> RecordLine:
 
 def _entries(item: Item, segment: Segment) -> Iterator[Item]:
     from interlock.nouns.record.segment import (
-        unpack,  # only a reader of sealed entries pays for zlib
+        unpack,  # zlib is imported only for sealed entries
     )
 
     try:

@@ -1,8 +1,8 @@
-"""Anchors: marks of the record that are kept where whoever can change the store cannot.
+"""Anchors: marks of the record, kept out of reach of a person who can change the store.
 
-A place is a file, to which one line is added for each anchor, or a ref of the git repository that
-we work in (``git:REF``), where each anchor is a commit on top of the last; the work tree and the
-index are not touched.  A line is
+A place is a file with one line for each anchor, or a ref of the current git repository
+(``git:REF``), where each anchor is a commit on top of the last; the work tree and the index are not
+touched.  A line is
 ``{"anchor":1,"at":...,"revision":...,"entries":...,"digest":...}``.
 """
 
@@ -40,7 +40,7 @@ class AnchorLine(Struct, frozen=True, kw_only=True):
 
     @property
     def mark(self) -> DigestMark:
-        """What the record has to meet."""
+        """The mark that the record must meet."""
         return DigestMark(self.revision, self.entries, self.digest)
 
 
@@ -50,10 +50,10 @@ class AnchorPlace(Protocol):
     name: str
 
     def read(self) -> tuple[AnchorLine, ...]:
-        """All of them, the oldest first; none if the place is new."""
+        """All anchors, the oldest first; none if the place is new."""
 
     def add(self, anchor: AnchorLine) -> None:
-        """One more, durably."""
+        """Add one, durably."""
 
 
 def anchor_place(name: str) -> AnchorPlace:
@@ -64,7 +64,7 @@ def anchor_place(name: str) -> AnchorPlace:
 
 
 def expected_marks(place: AnchorPlace, anchors: Sequence[AnchorLine]) -> tuple[ExpectedMark, ...]:
-    """Anchors as marks that a record has to meet."""
+    """Anchors as marks that a record must meet."""
     return tuple(
         ExpectedMark(each.mark, f"the anchor in {place.name}", outside=True) for each in anchors
     )
@@ -118,7 +118,7 @@ class AnchorFile:
 
     def _add(self, line: bytes) -> None:
         with open(os.open(self.name, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # two that add do not cut each other's line
+            fcntl.flock(file, fcntl.LOCK_EX)  # so that two writers do not mix their lines
             text = file.read()
             if text and not text.endswith(b"\n"):
                 whole = text[: text.rfind(b"\n") + 1]
@@ -138,7 +138,7 @@ class AnchorFile:
 
 
 class AnchorGitRef:
-    """A ref of the repository that we work in: a commit for each anchor."""
+    """A ref of the current git repository: a commit for each anchor."""
 
     def __init__(self, name: str) -> None:
         ref = name.removeprefix(GIT)
@@ -157,7 +157,7 @@ class AnchorGitRef:
         return parse_anchors(self._git("cat-file", "blob", f"{self._old}:{_FILE}"), self.name)
 
     def add(self, anchor: AnchorLine) -> None:
-        """One more commit, unless somebody else made one meanwhile."""
+        """Add a commit, unless another process added one since the read."""
         before = self._git("cat-file", "blob", f"{self._old}:{_FILE}") if self._old else b""
         lines = before + codec.encode(anchor) + b"\n"
         blob = self._git("hash-object", "-w", "--stdin", given=lines).decode().strip()
@@ -167,7 +167,7 @@ class AnchorGitRef:
         made = self._git("commit-tree", tree, *parents, given=words.encode(), signed=True)
         commit = made.decode().strip()
         if self._try("update-ref", self._ref, commit, self._old or "0" * len(commit)).returncode:
-            raise StoreBusy(f"somebody else moved {self._ref} just now; anchor again")
+            raise StoreBusy(f"another process moved {self._ref} just now; anchor again")
 
     def _git(self, *words: str, given: bytes = b"", signed: bool = False) -> bytes:
         done = self._try(*words, given=given, signed=signed)
@@ -181,7 +181,7 @@ class AnchorGitRef:
     ) -> subprocess.CompletedProcess[bytes]:
         environment = dict(os.environ)
         if signed and self._try("var", "GIT_COMMITTER_IDENT").returncode:
-            for role in ("AUTHOR", "COMMITTER"):  # a machine on which nobody commits
+            for role in ("AUTHOR", "COMMITTER"):  # a machine without a git identity
                 environment |= {f"GIT_{role}_{field}": _NOBODY[field] for field in _NOBODY}
         try:
             return subprocess.run(  # noqa: S603 - no shell, and the ref is checked

@@ -1,8 +1,8 @@
-"""What a reading of the record found: three verdicts, and a position for whatever speaks against.
+"""Outcomes of verify, export and anchor: three verdicts, and a position for each finding.
 
-integrity     nothing that is there was changed, moved or added
-completeness  nothing is missing in between, and record and state tell the same
-truncation    nothing is missing at the end; only a mark that was kept elsewhere can prove that
+integrity     no entry and no item was changed, moved or added
+completeness  no entry is missing in between, and the record agrees with the state
+truncation    no entry is missing at the end; only a mark that was kept elsewhere can prove that
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Word: TypeAlias = Literal["ok", "bad", "unproven"]
 
 
 class RecordFinding(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that speaks against the record: which verdict it breaks, where, and what it is."""
+    """One finding against the record: the verdict that it breaks, its position, and a sentence."""
 
     verdict: Aspect
     says: str
@@ -40,12 +40,12 @@ class Compared(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Verified(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a record proves of itself: three verdicts, and how far each goes.
+    """What a record proves: three verdicts, and how far each goes.
 
     ``begins`` and ``ends`` are the revisions of the first and the last entry; ``sealed`` entries
     were read from segments, ``dropped`` ones are proven by their digest alone; ``anchored`` is the
     revision of the last anchor that is met; ``since`` is where completeness begins if it is
-    unproven before; ``more`` counts the findings beyond those that are told.
+    unproven before; ``more`` counts the findings that are not listed.
     """
 
     exit_statuses: ClassVar[str] = "0 or 1"
@@ -70,12 +70,12 @@ class Verified(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def exit_status(self) -> int:
-        """An ordinary no if anything is bad; what is merely unproven is none."""
+        """1 if a verdict is bad; an unproven one is not."""
         return int("bad" in (self.integrity, self.completeness, self.truncation))
 
 
 class Anchored(Success, frozen=True, kw_only=True, tag="anchored"):
-    """The record up to here is anchored: what is changed or cut from it now can be noticed."""
+    """The record up to here is anchored: a later change or cut of it can be detected."""
 
     place: str
     revision: int

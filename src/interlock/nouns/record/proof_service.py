@@ -1,6 +1,6 @@
-"""What a record proves: to us, to others (an export), and later (an anchor).
+"""Verifies, exports and anchors the record.
 
-Only whoever asks pays for what this needs; reading the log does not.
+It is imported only for these: reading the log does not need its imports.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from interlock.runtime.steps import InThread
 
 
 class Proofs:
-    """Proofs of one record, as generators for a driver."""
+    """Verify, export and anchor, as generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
         self._clock = runner.clock
         self._capabilities = runner.capabilities
 
     def verify(self, anchors: Sequence[str], against: str) -> Op[Verified]:
-        """Read everything, and judge it."""
+        """Read the whole record, and judge it."""
         marks: list[ExpectedMark] = []
         for place in map(found_place, anchors):
             found = yield InThread(place.read)
@@ -39,11 +39,11 @@ class Proofs:
         return (yield from verify(self._capabilities, marks, against))
 
     def export(self, to: str | WriteLines, after: int) -> Op[Exported]:
-        """Write it down, so that others can check it."""
+        """Write the record to a file, so that others can check it."""
         return export(self._capabilities, to, after)
 
     def anchor(self, name: str) -> Op[Anchored]:
-        """Add a mark of now to a place, if the record meets those that are there."""
+        """Add the current mark to a place, if the record meets the place's anchors."""
         place = found_place(name)
         before = yield InThread(place.read)
         rolling, found = yield from verify_and_roll(

@@ -1,27 +1,28 @@
 """Sealing: the oldest entries leave the log for a segment, and what remains stays verifiable.
 
-The log is what everybody writes to, so it has to stay small; the record is what auditors read, so
-nothing of it may change.  A segment is an item that holds the entries of one stretch of the log,
-byte for byte, and the digest over everything before and after it.  ``meta/sealed`` moves on in the
-same commit, so segments follow each other without a gap and without an overlap, whoever sealed
-them.  Only then are the entries trimmed from the log; whoever is killed in between leaves them
-there twice, and the next one trims them first.
+All clients write to the log, so it has to stay small; auditors read the record, so none of it may
+change.  A segment is an item that holds the entries of one stretch of the log, byte for byte, and
+the marks before and after it.  ``meta/sealed`` advances in the same commit, so segments follow each
+other without a gap or an overlap, whichever client sealed them.  Only then are the entries trimmed
+from the log; a client that is killed in between leaves them in both, and the next one trims them
+first.
 
 Before it is sealed a stretch is checked: each entry has the hash that was stored beside it, and
-where a checkpoint lies inside of the stretch the digest has to be the one that was noted then.
-A record that contradicts itself is left as it is, for ``record verify`` to say where.
+where a checkpoint lies inside the stretch the digest must equal the checkpoint's.  A record that
+contradicts itself is left as it is; ``record verify`` finds the position.
 
-What stays in the log: the newest entries, and all that are younger than an hour, so that unknown
-outcomes can be settled and followers who are a little behind miss nothing.  A log that is twice as
-large as it should be cannot wait so long; five minutes are enough for settling.
+The newest entries and all entries younger than an hour stay in the log, so that unknown outcomes
+can be settled and followers that are a little behind miss nothing.  A log of twice its limit cannot
+wait an hour; five minutes are enough for settling.
 
-How old an entry is, its writer says, and one clock that is wrong must do no harm.  Now is no later
-than our clock and than the newest entry, so whoever is ahead seals and drops nothing too soon.  An
-entry dated a day or more ahead says nothing, and does not keep those behind it.  Entries of a clock
-that is slow lie among those of others: shortly before one that is young all are taken for young.
+The writer dates its entries, and one wrong clock must do no harm.  "Now" is no later than our clock
+and no later than the newest entry, so a client whose clock is ahead seals and drops nothing too
+soon.  The date of an entry that is a day or more ahead is ignored, so it does not block the entries
+behind it.  Entries of a slow clock lie among those of others: the entries shortly before a young
+one count as young.
 
-Retention drops whole segments, oldest first.  Of them only the digest remains, in
-``meta/sealed``: it proves that what follows is what followed them.
+Retention drops whole segments, oldest first.  Only their digest remains, in ``meta/sealed``: it
+proves that the rest is what followed them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ DAY = 86_400.0
 
 
 class SealLimits(Struct, frozen=True, kw_only=True):
-    """How much of the record stands where.
+    """How much of the record the log and the segments hold.
 
     hot_entries  of the log, above which it is sealed; 0 if its bytes decide
     hot_bytes    the same in bytes
@@ -78,9 +79,9 @@ LIMITS = {
 
 
 class AgeLimit(Struct, frozen=True, kw_only=True):
-    """What is old enough: made ``before``, by a clock at which it is ``now``.
+    """Entries made ``before`` this time are old enough; our clock shows ``now``.
 
-    ``shield`` entries up to a young one are taken to be as young as that.
+    The ``shield`` entries before a young one count as young.
     """
 
     before: float
@@ -89,7 +90,7 @@ class AgeLimit(Struct, frozen=True, kw_only=True):
 
 
 class EntrySummary(Struct, frozen=True, gc=False):
-    """What sealing wants to know of an entry."""
+    """The fields of an entry that sealing needs."""
 
     id: str = ""
     at: float = 0.0
@@ -97,7 +98,7 @@ class EntrySummary(Struct, frozen=True, gc=False):
 
 
 class SegmentEnd(Struct, frozen=True):
-    """What retention wants to know of a segment."""
+    """The fields of a segment that retention needs."""
 
     ends: RecordMark
     until: float
@@ -107,9 +108,9 @@ _peek = msgspec.json.Decoder(EntrySummary).decode
 
 
 def rolled(begins: RecordMark, rows: Sequence[Row], noted: RecordMark | None = None) -> RecordMark:
-    """Where the digest stands after these entries, each of which is as it was stored.
+    """The mark after these entries, whose hashes are checked.
 
-    ``noted`` is a checkpoint; one that lies among the entries must agree.
+    ``noted`` is a checkpoint; if it lies among the entries it must agree.
     """
     digest, meets = begins.digest, False
     for number, row in enumerate(rows, begins.entries + 1):
@@ -127,7 +128,7 @@ def rolled(begins: RecordMark, rows: Sequence[Row], noted: RecordMark | None = N
 
 
 def entry_times(rows: Sequence[Row]) -> list[float]:
-    """When each entry was made, as far as its writer told; a void was made with the one before."""
+    """The time of each entry by its writer; a void has the time of the one before."""
     found: list[float] = []
     for row in rows:
         at = entry_summary(row).at
@@ -136,7 +137,7 @@ def entry_times(rows: Sequence[Row]) -> list[float]:
 
 
 def entry_summary(row: Row) -> EntrySummary:
-    """What an entry says of itself."""
+    """Decode the summary of an entry."""
     try:
         return _peek(row[2])
     except codec.UNREADABLE as error:
@@ -144,23 +145,23 @@ def entry_summary(row: Row) -> EntrySummary:
 
 
 def newest_time(rows: Sequence[Row]) -> float:
-    """When the last of these entries was made; what maintenance wrote is dated by our own clock."""
+    """The latest time of these entries, without those that maintenance wrote."""
     said = map(entry_summary, rows)
     return max((each.at for each in said if not each.verb.startswith("record.")), default=0.0)
 
 
 def first_young(rows: Sequence[Row], age: AgeLimit) -> int | None:
-    """The place of the first of these entries that is too young, if any is."""
+    """The index of the first entry that is too young, if any is."""
     times = enumerate(entry_times(rows))
-    return next((place for place, at in times if age.before < at <= age.now + DAY), None)
+    return next((index for index, at in times if age.before < at <= age.now + DAY), None)
 
 
 def sealable(rows: Sequence[Row], age: AgeLimit, room: int) -> Sequence[Row]:
-    """The first of these entries: up to the last that is old, none near a young one, as fit in."""
+    """The entries up to the last old one, none near a young one, as far as they fit."""
     first = first_young(rows, age)
     if first is not None:
         rows = rows[: max(0, first + 1 - age.shield)]
-    old = [place for place, at in enumerate(entry_times(rows)) if at <= age.before]
+    old = [index for index, at in enumerate(entry_times(rows)) if at <= age.before]
     rows, size = rows[: old[-1] + 1 if old else 0], 0
     for number, row in enumerate(rows):
         size += len(row[2])
@@ -170,7 +171,7 @@ def sealable(rows: Sequence[Row], age: AgeLimit, room: int) -> Sequence[Row]:
 
 
 def clock_ahead(rows: Sequence[Row], now: float) -> str:
-    """What keeps these entries from being sealed for ever, if it is a clock."""
+    """The reason why these entries are never sealed, if it is a wrong clock."""
     times = entry_times(rows)
     if not times or min(times) <= now + DAY:
         return ""
@@ -183,7 +184,7 @@ def clock_ahead(rows: Sequence[Row], now: float) -> str:
 def segment(
     begins: RecordMark, rows: Sequence[Row], noted: RecordMark | None, room: int, now: float
 ) -> Segment:
-    """These entries as a segment, or as many of them as have room in it."""
+    """These entries as a segment, or the first of them if not all fit."""
     packed = _packed(rows)
     while len(packed) > room and len(rows) > 1:
         rows = rows[: len(rows) // 2]
@@ -199,45 +200,45 @@ def segment(
 
 
 def _packed(rows: Sequence[Row]) -> str:
-    from interlock.nouns.record.segment import pack  # only who seals pays for zlib
+    from interlock.nouns.record.segment import pack  # zlib is imported only for sealing
 
     for revision, id_, stored, _ in rows:
-        if b"\n" in stored or " " in id_ or "\n" in id_:  # it would not come out again
-            raise damaged(revision, f"entry {id_} is not as anybody writes one")
+        if b"\n" in stored or " " in id_ or "\n" in id_:  # it could not be unpacked
+            raise damaged(revision, f"entry {id_} is not as a client writes one")
     return pack([row[:3] for row in rows])
 
 
-def seal(before: SealedMark, made: Segment, *, anew: bool) -> Decision[str]:
-    """The segment takes its place; ``anew`` if what came before it is gone for good."""
+def seal(before: SealedMark, made: Segment, *, restarted: bool) -> Decision[str]:
+    """Write a segment; ``restarted`` if the entries before it are gone."""
     key = keys.segment(made.ends.revision)
     size = len(codec.encode(made))
     after = SealedMark(
         revision=made.ends.revision,
         entries=made.ends.entries,
         digest=made.ends.digest,
-        dropped=made.begins if anew else before.dropped,
-        bytes=size if anew else before.bytes + size,
-        since=made.since if anew or not before.bytes else before.since,
+        dropped=made.begins if restarted else before.dropped,
+        bytes=size if restarted else before.bytes + size,
+        since=made.since if restarted or not before.bytes else before.since,
     )
     puts: tuple[Write, ...] = (Write(key, made), Write(keys.SEALED, after))
-    if anew:  # the old one spoke of entries that are gone
+    if restarted:  # the old one is about entries that are gone
         puts = (*puts, Write(keys.CHECKPOINT, made.ends))
     return Decision(outcome="sealed", verb="record.seal", thing=THING, puts=puts)
 
 
 def checkpoint(mark: RecordMark) -> Decision[str]:
-    """The digest was rolled so far."""
+    """Write a checkpoint."""
     puts = (Write(keys.CHECKPOINT, mark),)
     return Decision(outcome="noted", verb="record.checkpoint", thing=THING, puts=puts)
 
 
 def too_old(state: SealedMark, limits: SealLimits, now: float) -> bool:
-    """Whether retention has to look at the oldest segment."""
+    """Whether retention has to read the oldest segment."""
     return bool(state.bytes) and (state.bytes > limits.sealed or state.since < now - limits.keep)
 
 
 def drop(state: SealedMark, key: str, oldest: SegmentEnd, size: int) -> Decision[str]:
-    """The oldest segment goes; its end is what the rest begins with."""
+    """Drop the oldest segment; its end becomes the beginning of the rest."""
     left = max(0, state.bytes - size)
     after = replace(state, dropped=oldest.ends, bytes=left, since=oldest.until)
     puts = (Write(keys.SEALED, after),)
@@ -245,7 +246,7 @@ def drop(state: SealedMark, key: str, oldest: SegmentEnd, size: int) -> Decision
 
 
 def damaged(revision: int, why: str) -> StoreDamaged:
-    """The finding that stops sealing."""
+    """The error that stops sealing."""
     return StoreDamaged(
         f"the record is damaged at revision {revision}: {why};"
         " nothing after it is sealed, run 'interlock record verify'"

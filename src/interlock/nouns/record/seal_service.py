@@ -1,11 +1,11 @@
 """Sealing and retention, in bounded steps that any process may take at any time.
 
 A step reads a stretch of the log, packs it outside of any transaction, and commits segment and
-mark together, on condition that the mark is where it was: of two sealers one wins, and the other
-has lost a little time.  Then it trims what is sealed.  Whatever is interrupted is repaired by the
-next step, since each begins with what the one before may have left.
+mark together, provided that the mark has not moved: of two sealers one wins, and the other has lost
+a little time.  Then it trims the sealed entries.  The next step repairs an interrupted one, since
+each begins with the leftovers of the one before.
 
-Nothing here is needed for anything else: a store whose log is never sealed works, and grows.
+A store whose log is never sealed works, and grows.
 ``seal_rules.py`` has the theory.
 """
 
@@ -49,9 +49,9 @@ TRIMS = 8
 OVERHEAD = 256
 """Bytes that an entry takes in an engine beside its own: id, hash, touched keys, indexes."""
 ENVELOPE = 4_096
-"""Bytes of a segment beside its entries, generously."""
+"""Bytes of a segment beside its entries: a generous bound."""
 SHARE = 4
-"""An engine that trims by itself begins at so many times what the log may have."""
+"""An engine that trims by itself begins at this multiple of the log's limit."""
 
 Word: TypeAlias = Literal["sealed", "overtaken", "idle"]
 
@@ -62,7 +62,7 @@ _STUB = msgspec.json.Decoder(SegmentEnd)
 
 
 class SealStep(Struct, frozen=True, kw_only=True):
-    """What one step did: entries sealed and trimmed, and why it ended."""
+    """The result of one step: entries sealed and trimmed, and why it ended."""
 
     word: Word
     sealed: int = 0
@@ -71,7 +71,7 @@ class SealStep(Struct, frozen=True, kw_only=True):
 
 
 class SealPass(Struct, frozen=True, kw_only=True):
-    """What a pass did: entries sealed, segments dropped, entries that are still to be sealed.
+    """The result of a pass: entries sealed, segments dropped, entries left to seal.
 
     ``finding`` says why it could seal no further.
     """
@@ -83,7 +83,7 @@ class SealPass(Struct, frozen=True, kw_only=True):
 
 
 class SealState(Struct, frozen=True, kw_only=True):
-    """How the record stands: what is sealed, what is noted, and how large the log is."""
+    """The state of the record: the sealed mark, the checkpoint, and the size of the log."""
 
     item: Item | None
     sealed: SealedMark
@@ -100,10 +100,10 @@ class SealState(Struct, frozen=True, kw_only=True):
         return self.extent.trimmed > self.sealed.revision
 
     @property
-    def anew(self) -> bool:
-        """Whether there is nothing before a gap that one could go on from.
+    def restarted(self) -> bool:
+        """Whether sealing must restart behind a gap.
 
-        Only the engine's own gap counts: behind one that another hand made nothing is sealed.
+        Only a gap that the engine made counts: behind removed entries nothing is sealed.
         """
         return self.gap and self.trims and not self.sealed.bytes
 
@@ -118,7 +118,7 @@ class Sealing:
 
     @property
     def limits(self) -> SealLimits:
-        """What the settings say, else what is right for the engine."""
+        """The limits of the settings, else those of the engine."""
         if self._limits is None:
             can = self._runner.capabilities
             limits = LIMITS.get(can.engine, LIMITS["etcd"])
@@ -132,7 +132,7 @@ class Sealing:
         self._limits = limits
 
     def tidy(self, actor: Actor, steps: int = STEPS) -> Op[SealPass]:
-        """Seal while the log is too large, note a checkpoint, drop what is too old; bounded."""
+        """Seal while the log is too large, write a checkpoint, drop old segments; bounded."""
         total = left = dropped = 0
         finding = ""
         try:
@@ -148,7 +148,11 @@ class Sealing:
                 if step.word != "sealed":
                     break
             yield from self.checkpoint(actor, steps * self.limits.between)
-        except (StoreDamaged, StoreFull, TooLarge) as error:  # dropping may still make room
+        except (
+            StoreDamaged,
+            StoreFull,
+            TooLarge,
+        ) as error:  # dropping segments may still free space
             finding = str(error)
         try:
             for _ in range(2 * steps):
@@ -161,7 +165,7 @@ class Sealing:
         return SealPass(sealed=total, dropped=dropped, left=left, finding=finding)
 
     def look(self) -> Op[SealState]:
-        """How the record stands."""
+        """Read the state of the record."""
         extent: Extent = yield StoreCall("extent")
         snapshot = yield Read(keys.SEALED, keys.CHECKPOINT, _SAMPLE)
         item, noted = snapshot[keys.SEALED], snapshot[keys.CHECKPOINT]
@@ -182,10 +186,10 @@ class Sealing:
 
     def excess(self, state: SealState) -> int:
         """How many entries the log has above its limit."""
-        return max(0, state.extent.entries - self._most(state))
+        return max(0, state.extent.entries - self._log_limit(state))
 
     def step(self, actor: Actor, state: SealState | None = None) -> Op[SealStep]:
-        """Seal one stretch of the log, and trim what is sealed."""
+        """Seal one stretch of the log, and trim the sealed entries."""
         if state is None:
             state = yield from self.look()
         trimmed = yield from self._trim(state.sealed.revision)
@@ -193,28 +197,30 @@ class Sealing:
             yield from _refuse_lost_mark(state.extent.trimmed)
         begins = self._begins(state)
         found = yield from self._oldest(state, begins, state.extent.entries - trimmed)
-        rows = self._ripe(state, found, state.extent.entries - trimmed)
+        rows = self._sealable(state, found, state.extent.entries - trimmed)
         if not rows:
             finding = seal_rules.clock_ahead(found, self._runner.clock.wall())
             return SealStep(word="idle", trimmed=trimmed, finding=finding)
         try:
-            made = yield from self._made(state, begins, rows)
+            made = yield from self._segment(state, begins, rows)
         except StoreDamaged:
-            if (yield from _moved(state)):  # what we read did not follow what we knew
+            if (yield from _sealed_since(state)):  # another client sealed while we read
                 return SealStep(word="overtaken", trimmed=trimmed)
             raise
-        decision = seal_rules.seal(state.sealed, made, anew=state.anew)
-        whole = yield from self._whole(begins)
-        if not whole or not (yield from self._carry(decision, {keys.SEALED: state.item}, actor)):
+        decision = seal_rules.seal(state.sealed, made, restarted=state.restarted)
+        whole = yield from self._untrimmed(begins)
+        if not whole or not (
+            yield from self._commit_if_unchanged(decision, {keys.SEALED: state.item}, actor)
+        ):
             return SealStep(word="overtaken", trimmed=trimmed)
         trimmed += yield from self._trim(made.ends.revision)
         count = made.ends.entries - begins.entries
         return SealStep(word="sealed", sealed=count, trimmed=trimmed)
 
     def checkpoint(self, actor: Actor, most: int) -> Op[int]:
-        """Roll the digest on from the last mark, if much came since; returns over how many.
+        """Roll the digest from the last mark and write a checkpoint, if it is due; counts entries.
 
-        At most about ``most`` entries: the next one goes on from there.
+        At most about ``most`` entries: the next checkpoint continues from there.
         """
         state = yield from self.look()
         mark: RecordMark = state.sealed
@@ -230,13 +236,17 @@ class Sealing:
             if len(rows) < PAGE:
                 break
         count = mark.entries - begins.entries
-        if count < self.limits.between or not (yield from self._whole(begins)):
+        if count < self.limits.between or not (yield from self._untrimmed(begins)):
             return 0
         known = {keys.SEALED: state.item, keys.CHECKPOINT: state.noted_item}
-        return count if (yield from self._carry(seal_rules.checkpoint(mark), known, actor)) else 0
+        return (
+            count
+            if (yield from self._commit_if_unchanged(seal_rules.checkpoint(mark), known, actor))
+            else 0
+        )
 
     def drop(self, actor: Actor) -> Op[int]:
-        """Drop the oldest segment if it is too old, or all together are too large."""
+        """Drop the oldest segment if it is too old, or if all segments are too large."""
         item = (yield Read(keys.SEALED))[keys.SEALED]
         state = SealedMark() if item is None else decoded(_SEALED, item)
         if not seal_rules.too_old(state, self.limits, self._runner.clock.wall()):
@@ -252,14 +262,14 @@ class Sealing:
         if state.bytes <= self.limits.sealed and oldest.until >= now - self.limits.keep:
             return 0
         decision = seal_rules.drop(state, found[0].key, oldest, len(found[0].value))
-        return int((yield from self._carry(decision, {keys.SEALED: item}, actor)))
+        return int((yield from self._commit_if_unchanged(decision, {keys.SEALED: item}, actor)))
 
     def facts(self) -> Op[dict[str, int]]:
         """How large the record is, for ``store info``; the bytes of the log are an estimate."""
         return _facts((yield from self.look()))
 
     def findings(self) -> Op[list[Finding]]:
-        """How the record stands, for ``doctor``."""
+        """The state of the record, for ``doctor``."""
         state = yield from self.look()
         facts = _facts(state)
         entries, sealed = facts["log_entries"], facts["sealed_entries"]
@@ -269,33 +279,35 @@ class Sealing:
             begins = self._begins(state)
         except StoreDamaged as error:
             return [Finding(verdict="bad", name="record", fact=f"{fact}; {error}")]
-        if entries > 2 * self._most(state) and (yield from self._any_ripe(state, begins, entries)):
+        if entries > 2 * self._log_limit(state) and (
+            yield from self._any_sealable(state, begins, entries)
+        ):
             remedy = "run 'interlock maintain'"
             return [Finding(verdict="warn", name="record", fact=fact, remedy=remedy)]
         return [Finding(verdict="ok", name="record", fact=fact)]
 
-    def _carry(
+    def _commit_if_unchanged(
         self, decision: Decision[str], known: dict[str, Item | None], actor: Actor
     ) -> Op[bool]:
-        """Commit a decision if what it was made on still stands; whether it did."""
-        done = yield from self._runner.change(lambda: _if_unmoved(known, decision), actor, known)
+        """Commit a decision if the items that it is based on are unchanged; whether it did."""
+        done = yield from self._runner.change(lambda: _if_unchanged(known, decision), actor, known)
         return done.outcome != "overtaken"
 
-    def _made(self, state: SealState, begins: RecordMark, rows: Sequence[Row]) -> Op[Segment]:
-        noted = None if state.anew else state.noted
+    def _segment(self, state: SealState, begins: RecordMark, rows: Sequence[Row]) -> Op[Segment]:
+        noted = None if state.restarted else state.noted
         room = self._runner.capabilities.max_value - ENVELOPE
         now = self._now(state.newest)
         made: Segment = yield InThread(partial(seal_rules.segment, begins, rows, noted, room, now))
         return made
 
-    def _whole(self, begins: RecordMark) -> Op[bool]:
-        """Whether nothing after a mark was trimmed while we read, by an engine that does so."""
+    def _untrimmed(self, begins: RecordMark) -> Op[bool]:
+        """Whether the engine trimmed nothing after a mark while we read."""
         if not self._runner.capabilities.max_log:
             return True
         extent: Extent = yield StoreCall("extent")
         return extent.trimmed <= begins.revision
 
-    def _most(self, state: SealState) -> int:
+    def _log_limit(self, state: SealState) -> int:
         """How many entries the log may have."""
         limits, most = self.limits, self._runner.capabilities.max_log
         allowed = limits.hot_entries or limits.hot_bytes // max(state.size, 1)
@@ -303,7 +315,7 @@ class Sealing:
 
     def _begins(self, state: SealState) -> RecordMark:
         """Where the next segment begins."""
-        if state.anew:
+        if state.restarted:
             return RecordMark(revision=state.extent.trimmed)
         if state.gap:
             why = f"entries after revision {state.sealed.revision} were trimmed before their time"
@@ -312,17 +324,17 @@ class Sealing:
         return RecordMark(revision=done.revision, entries=done.entries, digest=done.digest)
 
     def _now(self, newest: float) -> float:
-        """The newest entry is a second clock beside ours: nobody is to be ahead of both."""
+        """The earlier of our clock and the newest entry's time."""
         return min(self._runner.clock.wall(), newest)
 
     def _age(self, state: SealState, entries: int) -> AgeLimit:
         limits = self.limits
-        age = limits.pressed if entries > 2 * self._most(state) else limits.age
+        age = limits.pressed if entries > 2 * self._log_limit(state) else limits.age
         before, now = self._now(state.newest) - age, self._runner.clock.wall()
         return AgeLimit(before=before, now=now, shield=limits.newest)
 
     def _oldest(self, state: SealState, begins: RecordMark, entries: int) -> Op[list[Row]]:
-        """The oldest entries, as many as make one segment, and those behind it that shield."""
+        """The oldest entries: those of one segment, and the ones behind that shield them."""
         count = min(BATCH + self.limits.newest, entries)
         age = self._age(state, entries)
         rows: list[Row] = []
@@ -334,18 +346,20 @@ class Sealing:
                 break
         return rows
 
-    def _any_ripe(self, state: SealState, begins: RecordMark, entries: int) -> Op[bool]:
-        """Whether anything could be sealed; what is too young for that is nobody's fault."""
-        return bool(self._ripe(state, (yield from self._oldest(state, begins, entries)), entries))
+    def _any_sealable(self, state: SealState, begins: RecordMark, entries: int) -> Op[bool]:
+        """Whether any entry could be sealed: a log of young entries is no problem."""
+        return bool(
+            self._sealable(state, (yield from self._oldest(state, begins, entries)), entries)
+        )
 
-    def _ripe(self, state: SealState, rows: Sequence[Row], entries: int) -> Sequence[Row]:
-        """Those of the oldest entries that may be sealed."""
+    def _sealable(self, state: SealState, rows: Sequence[Row], entries: int) -> Sequence[Row]:
+        """The oldest entries that may be sealed."""
         age, room = self._age(state, entries), self._runner.capabilities.max_value
         count = max(0, min(BATCH, entries - self.limits.newest))
         return seal_rules.sealable(rows, age, room)[:count]
 
     def _trim(self, revision: int) -> Op[int]:
-        """Trim what is sealed, a bounded number of entries."""
+        """Trim sealed entries, a bounded number."""
         total = 0
         for _ in range(TRIMS if revision else 0):
             gone: int = yield StoreCall("trim", revision)
@@ -355,8 +369,8 @@ class Sealing:
         return total
 
 
-def _if_unmoved(known: Mapping[str, Item | None], decision: Decision[str]) -> DecideOp[str]:
-    """The decision, if what it was made on still stands there."""
+def _if_unchanged(known: Mapping[str, Item | None], decision: Decision[str]) -> DecideOp[str]:
+    """The decision, if the items that it is based on are unchanged."""
     found = (yield tuple(known)).items
     for key, before in known.items():
         item = found[key]
@@ -365,15 +379,15 @@ def _if_unmoved(known: Mapping[str, Item | None], decision: Decision[str]) -> De
     return decision
 
 
-def _moved(state: SealState) -> Op[bool]:
-    """Whether somebody sealed since the record was looked at."""
+def _sealed_since(state: SealState) -> Op[bool]:
+    """Whether another client sealed since the state was read."""
     item: Item | None = (yield Read(keys.SEALED))[keys.SEALED]
     known = state.item
     return (item.revision if item else 0) != (known.revision if known else 0)
 
 
 def _refuse_lost_mark(trimmed: int) -> Op[None]:
-    """Where there are segments somebody has sealed before, and the mark should say so."""
+    """Segments without a mark mean that the mark was lost."""
     ref = Range(keys.SEGMENTS, limit=1)
     if (yield Read(ref)).ranges[ref]:
         raise seal_rules.damaged(trimmed, f"there are segments, and {keys.SEALED} knows of none")

@@ -1,4 +1,4 @@
-"""Sealed entries: how a segment packs them, and how they come out again."""
+"""Packs sealed entries into a segment, and unpacks them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DIGITS = 16
 _MOST = 64 << 20
 """Bytes of the entries of a segment; those of two thousand large ones are less."""
 _LEVEL = 3
-"""Hashes do not compress, so trying harder is in vain."""
+"""Hashes do not compress, so a higher level gains nothing."""
 
 Sealed: TypeAlias = tuple[int, str, bytes]
 """The revision of an entry, its id and its stored bytes."""
@@ -42,7 +42,7 @@ def unpack(packed: str) -> Iterator[Sealed]:
 
 
 def adds_up(segment: Segment, entries: Sequence[tuple[int, bytes]], last: int) -> bool:
-    """Whether a segment tells the truth about its entries: their revisions and stored bytes.
+    """Whether the marks of a segment match its entries: their revisions and stored bytes.
 
     Its packed entries have a checksum of their own, so a bit that flipped elsewhere shows here.
     """
@@ -59,7 +59,7 @@ def adds_up(segment: Segment, entries: Sequence[tuple[int, bytes]], last: int) -
 
 
 def _inflated(packed: bytes) -> bytes:
-    """At most so much: a few bytes can stand for all memory that there is."""
+    """Inflate at most ``_MOST`` bytes: a few packed bytes could fill all memory."""
     inflate = zlib.decompressobj()
     try:
         found = inflate.decompress(packed, _MOST)

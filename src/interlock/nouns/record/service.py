@@ -1,4 +1,4 @@
-"""The record: reading the log, in the order in which things happened."""
+"""Reads and follows the log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LogReader:
 
 
 def open_log(after: int | None) -> Op[Watch]:
-    """The log as it grows, after a revision or from now on; whoever opens it closes it."""
+    """Watch the log, after a revision or from now on; the caller closes the watch."""
     if after is None:
         after = (yield Read(keys.BASE)).revision
     watch: Watch = yield OpenWatch(LOG, validate.after(after))
@@ -35,7 +35,7 @@ def open_log(after: int | None) -> Op[Watch]:
 
 
 class LogFollowing:
-    """The entries after a revision as they come; whoever began it closes it."""
+    """Follows the entries after a revision; its opener closes it."""
 
     about = "following the record"
 
@@ -44,7 +44,7 @@ class LogFollowing:
         self._watch: Watch | None = None
 
     def take(self, timeout: float | None) -> Op[tuple[RecordLine, ...] | Resync]:
-        """What came since the last call; waits for the first entry, at most so long.
+        """The entries since the last call; waits for the first, at most ``timeout`` seconds.
 
         Resync if the entries that come next were trimmed away.
         """

@@ -1,4 +1,4 @@
-"""The record in words."""
+"""The outcomes of the record in words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from interlock.runtime.text import Paint, Text
 
 NAMED = 5
-"""So many tasks are named that became something by one entry."""
+"""Tasks that are named for one entry."""
 
 
 def entries(outcome: Entries, paint: Paint) -> str:
@@ -45,7 +45,7 @@ def entries(outcome: Entries, paint: Paint) -> str:
 
 
 def nothing(outcome: NoHistory, _paint: Paint) -> str:
-    """Unknown to it, and what else may have been meant."""
+    """No entry about the thing, and other names to try."""
     kind, _, name = outcome.thing.partition("/")
     said = f"the record knows nothing of {outcome.thing}"
     if kind == "lock":

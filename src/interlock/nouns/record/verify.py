@@ -128,7 +128,7 @@ def record_judge(found: RecordSpan, anchors: Sequence[ExpectedMark] = ()) -> Rec
 
 
 def verified(judge: RecordJudge, changed: Iterable[str] = ()) -> Verified:
-    """The outcome, after all items were read; ``changed`` are keys that were written meanwhile."""
+    """The outcome after all items were read; ``changed`` keys were written during the reading."""
     verdicts = judge.finish(changed)
     findings = sorted(judge.findings.kept.values(), key=_order)
     return Verified(
