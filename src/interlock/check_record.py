@@ -594,7 +594,8 @@ class RecordJudge:
                 last = known.revision or "the last entry"
                 self._suspect("integrity", f"{key} is as {was} left it, and not as {last} did", key)
             else:
-                said = f"{key} was written by {entry or 'nobody'}, which is not in the record"
+                writer = entry or "an unknown entry"
+                said = f"{key} was written by {writer}, which is not in the record"
                 self._suspect("completeness", said, key)
 
     def _unwritten(self, key: str, revision: int, entry: str, hash_: str) -> None:
@@ -614,7 +615,7 @@ class RecordJudge:
     def items_end(self) -> frozenset[str]:
         """All items were read; returns the keys where record and state disagree.
 
-        Those that a later entry changed while the items were read are passed to ``finish``.
+        Keys that a later entry changed while the items were read are passed to ``finish``.
         """
         for key, (known, _) in self._state.items():
             said = f"revision {known.revision} wrote {key}, and nothing stands there"

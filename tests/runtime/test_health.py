@@ -59,7 +59,7 @@ def test_a_session_that_lapsed_long_ago_is_dead(stage: Testbed) -> None:
     found = one(onlooker(stage))
     assert (found.kind, found.agent, found.thing) == ("dead", "ada", "agent/ada")
     assert found.since == stage.clock.wall() - 301.0
-    assert "nobody cleared it away" in found.says
+    assert "is not cleared yet" in found.says
     assert "interlock maintain" in found.remedy
     assert problems(onlooker(stage), dead_after=302.0) == ()
 
@@ -163,7 +163,7 @@ def test_the_dead_are_told_with_what_they_were_doing(stage: Testbed) -> None:
     stage.clock.advance(400.0)
     found = one(onlooker(stage))
     assert found.kind == "dead", "its report is over, so it is not silent as well"
-    assert "lapsed while busy with task/t1, and nobody cleared it away" in found.says
+    assert "lapsed while busy with task/t1, and is not cleared yet" in found.says
 
 
 def test_who_lives_and_missed_three_paces_is_silent(stage: Testbed) -> None:
@@ -174,7 +174,7 @@ def test_who_lives_and_missed_three_paces_is_silent(stage: Testbed) -> None:
     stage.clock.advance(60.0)
     found = one(onlooker(stage))
     assert (found.kind, found.thing, found.agent) == ("silent", "agent/ada", "ada")
-    assert "said it is busy with task/t1, but was not heard of for 2 min" in found.says
+    assert "said it is busy with task/t1, but gave no sign of life for 2 min" in found.says
     assert found.since == stage.clock.wall() - 150.0
     ada.run(ada.context.keeper.run_due())
     assert problems(onlooker(stage)) == ()

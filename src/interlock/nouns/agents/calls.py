@@ -40,10 +40,10 @@ class AgentCalls(Calls[D]):
     ) -> Op[sessions.Joined]:
         """Begin a session that outlives this process; every command that carries it renews it.
 
-        Without a name of ours it gets a readable one that no agent here has, like
-        ``amber-otter-3``.  ``others`` of the answer counts the sessions that live under its name.
-        ``can`` is what it can do; others see it beside the session.
-        ``pid`` is the process that others see as its own: this one, unless another is named.
+        If this client has no agent name, the session gets an unused one, like ``amber-otter-3``.
+        ``others`` of the outcome counts the other live sessions under its name.
+        ``can`` lists its abilities; other agents see them beside the session.
+        ``pid`` is the process shown for the session, by default this one.
         """
         context = self.context
         agent = context.agent or (yield from self._unused_name())
@@ -87,12 +87,12 @@ class AgentCalls(Calls[D]):
         doing: str | None = None,
         note: str | None = None,
     ) -> Op[Reported | Unreported | sessions.SessionLapsed]:
-        """Say how this session stands: ``idle``, ``waiting`` (for work it may do) or ``busy``.
+        """Report the state of this session: ``idle``, ``waiting`` (for work it may do) or ``busy``.
 
-        What is left out stays as it was, but a new state begins with nothing ``doing`` and no
-        ``note``.  With nothing at all it shows what was said last.  A session that is kept alive by
-        this client is heard of from now on at a pace that follows its state (``[agent]`` in the
-        settings), so that others see whether it still works.
+        Fields that are left out stay, but a new state clears ``doing`` and ``note``.  Without
+        arguments it returns the last report.  If this client keeps the session alive, it repeats
+        the report at a pace that follows the state (``[agent]`` in the settings), so that others
+        see that the session still works.
         """
         from interlock.nouns.agents import report_service as report
 
@@ -116,9 +116,9 @@ class AgentCalls(Calls[D]):
 
     @call
     def leave(self) -> Op[sessions.Left | sessions.SessionLapsed]:
-        """End this session; what it held goes to whoever waits, with the same commit.
+        """End this session; its grants go to the first waiters in the same commit.
 
-        What it worked on goes back to the queue first.
+        Its tasks go back to the queue first.
         """
         actor = self.context.me().actor
         self.context.left = True
@@ -191,11 +191,10 @@ class AgentCalls(Calls[D]):
 
     @plain
     def handler(self, level: int | str = 0) -> logging.Handler:
-        """A handler for ``logging`` that uploads what is logged to the log of this agent.
+        """A handler for ``logging`` that uploads log records to the log of this agent.
 
-        It gathers lines for a second and never waits, whatever the store does; what had to be
-        dropped meanwhile is counted, and said in the log.  What is left when the client is closed
-        is uploaded then.
+        It gathers lines for a second and never blocks.  If it has to drop lines while the store
+        does not answer, it logs their number.  Closing the client uploads the rest.
         """
         from interlock.nouns.agents.log_handler import UploadHandler
 
@@ -227,9 +226,9 @@ class AgentCalls(Calls[D]):
 
     @call
     def pause(self, name: str, reason: str = "") -> Op[PausedAgent | UnknownAgent]:
-        """Let an agent send nothing until it is resumed; it can still read, answer and work.
+        """Stop an agent from sending until it is resumed; it can still read, answer and work.
 
-        Somebody who has never been here is refused, since most likely the name is misspelled.
+        The name of an agent that never joined is refused: it is probably misspelled.
         """
         from interlock.nouns.messages.limits import pause
         from interlock.nouns.messages.message import REASON_LIMIT

@@ -52,7 +52,7 @@ def _dead(
                 kind="dead",
                 says=f"agent/{each.agent}: session {each.id} (process {each.pid} on"
                 f" {each.host}) lapsed{f' while {describe(said)}' if said else ''},"
-                " and nobody cleared it away",
+                " and is not cleared yet",
                 remedy="see why it ended, then run 'interlock maintain'",
                 thing=f"agent/{each.agent}",
                 agent=each.agent,
@@ -81,7 +81,7 @@ def _death(deaths: Sequence[Death], now: float) -> Problem:
         f" away {span(now - last.at)} ago{before}",
         remedy="see why it ended, then run"
         f" 'interlock agent ack {quote(last.agent)} --agent NAME'; after"
-        f" {span(DEATH_KEPT)} it is no longer told",
+        f" {span(DEATH_KEPT)} it is no longer shown",
         thing=f"agent/{last.agent}",
         agent=last.agent,
         since=last.at,
@@ -89,14 +89,14 @@ def _death(deaths: Sequence[Death], now: float) -> Problem:
 
 
 def _still_there(lapsed: Iterable[Session]) -> Op[list[Session]]:
-    """Those that did not just leave: that also ends their liveness."""
+    """The sessions that did not just leave, which also ends their liveness."""
     found = {keys.session(each.id): each for each in lapsed}
     items = yield from looked_up(found)
     return [each for key, each in found.items() if items[key] is not None]
 
 
 def _silent(alive: Sequence[Report], now: float) -> Op[list[Problem]]:
-    """Sessions that live, and whose agents were not heard of as they should have been."""
+    """Live sessions that missed their pace."""
     ago = yield from seconds_silent(alive, now)
     suspects = [each for each in alive if is_silent(each, ago[each.session])]
     live = yield from looked_up(keys.live(each.session) for each in suspects)
@@ -104,7 +104,7 @@ def _silent(alive: Sequence[Report], now: float) -> Op[list[Problem]]:
         Problem(
             kind="silent",
             says=f"agent/{each.agent}: session {each.session} lives and said it is"
-            f" {describe(each)}, but was not heard of for {span(ago[each.session])}",
+            f" {describe(each)}, but gave no sign of life for {span(ago[each.session])}",
             remedy="see whether it hangs; until its session ends it keeps what it holds",
             thing=f"agent/{each.agent}",
             agent=each.agent,

@@ -236,7 +236,7 @@ NOUN = Noun(
         ),
         Operation(
             name="agent leave",
-            help="end this session; what it holds goes to whoever waits",
+            help="end this session; its grants go to the first waiters",
             request=AgentLeave,
             outcomes=(core.Left,),
             needs="session",

@@ -103,7 +103,7 @@ def _lines(count: int) -> str:
     return f"{count} line{'' if count == 1 else 's'}"
 
 
-def nobody(outcome: UnknownAgentName, _paint: Paint) -> str:
+def unknown_agent(outcome: UnknownAgentName, _paint: Paint) -> str:
     """None of that name."""
     return f"there is no session of {outcome.agent}; 'interlock agent list' shows all"
 
@@ -111,7 +111,7 @@ def nobody(outcome: UnknownAgentName, _paint: Paint) -> str:
 def agent_list(outcome: AgentList, paint: Paint) -> str:
     """Sessions, with what they hold."""
     if not outcome.agents:
-        return f"no sessions; {_mail(outcome)}" if outcome.known else "nobody is here"
+        return f"no sessions; {_mail(outcome)}" if outcome.known else "no sessions"
     told = any(agent.status for agent in outcome.agents)
     titles = ["AGENT", "STATE", "SINCE", "EXPIRES IN", "WHERE", "HOLDS", "SESSION"]
     titles[2:2] = ["STATUS", "HEARD", "CAN"] if told else []
@@ -159,6 +159,6 @@ TEXTS: dict[str, Text] = {
     "AgentLog": agent_log,
     "LogFiles": log_files,
     "NoLog": no_log,
-    "UnknownAgentName": nobody,
+    "UnknownAgentName": unknown_agent,
 }
 """The text of each outcome, by the name of its class."""

@@ -40,8 +40,8 @@ class RecordCalls(Calls[D]):
     ) -> Op[tuple[RecordLine, ...]]:
         """Entries in order: the last ones, or (``last=False``) the first after a revision.
 
-        The others ask for some of them: what was done ``by`` an agent (or a session, by its id),
-        and what happened to it; a ``verb`` (``lock.acquire``) or its noun (``lock``); a ``thing``
+        The other arguments filter: entries ``by`` or about an agent (or a session, by its id); a
+        ``verb`` (``lock.acquire``) or its noun (``lock``); a ``thing``
         (``lock/merge``, ``sem/builds``, ``task/t1``, ``agent/ada``, ``alert/built``, the id of a
         message, a query or a decision; a plain name is a lock's);
         ``since`` and ``until`` a moment: a duration back from now (``2h``), or a time; a
@@ -74,7 +74,7 @@ class RecordCalls(Calls[D]):
 
     @call
     def explain(self, thing: str, *, limit: int = 100) -> Op[Story]:
-        """What happened to a lock, a semaphore, a task, an agent or a session, told in order.
+        """What happened to a lock, a semaphore, a task, an agent or a session, in order.
 
         Also to a message, a query, a decision (by its id) or all alerts of a type.  A plain name is
         that of a task, if there is one, else of a lock.
@@ -85,7 +85,7 @@ class RecordCalls(Calls[D]):
     def _tell(self, thing: str, limit: int, *, plain: bool) -> Op[Story]:
         from interlock.nouns.tasks.why import task_or_lock
         from interlock.runtime.id_prefix import whole_thing
-        from interlock.runtime.story import Stories  # hardly any command tells stories
+        from interlock.runtime.story import Stories  # few commands need it
 
         if plain:
             thing = yield from task_or_lock(thing.partition("/")[2])
@@ -115,7 +115,7 @@ class RecordCalls(Calls[D]):
 
     @call
     def export(self, to: str | Callable[[bytes], object], *, after: int = 0) -> Op[Exported]:
-        """Write the record down for those who check it without Interlock (JSON Lines).
+        """Export the record as JSON Lines, which can be checked without Interlock.
 
         ``to`` is a path, or a function that is given some lines at a time.
         """
@@ -125,8 +125,8 @@ class RecordCalls(Calls[D]):
     def anchor(self, place: str) -> Op[Anchored]:
         """Keep a mark of the record as it is now, in a file or a git ref (``git:REF``).
 
-        Put it where whoever can change the store cannot: then ``verify`` can tell that nothing up
-        to there was changed or cut off.
+        Keep it where a person who can change the store cannot change it: then ``verify`` can prove
+        that nothing up to there was changed or cut off.
         """
         return self._proofs().anchor(place)
 

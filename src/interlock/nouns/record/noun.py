@@ -24,7 +24,7 @@ class RecordLog(Request, frozen=True, kw_only=True):
     after: Annotated[
         int | None, option("int", "the first entries after this revision, not the last ones")
     ] = None
-    limit: Annotated[int, option("int", "at most so many", least=1)] = 100
+    limit: Annotated[int, option("int", "the most entries", least=1)] = 100
     by: Annotated[
         str | None, option("name", "what this agent (or session) did, and what happened to it")
     ] = None
@@ -35,7 +35,9 @@ class RecordLog(Request, frozen=True, kw_only=True):
     since: Annotated[
         str | None, option("text", "a duration back from now: 2h; or a time: 2026-11-15T10:00")
     ] = None
-    until: Annotated[str | None, option("text", "likewise; a time without Z is local")] = None
+    until: Annotated[
+        str | None, option("text", "a duration back or a time; a time without Z is local")
+    ] = None
     trace: Annotated[str | None, option("name", "what carries this trace id")] = None
     follow: Annotated[bool, option("flag", "go on with new ones as they come, until stopped")] = (
         False
@@ -53,7 +55,7 @@ class RecordExplain(Request, frozen=True, kw_only=True):
             positional=True,
         ),
     ]
-    limit: Annotated[int, option("int", "the last happenings, so many", least=1)] = 100
+    limit: Annotated[int, option("int", "the most events, the last ones", least=1)] = 100
 
 
 class RecordVerify(Request, frozen=True, kw_only=True):
@@ -86,7 +88,7 @@ class RecordAnchor(Request, frozen=True, kw_only=True):
 
 
 class Gap(Struct, frozen=True, kw_only=True, tag_field="gap", tag="trimmed"):
-    """Entries after a revision may be gone: those that are left begin later, or are none (0)."""
+    """Entries after a revision may be gone: the rest begins at ``begins``; 0 if none is left."""
 
     after: int
     begins: int

@@ -47,7 +47,7 @@ class RecordSpan(Struct, frozen=True, kw_only=True):
     ``begins`` is the mark up to which retention dropped all entries; ``covered`` is false if the
     engine trimmed entries that no segment has, ``restarted`` if sealing began again behind them;
     ``trims`` is true if the engine may trim entries by itself: else they were removed;
-    ``marks`` are those that the store keeps.
+    ``marks`` are the marks in the store.
     """
 
     end: int
