@@ -71,12 +71,15 @@ class FactReader(Generic[F]):
             self.learn((yield Unchecked(some) if glance else some).items, checked=not glance)
 
 
-def looked_up(wanted: Iterable[str], *, times: bool = False) -> Op[dict[str, Item | None]]:
+def looked_up(
+    wanted: Iterable[str], *, times: bool = False, fresh: bool = True
+) -> Op[dict[str, Item | None]]:
     """Read many keys, in portions: one round trip for each."""
     keys_ = list(dict.fromkeys(wanted))
     found: dict[str, Item | None] = {}
     for start in range(0, len(keys_), KEYS_AT_ONCE):
-        snapshot: Snapshot = yield Read(*keys_[start : start + KEYS_AT_ONCE], times=times)
+        some = keys_[start : start + KEYS_AT_ONCE]
+        snapshot: Snapshot = yield Read(*some, times=times, fresh=fresh)
         found.update(snapshot.items)
     return found
 

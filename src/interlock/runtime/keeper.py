@@ -137,7 +137,9 @@ class HeldGrants(Protocol):
     def release_pending(self) -> Op[None]:
         """Settle unknown outcomes, then release what is pending."""
 
-    def grants_in(self, keys: list[str]) -> Op[Collection[tuple[str, str]]]:
+    def grants_in(
+        self, wanted: list[str], *, fresh: bool = True
+    ) -> Op[Collection[tuple[str, str]]]:
         """The key and the id of every grant in these items."""
 
     def break_note(self, notes: tuple[str, ...]) -> Op[Any]:
@@ -282,7 +284,7 @@ class Keeper:
         """Find the grants that the store no longer has."""
         all_watched = self._watched
         wanted = [key for watched in all_watched for key in watched.keys]
-        standing = yield from self._grants.grants_in(wanted)
+        standing = yield from self._grants.grants_in(wanted, fresh=False)
         for watched in all_watched:
             there = all((key, watched.grant) in standing for key in watched.keys)
             if not there and any(kept is watched for kept in self._watched):

@@ -361,9 +361,11 @@ class GrantService:
         base = yield from self._runner.base()
         return (yield from outside(holds(proof, base)))
 
-    def grants_in(self, wanted: Iterable[str]) -> Op[frozenset[tuple[str, str]]]:
+    def grants_in(
+        self, wanted: Iterable[str], *, fresh: bool = True
+    ) -> Op[frozenset[tuple[str, str]]]:
         """The grants that these pools, and tasks by their owner keys, have now."""
-        items = yield from looked_up(wanted)
+        items = yield from looked_up(wanted, fresh=fresh)
         found = [(key, grant_ids(item)) for key, item in items.items() if item is not None]
         return frozenset((key, grant) for key, grants in found for grant in grants)
 
