@@ -53,7 +53,7 @@ from interlock.nouns.messages.query_rules import ReplyOutcome
 from interlock.nouns.messages.views import Inbox
 from interlock.nouns.record.outcomes import Verified
 from interlock.nouns.tasks.task import TaskEvent, TaskList, TaskView
-from interlock.runtime.maintain import Maintained
+from interlock.runtime.housekeeping import Maintained
 from interlock.runtime.why import Why
 
 

@@ -23,9 +23,8 @@ from interlock.core import outcomes as answers
 from interlock.core.decision import Outcome, Refusal, Success
 from interlock.core.events import Counters, Observed
 from interlock.core.health import Health, Problem
-from interlock.core.history import Happening
+from interlock.core.history import HistoryEvent, Story
 from interlock.core.log import RecordLine
-from interlock.core.story import Story
 from interlock.faces.cli.parse import COMMON
 from interlock.faces.schema import Schema, schema
 from interlock.nouns.agents import log_rules, session_rules
@@ -38,7 +37,7 @@ from interlock.nouns.record.outcomes import Compared, RecordFinding, Verified
 from interlock.nouns.tasks import task
 from interlock.nouns.tasks.task import ListedTask, TaskList, TaskView
 from interlock.runtime.calls import Calls
-from interlock.runtime.maintain import Maintained
+from interlock.runtime.housekeeping import Maintained
 from interlock.runtime.operation import Field, Operation, fields
 from interlock.runtime.text import lasting
 from interlock.runtime.why import Queued, Why
@@ -66,7 +65,7 @@ RETURNED: tuple[type, ...] = (
     log_rules.LogLine,
     RecordLine,
     Story,
-    Happening,
+    HistoryEvent,
     Observed,
     Counters,
     Verified,

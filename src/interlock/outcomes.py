@@ -142,7 +142,7 @@ if TYPE_CHECKING:
         TaskRequeued,
         Unchanged,
     )
-    from interlock.runtime.maintain import Maintained
+    from interlock.runtime.housekeeping import Maintained
 
 HOMES = {
     "interlock.core.outcomes": (
@@ -191,7 +191,7 @@ HOMES = {
         "Taken", "TaskCancelled", "TaskDeadlock", "TaskExists", "TaskExtended",
         "TaskFenced", "TaskNotOwner", "TaskReleased", "TaskRequeued", "Unchanged",
     ),
-    "interlock.runtime.maintain": ("Maintained",),
+    "interlock.runtime.housekeeping": ("Maintained",),
 }  # fmt: skip
 """Where each outcome is defined."""
 

@@ -9,7 +9,7 @@ import interlock
 from interlock import aio
 from interlock.drivers import Op
 from interlock.errors import StoreClosed
-from interlock.runtime.housekeeping import Housekeeping
+from interlock.runtime.housekeeping import ClientHousekeeping
 from interlock.runtime.identity import Actor
 from interlock.stores.memory import MemoryStore
 
@@ -45,7 +45,7 @@ def test_a_program_that_ends_without_closing_ends_though_the_keeper_was_woken_ju
     assert asyncio.run(main())
 
 
-def interrupted(_: Housekeeping, __: Actor) -> Op[None]:
+def interrupted(_: ClientHousekeeping, __: Actor) -> Op[None]:
     yield from ()
     raise KeyboardInterrupt
 
@@ -53,7 +53,7 @@ def interrupted(_: Housekeeping, __: Actor) -> Op[None]:
 def test_who_is_interrupted_at_its_end_lets_go_of_the_store_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Housekeeping, "run", interrupted)
+    monkeypatch.setattr(ClientHousekeeping, "run", interrupted)
     fleet = interlock.connect(agent="ada", join=False, store=MemoryStore())
     fleet.context.housekeeping.due = True
     with pytest.raises(KeyboardInterrupt):

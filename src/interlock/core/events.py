@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from interlock.core import keys
 from interlock.core.log import Entry
-from interlock.nouns.messages.history import about, readers
+from interlock.core.thing_names import message_thing
 
 NOUNS = ("agent", "alert", "decision", "lock", "message", "query", "sem", "task")
 """What events are about."""
@@ -99,7 +100,7 @@ def observed(entry: Entry, revision: int) -> Iterator[Observed]:
             thing=event.thing or entry.thing,
             agent=event.agent,
             by="" if event.agent == entry.agent else entry.agent,
-            to=readers(entry) if whom else (),
+            to=recipients(entry) if whom else (),
             on=about(entry) if event.name.startswith(("message:", "query:")) else "",
             verb=entry.verb,
             session=entry.session,
@@ -114,3 +115,18 @@ def counted(names: Iterable[str], counts: dict[str, int]) -> None:
             counts[counter] = counts.get(counter, 0) + 1
         if name.partition(":")[2] in REFUSED:
             counts["refusals"] = counts.get("refusals", 0) + 1
+
+
+def recipients(entry: Entry) -> tuple[str, ...]:
+    """The recipients: agents with an unread mark, or an ability."""
+    found = [keys.agent_of(key) for key in entry.put if key.startswith(keys.UNREAD)]
+    able = [keys.topic_of(key) for key in entry.put if key.startswith(keys.TOPICS)]
+    return tuple(found or [each for each in able if not entry.thing.startswith("alert/")])
+
+
+def about(entry: Entry) -> str:
+    """The type of an alert, or the decision that a query led to."""
+    if entry.thing.startswith("alert/"):
+        return entry.thing
+    decision = [key for key in entry.put if key.startswith(keys.DECISIONS)]
+    return message_thing(decision[0]) if decision and entry.verb == "query.hand" else ""

@@ -1,13 +1,23 @@
-"""What a story is made of: one thing that happened to one agent, and how long something lasted."""
+"""History events: what happened to one agent or thing, as entries of the record show it.
+
+A noun declares how its entries become history events (``Noun.history``), if they say more than
+``NounHistory`` finds in every entry.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
 from msgspec import Struct
 
+from interlock.core.decision import REFUSALS, Event
 from interlock.core.log import RecordLine
+from interlock.core.outcomes import Listing
+from interlock.core.thing_names import split_things
 
 
-class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HistoryEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that happened to an agent.
 
     what        acquired, waiting, withdrew, released, reclaimed, refused (``reason`` says why),
@@ -53,7 +63,7 @@ class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
     trace: str = ""
 
 
-class Open(Struct, frozen=True, kw_only=True):
+class OpenSpan(Struct, frozen=True, kw_only=True):
     """A grant, a claim or a wait that has not ended yet."""
 
     at: float
@@ -62,9 +72,11 @@ class Open(Struct, frozen=True, kw_only=True):
     token: int | None = None
 
 
-def said(line: RecordLine, agent: str, what: str, thing: str, **more: object) -> Happening:
+def history_event(
+    line: RecordLine, agent: str, what: str, thing: str, **more: object
+) -> HistoryEvent:
     """What an entry says of an agent."""
-    return Happening(
+    return HistoryEvent(
         revision=line.revision,
         at=line.at,
         agent=agent,
@@ -78,6 +90,63 @@ def said(line: RecordLine, agent: str, what: str, thing: str, **more: object) ->
     )
 
 
-def lasted(began: Open | None, line: RecordLine) -> float | None:
+def seconds_since(began: OpenSpan | None, line: RecordLine) -> float | None:
     """Seconds since it began; clocks of two machines may disagree, but nothing ends before."""
     return None if began is None else round(max(line.at - began.at, 0.0), 3)
+
+
+class Story(Listing[HistoryEvent], frozen=True, kw_only=True):
+    """What happened to a thing, in order; ``earlier`` if there is more before."""
+
+    listed = "happenings"
+
+    thing: str
+    happenings: tuple[HistoryEvent, ...]
+    earlier: bool = False
+
+
+class NounHistory:
+    """The history of any noun: its events, and entries without events.
+
+    words      the verbs of its entries begin with one of these and a dot
+    frequent   verbs of which an agent may have thousands between two others
+    counted    history events, by the kind of thing and ``what``, that become one with a count, and
+               the word for what was counted
+    """
+
+    words: ClassVar[tuple[str, ...]] = ()
+    frequent: ClassVar[frozenset[str]] = frozenset()
+    counted: ClassVar[Mapping[tuple[str, str], str]] = {}
+
+    def __init__(self, base: int, kind: str) -> None:
+        self._base = base
+        self._kind = kind
+        """The kind of thing whose history is read; of an agent, entries of others are left out."""
+
+    def events(self, line: RecordLine) -> Iterator[HistoryEvent]:
+        """The history events of an entry."""
+        for event in line.events:
+            yield self._event(line, event)
+        if not line.events and line.agent:
+            verb = line.verb.rpartition(".")[2]
+            for thing in split_things(line.thing):
+                yield self._refused_or_done(line, thing, verb)
+
+    def _event(self, line: RecordLine, event: Event) -> HistoryEvent:
+        what = event.name.partition(":")[2]
+        thing = event.thing or line.thing
+        if what in REFUSALS:
+            return self._refused_or_done(line, thing, what)
+        own = line.session if event.agent == line.agent else ""
+        return history_event(line, event.agent, what, thing, session=own)
+
+    def _refused_or_done(self, line: RecordLine, thing: str, verb: str) -> HistoryEvent:
+        refused = line.outcome in REFUSALS
+        return history_event(
+            line,
+            line.agent,
+            "refused" if refused else line.outcome or verb,
+            thing,
+            session=line.session,
+            reason=line.outcome if refused else "",
+        )

@@ -17,7 +17,7 @@ from interlock.nouns.agents import session_rules as sessions
 from interlock.nouns.agents.session_service import Sessions
 from interlock.nouns.grants.lock_service import LockService
 from interlock.nouns.grants.service import GrantService
-from interlock.runtime.housekeeping import Housekeeping
+from interlock.runtime.housekeeping import ClientHousekeeping
 from interlock.runtime.identity import TRACE, Actor, Identity
 from interlock.runtime.keeper import Keeper, Lease
 from interlock.runtime.runner import Runner
@@ -71,7 +71,7 @@ class Context:
             lambda: self.store.missing,
             allow=store.capabilities.allow,
         )
-        self.housekeeping = self.keeper.housekeeping = Housekeeping(
+        self.housekeeping = self.keeper.housekeeping = ClientHousekeeping(
             self.runner, self.store, self.settings
         )
         self.client: Any = None

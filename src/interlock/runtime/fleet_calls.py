@@ -9,7 +9,6 @@ from interlock import registry
 from interlock.core import validate
 from interlock.drivers import Op
 from interlock.runtime.calls import Calls, D, call, opened
-from interlock.runtime.steps import StoreCall
 
 if TYPE_CHECKING:
     from interlock.core.events import Counters
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from interlock.nouns.record.calls import RecordCalls
     from interlock.nouns.tasks.calls import TaskCalls
     from interlock.runtime.context import Moment
-    from interlock.runtime.maintain import Maintained
+    from interlock.runtime.housekeeping import Maintained
     from interlock.runtime.noun import Noun
     from interlock.runtime.observe import Observing
     from interlock.runtime.why import Why
@@ -54,17 +53,10 @@ class FleetCalls(Calls[D]):
     @call
     def maintain(self) -> Op[Maintained]:
         """One bounded pass that reclaims what nobody came for."""
-        from interlock.nouns.agents.log_service import AgentLogService
-        from interlock.runtime.maintain import Maintenance
+        from interlock.runtime.housekeeping import HousekeepingPass
 
-        done = yield from Maintenance(self.context.runner, self.context.settings).run(
-            self.context.identity.actor
-        )
-        yield from AgentLogService(self.context.runner, self.context.settings).forget(
-            self.context.identity.actor
-        )
-        yield StoreCall("sweep")
-        return done
+        work = HousekeepingPass(self.context.runner, self.context.settings)
+        return (yield from work.run(self.context.identity.actor))
 
     @call
     def health(

@@ -1,12 +1,21 @@
-"""Clients that write also keep the store small: the log, acknowledged messages, finished tasks.
+"""Housekeeping: the pass of ``maintain`` over all nouns, and the small share of every client.
 
-A client that crosses the limit of the log does a bounded part of the work.  One small pass is due
-for each thousand commits.  Every client starts its count at a random number below a thousand, so
-the passes of many similar writers are spread, and a command that ends at once does its share.  A
-client that lives long does the pass in its keeper: a client without a keeper starts one when a
-second pass becomes due and the first was not done.  Clients on one store object take turns.
+``maintain`` is one bounded pass, which any process may run at any time.  Each noun declares its
+part of it (``Noun.housekeeping``), and the pass does three rounds in the order of their ranks:
 
-A failure of a pass never reaches a caller.  The next pass meets the same finding, and an unexpected
+    reclaim   take back grants, claims and sessions of the dead; delete messages of the past
+    expired   name notes that were kept for long enough: the pass deletes them in a few commits
+    shrink    delete old tasks, seal the record, trim logs
+
+Between the first two it repairs what can be made again, and in the end the engine sweeps.
+
+Clients keep a store small without it.  After one of a thousand commits, a client does a small step.
+It starts to count somewhere below a thousand, by chance: this spreads the steps of many clients
+with the same load, and a command that ends at once pays its share.  The keeper of a client does the
+step in the background.  A client without a keeper starts one when a second thousand is complete
+and the first step is still due.  The clients of one store object share one step.
+
+No caller ever fails by a step: the next one finds again what could not be done, and an unforeseen
 error goes to the log of the program, once.
 """
 
@@ -14,41 +23,153 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
+from interlock import registry
+from interlock.core.decision import Decision, Success
 from interlock.drivers import Op
 from interlock.errors import InterlockError
+from interlock.runtime.decide import DecideOp
+from interlock.runtime.gather import KEYS_AT_ONCE
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
+from interlock.runtime.steps import StoreCall
 from interlock.settings import Settings
-from interlock.store import Store
+from interlock.store import Item, Store
 
 T = TypeVar("T")
 
+BOUND = 1000
 STEPS = 1
-"""Up to 2,000 entries sealed for 1,000 written, so it catches up with a backlog; and quick enough
-to run between two renewals of the shortest lease."""
+"""Up to 2,000 entries sealed for 1,000 written, so a step catches up with what others left; and
+quick enough to be done between two renewals of the shortest lease."""
 BETWEEN = 1.0
-"""Seconds between two passes at one store object, if the first left no work."""
+"""Seconds between two steps at one store object, if the first left nothing to do."""
 
+_SEALING = "interlock.nouns.record.seal_service:Sealing"
 _passed: WeakKeyDictionary[Store, float] = WeakKeyDictionary()
-"""The time before which a pass would find hardly any work."""
+"""The moment before which there is hardly anything to do."""
 
 
-class Housekeeping:
-    """The periodic work of one client for the record, and the ``passes`` of other nouns.
+class Maintained(Success, frozen=True, kw_only=True, tag="maintained"):
+    """What a pass did: grants, claims and sessions reclaimed, entries sealed, what is left to do.
 
-    It is ``due`` after a thousand commits of this client; ``on_due`` then wakes the keeper.
+    ``moved`` is how many tasks made progress: their time came, their needs were complete, or their
+    deadline was over.  ``forgotten`` is how many old messages and queries were deleted,
+    ``forgotten_tasks`` how many tasks.  ``finding`` says why the record could not be sealed any
+    further, for example because it is damaged.
+    """
+
+    reclaimed: int = 0
+    sealed: int = 0
+    left: int = 0
+    moved: int = 0
+    forgotten: int = 0
+    forgotten_tasks: int = 0
+    finding: str = ""
+
+
+class HousekeepingPart:
+    """The part of one noun; each method is a generator for a driver."""
+
+    def __init__(self, work: HousekeepingPass) -> None:
+        self.work = work
+
+    def reclaim(self) -> Op[None]:
+        """Take back what the dead left."""
+        yield from ()
+
+    def expired(self, _now: float) -> Op[list[Item]]:
+        """The items that were kept for long enough, which the pass deletes."""
+        yield from ()
+        return []
+
+    def shrink(self) -> Op[None]:
+        """Delete or pack what is old."""
+        yield from ()
+
+
+class HousekeepingPass:
+    """One pass, as a generator for a driver; the nouns get it, and add to its counts."""
+
+    def __init__(self, runner: Runner, settings: Settings | None = None) -> None:
+        self.runner = runner
+        self.settings = settings or Settings()
+        self.actor = Actor()
+        self.bound = BOUND
+        self._reset()
+
+    def run(self, actor: Actor, bound: int = BOUND) -> Op[Maintained]:
+        """Reclaim, repair, delete and seal, up to a bound."""
+        from interlock.runtime.integrity import repair
+        from interlock.runtime.noun import parts
+
+        self._reset()
+        self.actor, self.bound = actor, bound
+        declared = parts(noun.housekeeping for noun in registry.nouns())
+        nouns: list[HousekeepingPart] = [registry.load(part)(self) for part in declared]
+        for noun in nouns:
+            yield from noun.reclaim()
+        self.reclaimed += yield from repair(self.runner, actor)
+        yield from self._delete_expired(nouns)
+        for noun in nouns:
+            yield from noun.shrink()
+        yield StoreCall("sweep")
+        return Maintained(
+            reclaimed=self.reclaimed,
+            sealed=self.sealed,
+            left=self.left,
+            moved=self.moved,
+            forgotten=self.deleted_messages,
+            forgotten_tasks=self.deleted_tasks,
+            finding=self.finding,
+        )
+
+    def _reset(self) -> None:
+        self.reclaimed = self.sealed = self.left = self.moved = 0
+        self.deleted_messages = self.deleted_tasks = 0
+        self.finding = ""
+
+    def _delete_expired(self, nouns: list[HousekeepingPart]) -> Op[None]:
+        from interlock.runtime import refusals, retention_clock
+
+        now, portion = (yield from retention_clock.earlier_time(self.runner)), KEYS_AT_ONCE // 2
+        old = yield from refusals.expired(now)
+        for noun in nouns:
+            old += yield from noun.expired(now)
+        for start in range(0, len(old), portion):
+            some = {item.key: item.revision for item in old[start : start + portion]}
+            yield from self.runner.change(partial(_deleting, some), self.actor)
+
+
+def _deleting(wanted: dict[str, int]) -> DecideOp[str]:
+    """Delete the items that are unchanged."""
+    items = (yield tuple(wanted)).items
+    there = tuple([key for key, item in items.items() if item and item.revision == wanted[key]])
+    if not there:
+        return Decision(outcome="gone")
+    return Decision(outcome="expired", verb="record.expire", thing="record", deletes=there)
+
+
+class _SealingStep(Protocol):
+    left: int
+    finding: str | None
+
+
+class ClientHousekeeping:
+    """The share of one client.
+
+    It is ``due`` after one of a thousand commits; ``on_due`` wakes the keeper, which calls ``run``.
     """
 
     def __init__(self, runner: Runner, store: Store, settings: Settings | None = None) -> None:
         self.due = False
         self.on_due: Callable[[], None] | None = None
         self.on_late: Callable[[], None] | None = None
-        """Called instead if it was due before, and no keeper ran it."""
+        """Called instead if a step was due before, and is still to be done."""
         self.passes: dict[str, Callable[[Actor], Op[bool]]] = {}
-        """Passes by noun; each returns whether more is to be done at once."""
+        """Steps of the nouns that the client uses; each returns whether there is more to do."""
         self._runner = runner
         self._store = store
         self._settings = settings
@@ -56,19 +177,17 @@ class Housekeeping:
         runner.chain.on_many = self._many
 
     def run(self, actor: Actor) -> Op[None]:
-        """Do a bounded part of the work, unless another client has just done it."""
-        from interlock.nouns.record.seal_service import Sealing  # few clients run it
-
+        """Do a bounded step, unless another client has just done one."""
         self.due = False
         now = self._runner.clock.monotonic()
         if now < _passed.get(self._store, now):
             return
         _passed[self._store] = now + self._runner.capabilities.allow(BETWEEN)
-        sealing = Sealing(self._runner, self._settings)
-        tidied = yield from self._unharmed(lambda: sealing.tidy(actor, STEPS))
-        for work in tuple(self.passes.values()):
-            self.due = (yield from self._unharmed(partial(work, actor))) is True or self.due
-        if self.due or (tidied is not None and tidied.left and not tidied.finding):
+        sealing = registry.load(_SEALING)(self._runner, self._settings)
+        sealed: _SealingStep | None = yield from self._unharmed(lambda: sealing.tidy(actor, STEPS))
+        for also in tuple(self.passes.values()):
+            self.due = (yield from self._unharmed(partial(also, actor))) is True or self.due
+        if self.due or (sealed is not None and sealed.left and not sealed.finding):
             _passed.pop(self._store, None)
 
     def _unharmed(self, work: Callable[[], Op[T]]) -> Op[T | None]:
@@ -76,7 +195,7 @@ class Housekeeping:
             return (yield from work())
         except InterlockError:
             return None  # 'maintain' and 'doctor' report it
-        except Exception as error:  # noqa: BLE001 - a session must not expire because of the record
+        except Exception as error:  # noqa: BLE001 - a session must not expire by the record
             self._warn(error)
             return None
 

@@ -26,7 +26,7 @@ from interlock.clock import Clock
 from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.drivers import Op
-from interlock.runtime.housekeeping import Housekeeping
+from interlock.runtime.housekeeping import ClientHousekeeping
 from interlock.runtime.identity import Actor
 from interlock.runtime.steps import Read
 
@@ -166,7 +166,7 @@ class Keeper:
         self._sessions = sessions
         self._grants = grants
         self._tried = float("-inf")
-        self.housekeeping: Housekeeping | None = None
+        self.housekeeping: ClientHousekeeping | None = None
         """The periodic work for the record."""
         self.jobs: tuple[BackgroundJob, ...] = ()
         """Other periodic work."""

@@ -61,9 +61,11 @@ class Noun(Struct, frozen=True, kw_only=True):
                  kind, or returns None
     health       finds problems: ``(checkup) -> Op[list[Problem]]``
     events       whether its entries have events, which ``observe`` shows under its name
-    history      turns entries about it into history events; ``verbs`` is how their verbs begin
+    history      turns its entries into history events: a class of ``core.history``; without one
+                 they have what every entry says.  ``history_details`` adds what the noun still
+                 knows of a thing: ``(events, name) -> Op[events]``
     waits        reads what a wait for one of its keys waits for, for the wait graph
-    housekeeping does its part of ``maintain``
+    housekeeping does its part of ``maintain``: a class of ``runtime.housekeeping``
     """
 
     name: str
@@ -80,7 +82,7 @@ class Noun(Struct, frozen=True, kw_only=True):
     why_plain: str = ""
     health: Part | None = None
     history: str = ""
-    verbs: tuple[str, ...] = ()
+    history_details: str = ""
     events: bool = False
     waits: str = ""
     housekeeping: Part | None = None

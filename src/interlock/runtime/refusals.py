@@ -17,6 +17,7 @@ from interlock.core.decision import Decision, Write
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged, StoreTrouble
 from interlock.runtime.decode import decoded
+from interlock.runtime.gather import every
 
 if TYPE_CHECKING:
     from interlock.runtime.decide import DecideOp
@@ -57,6 +58,11 @@ def refused(item: Item | None) -> RefusalCounts:
         return RefusalCounts() if item is None else decoded(_REFUSED, item)
     except StoreDamaged:
         return RefusalCounts()
+
+
+def expired(now: float) -> Op[list[Item]]:
+    """The counts of agents whose last refusal was long ago."""
+    return [item for item in (yield from every(keys.refusal_counts())) if refused(item).is_old(now)]
 
 
 def count(runner: Runner, actor: Actor, word: str) -> Op[None]:

@@ -6,7 +6,7 @@ import pytest
 from tests.faces.shell import Here, Shell, until
 
 from interlock.drivers import Op
-from interlock.runtime.housekeeping import Housekeeping
+from interlock.runtime.housekeeping import ClientHousekeeping
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 
@@ -168,12 +168,12 @@ def test_who_is_interrupted_while_it_tends_the_record_has_its_answer(
 ) -> None:
     """The grant is committed: without the answer nobody would know its token."""
 
-    def interrupted(_: Housekeeping, __: Actor) -> Op[None]:
+    def interrupted(_: ClientHousekeeping, __: Actor) -> Op[None]:
         yield from ()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Runner, "random_below", lambda _runner, number: number - 1)
-    monkeypatch.setattr(Housekeeping, "run", interrupted)
+    monkeypatch.setattr(ClientHousekeeping, "run", interrupted)
     result = here.run("lock", "acquire", "merge", "--json")
     assert (result.status, result.json["outcome"]) == (130, "acquired")
 

@@ -31,8 +31,8 @@ from interlock.nouns.grants.request import GrantRequest, HolderRequest
 from interlock.nouns.grants.semaphore_service import SemaphoreService
 from interlock.nouns.grants.service import GrantService
 from interlock.nouns.grants.several_service import SeveralService
+from interlock.runtime.housekeeping import HousekeepingPass
 from interlock.runtime.identity import Actor, Identity
-from interlock.runtime.maintain import Maintenance
 from interlock.runtime.runner import Runner
 from interlock.store import Item, Store
 from interlock.testing.clock import FakeClock
@@ -267,7 +267,7 @@ class ServiceWorld:
         self._run(self._context("").semaphores.resize(Actor(), name, capacity))
 
     def maintain(self) -> None:
-        self._run(Maintenance(self._context("").runner).run(Actor()))
+        self._run(HousekeepingPass(self._context("").runner).run(Actor()))
 
     def advance(self, seconds: float) -> None:
         if isinstance(self.store, FaultyStore):

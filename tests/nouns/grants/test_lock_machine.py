@@ -46,9 +46,9 @@ from interlock.nouns.grants.lock_service import LockService
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_change import PoolFacts, complete
 from interlock.nouns.grants.service import GrantService
+from interlock.runtime.housekeeping import HousekeepingPass
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.keeper import margin
-from interlock.runtime.maintain import Maintenance
 from interlock.runtime.runner import Runner
 from interlock.store import VOID, Item, Log, Store
 from interlock.stores.memory import MemoryStore
@@ -437,7 +437,7 @@ class ServiceWorld:
         return word(self._run(beat))
 
     def maintain(self) -> None:
-        self._run(Maintenance(self._runner).run(Actor()))
+        self._run(HousekeepingPass(self._runner).run(Actor()))
 
     def advance(self, seconds: float) -> None:
         if isinstance(self.store, FaultyStore):

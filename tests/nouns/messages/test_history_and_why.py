@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from interlock.core.history import Happening
+from interlock.core.history import HistoryEvent
 from interlock.nouns.messages.message import Sent
-from interlock.runtime import story
+from interlock.runtime import event_history
 from interlock.runtime.why import Why
 from interlock.testing.testbed import Client, Testbed
 
@@ -20,11 +20,11 @@ def pair(stage: Testbed) -> tuple[Client, Client]:
     return stage.client("ada", ttl=None), stage.client("bob")
 
 
-def told(client: Client, thing: str, limit: int = 100) -> tuple[Happening, ...]:
+def told(client: Client, thing: str, limit: int = 100) -> tuple[HistoryEvent, ...]:
     return client.run(client.record.explain(thing, limit=limit)).happenings
 
 
-def short(happenings: tuple[Happening, ...]) -> list[tuple[str, str]]:
+def short(happenings: tuple[HistoryEvent, ...]) -> list[tuple[str, str]]:
     return [(each.agent, each.what) for each in happenings]
 
 
@@ -124,7 +124,7 @@ def test_messages_do_not_drown_the_story_of_an_agent(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_RATE", "0")
-    monkeypatch.setattr(story, "_BEFORE", 0)
+    monkeypatch.setattr(event_history, "_BEFORE", 0)
     ada, bob = pair(stage)
     bob.run(bob.locks.acquire("merge"))
     ids = []

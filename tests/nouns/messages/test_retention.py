@@ -17,8 +17,8 @@ from interlock.nouns.messages.message import MessageExists, Sent
 from interlock.nouns.messages.query_rules import Answered, Late, Replied, TimedOut, UnknownQuery
 from interlock.nouns.messages.retention_rules import RetentionItem, RetentionLimits
 from interlock.nouns.messages.views import Inbox
+from interlock.runtime.housekeeping import Maintained
 from interlock.runtime.identity import Actor
-from interlock.runtime.maintain import Maintained
 from interlock.runtime.steps import Read
 from interlock.store import Put, Range, Txn
 from interlock.stores import open_store

@@ -15,7 +15,7 @@ from interlock.core import codec
 from interlock.errors import StoreDamaged
 from interlock.nouns.record.seal_rules import LIMITS, SealLimits
 from interlock.nouns.record.seal_service import Sealing
-from interlock.runtime.housekeeping import BETWEEN, Housekeeping
+from interlock.runtime.housekeeping import BETWEEN, ClientHousekeeping
 from interlock.runtime.identity import Actor
 from interlock.store import Put, Txn
 from interlock.testing.testbed import Testbed
@@ -124,7 +124,7 @@ def test_a_session_outlives_a_record_that_cannot_be_tended(
 def test_a_task_goes_on_beating_whatever_a_beat_meets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lively: None
 ) -> None:
-    monkeypatch.setattr(Housekeeping, "run", _broken)
+    monkeypatch.setattr(ClientHousekeeping, "run", _broken)
 
     async def work() -> None:
         async with await aio.connect(str(tmp_path / "store.db"), agent="ada", ttl=10.0) as fleet:
@@ -146,7 +146,7 @@ def test_what_nobody_foresaw_is_logged_once(
     monkeypatch.setattr(Sealing, "tidy", _broken)
     stage = Testbed()
     ada = stage.client("ada", ttl=None)
-    housekeeping = Housekeeping(ada.runner, stage.store)
+    housekeeping = ClientHousekeeping(ada.runner, stage.store)
     for _ in range(3):
         ada.run(housekeeping.run(Actor()))
         stage.clock.advance(BETWEEN)

@@ -35,9 +35,8 @@ from interlock.nouns.record.seal_rules import LIMITS, SealLimits
 from interlock.nouns.record.seal_service import Sealing, SealPass, SealStep
 from interlock.nouns.record.segment import unpack
 from interlock.nouns.record.service import LogFollowing
-from interlock.runtime.housekeeping import BETWEEN, Housekeeping
+from interlock.runtime.housekeeping import BETWEEN, ClientHousekeeping, HousekeepingPass, Maintained
 from interlock.runtime.identity import Actor
-from interlock.runtime.maintain import Maintained, Maintenance
 from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Read
 from interlock.settings import Settings
@@ -541,7 +540,7 @@ def test_maintenance_seals_and_says_so(stage: Testbed, monkeypatch: pytest.Monke
     fill(stage.store, 40)
     keeper = stage.client("keeper", ttl=None)
     monkeypatch.setitem(LIMITS, "memory", SMALL)
-    pass_ = Maintenance(keeper.runner)
+    pass_ = HousekeepingPass(keeper.runner)
     assert keeper.run(pass_.run(WHO)) == Maintained(sealed=35)
     assert keeper.run(pass_.run(WHO)) == Maintained()
 
@@ -575,7 +574,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_of_a_thousand_commits_pays_for_a_pass(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     rings: list[int] = []
-    housekeeping = Housekeeping(ada.runner, stage.store)
+    housekeeping = ClientHousekeeping(ada.runner, stage.store)
     housekeeping.on_due = housekeeping.on_late = lambda: rings.append(ada.runner.chain.count)
     for number in range(2000):
         ada.run(ada.runner.change(lambda n=number: touch(n), WHO))  # type: ignore[misc]
@@ -589,7 +588,7 @@ def test_one_of_a_thousand_commits_pays_for_a_pass(stage: Testbed) -> None:
 def test_those_who_begin_together_do_not_pay_together(stage: Testbed) -> None:
     """And of a thousand commands with one commit each, about one pays."""
     clients = [stage.client(f"agent.{number}", ttl=None) for number in range(40)]
-    housekeeping = [Housekeeping(client.runner, stage.store) for client in clients]
+    housekeeping = [ClientHousekeeping(client.runner, stage.store) for client in clients]
     paid: list[int] = []
     for number in range(1000):
         for client in clients:
@@ -604,7 +603,7 @@ def test_those_who_begin_together_do_not_pay_together(stage: Testbed) -> None:
 @pytest.mark.usefixtures("small")
 def test_clients_at_one_store_take_turns(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=None), stage.client("bob", ttl=None)
-    housekeeping = {client: Housekeeping(client.runner, stage.store) for client in (ada, bob)}
+    housekeeping = {client: ClientHousekeeping(client.runner, stage.store) for client in (ada, bob)}
 
     def passes(client: Client) -> bool:
         fill(stage.store, 40)
@@ -628,7 +627,7 @@ def test_the_next_in_turn_goes_on_at_once_with_what_a_pass_left_over(
     clients = [stage.client(name, ttl=None) for name in ("ada", "bob", "cid")]
     fill(stage.store, 60)
     for client in clients:
-        client.run(Housekeeping(client.runner, stage.store).run(WHO))
+        client.run(ClientHousekeeping(client.runner, stage.store).run(WHO))
     assert stage.store.extent().entries <= 10
 
 
@@ -637,12 +636,12 @@ def tended(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when somebody tends."""
     found = threading.Event()
 
-    def run(housekeeping: Housekeeping, _: Actor) -> Op[None]:
+    def run(housekeeping: ClientHousekeeping, _: Actor) -> Op[None]:
         housekeeping.due = False
         found.set()
         yield from ()
 
-    monkeypatch.setattr(Housekeeping, "run", run)
+    monkeypatch.setattr(ClientHousekeeping, "run", run)
     return found
 
 
@@ -686,7 +685,7 @@ def test_tending_never_fails_anybody(stage: Testbed) -> None:
         raise StoreAway("it does not answer; see to it")
 
     ada.network.extent = away  # type: ignore[assignment]
-    ada.run(Housekeeping(ada.runner, stage.store).run(WHO))
+    ada.run(ClientHousekeeping(ada.runner, stage.store).run(WHO))
 
 
 def test_the_state_that_sealing_writes_stands_in_the_record(stage: Testbed) -> None:

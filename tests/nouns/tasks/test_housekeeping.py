@@ -5,8 +5,8 @@ import pytest
 from interlock.core import keys
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping, TaskMaintenance
+from interlock.runtime.housekeeping import HousekeepingPass, Maintained
 from interlock.runtime.identity import Actor
-from interlock.runtime.maintain import Maintained, Maintenance
 from interlock.store import Range
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -19,7 +19,7 @@ def stage() -> Testbed:
 
 def maintain(stage: Testbed, bound: int = 1000) -> Maintained:
     keeper = stage.client("keeper", ttl=None)
-    return keeper.run(Maintenance(keeper.runner).run(Actor("keeper"), bound))
+    return keeper.run(HousekeepingPass(keeper.runner).run(Actor("keeper"), bound))
 
 
 def lost(stage: Testbed, count: int) -> None:
@@ -60,7 +60,7 @@ def test_a_session_that_lapses_during_a_pass_does_not_leave_its_claims_alone(ste
     ada, keeper = stage.client("ada", ttl=1.0), stage.client("keeper", ttl=None)
     ada.run(ada.tasks.publish("t1"))
     ada.run(ada.tasks.claim("t1"))
-    hand = Stepper(Maintenance(keeper.runner).run(Actor("keeper")), keeper.store, stage.clock)
+    hand = Stepper(HousekeepingPass(keeper.runner).run(Actor("keeper")), keeper.store, stage.clock)
     for _ in range(steps):
         hand.go()
     stage.clock.advance(2.0)

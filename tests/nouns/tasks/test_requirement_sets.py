@@ -15,8 +15,8 @@ from interlock.drivers import Op
 from interlock.nouns.tasks import task
 from interlock.nouns.tasks.housekeeping import READY_AT_ONCE
 from interlock.nouns.tasks.ready_index import delete_idle_sets
+from interlock.runtime.housekeeping import HousekeepingPass
 from interlock.runtime.identity import Actor
-from interlock.runtime.maintain import Maintenance
 from interlock.store import Put, Range, Store, Txn
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -75,7 +75,7 @@ def test_a_set_that_was_missed_is_listed_again(ada: Client, by: str) -> None:
         )
     )
     if by == "maintenance":
-        ada.run(Maintenance(ada.runner).run(Actor()))
+        ada.run(HousekeepingPass(ada.runner).run(Actor()))
     else:
         assert isinstance(ada.run(ada.tasks.next(can=["gpu", "rust"])), task.NoTask)
     assert isinstance(ada.run(ada.tasks.next(can=["gpu", "rust"])), task.Claimed)

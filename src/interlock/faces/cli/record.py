@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from interlock.core.filter import RecordFilter
+from interlock.core.history import Story
 from interlock.core.log import RecordLine
-from interlock.core.story import Story
 from interlock.drivers import drive
 from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json

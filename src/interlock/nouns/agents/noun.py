@@ -218,6 +218,7 @@ NOUN = Noun(
         ),
     ),
     health=Part(10, "interlock.nouns.agents.health:health"),
+    housekeeping=Part(40, "interlock.nouns.agents.housekeeping:AgentHousekeepingPart"),
     texts=("interlock.nouns.agents.text",),
     operations=(
         Operation(

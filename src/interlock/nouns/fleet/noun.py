@@ -11,7 +11,7 @@ from interlock.errors import BadInput
 from interlock.nouns.fleet.doctor import Diagnosis
 from interlock.nouns.grants import several
 from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Wait
-from interlock.runtime.maintain import Maintained
+from interlock.runtime.housekeeping import Maintained
 from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Duration, Operation, Request, option
 from interlock.runtime.why import Why

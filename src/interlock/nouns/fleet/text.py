@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from interlock.core.health import Health
     from interlock.nouns.fleet.doctor import Diagnosis
     from interlock.nouns.fleet.noun import Created, StoreExists
-    from interlock.runtime.maintain import Maintained
+    from interlock.runtime.housekeeping import Maintained
     from interlock.runtime.text import Paint, Text
     from interlock.runtime.why import Need, Queued, Why
     from interlock.testing.selftest import Raced

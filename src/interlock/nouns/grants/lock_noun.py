@@ -122,6 +122,8 @@ NOUN = Noun(
     why={"lock": "interlock.nouns.grants.why:lock"},
     why_plain="interlock.nouns.grants.why:plain",
     health=Part(20, "interlock.nouns.grants.health:health"),
+    housekeeping=Part(20, "interlock.nouns.grants.housekeeping:GrantHousekeepingPart"),
+    history="interlock.nouns.grants.history:GrantHistory",
     texts=("interlock.nouns.grants.lock_text",),
     operations=(
         Operation(

@@ -314,6 +314,8 @@ NOUN = Noun(
     },
     ids={"query": "qry_", "message": "msg_"},
     health=Part(40, "interlock.nouns.messages.health:health"),
+    housekeeping=Part(50, "interlock.nouns.messages.retention:MessageHousekeepingPart"),
+    history="interlock.nouns.messages.history:MessageHistory",
     texts=("interlock.nouns.messages.text", "interlock.nouns.messages.query_text"),
     operations=(
         Operation(

@@ -24,7 +24,7 @@ from interlock.drivers import Op, Pause
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.agents.report_service import capable_agent
 from interlock.nouns.messages import decode, query_rules, retention_rules
-from interlock.nouns.messages.limits import MessageLimits
+from interlock.nouns.messages.limits import MessageLimits, message_limits
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import ReceiverNote, liveness_key, receiver_note
 from interlock.nouns.messages.query_rules import AskOutcome
@@ -39,6 +39,7 @@ from interlock.runtime.commit_count import CommitPosition
 from interlock.runtime.decide import DecideOp, Unchecked
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import looked_up
+from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
 from interlock.runtime.retention_clock import earlier_time
 from interlock.runtime.runner import Decided, Runner
@@ -584,3 +585,15 @@ def sum_results(one: RetentionResult, other: RetentionResult) -> RetentionResult
         reclaimed=one.reclaimed + other.reclaimed,
         left=one.left + other.left,
     )
+
+
+class MessageHousekeepingPart(HousekeepingPart):
+    """The part of a pass of ``maintain`` that is about messages and queries."""
+
+    def reclaim(self) -> Op[None]:
+        """End what the dead left open, and delete what is old: one walk finds both."""
+        limits = message_limits(self.work.settings)
+        done = yield from MessageRetention(self.work.runner, limits).run(self.work.actor)
+        self.work.reclaimed += done.reclaimed
+        self.work.left += done.left
+        self.work.deleted_messages += done.forgotten

@@ -16,7 +16,7 @@ from interlock.runtime.calls import Calls, D, call, stream
 from interlock.runtime.context import Moment
 
 if TYPE_CHECKING:
-    from interlock.core.story import Story
+    from interlock.core.history import Story
     from interlock.nouns.record.outcomes import Anchored, Exported, Verified
     from interlock.nouns.record.proof_service import Proofs
 
@@ -80,18 +80,18 @@ class RecordCalls(Calls[D]):
         that of a task, if there is one, else of a lock.
         """
         most, meant = validate.limit(limit), _thing(thing)
-        return self._tell(meant, most, plain=meant == f"lock/{thing}")
+        return self._history(meant, most, plain=meant == f"lock/{thing}")
 
-    def _tell(self, thing: str, limit: int, *, plain: bool) -> Op[Story]:
+    def _history(self, thing: str, limit: int, *, plain: bool) -> Op[Story]:
         from interlock.nouns.tasks.why import task_or_lock
+        from interlock.runtime.event_history import history_of  # hardly any command needs it
         from interlock.runtime.id_prefix import whole_thing
-        from interlock.runtime.story import Stories  # few commands need it
 
         if plain:
             thing = yield from task_or_lock(thing.partition("/")[2])
         else:
             thing = yield from whole_thing(thing)
-        return (yield from Stories(self.context.runner).tell(thing, limit))
+        return (yield from history_of(self.context.runner, thing, limit))
 
     @stream
     def follow(self, after: int = 0) -> LogFollowing:

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from interlock.core import outcomes
 from interlock.core.filter import RecordFilter
+from interlock.core.history import Story
 from interlock.core.log import RecordLine
-from interlock.core.story import Story
 from interlock.errors import BadInput
 from interlock.nouns.record.outcomes import Anchored, Exported, Verified
 from interlock.runtime.noun import Noun, Part
@@ -152,6 +152,7 @@ NOUN = Noun(
     help="what happened, and the proof of it",
     calls="interlock.nouns.record.calls:RecordCalls",
     health=Part(90, "interlock.nouns.record.seal_service:health"),
+    housekeeping=Part(30, "interlock.nouns.record.seal_service:RecordHousekeepingPart"),
     texts=("interlock.nouns.record.text",),
     operations=(
         Operation(

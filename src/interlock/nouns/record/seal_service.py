@@ -30,6 +30,7 @@ from interlock.nouns.record.seal_rules import LIMITS, AgeLimit, Row, SealLimits,
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.decode import decoded, with_bytes
 from interlock.runtime.health import HealthCheck
+from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
 from interlock.runtime.retention_clock import earlier_time
 from interlock.runtime.runner import Runner
@@ -427,3 +428,14 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
         for each in findings
         if each.verdict != "ok"
     ]
+
+
+class RecordHousekeepingPart(HousekeepingPart):
+    """The part of a pass of ``maintain`` that is about the record."""
+
+    def shrink(self) -> Op[None]:
+        """Seal the log."""
+        done = yield from Sealing(self.work.runner, self.work.settings).tidy(self.work.actor)
+        self.work.sealed += done.sealed
+        self.work.left += done.left
+        self.work.finding = done.finding or ""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from interlock.runtime.text import ago, columns
 
 if TYPE_CHECKING:
+    from interlock.core.history import Story
     from interlock.core.log import RecordLine
-    from interlock.core.story import Story
     from interlock.nouns.record.noun import Entries, NoHistory
     from interlock.nouns.record.outcomes import (
         Anchored,
@@ -55,9 +55,9 @@ def nothing(outcome: NoHistory, _paint: Paint) -> str:
 
 def story(outcome: Story, paint: Paint) -> str:
     """What happened to one thing."""
-    from interlock.faces.story import told
+    from interlock.nouns.record.history_text import history_text
 
-    return told(outcome, paint)
+    return history_text(outcome, paint)
 
 
 def _about(line: RecordLine) -> str:

@@ -19,49 +19,62 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from interlock.core import keys
 from interlock.core.decision import REFUSALS, Event
-from interlock.core.history import Happening, Open, lasted, said
+from interlock.core.history import HistoryEvent, NounHistory, OpenSpan, history_event, seconds_since
 from interlock.core.log import RecordLine
-from interlock.nouns.tasks import progress_rules
+from interlock.drivers import Op
+from interlock.nouns.tasks import decode, progress_rules
 from interlock.nouns.tasks.task import BATCH
+from interlock.runtime.steps import Read
+from interlock.store import Snapshot
 
 _ENDS = ("released", "completed", "failed", "dead", "reclaimed", "cancelled", "requeued")
 _BEGINS = ("published", "retried")
 _COUNTED = ("failed", "reclaimed")
+_WITH_REASON = ("failed", "dead", "cancelled")
 _WAITS = {("task.wait", "waiting"): "waiting", ("task.withdraw", "withdrawn"): "withdrew"}
 
 
-class TaskHistory:
-    """The tasks after the entries so far; ``whole`` if no entry about them is left out."""
+class TaskHistory(NounHistory):
+    """The tasks after the entries so far."""
 
-    def __init__(self, base: int, *, whole: bool) -> None:
-        self._base = base
-        self._whole = whole
-        self._claims: dict[str, Open] = {}
+    words = ("task",)
+
+    def __init__(self, base: int, kind: str) -> None:
+        super().__init__(base, kind)
+        self._whole = kind != "agent"
+        """Whether no entry about the tasks is left out."""
+        self._claims: dict[str, OpenSpan] = {}
         self._attempts: dict[str, int] = {}
 
-    def hear(self, line: RecordLine) -> Iterator[Happening]:
-        """The events of tasks in an entry."""
+    def events(self, line: RecordLine) -> Iterator[HistoryEvent]:
+        """The history events of an entry."""
         hangs = dict(_hung(line))
-        told = set()
+        reported = set()
         for event in line.events:
             thing = event.thing or line.thing
-            if event.name != "task:ready" or thing not in told:  # else it is ready from the start
-                yield self._event(line, event, thing, hangs.get(thing, ""))
-            told.add(thing)
+            if (
+                event.name != "task:ready" or thing not in reported
+            ):  # else it is ready from the start
+                yield self._task_event(line, event, thing, hangs.get(thing, ""))
+            reported.add(thing)
         for thing, need in hangs.items():
-            if thing not in told:
-                yield said(line, "", "blocked", thing, on=need)
+            if thing not in reported:
+                yield history_event(line, "", "blocked", thing, on=need)
         if (what := _WAITS.get((line.verb, line.outcome))) is not None:
-            yield said(line, line.agent, what, line.thing, session=line.session)
+            yield history_event(line, line.agent, what, line.thing, session=line.session)
         elif not line.events and line.outcome in REFUSALS:
             yield self._refused(line, line.thing)
 
-    def _refused(self, line: RecordLine, thing: str) -> Happening:
-        return said(line, line.agent, "refused", thing, session=line.session, reason=line.outcome)
+    def _refused(self, line: RecordLine, thing: str) -> HistoryEvent:
+        return history_event(
+            line, line.agent, "refused", thing, session=line.session, reason=line.outcome
+        )
 
-    def _event(self, line: RecordLine, event: Event, thing: str, need: str) -> Happening:
+    def _task_event(self, line: RecordLine, event: Event, thing: str, need: str) -> HistoryEvent:
         what = event.name.partition(":")[2]
         if what == "claimed":
             return self._claim(line, event, thing)
@@ -75,7 +88,7 @@ class TaskHistory:
         if what in _COUNTED and thing in self._attempts:
             self._attempts[thing] += 1
         own = line.session if line.agent == event.agent else ""
-        return said(
+        return history_event(
             line,
             event.agent,
             what,
@@ -83,20 +96,20 @@ class TaskHistory:
             session=own if ended is None or what == "cancelled" else ended.session,
             trace=line.trace if ended is None or own else ended.trace,
             token=None if ended is None else ended.token,
-            held=lasted(ended, line),
+            held=seconds_since(ended, line),
             on=need,
             rests=_rests(line, thing),
             reason=_reason(line, what, thing),
             says=line.reason if what == "requeued" else "",
         )
 
-    def _claim(self, line: RecordLine, event: Event, thing: str) -> Happening:
-        claim = Open(
+    def _claim(self, line: RecordLine, event: Event, thing: str) -> HistoryEvent:
+        claim = OpenSpan(
             at=line.at, session=line.session, trace=line.trace, token=self._base + line.revision
         )
         self._claims[thing] = claim
         known = self._attempts.get(thing)
-        return said(
+        return history_event(
             line,
             event.agent,
             "claimed",
@@ -107,12 +120,12 @@ class TaskHistory:
         )
 
 
-def _ready(line: RecordLine, thing: str) -> Happening:
+def _ready(line: RecordLine, thing: str) -> HistoryEvent:
     """All its needs are complete, or it is due."""
     if line.verb == "task.ready":
-        return said(line, "", "ready", thing, by=line.agent)
+        return history_event(line, "", "ready", thing, by=line.agent)
     by = line.agent if line.verb == "task.complete" else ""
-    return said(line, "", "unblocked", thing, on=_task(line.thing), by=by)
+    return history_event(line, "", "unblocked", thing, on=_task(line.thing), by=by)
 
 
 def _reason(line: RecordLine, what: str, thing: str) -> str:
@@ -141,3 +154,14 @@ def _hung(line: RecordLine) -> Iterator[tuple[str, str]]:
 
 def _task(thing: str) -> str:
     return thing.removeprefix("task/")
+
+
+def with_reason(found: tuple[HistoryEvent, ...], task: str) -> Op[tuple[HistoryEvent, ...]]:
+    """The events, with the reason that the task itself still has."""
+    snapshot: Snapshot = yield Read(keys.status(task))
+    status = decode.status(snapshot[keys.status(task)])
+    last = next((each for each in reversed(found) if each.what in _WITH_REASON), None)
+    if last is None or status is None or status.state in ("running", "complete"):
+        return found
+    reason = status.reason if last.what != "cancelled" else status.reason.partition(": ")[2]
+    return tuple(replace(each, says=reason) if each is last else each for each in found)

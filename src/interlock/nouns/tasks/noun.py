@@ -239,6 +239,9 @@ NOUN = Noun(
     why={"task": "interlock.nouns.tasks.why:task"},
     why_plain="interlock.nouns.tasks.why:plain",
     health=Part(30, "interlock.nouns.tasks.health:health"),
+    housekeeping=Part(10, "interlock.nouns.tasks.retention:TaskHousekeepingPart"),
+    history="interlock.nouns.tasks.history:TaskHistory",
+    history_details="interlock.nouns.tasks.history:with_reason",
     texts=("interlock.nouns.tasks.text",),
     operations=(
         Operation(

@@ -36,6 +36,7 @@ from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.messages.retention_rules import Forgotten, RetentionLimits
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import retention_rules as core
+from interlock.nouns.tasks.housekeeping import TaskMaintenance
 from interlock.nouns.tasks.retention_rules import EndedTask, RetentionSurvey
 from interlock.nouns.tasks.task import BATCH, Spec, TaskStatus
 from interlock.nouns.tasks.task_reader import TaskReader
@@ -44,6 +45,7 @@ from interlock.runtime.commit_count import CommitPosition
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.decode import decoded, readable
 from interlock.runtime.gather import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES
+from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
 from interlock.runtime.retention_clock import RecordedTime
 from interlock.runtime.runner import Decided, Runner
@@ -386,3 +388,23 @@ class RetentionScan:
             for need in spec.needs:
                 self.suspects.pop(need, None)
         return core.ended_task(task, revision, status, spec)
+
+
+class TaskHousekeepingPart(HousekeepingPart):
+    """The part of a pass of ``maintain`` that is about tasks."""
+
+    def reclaim(self) -> Op[None]:
+        """Put claims of lost workers back, and let other tasks progress."""
+        work = self.work
+        self._retention = TaskRetention(work.runner, retention_limits(work.settings))
+        self._facts = yield from self._retention.read_facts()  # before the pass writes
+        done = yield from TaskMaintenance(work.runner).run(work.actor, work.bound)
+        work.reclaimed += done.reclaimed
+        work.moved += done.moved
+        work.left += done.left
+
+    def shrink(self) -> Op[None]:
+        """Delete old tasks."""
+        done = yield from self._retention.run(self.work.actor, first=self._facts)
+        self.work.deleted_tasks += done.forgotten
+        self.work.left += done.left

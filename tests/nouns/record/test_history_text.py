@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from interlock.core.history import Happening
-from interlock.core.story import Story
+from interlock.core.history import HistoryEvent, Story
 from interlock.nouns.record.noun import NoHistory
 from interlock.runtime.text import render
 
@@ -14,7 +13,7 @@ from interlock.runtime.text import render
 def said(thing: str = "lock/merge", **fields: Any) -> str:
     """What stands behind the times."""
     at = time.time() - 12
-    each = Happening(revision=7, at=at, thing=fields.pop("about", thing), **fields)
+    each = HistoryEvent(revision=7, at=at, thing=fields.pop("about", thing), **fields)
     clock, rest = render(Story(thing=thing, happenings=(each,))).split("12 s ago")
     assert clock.strip() == time.strftime("%H:%M:%S", time.localtime(at))
     return " ".join(rest.split())
@@ -112,7 +111,7 @@ def test_an_agents_story_names_each_thing() -> None:
 
 
 def test_another_day_is_named() -> None:
-    old = Happening(revision=1, at=1_700_000_000.0, agent="ada", what="acquired", thing="lock/m")
+    old = HistoryEvent(revision=1, at=1_700_000_000.0, agent="ada", what="acquired", thing="lock/m")
     day = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1_700_000_000))
     text = render(Story(thing="lock/m", happenings=(old,), earlier=True))
     assert text.splitlines()[1].startswith(day)

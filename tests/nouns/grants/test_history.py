@@ -4,9 +4,9 @@ import itertools
 from typing import Any
 
 from interlock.core.decision import Event
-from interlock.core.history import Happening
+from interlock.core.history import HistoryEvent
 from interlock.core.log import RecordLine
-from interlock.core.story import tell
+from interlock.runtime.event_history import history_events
 
 BASE = 1000
 
@@ -35,15 +35,15 @@ class Log:
         self.lines.append(line)
         return line
 
-    def story(self, thing: str = "lock/merge") -> list[Happening]:
-        return list(tell(self.lines, thing, BASE))
+    def story(self, thing: str = "lock/merge") -> list[HistoryEvent]:
+        return list(history_events(self.lines, thing, BASE))
 
 
 def test_an_acquire_has_the_base_and_its_revision_for_a_token() -> None:
     log = Log()
     log("ada", "lock.acquire", "acquired", "lock:acquired ada")
     assert log.story() == [
-        Happening(
+        HistoryEvent(
             revision=1,
             at=1.0,
             agent="ada",

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 import interlock
-from interlock.core.history import Happening
-from interlock.core.story import Story
+from interlock.core.history import HistoryEvent, Story
 from interlock.errors import BadInput, BadName
 from interlock.testing.testbed import Client, Testbed
 
@@ -14,7 +13,7 @@ def stage() -> Testbed:
     return Testbed()
 
 
-def told(client: Client, thing: str, limit: int = 100) -> tuple[Happening, ...]:
+def told(client: Client, thing: str, limit: int = 100) -> tuple[HistoryEvent, ...]:
     return client.run(client.record.explain(thing, limit=limit)).happenings
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from interlock.runtime.text import ago, columns, lasting
 
 if TYPE_CHECKING:
-    from interlock.core.history import Happening
-    from interlock.core.story import Story
+    from interlock.core.history import HistoryEvent, Story
     from interlock.runtime.text import Paint
 
 _COLOURS = {
@@ -65,7 +64,7 @@ _SHORT = 10.0
 _DAY = 86400.0
 
 
-def told(story: Story, paint: Paint) -> str:
+def history_text(story: Story, paint: Paint) -> str:
     """All of it, in columns; the name of the thing only where there are several."""
     several = story.thing.startswith("agent/")
     rows = [
@@ -82,7 +81,7 @@ def told(story: Story, paint: Paint) -> str:
     return "\n".join([*(more if story.earlier else ()), *columns(rows)])
 
 
-def _sentence(each: Happening, paint: Paint, *, name: bool) -> str:
+def _sentence(each: HistoryEvent, paint: Paint, *, name: bool) -> str:
     word = paint(_COLOURS.get(each.what, "dim"), _WORDS.get(each.what, each.what))
     if each.what in ("joined", "status", "left", "lapsed"):
         return f"{word}, session {each.session}"
@@ -91,7 +90,7 @@ def _sentence(each: Happening, paint: Paint, *, name: bool) -> str:
     return ", ".join([what, *_particulars(each)])
 
 
-def _particulars(each: Happening) -> Iterator[str]:
+def _particulars(each: HistoryEvent) -> Iterator[str]:
     """How it was, and how it ended."""
     if each.thing.startswith("task/"):
         return _of_a_task(each)
@@ -100,7 +99,7 @@ def _particulars(each: Happening) -> Iterator[str]:
     return _of_a_pool(each)
 
 
-def _of_a_pool(each: Happening) -> Iterator[str]:
+def _of_a_pool(each: HistoryEvent) -> Iterator[str]:
     """The same for a lock, or slots."""
     if each.token is not None:
         yield f"token {each.token}"
@@ -124,7 +123,7 @@ def _of_a_pool(each: Happening) -> Iterator[str]:
         yield _REASONS.get(each.reason, each.reason)
 
 
-def _of_a_task(each: Happening) -> Iterator[str]:
+def _of_a_task(each: HistoryEvent) -> Iterator[str]:
     """The same for a task."""
     if each.what == "claimed" and each.token is not None:
         yield f"token {each.token}"
@@ -142,7 +141,7 @@ def _of_a_task(each: Happening) -> Iterator[str]:
         yield f"the reason: {each.says}"
 
 
-def _of_a_message(each: Happening) -> Iterator[str]:
+def _of_a_message(each: HistoryEvent) -> Iterator[str]:
     """The same for a message, a question, or a matter for a person."""
     if each.count is not None:
         yield f"{each.count} {each.on}"
@@ -157,7 +156,7 @@ def _of_a_message(each: Happening) -> Iterator[str]:
         yield f"by {each.by}"
 
 
-def _went(each: Happening) -> Iterator[str]:
+def _went(each: HistoryEvent) -> Iterator[str]:
     """What came of it, and because of whom."""
     match each.what:
         case "reclaimed":

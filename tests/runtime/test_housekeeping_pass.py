@@ -5,8 +5,8 @@ import pytest
 from interlock.core import keys
 from interlock.nouns.grants.lock import LockAcquired, LockFenced, Reclaimed
 from interlock.runtime import refusals
+from interlock.runtime.housekeeping import HousekeepingPass, Maintained
 from interlock.runtime.identity import Actor
-from interlock.runtime.maintain import Maintained, Maintenance
 from interlock.store import Range
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -18,7 +18,7 @@ def stage() -> Testbed:
 
 
 def maintain(client: Client, bound: int = 1000) -> Maintained:
-    return client.run(Maintenance(client.runner).run(Actor("keeper"), bound))
+    return client.run(HousekeepingPass(client.runner).run(Actor("keeper"), bound))
 
 
 def crowd(stage: Testbed, count: int) -> None:
@@ -69,7 +69,7 @@ def test_what_came_back_to_life_meanwhile_is_left_alone(stage: Testbed) -> None:
     """Between the look and the commit of a pass another one may have been quicker."""
     crowd(stage, 1)
     keeper, bob = stage.remote("keeper"), stage.client("bob")
-    hand = Stepper(Maintenance(keeper.runner).run(Actor("keeper")), keeper.store, stage.clock)
+    hand = Stepper(HousekeepingPass(keeper.runner).run(Actor("keeper")), keeper.store, stage.clock)
     for _ in range(4):
         hand.go()
     assert isinstance(bob.run(bob.locks.acquire("lock-0")), Reclaimed)
@@ -83,7 +83,7 @@ def test_two_passes_at_once_reclaim_everything_once(stage: Testbed) -> None:
     crowd(stage, 3)
     keepers = [stage.remote("one", ttl=None), stage.remote("two", ttl=None)]
     hands = [
-        Stepper(Maintenance(keeper.runner).run(Actor()), keeper.store, stage.clock)
+        Stepper(HousekeepingPass(keeper.runner).run(Actor()), keeper.store, stage.clock)
         for keeper in keepers
     ]
     while not all(hand.done for hand in hands):
@@ -107,7 +107,7 @@ def test_refusals_that_were_counted_are_forgotten_a_day_after_the_last(stage: Te
         client = stage.client(name)
         client.run(refusals.count(client.runner, Actor(name), "limited"))
         stage.clock.advance(refusals.OLD / 2 + refusals.MINUTE)
-    keeper.run(Maintenance(keeper.runner).run(Actor("keeper")))
+    keeper.run(HousekeepingPass(keeper.runner).run(Actor("keeper")))
     left = stage.store.read(page := Range(keys.refusal_counts())).ranges[page]
     assert [item.key for item in left] == [keys.refusal_counts("bob")]
 
@@ -115,7 +115,7 @@ def test_refusals_that_were_counted_are_forgotten_a_day_after_the_last(stage: Te
 def test_a_client_remembers_no_more_of_its_grants_than_it_may_have(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.nouns.grants.service._REMEMBERED", 2)
+    monkeypatch.setattr("interlock.nouns.grants.service._MOST_REMEMBERED", 2)
     ada = stage.client("ada", ttl=10_000)
     for number in range(4):
         assert isinstance(ada.run(ada.locks.acquire(f"l{number}", ttl=1)), LockAcquired)

@@ -1,0 +1,79 @@
+"""Housekeeping of agents: sessions of the dead, old notes of deaths, old lines of logs."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from interlock.core import keys
+from interlock.core.decision import Decision
+from interlock.drivers import Op
+from interlock.errors import StoreDamaged, TooLarge
+from interlock.nouns.agents import session_rules as sessions
+from interlock.nouns.agents.decode import decode_death, decode_session
+from interlock.nouns.agents.log_service import AgentLogService
+from interlock.nouns.agents.report_rules import describe
+from interlock.nouns.agents.report_service import decode_report
+from interlock.nouns.agents.session_service import report_keys
+from interlock.runtime import decode
+from interlock.runtime.decide import DecideOp, ReadOp
+from interlock.runtime.gather import KEYS_AT_ONCE, every, looked_up
+from interlock.runtime.housekeeping import HousekeepingPart
+from interlock.store import Item, Range
+
+
+class AgentHousekeepingPart(HousekeepingPart):
+    """The part of a pass that is about agents."""
+
+    def reclaim(self) -> Op[None]:
+        """Clear the sessions of the dead, except those with claims: these are put back first."""
+        work = self.work
+        live = {
+            item.key: keys.live(item.key.removeprefix(keys.SESSIONS))
+            for item in (yield from every(keys.SESSIONS))
+        }
+        alive = yield from looked_up(live.values())
+        for key in [key for key, wanted in live.items() if alive[wanted] is None]:
+            if work.reclaimed >= work.bound:
+                work.left += 1
+                continue
+            try:
+                done = yield from work.runner.change(partial(self._clear, key), work.actor)
+            except (StoreDamaged, TooLarge):  # the others need not wait for it; doctor names it
+                work.left += 1
+                continue
+            work.reclaimed += done.outcome == "cleared"
+            work.left += done.outcome == "at work"
+
+    def expired(self, now: float) -> Op[list[Item]]:
+        """Notes of deaths for operators."""
+        old: list[Item] = []
+        for item in (yield from every(keys.DEATHS)):
+            death = decode.readable(decode_death, item)
+            old += [item] if death and now - death.at > sessions.DEATH_KEPT else []
+        return old
+
+    def shrink(self) -> Op[None]:
+        """Delete the oldest lines of logs."""
+        yield from AgentLogService(self.work.runner, self.work.settings).forget(self.work.actor)
+
+    def _clear(self, key: str) -> DecideOp[str]:
+        id_ = key.removeprefix(keys.SESSIONS)
+        live = keys.live(id_)
+        snapshot = yield (key, live, keys.report(id_))
+        session = decode_session(snapshot[key])
+        if session is None or snapshot[live] is not None:
+            return Decision(outcome="gone")
+        if (yield from _works(id_)):
+            return Decision(outcome="at work")
+        said = decode.readable(decode_report, snapshot[keys.report(id_)])
+        was = "" if said is None else describe(said)
+        return sessions.clear(
+            session, self.work.runner.clock.wall(), was, report_keys(snapshot, id_)
+        )
+
+
+def _works(session: str) -> ReadOp[bool]:
+    """Whether a session has claims that live by it."""
+    page = Range(keys.claims(session), limit=KEYS_AT_ONCE)
+    found = (yield (page,)).ranges[page]
+    return any(keys.live(session) in decode.decode_keys(item) for item in found)
