@@ -1,4 +1,4 @@
-"""Who is refused: each shape by itself, then small states against an oracle (``knots.py``)."""
+"""Who is refused: each shape by itself, then small states against an oracle (``wait_model.py``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.core.knots import Asked, State, knots, never_end, served
+from tests.core.wait_model import Asked, State, deadlocked_sets, never_end, served
 from tests.hypothesis_settings import budget
 
 from interlock.core.deadlock import (
@@ -307,7 +307,7 @@ def states(draw: st.DrawFn) -> State:
 def test_who_closed_a_knot_gives_way_and_nobody_else(state: State) -> None:
     waits = as_waits(state)
     told = {each.id: closed_deadlock(waits, each.id) for each in waits}
-    truth, standing = knots(state), set[str]()
+    truth, standing = deadlocked_sets(state), set[str]()
     for id_, found in told.items():
         closes = any(id_ in each and each <= {*standing, id_} for each in truth)
         assert (found is not None) == closes, (id_, truth)
@@ -328,4 +328,4 @@ def test_the_last_wait_closes_every_knot_and_is_the_only_one_to_give_way(state: 
         now = State(*state[:2], tuple(standing))
         if closed_deadlock(as_waits(now), each[0]) is not None:
             standing.pop()
-        assert knots(State(*state[:2], tuple(standing))) == [], "nobody sleeps for ever"
+        assert deadlocked_sets(State(*state[:2], tuple(standing))) == [], "nobody sleeps for ever"

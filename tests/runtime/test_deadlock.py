@@ -3,7 +3,7 @@
 Each program acquires, increases and releases, claims tasks and asks agents as it likes, and gives
 everything back when it ends or is refused.  Queries are answered when nobody else can move.  After
 each step the truth is read from the store and judged by an oracle that plays the programs to their
-end (``tests/core/knots.py``).  No time passes, so nobody is helped by a timer.
+end (``tests/core/wait_model.py``).  No time passes, so nobody is helped by a timer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.knots import Asked, State, knots
+from tests.core.wait_model import Asked, State, deadlocked_sets
 from tests.hypothesis_settings import budget
 from tests.runtime.questions import Query, answer, ask
 
@@ -207,9 +207,11 @@ def confirm(mover: Program, before: State, after: State) -> None:
     """One wait withdrew: it was the youngest of a knot, which is untied by that."""
     (gone,) = [id_ for id_, asked in before.waits if asked.caller == mover.someone.name]
     order = [id_ for id_, _ in before.waits]
-    tied = [each for each in knots(before) if gone in each]
+    tied = [each for each in deadlocked_sets(before) if gone in each]
     assert any(max(each, key=order.index) == gone for each in tied), before
-    assert all(each in knots(before) for each in knots(after)), "nobody else is worse off"
+    assert all(each in deadlocked_sets(before) for each in deadlocked_sets(after)), (
+        "nobody else is worse off"
+    )
 
 
 def play(seed: int) -> int:
@@ -229,7 +231,7 @@ def play(seed: int) -> int:
         before = truth(stage)
         mover = next((program for program in ready if program.go()), None)
         if mover is None and (left := unanswered(stage)):
-            assert knots(truth(stage)) == [], f"somebody sleeps for ever: seed {seed}"
+            assert deadlocked_sets(truth(stage)) == [], f"somebody sleeps for ever: seed {seed}"
             clients[0].run(answer(clients[0], left[0]))
             continue
         if mover is None:
@@ -237,7 +239,7 @@ def play(seed: int) -> int:
         if (now := refusals(stage)) > told:
             told = now
             confirm(mover, before, truth(stage))
-    assert knots(truth(stage)) == [], f"somebody sleeps for ever: seed {seed}"
+    assert deadlocked_sets(truth(stage)) == [], f"somebody sleeps for ever: seed {seed}"
     assert all(program.done for program in programs), f"not everybody came to its end: seed {seed}"
     assert told == sum(program.refused for program in programs)
     after = truth(stage)

@@ -108,7 +108,7 @@ def never_end(state: State, among: Iterable[str]) -> bool:
     return not ever_served(State(state.capacities, state.grants, waits), awake)
 
 
-def knots(state: State) -> list[set[str]]:
+def deadlocked_sets(state: State) -> list[set[str]]:
     """Sets that never end, none of whose parts would do so alone."""
     ids = [id_ for id_, _ in state.waits]
     found: list[set[str]] = []
