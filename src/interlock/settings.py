@@ -236,7 +236,7 @@ class Settings:
             with open(self._path, "rb") as file:
                 table = tomllib.load(file)
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise BadInput(f"{self._path} cannot be read ({error}); mend or remove it") from None
+            raise BadInput(f"{self._path} cannot be read ({error}); correct or remove it") from None
         for key in table:
             if key not in _KNOWN:
                 raise BadInput(f"{self._path} does not know {key!r}; it takes {', '.join(_KNOWN)}")

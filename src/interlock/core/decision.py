@@ -119,7 +119,7 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
 class Proof(Struct, frozen=True, kw_only=True):
     """Ownership as a value: a commit that carries it happens only while the grant lives.
 
-    ``thing`` is what was granted: ``lock/merge``, or all that was got at once, ``lock/a+sem/b``.
+    ``thing`` names the grant: ``lock/merge``, or several at once, ``lock/a+sem/b``.
     """
 
     thing: str

@@ -120,7 +120,7 @@ def own_agent_name(text: str) -> str:
     text = unmarked_name(text, "agent name")
     if text == ALL_AGENTS:
         raise BadInput(
-            f"no agent can be called {ALL_AGENTS!r}: it is everybody; choose another name"
+            f"no agent can be called {ALL_AGENTS!r}: it means all agents; choose another name"
         )
     return text
 

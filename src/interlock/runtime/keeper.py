@@ -119,7 +119,7 @@ class Renewals(Protocol):
 
 
 class HeldGrants(Protocol):
-    """The grants of a client, and those that it still has to release."""
+    """The grants of a client, and its pending releases."""
 
     on_abandoned_grant: Callable[[str], None]
 
@@ -265,7 +265,7 @@ class Keeper:
             yield from self.housekeeping.run(Actor())
 
     def _renew(self) -> Op[list[Lease]]:
-        """Renew all leases; returns those that the store no longer has."""
+        """Renew all leases; returns the leases that the store no longer has."""
         leases = [lease for lease in self._leases if lease.renewable and lease.alive()]
         if not leases:
             return []

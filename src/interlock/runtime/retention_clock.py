@@ -57,7 +57,7 @@ def engine_time() -> Op[float | None]:
 
 
 def recorded_times(entries: Sequence[Item]) -> tuple[RecordedTime, ...]:
-    """The times of entries of the record; those that cannot be read are left out."""
+    """The times of entries of the record, without damaged entries."""
     return tuple([each for item in entries if (each := readable(_recorded, item)) is not None])
 
 

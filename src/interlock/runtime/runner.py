@@ -52,7 +52,7 @@ MEMORY = 512
 class Decided(Struct, Generic[T], frozen=True, gc=False):
     """A decision that stands: its outcome, and the revision if something was committed.
 
-    ``items`` are those that the decision asked its commit to bring back; a ``quiet`` commit left
+    ``items`` came back with the commit, as the decision asked; a ``quiet`` commit left
     no entry.
     """
 
@@ -208,7 +208,7 @@ class Runner:
         urgent: bool,
         hopeful: bool,
     ) -> Op[Decided[T]]:
-        """Read, decide, commit what was checked; start over with the fresh items on conflict."""
+        """Read, decide, commit with checks; start over with the fresh items on conflict."""
         ends = self.clock.monotonic() + self.capabilities.allow(PATIENCE)
         guessed, hope = bool(known), hopeful
         for number in range(ATTEMPTS):
@@ -226,7 +226,7 @@ class Runner:
             if not attempt.decision.changes:
                 if not guessed and not attempt.hoped:
                     return Decided(attempt.decision.outcome, None)
-                # A wrong guess says nothing about what was hoped for.
+                # A wrong guess does not disprove the hope.
                 known, guessed, hope = {} if guessed else known, False, hope and guessed
                 continue
             draft = self.draft(attempt, actor, checked=True)

@@ -153,9 +153,9 @@ WITHOUT_RIGHTS = """
 import os, sys
 import interlock.client, interlock.stores.sqlite, interlock.runtime.text
 import interlock.faces.cli.connect, interlock.faces.cli.init
-from interlock.faces import operations
+from interlock import registry
 from interlock.faces.cli.command import run
-operations.table()
+registry.operations()
 if os.getuid() == 0:  # only now: Python itself may be readable by root alone
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 sys.exit(run(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The checks of ``doctor``: the engine's own, and those that every store shares.
+"""The checks of ``doctor``: the engine's own, and the checks that every store shares.
 
 One check is one generator of findings; an InterlockError of a check is a finding, too.
 """
