@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "threads": set[str](),
     "registry": {"runtime"},
     "outcomes": {"core", "nouns", "runtime"},
-    "core": {"core", "nouns", "errors"},
+    "core": {"core", "errors"},
     "store": {"errors"},
     "stores": {"stores", "store"} | FOUNDATION,
     "nouns": {

@@ -149,6 +149,18 @@ def texts(folder: str) -> Iterator[str]:
         yield from _noun(entry).texts
 
 
+def wait_reader(key: str) -> str:
+    """The function that reads what a wait for this key waits for; KeyError if there is none.
+
+    The noun of a wait is nearly always imported already.
+    """
+    for entry in sorted(_ENTRIES, key=lambda each: each.module not in sys.modules):
+        for prefix, reader in _noun(entry).waits.items():
+            if key.startswith(prefix):
+                return reader
+    raise KeyError(key)
+
+
 def load(reference: str) -> Any:  # noqa: ANN401 - a declaration names anything
     """What a declaration names: ``package.module:name``, imported now."""
     module, _, name = reference.partition(":")

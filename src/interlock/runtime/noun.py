@@ -64,7 +64,8 @@ class Noun(Struct, frozen=True, kw_only=True):
     history      turns its entries into history events: a class of ``core.history``; without one
                  they have what every entry says.  ``history_details`` adds what the noun still
                  knows of a thing: ``(events, name) -> Op[events]``
-    waits        reads what a wait for one of its keys waits for, for the wait graph
+    waits        for each key prefix a function that reads what a wait for such a key waits for:
+                 ``(keys, base) -> ReadOp[Places]``, for the wait graph
     housekeeping does its part of ``maintain``: a class of ``runtime.housekeeping``
     """
 
@@ -84,5 +85,5 @@ class Noun(Struct, frozen=True, kw_only=True):
     history: str = ""
     history_details: str = ""
     events: bool = False
-    waits: str = ""
+    waits: Mapping[str, str] = {}
     housekeeping: Part | None = None

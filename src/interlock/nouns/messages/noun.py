@@ -316,6 +316,7 @@ NOUN = Noun(
     health=Part(40, "interlock.nouns.messages.health:health"),
     housekeeping=Part(50, "interlock.nouns.messages.retention:MessageHousekeepingPart"),
     history="interlock.nouns.messages.history:MessageHistory",
+    waits={keys.QUERIES: "interlock.nouns.messages.wait_graph:read"},
     texts=("interlock.nouns.messages.text", "interlock.nouns.messages.query_text"),
     operations=(
         Operation(

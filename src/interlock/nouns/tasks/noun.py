@@ -241,6 +241,7 @@ NOUN = Noun(
     health=Part(30, "interlock.nouns.tasks.health:health"),
     housekeeping=Part(10, "interlock.nouns.tasks.retention:TaskHousekeepingPart"),
     history="interlock.nouns.tasks.history:TaskHistory",
+    waits={keys.TASKS: "interlock.nouns.tasks.wait_graph:read"},
     history_details="interlock.nouns.tasks.history:with_reason",
     texts=("interlock.nouns.tasks.text",),
     operations=(

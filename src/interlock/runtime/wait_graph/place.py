@@ -4,8 +4,8 @@ A place has *spots*: rooms of which a wait needs its share, each with those who 
 have to act before there is room.  What a wait needs of its place is room at every spot.
 
     a pool    one spot, met are the holders; and there is a queue, so a wait is behind others
-    a task    a spot for each task below it that runs, met is who works on it (``graph/task.py``)
-    a query   one spot, met are all who may answer, and one of them is enough (``graph/query.py``)
+    a task    a spot for each task below it that runs, met is who works on it
+    a query   one spot, met are all who may answer, and one of them is enough
 
 Reading a place takes what it takes, so each kind has its reader.
 """
@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from interlock import registry
 from interlock.core import keys
 from interlock.core.wait import caller_name_of
 from interlock.nouns.grants.decode import readable_pool
@@ -71,11 +72,15 @@ Reader: TypeAlias = Callable[[tuple[str, ...], int], ReadOp[Places]]
 
 
 def read(wanted: tuple[str, ...], base: int) -> ReadOp[Places]:
-    """All of these places, of whatever kind."""
+    """All of these places: pools here, others by the readers that their nouns declare."""
     found: Places = {}
-    for prefix, reader in ((keys.TASKS, _tasks), (keys.QUERIES, _queries)):
-        some = tuple([key for key in wanted if key.startswith(prefix)])
-        found |= (yield from reader(some, base)) if some else {}
+    others: dict[str, list[str]] = {}
+    for key in wanted:
+        if not key.startswith(keys.POOLS):
+            others.setdefault(registry.wait_reader(key), []).append(key)
+    for reference, some in others.items():
+        reader: Reader = registry.load(reference)
+        found |= yield from reader(tuple(some), base)
     pools = tuple([key for key in wanted if key.startswith(keys.POOLS)])
     return found | (yield from _pools(pools, base))
 
@@ -104,15 +109,3 @@ def _pools(wanted: tuple[str, ...], base: int) -> ReadOp[Places]:
         key: of_pool(key, None if item is None else readable_pool(item, base))
         for key, item in items.items()
     }
-
-
-def _tasks(wanted: tuple[str, ...], base: int) -> ReadOp[Places]:
-    from interlock.runtime.wait_graph import task  # few waits lead there
-
-    return (yield from task.read(wanted, base))
-
-
-def _queries(wanted: tuple[str, ...], base: int) -> ReadOp[Places]:
-    from interlock.runtime.wait_graph import query  # likewise
-
-    return (yield from query.read(wanted, base))
