@@ -1,9 +1,9 @@
-"""The registry: one line for each noun, and how the rest of the product finds what it declares.
+"""The registry: one entry for each noun, through which the rest of the product finds it.
 
-A line says where the declaration is, the word that commands begin with (``lock acquire``), the
-attribute of a client (``fleet.locks``), or the commands that have no such word (``alert``).  It
+An entry names the module of the declaration, the word that commands begin with (``lock acquire``),
+the attribute of a client (``fleet.locks``), or the commands that have no such word (``alert``).  It
 imports nothing, so that a command pays for the one noun that it needs; ``nouns`` imports all
-declarations, for the few that ask every noun: health, maintain, help, the reference.
+declarations, for the few callers that need every noun: health, maintain, help, the reference.
 
 ``add`` registers the noun of another package under the same rules.
 """
@@ -69,7 +69,7 @@ def add(entry: Entry) -> None:
 
 
 def remove(entry: Entry) -> None:
-    """Take a registered noun back."""
+    """Remove a registered noun."""
     _ENTRIES.remove(entry)
 
 
@@ -139,7 +139,7 @@ def operation_of(request: Request) -> Operation:
 def texts(folder: str) -> Iterator[str]:
     """The modules with the texts of nouns: those declared in this package first.
 
-    Of these, a noun that is imported already is probably the one that the outcome is of.
+    Among these, nouns that are imported already come first: the outcome is probably of one of them.
     """
 
     def distance(entry: Entry) -> tuple[bool, bool]:
@@ -162,7 +162,7 @@ def wait_reader(key: str) -> str:
 
 
 def load(reference: str) -> Any:  # noqa: ANN401 - a declaration names anything
-    """What a declaration names: ``package.module:name``, imported now."""
+    """The object that a declaration names (``package.module:name``), imported now."""
     module, _, name = reference.partition(":")
     return getattr(import_module(module), name)
 

@@ -130,7 +130,7 @@ def test_slots_show_what_is_left_and_who_has_the_rest() -> None:
 
 
 def test_a_deadlock_shows_the_circle_and_what_to_do() -> None:
-    then = "give back what you hold, answer what you are asked, then try again"
+    then = "release what you hold, answer your open questions, then retry"
     circle = f"waiting would never end (bob -> ada -> bob); {then}"
     cycle = ("bob", "ada")
     assert render(lock.LockDeadlock(lock="a", cycle=cycle)) == f"deadlock a: {circle}"
@@ -164,8 +164,9 @@ def test_a_problem_is_one_line_and_none_is_one_word() -> None:
 def test_a_command_imports_the_words_of_its_own_noun_alone() -> None:
     code = (
         "import sys; from interlock.runtime.text import render;"
+        "from interlock.nouns.grants import lock_noun;"
         "from interlock.nouns.grants.lock import AlreadyFree; render(AlreadyFree(lock='a'));"
-        "print([n for n in sys.modules if n.startswith('interlock.runtime.text.')])"
+        "print([n for n in sys.modules if n.endswith('text') and '.nouns.' in n])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "['interlock.nouns.grants.lock_text']\n"
@@ -183,7 +184,7 @@ def test_a_race_shows_its_winners_and_a_verdict() -> None:
         "completed  2",
         "time       0.5 s",
         "kept as    selftest/ab/..., all complete",
-        "verdict    ok: each had one winner, and all others were told who",
+        "verdict    ok: each task had one winner, and the others got its name",
     ]
     bad = replace(good, verdict="bad", winners=1, doubles=1)
     assert "verdict    bad: " in render(bad)

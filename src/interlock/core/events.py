@@ -1,7 +1,7 @@
-"""What can be observed: every event of the record as one value, and what they come to.
+"""Observable events: every event of the record as one value, and counters of them.
 
-An entry of the record says who did something; its events say what became of whom, in words that
-stay the same.  Whoever observes gets each event by itself, with what its entry says of it.
+An entry of the record names the agent that acted; its events name the agents that were affected.
+The names of events are stable.  An observer gets each event by itself, with the facts of its entry.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from interlock.core.thing_names import message_thing
 NOUNS = ("agent", "alert", "decision", "lock", "message", "query", "sem", "task")
 """What events are about."""
 MISSED = "missed"
-"""The event that says that some are gone, up to its revision, and cannot be told."""
+"""The event that reports lost events: those up to its revision cannot be read any more."""
 
 _SAYS_WHOM = ("message:sent", "query:asked")
 
 
 class Observed(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that happened to ``agent``: ``message:sent``, ``lock:acquired``, ``task:ready``.
+    """An event that affected ``agent``: ``message:sent``, ``lock:acquired``, ``task:ready``.
 
-    thing   what it happened with: ``message/ID``, ``lock/NAME``; ``on`` is the type of an alert, or
-            the decision that a question was handed over as
-    by      who did it, where that was somebody else
-    to      whom a message or a question is to
+    thing   the thing that changed: ``message/ID``, ``lock/NAME``
+    on      the type of an alert, or the decision that a question was escalated to
+    by      the agent that caused the event, if it is another one
+    to      the recipients of a message or a question
     """
 
     event: str
@@ -45,20 +45,20 @@ class Observed(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Counters(Struct, frozen=True, kw_only=True):
-    """How things stand, and what was recorded ``since`` a moment.
+    """Totals of the current state, and of the events recorded ``since`` a moment.
 
-    registered             agents with a session that lives
-    pending_queries        questions that may still be answered
+    registered             agents with a live session
+    pending_queries        questions that can still be answered
     sent, asked            messages and questions
-    received, replied      messages that were acknowledged, and questions that were answered
-    timeouts               questions that nobody answered in time
-    handed                 questions that were left to a person
-    rate_limit_violations  refusals because somebody sent too often
-    refusals               these, and all others of callers that may not do what they asked: their
-                           grant is over or never was theirs, an inbox is full, they are paused;
-                           the first for a grant, or of a sender, within a minute is recorded, the
-                           others are counted by the minute, for four hours
-    partial                there is more since that moment than was looked at
+    received, replied      acknowledged messages and answered questions
+    timeouts               questions without an answer in time
+    handed                 questions that were escalated to a person
+    rate_limit_violations  refusals of senders that exceeded their rate limit
+    refusals               all refusals: rate limits, a caller whose grant ended or never was its
+                           own, a full inbox, a paused sender.  The first refusal of a grant or a
+                           sender within a minute is recorded; the others are counted by the
+                           minute, for four hours
+    partial                the record has more entries since that moment than were read
     """
 
     since: float
@@ -84,9 +84,9 @@ COUNTED = {
     "query:handed": "handed",
     "message:limited": "rate_limit_violations",
 }
+"""Which events a counter counts."""
 REFUSED = ("fenced", "not_owner", "not_holder", "limited", "full")
 """How the events of refusals end."""
-"""Which events a counter counts."""
 
 
 def observed(entry: Entry, revision: int) -> Iterator[Observed]:
@@ -109,7 +109,7 @@ def observed(entry: Entry, revision: int) -> Iterator[Observed]:
 
 
 def counted(names: Iterable[str], counts: dict[str, int]) -> None:
-    """Add events, by their names, to what was counted so far."""
+    """Add events, by their names, to the counts."""
     for name in names:
         if (counter := COUNTED.get(name)) is not None:
             counts[counter] = counts.get(counter, 0) + 1

@@ -1,11 +1,10 @@
-"""Which entries of the record somebody asks for.
+"""Filters for entries of the record.
 
 An entry is about a thing if it names it (alone, or joined to others by ``+``), if one of its events
 names it, or if it wrote or deleted the item of the thing.  It is about an agent, or about one of
-its sessions, if it was done in that name, or if something happened to it: bob's release that hands
-a lock to ada is about ada, too.  It belongs to a trace if it carries that, or one of its events
-does: messages of several traces may be acknowledged with one commit.  What happens to a task that
-has no other trace belongs to that of its id.
+its sessions, if that agent acted, or if one of the events affects it: bob's release that hands a
+lock to ada is about ada, too.  It belongs to a trace if it or one of its events carries that trace:
+one commit may acknowledge messages of several traces.  A task without a trace has its id as one.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from interlock.core.thing_names import key_of, split_things
 
 
 class RecordFilter(Struct, frozen=True, kw_only=True):
-    """What an entry must be like; what is left empty asks for nothing.
+    """The conditions that an entry must meet; an empty field is no condition.
 
-    ``by`` is an agent's name or the id of a session, ``verb`` a whole one (``lock.acquire``) or its
-    noun.
+    ``by`` is an agent's name or the id of a session; ``verb`` is a whole verb (``lock.acquire``) or
+    its noun.
     """
 
     by: str = ""
@@ -32,7 +31,7 @@ class RecordFilter(Struct, frozen=True, kw_only=True):
     trace: str = ""
 
     def keeps(self, entry: Entry) -> bool:
-        """Whether this entry is asked for."""
+        """Whether this entry meets every condition."""
         return (
             (not self.trace or _under(entry, self.trace))
             and (not self.verb or f"{entry.verb}.".startswith(f"{self.verb}."))

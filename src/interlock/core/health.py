@@ -1,4 +1,4 @@
-"""What somebody should look at, as values: ``runtime/health.py`` finds it."""
+"""Problems that need attention, as values; ``runtime/health.py`` finds them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Patience(Struct, frozen=True, kw_only=True):
 
 
 class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that somebody should look at: what, about whom, since when, and what to do."""
+    """A problem that needs attention: the thing, the agent, since when, and what to do."""
 
     kind: Literal[
         "dead",
@@ -66,5 +66,5 @@ class Health(Listing[Problem], frozen=True, kw_only=True):
 
     @property
     def exit_status(self) -> int:
-        """An ordinary no if there is any."""
+        """1 if there is a problem."""
         return 0 if self.healthy else 1

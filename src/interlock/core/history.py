@@ -1,7 +1,7 @@
-"""History events: what happened to one agent or thing, as entries of the record show it.
+"""History events: the events of one agent or thing, as entries of the record show them.
 
-A noun declares how its entries become history events (``Noun.history``), if they say more than
-``NounHistory`` finds in every entry.
+A noun declares how its entries become history events (``Noun.history``), if ``NounHistory``, which
+reads the entries of any noun, is not enough.
 """
 
 from __future__ import annotations
@@ -18,27 +18,30 @@ from interlock.core.thing_names import split_things
 
 
 class HistoryEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that happened to an agent.
+    """One event in the history of an agent.
 
     what        acquired, waiting, withdrew, released, reclaimed, refused (``reason`` says why),
                 broken and requeued (an operator, ``by``, ended it, and ``says`` why);
-                joined, left, lapsed for a session; published, blocked, unblocked, ready, claimed,
-                completed, failed, dead, cancelled, retried for a task; sent, received for a
-                message; asked, replied, expired, handed, cancelled for a question; stop for who is
-                asked to end; forgotten; else the outcome of the entry
-    held        for how many seconds, where it ended, or was worked on; ``waited`` likewise
-    behind      who held it when the wait began
-    count       how many of them are one line; ``on`` says of what
-    came_from   whose grant ended in the same commit; ``went_to`` is the other side of it
-    by          who did it, where that was somebody else
-    on          the need that a task hangs on from now on, or does not any more; the type of an
-                alert; the decision that a question was handed over as
-    attempt     how often somebody has begun with a task, where all of it is known
-    rests       for how many seconds nobody may begin with it
-    says        why it failed, in the words of whoever said so: of the last time alone, since the
-                record has no words
-    trace       what it was done for: of whoever gets or loses something by the hand of another,
-                the trace under which it began to wait, or acquired
+                ``joined``, ``left``, ``lapsed`` for a session; published, blocked, unblocked,
+                ready, claimed, completed, failed, dead, cancelled, retried for a task; sent,
+                received for a message; asked, replied, expired, handed, cancelled for a question;
+                stop for the agent that is asked to end; ``forgotten`` for data that was deleted;
+                else the outcome of the entry
+    held        seconds that a grant or a claim lasted, once it ended
+    waited      seconds that a wait lasted, once it ended
+    behind      the holders when the wait began
+    count       how many events this line stands for; ``on`` says of which kind
+    came_from   the agents whose grants ended in the same commit
+    went_to     the agents that were granted it in the same commit
+    by          the agent that caused the event, if it is another one
+    on          the need that begins or ceases to block a task; the type of an alert; the decision
+                that a question was escalated to
+    attempt     which attempt at the task this is, if the record has all of them
+    rests       seconds until a worker may claim the task again
+    says        the reason of a failure as the worker gave it; only that of the last failure, since
+                the record has no reasons
+    trace       the trace of the work; if another agent caused the event, the trace under which
+                this agent began to wait or acquired
     """
 
     revision: int
@@ -75,7 +78,7 @@ class OpenSpan(Struct, frozen=True, kw_only=True):
 def history_event(
     line: RecordLine, agent: str, what: str, thing: str, **more: object
 ) -> HistoryEvent:
-    """What an entry says of an agent."""
+    """An entry of the record as an event of an agent."""
     return HistoryEvent(
         revision=line.revision,
         at=line.at,
@@ -91,12 +94,12 @@ def history_event(
 
 
 def seconds_since(began: OpenSpan | None, line: RecordLine) -> float | None:
-    """Seconds since it began; clocks of two machines may disagree, but nothing ends before."""
+    """Seconds since it began; never negative, although the clocks of two machines may differ."""
     return None if began is None else round(max(line.at - began.at, 0.0), 3)
 
 
 class Story(Listing[HistoryEvent], frozen=True, kw_only=True):
-    """What happened to a thing, in order; ``earlier`` if there is more before."""
+    """The history of a thing, oldest first; ``earlier`` if the record has more before it."""
 
     listed = "happenings"
 
@@ -109,7 +112,7 @@ class NounHistory:
     """The history of any noun: its events, and entries without events.
 
     words      the verbs of its entries begin with one of these and a dot
-    frequent   verbs of which an agent may have thousands between two others
+    frequent   verbs of which an agent may have thousands in a row
     counted    history events, by the kind of thing and ``what``, that become one with a count, and
                the word for what was counted
     """

@@ -8,13 +8,13 @@ A noun writes each call as a method that returns an operation (``Op``), and mark
 
 ``driven`` makes the class of a client from that: a blocking client returns the outcome, an async
 client returns a coroutine of it, and without a client the method returns the operation itself.
-Type checkers see the same three shapes through ``Calls[Blocking]``, ``Calls[Awaiting]`` and
+Type checkers see the three signatures through ``Calls[Blocking]``, ``Calls[Awaiting]`` and
 ``Calls[Steps]``.
 
-The marks: ``call`` for a plain call; ``grants`` for one that may be granted something, which is
-given back if the caller is interrupted; ``stream`` for one that returns a source of values, and
+The marks: ``call`` for a plain call; ``grants`` for a call that may return a grant, which is
+released if the caller is interrupted; ``stream`` for a call that returns a source of values, and
 ``opened`` for a source that reads before its first value; ``plain`` for a method that both clients
-offer as it is.
+offer unchanged.
 
 A call never calls another marked call of the same object: inside a client that one is driven.
 """
@@ -64,11 +64,11 @@ class Steps:
 
 
 class Blocking:
-    """The client of programs that may block."""
+    """The blocking client."""
 
 
 class Awaiting:
-    """The client of event loops."""
+    """The asyncio client."""
 
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Calls(Generic[D]):
 
     @property
     def steps(self) -> Calls[Steps]:
-        """The same calls without a client: they return operations, for others to drive."""
+        """These calls without a client: each returns its operation, for the caller to drive."""
         view = object.__new__(getattr(self, "_undriven", type(self)))
         view.__dict__ = self.__dict__
         return cast("Calls[Steps]", view)
@@ -107,7 +107,7 @@ class Source(Protocol[T_co, R_co]):
 
     @property
     def about(self) -> str:
-        """What a log line calls it while the store does not answer."""
+        """The name of the stream in log lines about a store that does not answer."""
 
     def take(self, timeout: float | None) -> Op[R_co]:
         """Return the next values as soon as there are some; none when the time is up."""
@@ -178,7 +178,7 @@ if TYPE_CHECKING:
         """Mark a call."""
 
     def grants(function: Callable[Concatenate[Any, P], Op[T]]) -> Call[P, T]:
-        """Mark a call that may be granted something."""
+        """Mark a call that may return a grant."""
 
     def stream(function: Callable[Concatenate[Any, P], Source[T, R]]) -> StreamCall[P, T, R]:
         """Mark a call that returns a source."""
@@ -199,7 +199,7 @@ else:
 
 
 def plain(function: F) -> F:
-    """Mark a method that both clients offer as it is."""
+    """Mark a method that both clients offer unchanged."""
     function.mark = "plain"  # type: ignore[attr-defined]
     return function
 

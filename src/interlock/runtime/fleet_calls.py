@@ -1,4 +1,4 @@
-"""What a client can ask of the whole store, and its nouns as attributes."""
+"""The calls of a client that concern the whole store, and its nouns as attributes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class FleetCalls(Calls[D]):
 
     @call
     def maintain(self) -> Op[Maintained]:
-        """One bounded pass that reclaims what nobody came for."""
+        """One bounded pass that releases stale locks and claims and deletes expired data."""
         from interlock.runtime.housekeeping import HousekeepingPass
 
         work = HousekeepingPass(self.context.runner, self.context.settings)
@@ -67,18 +67,18 @@ class FleetCalls(Calls[D]):
         held: float | str = 3600.0,
         stuck: float | str = 3600.0,
     ) -> Op[Health]:
-        """What somebody should look at; reads only, and never changes anything.
+        """The problems that need attention; it only reads.
 
-        Sessions that lapsed more than ``dead_after`` ago and were not cleared away, those that were
-        cleared away within a day and not acknowledged, agents of which nobody heard for three times
-        the pace that they promised, grants that are stale, or that somebody has ``held`` for
-        longer, who is ``waiting`` for longer, waits that can never end, and a record that cannot be
-        sealed. Of tasks: those that run for longer than ``stuck`` or past their deadline, whose
-        worker is lost, that wait for a worker for longer than ``waiting`` or that nobody here can
-        do, that are ready while no session works, that died or failed, that are blocked by one that
-        did, and what was left half done. Of messages: those that have waited for longer than
-        ``waiting`` for somebody who is not here, inboxes that are nearly full, agents that may not
-        send, and what a person is asked.
+        Sessions: those that expired more than ``dead_after`` ago and still exist, those that were
+        deleted within a day and not acknowledged, and agents that have not reported for three times
+        the interval that they announced.  Grants: stale ones, those ``held`` for longer, agents
+        that are ``waiting`` for longer, and waits that can never end.  Tasks: those that run for
+        longer than ``stuck`` or past their deadline, whose worker is lost, that wait for a worker
+        for longer than ``waiting``, that no agent here is able to do, that are ready while no
+        session works, that are dead or failed, that a dead or failed task blocks, and unfinished
+        changes.  Messages: those that have waited for longer than ``waiting`` for an absent
+        recipient, inboxes that are nearly full, paused senders, and open decisions.  The record,
+        if it cannot be sealed.
         """
         from interlock.core.health import Patience
         from interlock.runtime.health import HealthCheck
@@ -93,12 +93,12 @@ class FleetCalls(Calls[D]):
 
     @call
     def check(self) -> Op[Diagnosis]:
-        """What ``interlock doctor`` says of this store: each check is ok, a warning, or bad.
+        """The findings of ``interlock doctor`` about this store: each is ok, a warning, or bad.
 
-        It reads everything and tries one write that nobody notices, so it may take a while.
-        The result is true if nothing is bad; trouble with the store is a finding, too.
+        It reads everything and tries one unrecorded write, so it may take a while.  The result is
+        true if nothing is bad.  A store that does not answer is a finding, not an exception.
         """
-        from interlock.nouns.fleet.doctor import Examination  # seldom
+        from interlock.nouns.fleet.doctor import Examination  # rarely needed
 
         return Examination(self.context).run()
 
@@ -108,8 +108,8 @@ class FleetCalls(Calls[D]):
     ) -> Op[Observing]:
         """Every event of the record, from now on or ``after`` a revision: iterate, or ``take``.
 
-        ``nouns`` selects events of some nouns alone: ``message``, ``query``, ``task``.  An event
-        called ``missed`` says that history up to its revision is gone.
+        ``nouns`` selects the events of some nouns: ``message``, ``query``, ``task``.  An event
+        called ``missed`` reports that events up to its revision are lost.
         """
         from interlock.runtime import observe
 
@@ -119,10 +119,10 @@ class FleetCalls(Calls[D]):
 
     @call
     def counters(self, *, since: Moment = "1m") -> Op[Counters]:
-        """How many agents are here, how many questions are open, and what was done since a moment.
+        """How many agents are registered and questions are open, and totals since a moment.
 
-        How many messages were sent and received, questions answered or not in time, and senders
-        held up; ``since`` is a duration back from now, or a time.  It is counted from the record.
+        The totals count messages sent and received, questions answered or timed out, and refused
+        senders.  ``since`` is a duration back from now, or a time.  The record is the source.
         """
         from interlock.runtime import observe
 
@@ -131,7 +131,7 @@ class FleetCalls(Calls[D]):
 
     @call
     def why(self, thing: str) -> Op[Why]:
-        """What blocks a thing, who can clear it, since when.
+        """Explain what blocks a thing, since when, and who can clear it.
 
         ``task/ID``, ``lock/NAME``, ``sem/NAME``, ``query/ID`` or ``message/ID``; a plain
         name is that of a task, if there is one, else of a lock.

@@ -1,8 +1,9 @@
-"""What needs attention: one pass over the store that only reads.
+"""Health: one pass over the store that finds problems and changes nothing.
 
-Interlock repairs itself wherever it can, so most problems are about programs: an agent that died,
-one that holds a lock for hours, one that waits for hours.  How long is too long only the fleet
-knows, so the limits are arguments.  Each noun finds its own problems; here are those of the store.
+Interlock repairs most of its own problems, so most findings are about programs: an agent that died,
+one that holds a lock for hours, one that waits for hours.  The fleet alone knows how long is too
+long, so the limits are arguments.  Each noun finds its own problems; this module finds those of the
+store.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class HealthCheck:
         """Whether a noun has more than the pass reads."""
 
     def run(self) -> Op[Health]:
-        """Look at everything once."""
+        """Read everything once."""
         found: list[Problem] = []
         for part in parts(noun.health for noun in registry.nouns()):
             find: Callable[[HealthCheck], Op[list[Problem]]] = registry.load(part)
@@ -53,7 +54,7 @@ class HealthCheck:
 
 
 def _damaged() -> Op[list[Problem]]:
-    """What cannot be read."""
+    """The items that cannot be read."""
     wrong = yield from unreadable([kind for kind in kinds() if not kind.bulk], BOUND)
     said = [str(each).partition("; ")[::2] for each in wrong[:NAMED]]
     if len(wrong) > NAMED:

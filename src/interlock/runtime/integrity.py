@@ -1,8 +1,8 @@
-"""Items of a store that do not read as what they should be, and their repair.
+"""Damaged items of a store: finding and repairing them.
 
-The nouns declare their key prefixes with a function that decodes an item.  A reader that meets a
-damaged item continues without it if it can; here all of them are named.  Items that only repeat
-what others say declare a repair, which ``maintain`` carries out; others stay for a person.
+The nouns declare their key prefixes with a function that decodes an item.  A reader that finds a
+damaged item continues without it if it can; this module finds all of them.  Items that can be
+derived from others declare a repair, which ``maintain`` carries out; the rest need a person.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def damage(kind: KeyKind, item: Item) -> StoreDamaged | None:
 
 
 def repair(runner: Runner, actor: Actor) -> Op[int]:
-    """Write or delete what can be made again; returns how many items that were."""
+    """Write or delete damaged items that can be derived from others; returns how many."""
     found: list[tuple[KeyKind, Item]] = []
     for kind in kinds():
         if kind.repair:

@@ -1,8 +1,8 @@
-"""The declaration of a noun: all that the rest of the product has to know of it.
+"""The declaration of a noun: everything that the rest of the product needs to know about it.
 
-A declaration is light: it names what it offers (``"interlock.nouns.tasks.why:explain"``), and only
-what is asked for is imported.  Faces and clients derive from the operations and the calls; the
-runtime loops over the other fields of all nouns (``interlock.registry``) and imports none of them.
+A declaration is cheap to import: it names functions (``"interlock.nouns.tasks.why:explain"``),
+which are imported when they are used.  Faces and clients derive from the operations and the calls;
+the runtime loops over the other fields of all nouns (``interlock.registry``) and imports no noun.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ DELETE = "delete"
 
 
 class KeyKind(Struct, frozen=True, kw_only=True):
-    """A key prefix, and what stands there.
+    """A key prefix, and how its items are read and repaired.
 
     ``read`` names a function that decodes an item, and raises StoreDamaged if it cannot: the
-    integrity check and ``doctor`` call it.  ``repair`` names one for items that only repeat what
-    others say: it takes the damaged item and the time, reads what it needs, and returns what to
-    write in its place, or None to delete it; ``DELETE`` needs no function.  ``bulk`` items are many
-    and rarely read again: ``doctor`` reads them all, ``health`` does not.
+    integrity check and ``doctor`` call it.  ``repair`` names a function for items that can be
+    derived from others: it takes the damaged item and the time, reads what it needs, and returns
+    the new value, or None to delete the item; ``DELETE`` needs no function.  ``bulk`` items are
+    many and rarely read again: ``doctor`` reads them all, ``health`` does not.
     """
 
     prefix: str
@@ -51,7 +51,7 @@ class Noun(Struct, frozen=True, kw_only=True):
     name         its name in things (``lock/merge``) and in the record (``lock.acquire``)
     help         what it is, for ``--help``
     group        the heading in ``--help`` for commands that do not begin with the noun's name
-    operations   what can be asked of it
+    operations   its operations
     calls        the class with its calls; ``blocking`` and ``awaiting`` name the classes of the two
                  clients where these have more than the calls
     texts        modules whose TEXTS put its outcomes into words, by the name of their class

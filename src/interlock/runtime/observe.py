@@ -1,7 +1,7 @@
-"""Observing everything: the events of the record as it grows, and what they come to.
+"""Observing all events: those of the record as it grows, and counters of them.
 
-There is nothing to subscribe to but the log, so an observer costs those who work nothing, and
-misses nothing that was committed.
+An observer follows the log of the record, so it costs the observed agents nothing and misses no
+commit.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from interlock.runtime.steps import NextChanges
 from interlock.store import Change, Item, Resync, Watch
 
 MOST = 200_000
-"""Entries that are looked at for counters."""
+"""Entries that are read for counters, at most."""
 SKEW = 60.0
 """Seconds by which the clocks of two writers may differ."""
 
 
 class _Said(Struct, gc=False):
-    """What counters need of an entry."""
+    """The parts of an entry that counters need."""
 
     at: float = 0.0
     events: tuple[Event, ...] = ()
@@ -43,7 +43,7 @@ _SAID = msgspec.json.Decoder(_Said)
 
 
 class Observing:
-    """The events after a revision, as they come; whoever opened it closes it."""
+    """The events after a revision, as they are recorded; the caller that opened it closes it."""
 
     about = "observing"
 
@@ -58,7 +58,7 @@ class Observing:
         self._watch = yield from open_log(after)
 
     def take(self, timeout: float | None) -> Op[tuple[Observed, ...]]:
-        """What came since the last call; waits for the first event, at most so long."""
+        """The events since the last call; waits up to ``timeout`` for the first one."""
         ends = None if timeout is None else self._clock.monotonic() + timeout
         while True:
             left = None if ends is None else max(0.0, ends - self._clock.monotonic())
@@ -82,7 +82,7 @@ class Observing:
             self._watch.close()
 
     def _told(self, change: Change) -> Iterable[Observed]:
-        """What an entry says; of one that cannot be read, that something was missed."""
+        """The events of an entry; the event ``missed`` for one that cannot be read."""
         item = Item(change.key, change.value, change.revision, change.revision)
         entry = readable(read_entry, item)
         if entry is None:
@@ -94,7 +94,7 @@ class Observing:
 
 
 def nouns(wanted: Iterable[str] | None) -> frozenset[str]:
-    """Checked words as what somebody wants to hear of; everything if nobody says."""
+    """The nouns to observe, checked; all nouns if ``wanted`` is None."""
     if isinstance(wanted, str):
         raise BadInput(f"'nouns' takes a list of words; put brackets around {wanted!r:.40}")
     known = dict.fromkeys((*NOUNS, *(noun.name for noun in registry.nouns() if noun.events)))
@@ -105,7 +105,7 @@ def nouns(wanted: Iterable[str] | None) -> frozenset[str]:
 
 
 def counters(since: float, most: int = MOST) -> Op[Counters]:
-    """How things stand, and what the record says of the time since a moment."""
+    """The current totals, and counts of the events that were recorded since a moment."""
     registered = yield from _registered()
     pending = yield from _pending()
     counts, partial = yield from _counts(since, most)
@@ -136,7 +136,7 @@ def _pending() -> Op[int]:
 
 
 def _counts(since: float, most: int) -> Op[tuple[dict[str, int], bool]]:
-    """What the entries since a moment come to; and whether there are more of them."""
+    """The counts of the entries since a moment; and whether there are more entries."""
     counts: dict[str, int] = {}
     walk, seen = EntriesBackward(), 0
     while items := (yield from walk.page()):
@@ -152,7 +152,7 @@ def _counts(since: float, most: int) -> Op[tuple[dict[str, int], bool]]:
 
 
 def _said(item: Item) -> _Said | None:
-    """What an entry says; one that cannot be read is left to those who verify the record."""
+    """The parts of an entry; None if it cannot be read, which ``record verify`` reports."""
     try:
         return _SAID.decode(item.value)
     except codec.UNREADABLE:

@@ -1,4 +1,4 @@
-"""The shape of an operation: what a face needs to know to offer it.
+"""The declaration of an operation: everything that a face needs to know to offer it.
 
 A request is a keyword-only struct whose fields carry their own description, so that a command
 line, a JSON schema and a reference page all come from the same lines:
@@ -35,16 +35,16 @@ Kind: TypeAlias = Literal[
     "body", "values", "grants",
 ]  # fmt: skip
 Need: TypeAlias = Literal["nothing", "store", "agent", "session"]
-"""What must be there: each one includes those before it, but for ``session`` an agent is known."""
+"""What a command needs: each one includes those before it; a ``session`` knows its agent."""
 
 Duration: TypeAlias = str | float
 
 GREATEST = 2**53
-"""The largest number that every reader of JSON can tell from its neighbours."""
+"""The largest integer that every reader of JSON represents exactly."""
 
 
 class Request(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What an operation is asked for; each field says what it means."""
+    """The arguments of an operation; each field describes itself."""
 
 
 class Field(Struct, frozen=True):
@@ -78,20 +78,21 @@ class Field(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """One thing that can be asked for, in every face under the same words.
+    """One operation, with the same name in every face.
 
-    needs      what must be there: nothing, a store, an agent's name, a session
+    needs      what it needs: nothing, a store, an agent's name, a session
     call       the call that carries it out (``locks.acquire``): positional fields are its first
                arguments, those of ``spread`` one by one, and all others go by their names
     act        carries it out where the request is not just that call; without either it belongs to
                the command line alone, since it concerns this process or folder
-    grants     whether it may be granted something that is given back if the caller is interrupted
+    grants     whether it may return a grant, which is released if the caller is interrupted
     joins      whether a request needs a session that lives while it runs, as a queued wait does
-    lines      what a stream has on each line, as JSON
+    lines      the types of a stream's lines, as JSON
     reads      whether it changes nothing
     pages      whether it returns a page, and says how to get the next
     for_models whether it is in the small set of tools for models
-    in_shell   what a shell does instead of printing the outcome: run a program, follow a stream
+    in_shell   the function that the command line calls instead of printing the outcome: it runs a
+               program or follows a stream
     """
 
     name: str
@@ -126,7 +127,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 
 def waits(request: Any) -> bool:  # noqa: ANN401 - any request with a wait
-    """Whether a request may have to wait, and so needs a session that lives meanwhile."""
+    """Whether a request may have to wait, and so needs a session that lives while it waits."""
     return validate.wait_time(request.wait) > 0
 
 

@@ -1,7 +1,8 @@
-"""Outcomes as people read them: short, aligned, times in words, colour only on a terminal.
+"""Outcomes as text for people: short, aligned, times in words, colour only on a terminal.
 
-The text of an outcome is a function of its noun, found by the name of the outcome's class.  It gets
-plain text: line breaks and escapes in an answer are its own.  Here is what the texts share.
+The text of an outcome is a function of its noun, found by the name of the outcome's class.  That
+function gets printable strings only, so every line break and escape sequence in the text is its
+own.  This module has the helpers that the texts share.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from interlock.core.safe_text import all_printable, printable
 from interlock.core.validate import span
 
 Text: TypeAlias = Callable[[Any, "Paint"], str]
-"""Puts an outcome into words."""
+"""Makes the text of an outcome."""
 
 _COLOURS = {"green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1"}
 
 
 class Paint:
-    """Colours, or their absence."""
+    """Colours text, or leaves it plain."""
 
     def __init__(self, *, colour: bool) -> None:
         self._colour = colour
@@ -37,7 +38,7 @@ def render(outcome: object, *, colour: bool = False) -> str:
 
 
 def renderer(outcome: type) -> Text:
-    """What makes the text for an outcome."""
+    """The function that makes the text of an outcome."""
     folder = outcome.__module__.rpartition(".")[0]
     for module in registry.texts(folder):
         texts: dict[str, Text] = registry.load(f"{module}:TEXTS")
@@ -76,16 +77,16 @@ def lives(expires_in: float | None) -> str:
     return f", expires in {lasting(expires_in)}" if expires_in else ""
 
 
-_UNTIE = "give back what you hold, answer what you are asked, then try again"
+_RESOLVE = "release what you hold, answer your open questions, then retry"
 
 
-def circle(cycle: Sequence[str], then: str = _UNTIE) -> str:
+def never_ends(cycle: Sequence[str], then: str = _RESOLVE) -> str:
     """Why a wait was refused, and what to do."""
     way = " -> ".join((*cycle, cycle[0]))
     return f"waiting would never end ({way}); {then}"
 
 
-def heirs(names: Sequence[str]) -> str:
+def new_holders(names: Sequence[str]) -> str:
     """Who has it now, as the end of a sentence."""
     if not names:
         return ""
@@ -109,12 +110,12 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], paint: Paint) ->
 
 
 def listed(facts: Iterable[tuple[str, str]]) -> str:
-    """Facts with their names before them; those that are empty are left out."""
+    """Facts with their names before them; empty facts are left out."""
     return "\n".join(columns([fact for fact in facts if fact[1]]))
 
 
 def state(state: str, paint: Paint) -> str:
-    """How something stands, in the colour of that."""
+    """A state in its colour."""
     return paint("red" if state in ("stale", "lapsed") else "green", state)
 
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from interlock.runtime.context import Context
 
 NAMED = 5
-"""So many holders are named, and asked what they wait for themselves."""
+"""How many holders are named, each with what it waits for itself."""
 
 
 class Queued(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Somebody who waits for slots, as a person sees it."""
+    """An agent that waits for slots, for display."""
 
     agent: str
     weight: int
@@ -42,9 +42,9 @@ class Need(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An explanation for a person, with its parts for a program.
 
-    ``meanwhile`` is what those wait for themselves who could clear it.  ``state`` is how a task
-    stands, and ``needs`` what keeps it blocked, down to those that need nothing more.
-    ``ended`` are grants that an operator ended within a day, and why.
+    ``meanwhile`` says what the agents wait for that could clear it.  ``state`` is the state of a
+    task, and ``needs`` are the incomplete tasks that block it, direct and indirect.  ``ended`` are
+    grants that an operator ended within a day, and why.
     """
 
     exit_statuses: ClassVar[str] = "0 or 1"

@@ -30,7 +30,7 @@ def test_two_shells_that_name_their_agents(shell: Shell) -> None:
     assert shell.json(*words) == (1, {"outcome": "deadlock", "lock": "A", "cycle": ["bob", "ada"]})
     assert shell.run(*words).out == (
         "deadlock A: waiting would never end (bob -> ada -> bob);"
-        " give back what you hold, answer what you are asked, then try again\n"
+        " release what you hold, answer your open questions, then retry\n"
     )
     shell.run("lock", "release", "B", "--agent", "bob", "--token", str(held["token"]))
     assert '"outcome":"acquired"' in waiter.communicate()[0], "the one that came first goes on"
@@ -63,7 +63,7 @@ def test_who_waits_for_a_task_whose_worker_waits_for_it(shell: Shell) -> None:
     assert bob.json(*words) == (1, told)
     assert bob.run(*words).out == (
         "deadlock deploy: waiting would never end (bob -> ada -> bob);"
-        " give back what you hold, answer what you are asked, then try again\n"
+        " release what you hold, answer your open questions, then retry\n"
     )
     assert bob.run("agent", "leave").status == 0
     assert '"outcome":"acquired"' in waiter.communicate()[0]

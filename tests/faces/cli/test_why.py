@@ -109,7 +109,7 @@ def test_maintain_says_what_it_moved_on(here: Here) -> None:
     here.run("task", "add", "t1", "--backoff", "500ms")
     _, claim = here.json("task", "claim", "t1")
     here.run("task", "fail", "t1", "--token", str(claim["token"]))
-    moved = "reclaimed 0, sealed 0, left 0, moved on 1 task\n"
+    moved = "reclaimed 0, sealed 0, left 0, advanced 1 task\n"
     until(lambda: here.run("maintain").out == moved)
     maintained = here.json("maintain")[1]
     assert (maintained["reclaimed"], maintained["left"]) == (0, 0)

@@ -1,6 +1,7 @@
 """The checks of ``doctor``: the engine's own, and the checks that every store shares.
 
-One check is one generator of findings; an InterlockError of a check is a finding, too.
+A check is a generator of findings.  A check that fails with an InterlockError reports that error
+as a finding.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MOST_SHOWN = 3
 
 
 class Diagnosis(outcomes.Listing[Finding], frozen=True, kw_only=True):
-    """The findings of the doctor."""
+    """The findings of ``doctor``."""
 
     listed = "checks"
 
@@ -41,7 +42,7 @@ class Diagnosis(outcomes.Listing[Finding], frozen=True, kw_only=True):
 
     @property
     def exit_status(self) -> int:
-        """Trouble with the store if anything is bad."""
+        """The status of a store error if any check is bad."""
         return 4 if any(check.verdict == "bad" for check in self.checks) else 0
 
 
@@ -52,7 +53,7 @@ class Examination:
         self._context = context
 
     def run(self) -> Op[Diagnosis]:
-        """Every check, in the order in which one builds on the other."""
+        """Every check; a check may rely on those before it."""
         found = [python()]
         try:
             found += yield from self.inside()
@@ -61,10 +62,10 @@ class Examination:
         return Diagnosis(checks=tuple(found))
 
     def inside(self) -> Op[list[Finding]]:
-        """The checks of a store that was opened."""
+        """The checks of an open store."""
         found: list[Finding] = list((yield StoreCall("examine")))
         if all(each.verdict != "bad" for each in found):
-            # Else it would fail for a reason that was just given, after a long wait.
+            # With a bad finding the write would fail for the same reason, after a long wait.
             found.append((yield from self._writing()))
         checks: dict[str, Callable[[], Op[list[Finding]]]] = {
             "integrity": self._integrity,
@@ -76,12 +77,12 @@ class Examination:
         for name, check in checks.items():
             try:
                 found += yield from check()
-            except StoreDamaged as error:  # a damaged item ends its own check, and no other
+            except StoreDamaged as error:  # an unreadable item ends its own check only
                 found.append(trouble(name, error))
         return found
 
     def _writing(self) -> Op[Finding]:
-        """A full disk shows only at a commit: this one is not recorded, and expires."""
+        """Try a commit, which alone shows a full disk; it is not recorded, and its key expires."""
         runner = self._context.runner
         key = keys.live(runner.new_id("doc"))
 
@@ -134,7 +135,7 @@ class Examination:
 
 
 def python() -> Finding:
-    """Whether this interpreter is one that is supported."""
+    """Whether this version of Python is supported."""
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < LEAST_PYTHON:
         return bad("python", version, "install Python 3.11 or newer")
@@ -142,17 +143,17 @@ def python() -> Finding:
 
 
 def ok(name: str, fact: str) -> Finding:
-    """It is well."""
+    """A check that passed."""
     return Finding(verdict="ok", name=name, fact=fact)
 
 
 def warn(name: str, fact: str, remedy: str) -> Finding:
-    """It works, but an operator should look."""
+    """A check that passed, with something to fix."""
     return Finding(verdict="warn", name=name, fact=fact, remedy=remedy)
 
 
 def bad(name: str, fact: str, remedy: str = "") -> Finding:
-    """It does not work."""
+    """A check that failed."""
     return Finding(verdict="bad", name=name, fact=fact, remedy=remedy)
 
 

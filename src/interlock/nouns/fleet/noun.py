@@ -26,9 +26,9 @@ class InitRequest(Request, frozen=True, kw_only=True):
 
 
 class DemoRequest(Request, frozen=True, kw_only=True):
-    """Show what it does."""
+    """Run the demonstration."""
 
-    ttl: Annotated[Duration, option("duration", "how long a killed worker's grants live on")] = 2.0
+    ttl: Annotated[Duration, option("duration", "how long a killed worker's grants last")] = 2.0
     workers: Annotated[int, option("int", "how many workers")] = 8
 
 
@@ -36,11 +36,11 @@ class RunRequest(Request, frozen=True, kw_only=True):
     """Run a program inside a session."""
 
     ttl: Annotated[
-        Duration, option("duration", "the session lives so long after its last beat")
+        Duration, option("duration", "how long the session lives after its last heartbeat")
     ] = 30.0
     hold: Annotated[
         tuple[str, ...],
-        option("things", "hold this meanwhile: lock/merge, sem/builds=2; give it for each thing"),
+        option("things", "hold this while it runs: lock/merge, sem/builds=2; repeatable"),
     ] = ()
     wait: Wait = 0.0
     max_hold: MaxHold = None
@@ -72,25 +72,25 @@ _MINUTE = "1m"
 
 
 class ObserveRequest(Request, frozen=True, kw_only=True):
-    """All that happens, as it happens."""
+    """Follow every event as it is recorded."""
 
     noun: Annotated[
         tuple[str, ...], option("names", "only these: message, query, task, lock, agent ...")
     ] = ()
     after: Annotated[
-        int | None, option("int", "begin with what happened after this revision, not now")
+        int | None, option("int", "begin with the events after this revision, not now")
     ] = None
-    counters: Annotated[bool, option("flag", "not what happens, but what it comes to")] = False
+    counters: Annotated[bool, option("flag", "print totals instead of events")] = False
     since: Annotated[
         str | None,
-        option("text", "count since then: 5m (1m unless set), or a time: 2026-11-15T10:00"),
+        option("text", "count since: 5m (1m unless set), or a time: 2026-11-15T10:00"),
     ] = None
 
 
 def fitting(request: ObserveRequest) -> ObserveRequest:
-    """What goes together: events after a revision, or counters since a time."""
+    """The request, checked: events after a revision, or counters since a time, not both."""
     if request.counters and (request.noun or request.after is not None):
-        raise BadInput("--counters is of all that happened; leave --noun and --after out")
+        raise BadInput("--counters counts all events; leave --noun and --after out")
     if request.since is not None and not request.counters:
         raise BadInput("--since is for --counters; events begin --after a revision, or now")
     return request
@@ -102,24 +102,24 @@ def _counters(fleet: "FleetCalls", request: ObserveRequest) -> "Op[Counters]":
 
 
 class HealthRequest(Request, frozen=True, kw_only=True):
-    """Say what somebody should look at."""
+    """List the problems that need attention."""
 
     dead_after: Annotated[
-        Duration, option("duration", "say so if a session lapsed so long ago and is still there")
+        Duration, option("duration", "report a session that expired longer ago and still exists")
     ] = 300.0
     waiting: Annotated[
-        Duration, option("duration", "say so if somebody, a task or mail waits for longer")
+        Duration, option("duration", "report a waiter, task or message that waits for longer")
     ] = 3600.0
-    held: Annotated[Duration, option("duration", "say so if somebody holds for longer")] = 3600.0
-    stuck: Annotated[Duration, option("duration", "say so if a task runs for longer")] = 3600.0
+    held: Annotated[Duration, option("duration", "report a grant held for longer")] = 3600.0
+    stuck: Annotated[Duration, option("duration", "report a task that runs for longer")] = 3600.0
 
 
 class DoctorRequest(Request, frozen=True, kw_only=True):
-    """Check this place."""
+    """Check this machine, folder and store."""
 
 
 class MaintainRequest(Request, frozen=True, kw_only=True):
-    """Tidy up."""
+    """Release stale grants and delete expired data."""
 
 
 class BenchRequest(Request, frozen=True, kw_only=True):
@@ -130,7 +130,7 @@ class BenchRequest(Request, frozen=True, kw_only=True):
 
 
 class SchemaRequest(Request, frozen=True, kw_only=True):
-    """Say what a command prints as JSON."""
+    """Describe the JSON that a command prints."""
 
     words: Annotated[
         tuple[str, ...],
@@ -139,26 +139,26 @@ class SchemaRequest(Request, frozen=True, kw_only=True):
 
 
 class SelftestRequest(Request, frozen=True, kw_only=True):
-    """Put the promises to the test."""
+    """Test the guarantees on a real store."""
 
     race: Annotated[
         bool, option("flag", "processes claim the same tasks; each must have one winner")
     ] = False
-    processes: Annotated[int, option("int", "so many", least=2, most=64)] = 8
-    tasks: Annotated[int, option("int", "so many", least=1, most=100_000)] = 1000
+    processes: Annotated[int, option("int", "how many processes", least=2, most=64)] = 8
+    tasks: Annotated[int, option("int", "how many tasks", least=1, most=100_000)] = 1000
     seconds: Annotated[
-        Duration | None, option("duration", "end after so long, whatever is left")
+        Duration | None, option("duration", "stop after this time, even if tasks are left")
     ] = None
 
 
 class Created(Success, frozen=True, kw_only=True, tag="created"):
-    """There is a store now."""
+    """The store was created."""
 
     store: str
 
 
 class StoreExists(outcomes.Exists, Success, frozen=True, kw_only=True, tag="exists"):
-    """It was there already, and was left as it is."""
+    """The store existed already and was not changed."""
 
     store: str
 
@@ -193,7 +193,7 @@ NOUN = Noun(
         ),
         Operation(
             name="demo",
-            help="see it work: agents, a crash, and who takes over",
+            help="a demonstration: agents work, one crashes, another takes over",
             request=DemoRequest,
             outcomes=(),
             needs="nothing",
@@ -213,7 +213,7 @@ NOUN = Noun(
         ),
         Operation(
             name="why",
-            help="what blocks a thing, who can clear it, since when",
+            help="explain what blocks a thing, since when, and who can clear it",
             request=WhyRequest,
             outcomes=(Why,),
             needs="store",
@@ -223,7 +223,7 @@ NOUN = Noun(
         ),
         Operation(
             name="observe",
-            help="everything that happens, as it happens; or what it comes to",
+            help="follow every event as it is recorded; or print totals",
             request=ObserveRequest,
             outcomes=(Counters,),
             lines=(Observed,),
@@ -239,7 +239,7 @@ NOUN = Noun(
         ),
         Operation(
             name="health",
-            help="what somebody should look at, one line each; for monitors",
+            help="list problems that need attention, one per line; for monitors",
             request=HealthRequest,
             outcomes=(Health,),
             needs="store",
@@ -249,7 +249,7 @@ NOUN = Noun(
         ),
         Operation(
             name="doctor",
-            help="check this place and say what to mend",
+            help="check this machine, folder and store, and say what to fix",
             request=DoctorRequest,
             outcomes=(Diagnosis,),
             needs="nothing",
@@ -258,7 +258,7 @@ NOUN = Noun(
         ),
         Operation(
             name="maintain",
-            help="reclaim what nobody came for",
+            help="release stale locks and claims, delete expired data",
             request=MaintainRequest,
             outcomes=(Maintained,),
             needs="store",
@@ -284,7 +284,7 @@ NOUN = Noun(
         ),
         Operation(
             name="selftest",
-            help="put its promises to the test on your store, with real processes",
+            help="test the guarantees on your store, with real processes",
             request=SelftestRequest,
             outcomes=(),
             needs="nothing",

@@ -1,4 +1,4 @@
-"""What is observed, in words."""
+"""The texts of observed events and of counters."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def observed(outcome: Observed, paint: Paint) -> str:
 
 
 def counters(outcome: Counters, _paint: Paint) -> str:
-    """Each with its name, also those that are zero."""
-    more = " (and more, which was not looked at)" if outcome.partial else ""
+    """Each counter with its name, zeros too."""
+    more = " (partial: there were more entries than were read)" if outcome.partial else ""
     return listed(
         [
             ("registered agents", str(outcome.registered)),

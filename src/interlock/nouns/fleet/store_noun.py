@@ -24,7 +24,7 @@ def _info(fleet: "FleetCalls", _request: StoreInfo) -> "Op[dict[str, object]]":
 
 NOUN = Noun(
     name="store",
-    help="where it is kept",
+    help="where the state is kept",
     texts=("interlock.nouns.fleet.store_text",),
     operations=(
         Operation(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def facts(outcome: dict[str, object], paint: Paint) -> str:
-    """A line for each."""
+    """A line for each fact."""
     return listed((paint("dim", _named(name)), _fact(name, fact)) for name, fact in outcome.items())
 
 

@@ -1,4 +1,4 @@
-"""What concerns the whole store, in words."""
+"""The texts of outcomes about the whole store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def why(outcome: Why, paint: Paint) -> str:
-    """What is in the way, and what clears it."""
+    """What blocks the thing, and what clears it."""
     if not outcome.blocked:
         word = paint("green", outcome.state or "not blocked")
         ended = [f"ended        {each}" for each in outcome.ended]
@@ -47,25 +47,25 @@ def health(outcome: Health, paint: Paint) -> str:
 
 
 def maintained(outcome: Maintained, _paint: Paint) -> str:
-    """What a pass did."""
+    """What a pass of ``maintain`` did."""
     done = f"reclaimed {outcome.reclaimed}, sealed {outcome.sealed}, left {outcome.left}"
     if outcome.moved:
-        done += f", moved on {outcome.moved} task{'' if outcome.moved == 1 else 's'}"
+        done += f", advanced {outcome.moved} task{'' if outcome.moved == 1 else 's'}"
     if outcome.forgotten:
-        done += f", forgot {outcome.forgotten} message{'' if outcome.forgotten == 1 else 's'}"
+        done += f", deleted {outcome.forgotten} message{'' if outcome.forgotten == 1 else 's'}"
     if outcome.forgotten_tasks:
         tasks = outcome.forgotten_tasks
-        done += f", forgot {tasks} task{'' if tasks == 1 else 's'}"
+        done += f", deleted {tasks} task{'' if tasks == 1 else 's'}"
     return f"{done}\n{outcome.finding}" if outcome.finding else done
 
 
 def created(outcome: Created, paint: Paint) -> str:
-    """Where it is now."""
+    """Where the new store is."""
     return f"{paint('green', 'created')} {outcome.store}"
 
 
 def exists(outcome: StoreExists, paint: Paint) -> str:
-    """Where it was all along."""
+    """Where the existing store is."""
     return f"{paint('dim', 'already there')} {outcome.store}"
 
 
@@ -80,7 +80,7 @@ def diagnosis(outcome: Diagnosis, paint: Paint) -> str:
 
 
 def _needs(needs: Sequence[Need]) -> Iterator[tuple[str, str]]:
-    """What is needed, each below what needs it; a mere chain was said already."""
+    """The needs as a tree; a plain chain is in ``because`` already."""
     chain = len({need.depth for need in needs}) == len(needs)
     for number, need in enumerate(() if chain else needs):
         below = "  " * (need.depth - 1)
@@ -93,10 +93,10 @@ def _queued(waiter: Queued) -> str:
 
 
 def raced(outcome: Raced, paint: Paint) -> str:
-    """How many won, and whether that is right."""
-    verdict = paint("red", "bad") + ": somebody has what others were given, or nobody has"
+    """How many processes won a task, and whether that is right."""
+    verdict = paint("red", "bad") + ": a task had several winners, or none"
     if outcome.ok:
-        verdict = paint("green", "ok") + ": each had one winner, and all others were told who"
+        verdict = paint("green", "ok") + ": each task had one winner, and the others got its name"
     facts = [
         ("tasks", f"{outcome.tasks}, for each of which {outcome.processes} processes raced"),
         ("winners", str(outcome.winners)),

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from interlock.runtime.text import (
     ago,
     as_json,
-    circle,
     ended,
     lasting,
     listed,
     lives,
+    never_ends,
     since,
     state,
     table,
@@ -46,7 +46,7 @@ def busy(outcome: core.LockBusy, paint: Paint) -> str:
 
 def deadlock(outcome: core.LockDeadlock, paint: Paint) -> str:
     """Who waits for each other."""
-    return f"{paint('red', 'deadlock')} {outcome.lock}: {circle(outcome.cycle)}"
+    return f"{paint('red', 'deadlock')} {outcome.lock}: {never_ends(outcome.cycle)}"
 
 
 def fenced(outcome: core.LockFenced, paint: Paint) -> str:

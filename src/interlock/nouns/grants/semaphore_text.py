@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from interlock.runtime.text import (
     ago,
     as_json,
-    circle,
     ended,
-    heirs,
     lasting,
     lives,
+    never_ends,
+    new_holders,
     since,
     state,
     table,
@@ -46,7 +46,7 @@ def full(outcome: core.SlotsFull, paint: Paint) -> str:
 
 def deadlock(outcome: core.SlotsDeadlock, paint: Paint) -> str:
     """Who waits for each other."""
-    return f"{paint('red', 'deadlock')} {outcome.semaphore}: {circle(outcome.cycle)}"
+    return f"{paint('red', 'deadlock')} {outcome.semaphore}: {never_ends(outcome.cycle)}"
 
 
 def fenced(outcome: core.SlotsFenced, paint: Paint) -> str:
@@ -59,7 +59,7 @@ def broken(outcome: core.SlotsBroken, paint: Paint) -> str:
     """Whose they were, and who has some next."""
     slots = f"{outcome.weight} slot{'' if outcome.weight == 1 else 's'}"
     whose = f"the grant of {outcome.holder}, {slots}, token {outcome.token}, is over"
-    return f"{paint('green', 'broken')} {outcome.semaphore}: {whose}{heirs(outcome.next)}"
+    return f"{paint('green', 'broken')} {outcome.semaphore}: {whose}{new_holders(outcome.next)}"
 
 
 def no_holder(outcome: core.NoHolder, paint: Paint) -> str:
@@ -70,7 +70,7 @@ def no_holder(outcome: core.NoHolder, paint: Paint) -> str:
 
 def released(outcome: core.SlotsReleased, paint: Paint) -> str:
     """Who has some next."""
-    return f"{paint('green', 'released')} {outcome.semaphore}{heirs(outcome.next)}"
+    return f"{paint('green', 'released')} {outcome.semaphore}{new_holders(outcome.next)}"
 
 
 def not_holder(outcome: core.NotHolder, paint: Paint) -> str:
@@ -84,7 +84,7 @@ def resized(outcome: core.Resized, paint: Paint) -> str:
     if not outcome.before:
         return f"{paint('green', 'made')} {outcome.semaphore} with {outcome.capacity} slots"
     span = f"from {outcome.before} to {outcome.capacity}"
-    return f"{paint('green', 'resized')} {outcome.semaphore} {span}{heirs(outcome.next)}"
+    return f"{paint('green', 'resized')} {outcome.semaphore} {span}{new_holders(outcome.next)}"
 
 
 def removed(outcome: core.Removed, paint: Paint) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interlock.runtime.text import circle, ended, heirs, lives, renderer
+from interlock.runtime.text import ended, lives, never_ends, new_holders, renderer
 
 if TYPE_CHECKING:
     from interlock.core import outcomes
@@ -29,7 +29,7 @@ def busy(outcome: core.SeveralBusy, paint: Paint) -> str:
 
 def deadlock(outcome: core.SeveralDeadlock, paint: Paint) -> str:
     """Who waits for each other."""
-    return f"{paint('red', 'deadlock')} {', '.join(outcome.things)}: {circle(outcome.cycle)}"
+    return f"{paint('red', 'deadlock')} {', '.join(outcome.things)}: {never_ends(outcome.cycle)}"
 
 
 def fenced(outcome: core.SeveralFenced, paint: Paint) -> str:
@@ -41,7 +41,7 @@ def fenced(outcome: core.SeveralFenced, paint: Paint) -> str:
 
 def released(outcome: core.SeveralReleased, paint: Paint) -> str:
     """What was given back, and who has some next."""
-    return f"{paint('green', 'released')} {' and '.join(outcome.things)}{heirs(outcome.next)}"
+    return f"{paint('green', 'released')} {' and '.join(outcome.things)}{new_holders(outcome.next)}"
 
 
 def not_owner(outcome: core.SeveralNotOwner, paint: Paint) -> str:

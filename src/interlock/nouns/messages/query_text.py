@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from interlock.core.validate import quote
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.text import body
-from interlock.runtime.text import ago, as_json, circle, lasting, listed, table
+from interlock.runtime.text import ago, as_json, lasting, listed, never_ends, table
 
 if TYPE_CHECKING:
     from interlock.nouns.messages import human_decision
@@ -63,7 +63,7 @@ def deadlock(outcome: core.QueryDeadlock, paint: Paint) -> str:
         f" (interlock inbox --agent {quote(you)}), or give back what it waits for"
     )
     then = f"{inbox}; then ask again" if last != you else "only you could answer"
-    return f"{paint('red', 'deadlock')} {outcome.query}: {circle(outcome.cycle, then)}"
+    return f"{paint('red', 'deadlock')} {outcome.query}: {never_ends(outcome.cycle, then)}"
 
 
 def handed(outcome: core.Handed, paint: Paint) -> str:

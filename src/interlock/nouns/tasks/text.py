@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from interlock.core.validate import quote
-from interlock.runtime.text import ago, as_json, circle, ended, lasting, listed, lives, since, table
+from interlock.runtime.text import (
+    ago,
+    as_json,
+    ended,
+    lasting,
+    listed,
+    lives,
+    never_ends,
+    since,
+    table,
+)
 
 if TYPE_CHECKING:
     from interlock.nouns.tasks import plan_rules
@@ -60,7 +70,7 @@ def blocked(outcome: core.Blocked, paint: Paint) -> str:
 
 def deadlock(outcome: core.TaskDeadlock, paint: Paint) -> str:
     """The cycle of waits."""
-    return f"{paint('red', 'deadlock')} {outcome.task}: {circle(outcome.cycle)}"
+    return f"{paint('red', 'deadlock')} {outcome.task}: {never_ends(outcome.cycle)}"
 
 
 def nothing(outcome: core.NoTask, paint: Paint) -> str:
