@@ -1,4 +1,4 @@
-"""Interlock for event loops: the same names as ``interlock.connect``, awaited.
+"""The asyncio client: it has the names of the blocking client, and its calls are awaited.
 
     async with await aio.connect(agent="ada") as fleet:
         async with fleet.lock("merge") as held:
@@ -160,27 +160,27 @@ class Stream(Generic[T, R]):
 
 
 class Held(HeldProperties):
-    """A lock, slots, or several things in our hands."""
+    """A lock, slots, or several things that this client holds."""
 
     def check(self) -> Awaitable[Proof]:
-        """Ask the store whether we still hold; raises Lost if not.
+        """Ask the store whether the grant is still held; raises Lost if not.
 
-        The proof can be carried by another commit (``given=[await held.check()]``), which then
-        happens only while this grant lives.
+        Another commit can carry the proof (``given=[await held.check()]``); it then happens only
+        while this grant lives.
         """
         return drive_async(self._holding.check(), self._holding.context.store)
 
     def release(self) -> Awaitable[Outcome]:
-        """Give it back before the block ends."""
+        """Release it before the block ends."""
         return drive_async(self._holding.release(), self._holding.context.store)
 
     def end(self) -> Awaitable[bool]:
-        """The end of the block: give it back; whether it had been lost."""
+        """End the block: release it, and return whether it had been lost."""
         return drive_async(self._holding.end(), self._holding.context.store)
 
 
 class Block:
-    """``async with fleet.lock(...)``: holds it inside, gives it back at the end."""
+    """``async with fleet.lock(...)``: holds it inside the block, releases it at the end."""
 
     def __init__(self, fleet: Fleet, target: BlockTarget, terms: BlockTerms) -> None:
         self._fleet = fleet
@@ -222,7 +222,7 @@ else:
 
 
 class Fleet(_DrivenFleet):
-    """A client of one store: what ``connect`` returns."""
+    """A client of one store, as ``connect`` returns it."""
 
     if TYPE_CHECKING:
         messages: Messages
@@ -254,22 +254,22 @@ class Fleet(_DrivenFleet):
 
     @property
     def session(self) -> str:
-        """The id of our session."""
+        """The id of this client's session."""
         return self.context.identity.actor.session
 
     @property
     def closed(self) -> bool:
-        """Whether we left."""
+        """Whether the client was closed."""
         return self._closed
 
     @property
     def store(self) -> Store:
-        """The store that we are connected to."""
+        """The store of this client."""
         return self.context.store
 
     @property
     def trace(self) -> str:
-        """The trace id that the record keeps beside what we do here."""
+        """The trace id of this client's entries in the record."""
         return TRACE.get() or self.context.trace
 
     @property
@@ -279,7 +279,7 @@ class Fleet(_DrivenFleet):
 
     @property
     def pulse(self) -> StatusReporter:
-        """What we say of ourselves as we go on: ``fleet.pulse.be("busy", doing="task/t1")``."""
+        """Reports the status of this agent: ``fleet.pulse.be("busy", doing="task/t1")``."""
         return self.context.pulse
 
     def lock(
@@ -292,12 +292,12 @@ class Fleet(_DrivenFleet):
         metadata: object = None,
         given: Given = (),
     ) -> Block:
-        """Hold a lock for an ``async with`` block; waits its turn, for ever unless told otherwise.
+        """Hold a lock for an ``async with`` block; waits in the queue, without limit by default.
 
-        A wait that could never end raises Deadlocked at once (``error.outcome.cycle`` says who is
-        in the circle) and leaves nothing behind: give back what you hold, then try again.
-        If we cannot renew in time, the block is cancelled before anybody else may start, and
-        raises Lost.
+        A wait that could never end raises Deadlocked at once (``error.outcome.cycle`` names the
+        agents in the cycle) and leaves nothing behind: release what you hold, then retry.
+        If the lock cannot be renewed in time, the block is cancelled before another agent can
+        acquire it, and raises Lost.
         """
         terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
         return Block(self, LockTarget(name), terms)
@@ -335,19 +335,19 @@ class Fleet(_DrivenFleet):
         return Block(self, SeveralTarget(things), terms)
 
     async def close(self) -> None:
-        """Leave, giving back whatever lives by our session, and let go of the store."""
+        """End the session, which releases all its grants, and close the store."""
         if self._closed:
             return
         self._closed = True
         self._nudge.set()
         try:
-            if self._tasks and not self.trouble:  # what is half done would be done again
+            if self._tasks and not self.trouble:  # let a pass that has begun finish
                 await asyncio.wait(self._tasks[:1], timeout=self.store.capabilities.allow(1.0))
             self._cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             with suppress(InterlockError):
                 await self._end()
-        finally:  # a cancellation, too, lets go of the store
+        finally:  # a cancellation must close the store, too
             self._cancel()
             await self.context.store.close_async()
 
@@ -360,11 +360,11 @@ class Fleet(_DrivenFleet):
         await drive_async(context.keeper.finish(), context.store)
         context.left = True
         if context.began:
-            if not self.trouble:  # else it lapses by itself: whoever ends need not wait
+            if not self.trouble:  # else the session expires: close() does not wait for the store
                 await self.agents.leave()
-        else:  # a session that goes on without us: nobody else would pay
+        else:  # the session continues without this client, which alone knows its pending releases
             await drive_async(context.grants.release_pending(), context.store)
-        if not self._tasks and context.housekeeping.due:  # a short life
+        if not self._tasks and context.housekeeping.due:  # a short-lived client
             await drive_async(context.housekeeping.run(Actor()), context.store)
 
     async def __aenter__(self) -> Self:
@@ -374,13 +374,13 @@ class Fleet(_DrivenFleet):
         await self.close()
 
     def keep(self) -> None:
-        """Renew our leases from a task, and watch over them from another."""
+        """Renew the leases from one background task, and check them from another."""
         self._nudge.set()
         if not self._tasks:
             self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._watch())]
 
     def _wake(self) -> None:
-        """There is something to do, whichever thread says so."""
+        """Wake the keeper from any thread."""
         if not self._closed:
             self._loop.call_soon_threadsafe(self._keep_on)
 
@@ -404,7 +404,7 @@ class Fleet(_DrivenFleet):
             if keeper.wait() <= 0 and not self._closed:
                 try:
                     await drive_async(keeper.run_due(), self.context.store)
-                except Exception:  # noqa: BLE001 - whatever it was, the next beat must come
+                except Exception:  # noqa: BLE001 - no error may stop the renewals
                     pause = 0.1
 
     async def _watch(self) -> None:
@@ -432,13 +432,14 @@ async def connect(
 
     Without a URL the store is found as the command line finds it: INTERLOCK_STORE, else the
     nearest ``.interlock`` folder.  A URL that is given creates the store if need be.
-    Without ``agent`` and ``session`` the environment names them: INTERLOCK_SESSION is spoken for
-    and kept alive until ``close``, which does not end it; else a session begins under
-    INTERLOCK_AGENT.  ``agent=NAME`` always begins a session of its own.
-    With ``grant_ttl`` a grant lives by that rather than by our session, and so outlives it.
-    ``caller`` is who waits when we do, if that is more than one task or thread of ours.
-    What waits goes on through an outage of the store; with ``no_retry`` it ends with the error.
-    ``trace`` stands in the record beside what we do; without one INTERLOCK_TRACE, else a fresh id.
+    Without ``agent`` and ``session`` the environment names them: the client acts in the session
+    INTERLOCK_SESSION and keeps it alive until ``close``, which does not end it; else a session
+    begins under INTERLOCK_AGENT.  ``agent=NAME`` always begins a new session.
+    With ``grant_ttl`` a grant has its own lifetime and so outlives the session.
+    ``caller`` names the caller for deadlock detection, if several tasks or threads act as one.
+    A wait continues through an outage of the store; with ``no_retry`` it ends with the error.
+    ``trace`` is the trace id of this client's entries in the record; without one it is
+    INTERLOCK_TRACE, else a new id.
     """
     store = await find_or_open_store_async(url, store)
     try:

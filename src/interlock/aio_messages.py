@@ -1,4 +1,4 @@
-"""Messages for event loops.
+"""Messages of the asyncio client.
 
 async for message in fleet.messages.recv():
     await handle(message)
@@ -35,14 +35,15 @@ class Messages(MessageCalls[Awaiting]):
         ack: bool = True,
         redeliver: float | str = REDELIVER,
     ) -> Receiver:
-        """All that comes for us, ``async for message in fleet.messages.recv():``.
+        """Receive all messages, urgent ones first: ``async for message in fleet.messages.recv():``.
 
-        A message is acknowledged when the loop comes back for the next one, before that comes;
-        one whose handling raises, or with which the loop is left, stays unread and comes again.
-        With ``ack=False`` nothing is acknowledged but by ``message.ack()``, and what is not comes
-        again after ``redeliver`` seconds.  With a ``timeout`` the loop ends when nothing came for
-        so long; 0 takes what is there.  ``can`` are the abilities whose questions we answer:
-        without it, those that our session says it has.  Trouble of the store does not end the loop.
+        A message is acknowledged when the loop asks for the next one.  If its handling raises, or
+        the loop ends with it, the message stays unread and is delivered again.
+        With ``ack=False`` only ``message.ack()`` acknowledges, and an unacknowledged message is
+        delivered again after ``redeliver`` seconds.  With a ``timeout`` the loop ends when no
+        message came for that long; 0 takes only those that are there.  ``can`` are the abilities
+        whose questions this agent answers; without it, those of its session.  An outage of the
+        store does not end the loop.
         """
         loop = self.reception(can=can, timeout=timeout, ack=ack, redeliver=redeliver)
         return Receiver(loop, self.context.store)
@@ -58,9 +59,9 @@ class Receiver:
         self._guard = asyncio.Lock()
 
     async def take(self) -> tuple[Message, ...]:
-        """All that came, as soon as there is anything; none when the time is up, or when closed.
+        """Wait for messages and return all of them; none at the timeout, or when closed.
 
-        What was taken before is acknowledged with that, unless ``ack=False`` was said.
+        This acknowledges the messages of the call before, unless ``ack=False``.
         """
         async with self._guard:
             found = await drive_async(self._loop.take(), self._store)
@@ -71,7 +72,7 @@ class Receiver:
         return drive_async(self._loop.ack(ids_of(messages)), self._store)
 
     async def close(self) -> None:
-        """Take no more messages; any task may say so, and the loop ends soon."""
+        """Take no more messages; any task may call it, and the loop ends soon."""
         self._loop.closed = True
         async with self._guard:
             await drive_async(self._loop.end(), self._store)
@@ -103,14 +104,14 @@ class Receiver:
 
 
 class Message(ReceivedMessage):
-    """A message in our hands."""
+    """A received message."""
 
     def __init__(self, received: Received, loop: ReceiveLoop, store: Store) -> None:
         super().__init__(received, loop)
         self._store = store
 
     def ack(self) -> Awaitable[Acknowledged | UnknownMessages]:
-        """Acknowledge it now: it will not come again."""
+        """Acknowledge it now: it is not delivered again."""
         return drive_async(self._loop.ack((self.id,)), self._store)
 
     def reply(self, answer: object) -> Awaitable[ReplyOutcome]:
@@ -123,7 +124,7 @@ class Message(ReceivedMessage):
 
 
 class SharedFile:
-    """A file that somebody shared: what is read is what was shared, or it raises Changed."""
+    """A shared file: a read returns the bytes as they were shared, or raises Changed."""
 
     def __init__(self, file: File, store: Store) -> None:
         self._file = file
@@ -135,5 +136,5 @@ class SharedFile:
         return drive_async(files.read(self._file), self._store)
 
     def verify(self) -> Awaitable[None]:
-        """See that it is still what was shared, however large it is."""
+        """Check that the file has not changed since it was shared, whatever its size."""
         return drive_async(files.verify(self._file), self._store)

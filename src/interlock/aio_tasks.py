@@ -1,4 +1,4 @@
-"""Tasks for event loops."""
+"""Tasks of the asyncio client."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Tasks(TaskCalls[Awaiting]):
     def hold(self, task: str, *, ttl: float | str | None = None, wait: float | str = 0) -> Hold:
         """Claim one task for an ``async with`` block, which completes it at the end.
 
-        It is failed if the block raises, and released if the block is cancelled.  If the task
-        cannot be claimed it raises Unavailable, whose ``outcome`` says why.  If the claim is lost,
-        the block is cancelled and raises Lost.
+        The task fails if the block raises, and is released if the block is cancelled.  If the task
+        cannot be claimed, ``hold`` raises Unavailable, whose ``outcome`` says why.  If the claim is
+        lost, the block is cancelled and raises Lost.
         """
         from interlock.aio_work import Hold
 
@@ -38,12 +38,13 @@ class Tasks(TaskCalls[Awaiting]):
     ) -> Worker:
         """Claim one task after the other: ``async for claim in fleet.tasks.work(can=["rust"]):``.
 
-        Use ``async with claim:`` in the body: its end completes the task; what it raises fails the
-        attempt and is logged, and the loop goes on.  A claim that is neither entered nor settled is
-        never completed: its attempt fails when the loop comes round or is left.  With a
-        ``concurrency`` of more than one it goes on while fewer claims than that are open: begin a
-        task for each.  SIGTERM, SIGINT, a stop message and ``worker.stop()`` let it finish what is
-        open; a second signal, or a second message, cancels the loop, which releases that, too.
+        Use ``async with claim:`` in the body: its end completes the task; an exception fails the
+        attempt and is logged, and the loop continues.  A claim that is neither entered nor settled
+        is never completed: its attempt fails when the loop continues or ends.  With a
+        ``concurrency`` above one the loop continues while fewer claims than that are open: start an
+        asyncio task for each.  After SIGTERM, SIGINT, a stop message or ``worker.stop()`` the
+        worker finishes its open claims and claims no more; a second signal, or a second message,
+        cancels the loop, which releases the open claims, too.
         """
         from interlock.aio_work import Worker
         from interlock.nouns.tasks.worker import MOST_AT_ONCE, WorkerLoop
@@ -62,9 +63,9 @@ class Tasks(TaskCalls[Awaiting]):
         stop_on_signals: bool = True,
         stop_on_messages: bool = True,
     ) -> None:
-        """Await ``handler(claim)`` for so many tasks at once, until it is to stop.
+        """Await ``handler(claim)`` for ``concurrency`` tasks at once, until the worker stops.
 
-        What it returns becomes the result of the task, and what it raises the reason for failing.
+        Its return value is the result of the task; its exception is the reason of the failure.
         """
         worker = self.work(
             can=can,

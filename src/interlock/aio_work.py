@@ -1,4 +1,4 @@
-"""Working on tasks, for event loops.
+"""Working on tasks with the asyncio client.
 
 async for claim in fleet.tasks.work(can=["rust"]):
     async with claim:
@@ -28,12 +28,12 @@ from interlock.runtime.outage import AGAIN
 
 
 class Claim(ClaimHandle):
-    """A task in our hands.
+    """A claimed task.
 
-    As an ``async with`` block it is completed at the end, failed if the block raises, and released
-    if the block is cancelled.  If it is no longer ours, the block is cancelled and raises Lost.
-    In the loop of a worker, what the block raises is logged, and the loop goes on; a cancellation
-    ends it.
+    The end of its ``async with`` block completes the task; it fails if the block raises, and is
+    released if the block is cancelled.  If the claim is lost, the block is cancelled and raises
+    Lost.  In the loop of a worker an exception of the block is logged, and the loop continues; a
+    cancellation ends it.
     """
 
     def __init__(self, working: HeldClaim, *, in_loop: bool = False) -> None:
@@ -41,34 +41,34 @@ class Claim(ClaimHandle):
         self._block: _Block | None = None
 
     def check(self) -> Awaitable[Proof]:
-        """Ask the store whether it is still ours; raises Lost if not.
+        """Ask the store whether the claim is still held; raises Lost if not.
 
-        The proof can be carried by another commit: ``fleet.lock(..., given=[proof])``.
+        Another commit can carry the proof: ``fleet.lock(..., given=[proof])``.
         """
         return drive_async(self._working.check(), self._working.context.store)
 
     def complete(self, result: object = None) -> Awaitable[core.Completed]:
-        """The task is done; raises Lost if it was no longer ours."""
+        """Complete the task; raises Lost if the claim was lost."""
         return drive_async(self._working.complete(result), self._working.context.store)
 
     def fail(
         self, reason: str, error: object = None, *, retry: bool = True
     ) -> Awaitable[core.Failed]:
-        """The attempt failed; ``retry=False`` says that no other will ever succeed."""
+        """Fail the attempt; ``retry=False`` says that no other attempt can succeed."""
         op = self._working.fail(reason, error, retry=retry)
         return drive_async(op, self._working.context.store)
 
     def release(self) -> Awaitable[core.TaskReleased]:
-        """Give the task back to the queue; no attempt is counted."""
+        """Return the task to the queue; no attempt is counted."""
         return drive_async(self._working.release(), self._working.context.store)
 
     async def let_go(self) -> None:
-        """Give it back, unless somebody works on it or has settled it."""
+        """Release it, unless it was entered or settled."""
         if self.forgotten:
             await drive_async(self._working.end(GeneratorExit()), self._working.context.store)
 
     async def passed_over(self, reason: str) -> None:
-        """Fail the attempt, unless somebody works on it or has settled it."""
+        """Fail the attempt, unless the claim was entered or settled."""
         if self.forgotten:
             await drive_async(self._passed_over(reason), self._working.context.store)
 
@@ -112,13 +112,13 @@ class _Block:
         self._cancelled = False
 
     def cancel(self) -> None:
-        """The claim is lost."""
+        """Cancel the block, since the claim is lost."""
         if self._task is not None and not self._cancelled:
             self._cancelled = True
             self._task.cancel()
 
     def end(self) -> bool:
-        """Whether it was cancelled by us alone."""
+        """Whether only this block cancelled the task."""
         return self._cancelled and self._task is not None and self._task.uncancel() == 0
 
 
@@ -155,13 +155,13 @@ class Hold:
 class Worker:
     """Claims tasks for an ``async for`` loop, as long as fewer than ``concurrency`` are open.
 
-    One at a time, a claim that the loop neither entered (``async with claim:``) nor settled is
-    never completed: its attempt fails when the loop comes round or is left; if the worker is to
-    stop, it is released.  If several are open at once, each of them is settled by whoever works on
-    it, and released when that drops it.
+    With a concurrency of one, a claim that the loop neither entered (``async with claim:``) nor
+    settled is never completed: its attempt fails when the loop continues or ends; if the worker is
+    to stop, it is released.  With more, the code that works on a claim settles it, and a claim that
+    is garbage-collected is released.
 
-    It asks with as many calls at once as there is room for, while there is work.  When there is
-    none, one call waits for all.
+    While there is work, the worker makes as many requests at once as its concurrency allows.  When
+    there is none, a single request waits.
     """
 
     def __init__(self, fleet: Fleet, shift: WorkerLoop, concurrency: int, *, signals: bool) -> None:
@@ -170,7 +170,7 @@ class Worker:
         self._concurrency = concurrency
         self._signals = signals
         self._settles = concurrency == 1
-        """Whether the loop settles what its body left as it was."""
+        """Whether the loop settles a claim that its body did not settle."""
         self._loop = asyncio.get_running_loop()
         self._worker: asyncio.Task[Any] | None = None
         self._ear: asyncio.Task[None] | None = None
@@ -186,7 +186,7 @@ class Worker:
         self._changed = asyncio.Event()
 
     def stop(self, reason: str = "") -> None:
-        """Finish what is open, and claim no more."""
+        """Finish the open claims, and claim no more."""
         self._shift.stop(reason)
         for task in self._asking:
             task.cancel()
@@ -194,7 +194,7 @@ class Worker:
 
     @property
     def stopped(self) -> str:
-        """Why it is to stop; empty while it is not."""
+        """Why the worker is to stop; empty while it is not."""
         return self._shift.reason
 
     async def __aiter__(self) -> AsyncIterator[Claim]:
@@ -208,7 +208,7 @@ class Worker:
                     yield claim
                     if self._settles:
                         await claim.passed_over(WENT_ON)
-                    claim = None  # of several, nobody but who works on it may keep it
+                    claim = None  # only the code that works on a claim may keep it
             finally:
                 self._hear_of_lapses(wanted=False)
                 if claim is not None and self._settles:
@@ -216,7 +216,7 @@ class Worker:
                 await self._give_back()
 
     async def serve(self, handler: Callable[[Claim], Awaitable[object]]) -> None:
-        """Have each claim handled; what that returns is the result, and what it raises why not."""
+        """Handle each claim; the handler returns the result, or raises the reason of a failure."""
         self._worker = asyncio.current_task()
         self._settles = False
         tasks: set[asyncio.Task[None]] = set()
@@ -246,7 +246,7 @@ class Worker:
         return None
 
     def _ask(self, most: int = 1) -> None:
-        """Begin to ask for so many more, as far as there is room and hope."""
+        """Start up to ``most`` more requests for a claim, if the worker has capacity for them."""
         room = self._concurrency - len(self._open) - len(self._asking)
         if self._shift.reason or self._error or (self._dry and self._asking):
             return
@@ -302,13 +302,13 @@ class Worker:
         self._ask()
 
     def _lapsed(self) -> None:
-        """Our session is over: what waits begins again, with another one."""
+        """Cancel the waiting requests of an expired session: they begin again with a new one."""
         for task in self._asking:
             task.cancel()
         self._changed.set()
 
     async def _give_back(self) -> None:
-        """Release what came and was not handed out."""
+        """Release the claims that were not handed out."""
         self.stop("its loop was left")
         while self._asking:
             await asyncio.wait(self._asking)
@@ -318,7 +318,7 @@ class Worker:
 
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[None]:
-        """Hear signals and messages meanwhile, once for the loop and whoever serves with it."""
+        """Listen to signals and stop messages, once for the loop and for ``serve``."""
         stops, store = self._shift.stops, self._fleet.store
         with SignalListener(self._heard, wanted=self._signals):
             if stops is None or self._ear is not None:
@@ -336,16 +336,16 @@ class Worker:
                 await drive_async(self._shift.acknowledge_stops(), store)
 
     def _obey(self, stop: StopNotice) -> None:
-        """A message came; the second one says not to finish, either."""
+        """Handle a stop message; the second one also breaks off the open claims."""
         second = self._shift.handle_stop(stop)
         self.stop()
         if second and self._ending is None:
             self._ending = self._loop.create_task(self._end_now(f"a message ({stop})"))
 
     async def _end_now(self, name: str) -> None:
-        """Acknowledge what asked for it, if that takes no time, and break off.
+        """Acknowledge the stop messages, if that is quick, and break off.
 
-        The store may be closed by the time at which our loop comes to its end.
+        The store may be closed by the time the loop ends.
         """
         done = self._loop.create_task(
             drive_async(self._shift.acknowledge_stops(), self._fleet.store)
@@ -354,7 +354,7 @@ class Worker:
         self._break_off(name)
 
     def _heard(self, number: int) -> None:
-        """A signal came, at whatever moment: what has to be done with the loop is done later."""
+        """Handle a signal, which may come at any moment: the event loop does the work later."""
         name = signal.Signals(number).name
         act = self._break_off if self._heard_before else self.stop
         self._heard_before = True
@@ -367,7 +367,7 @@ class Worker:
 
 
 async def _handled(claim: Claim, handler: Callable[[Claim], Awaitable[object]]) -> None:
-    """Let one claim be handled."""
+    """Handle one claim."""
     async with claim:
         result = await handler(claim)
         if not claim.settled:

@@ -1,11 +1,11 @@
-"""Interlock for programs that may block.
+"""The blocking client.
 
     with interlock.connect(agent="ada") as fleet:
         with fleet.lock("merge") as held:
             deploy(fencing_token=held.token)
 
-Calls that may find somebody else in the way return what they found (``Acquired | Busy | ...``);
-a ``with`` block cannot return, so it raises.
+A call that may be refused returns its outcome (``Acquired | Busy | ...``); a ``with`` block cannot
+return one, so it raises.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def blocking(function: Callable[..., Op[Any]]) -> Callable[..., Any]:
 
 
 def granting(function: Callable[..., Op[Any]]) -> Callable[..., Any]:
-    """A call that may be granted something, as a method: if it raises, nothing is granted."""
+    """A call that may return a grant, as a method: if it raises, nothing stays granted."""
 
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> object:
         grants = self.context.grants
@@ -178,23 +178,23 @@ class Stream(Generic[T, R]):
 
 
 class Held(HeldProperties):
-    """A lock, slots, or several things in our hands."""
+    """A lock, slots, or several things that this client holds."""
 
     def check(self) -> Proof:
-        """Ask the store whether we still hold; raises Lost if not.
+        """Ask the store whether the grant is still held; raises Lost if not.
 
-        The proof can be carried by another commit (``given=[held.check()]``), which then happens
-        only while this grant lives.
+        Another commit can carry the proof (``given=[held.check()]``); it then happens only while
+        this grant lives.
         """
         return self._drive(self._holding.check())
 
     def release(self) -> Outcome:
-        """Give it back before the block ends."""
+        """Release it before the block ends."""
         outcome: Outcome = self._drive(self._holding.release())
         return outcome
 
     def end(self) -> bool:
-        """The end of the block: give it back; whether it had been lost."""
+        """End the block: release it, and return whether it had been lost."""
         return self._drive(self._holding.end())
 
     def _drive(self, op: Op[T]) -> T:
@@ -202,7 +202,7 @@ class Held(HeldProperties):
 
 
 class Block:
-    """``with fleet.lock(...)``: holds it inside, gives it back at the end."""
+    """``with fleet.lock(...)``: holds it inside the block, releases it at the end."""
 
     def __init__(
         self, fleet: Fleet, target: BlockTarget, terms: BlockTerms, *, interrupt: bool
@@ -230,14 +230,14 @@ class Block:
         try:
             self._thread = threading.get_ident()
             on_lost = self._raise_in_thread if self._interrupt else None
-            self._fleet.keep(watch=self._interrupt, nudge=False)  # an interrupt leaves it to that
+            self._fleet.keep(watch=self._interrupt, nudge=False)  # it releases after an interrupt
             HANDOVER.set(handover)
             holding = drive(take(context, self._target, on_lost, self._terms), context.store)
             HANDOVER.set(None)
             self._held = held = Held(holding)
             if holding.leases and holding.leases[-1] is not context.session_lease:
                 self._fleet.nudge()
-            holding.raise_if_lost()  # it may have been lost before the block could be told
+            holding.raise_if_lost()  # it may have been lost before the block could be notified
         except BaseException:
             handover.abandon()
             with self._striking:
@@ -246,7 +246,7 @@ class Block:
         return held
 
     def leave(self, kind: object, *_: object) -> None:
-        """The end of the block: give it back."""
+        """End the block: release it."""
         with self._striking:
             held, self._held = self._held, None
         if held is None:
@@ -260,7 +260,7 @@ class Block:
     def _raise_in_thread(self) -> None:
         import ctypes
 
-        with self._striking:  # the block may not end between the question and the strike
+        with self._striking:  # the block must not end between the check and the exception
             if self._held is not None:
                 thread, error = ctypes.c_ulong(self._thread), ctypes.py_object(Lost)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
@@ -273,7 +273,7 @@ else:
 
 
 class Fleet(_DrivenFleet):
-    """A client of one store: what ``connect`` returns."""
+    """A client of one store, as ``connect`` returns it."""
 
     if TYPE_CHECKING:
         messages: Messages
@@ -288,7 +288,7 @@ class Fleet(_DrivenFleet):
         context.grants.on_pending = self._wake
         context.housekeeping.on_due = self.nudge
         context.on_due = context.housekeeping.on_late = self._wake
-        self._waking = threading.RLock()  # a handler of a signal may wake us, too
+        self._waking = threading.RLock()  # a signal handler may wake the client, too
         self._threads: dict[str, threading.Thread] = {}
         callers.grant_services.add(context.grants)
         _open.add(self)
@@ -308,22 +308,22 @@ class Fleet(_DrivenFleet):
 
     @property
     def session(self) -> str:
-        """The id of our session."""
+        """The id of this client's session."""
         return self.context.identity.actor.session
 
     @property
     def closed(self) -> bool:
-        """Whether we left."""
+        """Whether the client was closed."""
         return self._stopped.is_set()
 
     @property
     def store(self) -> Store:
-        """The store that we are connected to."""
+        """The store of this client."""
         return self.context.store
 
     @property
     def trace(self) -> str:
-        """The trace id that the record keeps beside what we do here."""
+        """The trace id of this client's entries in the record."""
         return TRACE.get() or self.context.trace
 
     @property
@@ -333,7 +333,7 @@ class Fleet(_DrivenFleet):
 
     @property
     def pulse(self) -> StatusReporter:
-        """What we say of ourselves as we go on: ``fleet.pulse.be("busy", doing="task/t1")``."""
+        """Reports the status of this agent: ``fleet.pulse.be("busy", doing="task/t1")``."""
         return self.context.pulse
 
     def lock(
@@ -347,13 +347,13 @@ class Fleet(_DrivenFleet):
         given: Given = (),
         interrupt: bool = False,
     ) -> Block:
-        """Hold a lock for a ``with`` block; waits its turn, for ever unless told otherwise.
+        """Hold a lock for a ``with`` block; waits in the queue, without limit by default.
 
-        A wait that could never end raises Deadlocked at once (``error.outcome.cycle`` says who is
-        in the circle) and leaves nothing behind: give back what you hold, then try again.
-        If we cannot renew in time, ``held.lost`` turns true and the end of the block raises Lost;
-        with ``interrupt`` the exception strikes inside the block, as soon as it runs Python code
-        (not inside of a call that sleeps or waits in the system).
+        A wait that could never end raises Deadlocked at once (``error.outcome.cycle`` names the
+        agents in the cycle) and leaves nothing behind: release what you hold, then retry.
+        If the lock cannot be renewed in time, ``held.lost`` becomes true and the end of the block
+        raises Lost; with ``interrupt`` the exception is raised inside the block, as soon as it runs
+        Python code (not inside a call that sleeps or waits in the system).
         """
         terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
         return Block(self, LockTarget(name), terms, interrupt=interrupt)
@@ -393,7 +393,7 @@ class Fleet(_DrivenFleet):
         return Block(self, SeveralTarget(things), terms, interrupt=interrupt)
 
     def close(self) -> None:
-        """Leave, giving back whatever lives by our session, and let go of the store."""
+        """End the session, which releases all its grants, and close the store."""
         if self._stopped.is_set():
             return
         self._stopped.set()
@@ -405,7 +405,7 @@ class Fleet(_DrivenFleet):
             for thread in tuple(self._threads.values()):
                 if thread.ident is not None:
                     thread.join(timeout=self.store.capabilities.allow(1.0))
-        finally:  # an interrupt, too, lets go of the store
+        finally:  # an interrupt must close the store, too
             self.context.store.close()
 
     def _end(self) -> None:
@@ -413,11 +413,11 @@ class Fleet(_DrivenFleet):
         drive(context.keeper.finish(), context.store)
         context.left = True
         if context.began:
-            if not self.trouble:  # else it lapses by itself: whoever ends need not wait
+            if not self.trouble:  # else the session expires: close() does not wait for the store
                 self.agents.leave()
-        else:  # a session that goes on without us: nobody else would pay
+        else:  # the session continues without this client, which alone knows its pending releases
             drive(context.grants.release_pending(), context.store)
-        if not self._threads and context.housekeeping.due:  # a short life
+        if not self._threads and context.housekeeping.due:  # a short-lived client
             drive(context.housekeeping.run(Actor()), context.store)
 
     def __enter__(self) -> Self:
@@ -427,7 +427,7 @@ class Fleet(_DrivenFleet):
         self.close()
 
     def keep(self, *, watch: bool = False, nudge: bool = True) -> None:
-        """Renew our leases from a thread of their own, and watch over them if asked to."""
+        """Renew the leases from a background thread; with ``watch`` another one checks them."""
         if nudge:
             self.nudge()
         self._start("interlock-beat", self._beat)
@@ -435,19 +435,19 @@ class Fleet(_DrivenFleet):
             self._start("interlock-watch", self._watch)
 
     def nudge(self) -> None:
-        """Have the keeper see what there is to do; takes no lock."""
+        """Wake the keeper, which does all due work; takes no lock."""
         self._bell.put(None)
 
     def _start(self, name: str, loop: Callable[[], None]) -> None:
         thread = self._threads.get(name)
         if thread is None:
             thread = self._threads.setdefault(name, background(loop, name))
-        if thread.ident is None:  # also if an interrupt kept it from being started
+        if thread.ident is None:  # also if an interrupt prevented its start
             with suppress(RuntimeError):  # another thread does that right now
                 thread.start()
 
     def _wake(self) -> None:
-        """There is something to do, whichever thread says so."""
+        """Wake the keeper from any thread."""
         with self._waking:
             if not self._stopped.is_set():
                 self.keep()
@@ -458,13 +458,13 @@ class Fleet(_DrivenFleet):
         while not self._stopped.is_set():
             with suppress(Empty):
                 self._bell.get(timeout=max(keeper.wait(), pause))
-                while True:  # all that called meanwhile
+                while True:  # one pass answers all calls so far
                     self._bell.get_nowait()
             pause = 0.0
             if not self._stopped.is_set() and keeper.wait() <= 0:
                 try:
                     drive(keeper.run_due(), self.context.store)
-                except Exception:  # noqa: BLE001 - whatever it was, the next beat must come
+                except Exception:  # noqa: BLE001 - no error may stop the renewals
                     pause = 0.1
                 keeper.expire()
 
@@ -479,7 +479,7 @@ _open: weakref.WeakSet[Fleet] = weakref.WeakSet()
 
 @atexit.register
 def _leave() -> None:
-    """A program that ends without closing still leaves, so that nobody waits for its locks."""
+    """Close every client at exit, so that other agents need not wait for its locks to expire."""
     for fleet in list(_open):
         fleet.close()
 
@@ -502,13 +502,14 @@ def connect(
 
     Without a URL the store is found as the command line finds it: INTERLOCK_STORE, else the
     nearest ``.interlock`` folder.  A URL that is given creates the store if need be.
-    Without ``agent`` and ``session`` the environment names them: INTERLOCK_SESSION is spoken for
-    and kept alive until ``close``, which does not end it; else a session begins under
-    INTERLOCK_AGENT.  ``agent=NAME`` always begins a session of its own.
-    With ``grant_ttl`` a grant lives by that rather than by our session, and so outlives it.
-    ``caller`` is who waits when we do, if that is more than one task or thread of ours.
-    What waits goes on through an outage of the store; with ``no_retry`` it ends with the error.
-    ``trace`` stands in the record beside what we do; without one INTERLOCK_TRACE, else a fresh id.
+    Without ``agent`` and ``session`` the environment names them: the client acts in the session
+    INTERLOCK_SESSION and keeps it alive until ``close``, which does not end it; else a session
+    begins under INTERLOCK_AGENT.  ``agent=NAME`` always begins a new session.
+    With ``grant_ttl`` a grant has its own lifetime and so outlives the session.
+    ``caller`` names the caller for deadlock detection, if several tasks or threads act as one.
+    A wait continues through an outage of the store; with ``no_retry`` it ends with the error.
+    ``trace`` is the trace id of this client's entries in the record; without one it is
+    INTERLOCK_TRACE, else a new id.
     """
     name, resumed = agent_and_session(agent, session)
     return begun(
@@ -540,7 +541,7 @@ def begun(
     no_retry: bool = False,
     clock: Clock | None = None,
 ) -> Fleet:
-    """A client of an open store under this name and session, whatever the environment says."""
+    """A client of an open store under this name and session; it ignores the environment."""
     try:
         context = make_context(
             store,

@@ -1,4 +1,4 @@
-"""Tasks for programs that may block."""
+"""Tasks of the blocking client."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Tasks(TaskCalls[Blocking]):
     def hold(self, task: str, *, ttl: float | str | None = None, wait: float | str = 0) -> Hold:
         """Claim one task for a ``with`` block, which completes it at the end.
 
-        It is failed if the block raises, and released if the block is interrupted.  If the task
-        cannot be claimed it raises Unavailable, whose ``outcome`` says why.
+        The task fails if the block raises, and is released if the block is interrupted.  If the
+        task cannot be claimed, ``hold`` raises Unavailable, whose ``outcome`` says why.
         """
         from interlock.client_work import Hold
 
@@ -35,11 +35,11 @@ class Tasks(TaskCalls[Blocking]):
     ) -> Worker:
         """Claim one task after the other: ``for claim in fleet.tasks.work(can=["rust"]):``.
 
-        Use ``with claim:`` in the body: its end completes the task; what it raises fails the
-        attempt and is logged, and the loop goes on.  A claim that is neither entered nor settled is
-        never completed: its attempt fails when the loop comes round or is left.  SIGTERM, SIGINT, a
-        stop message and ``worker.stop()`` let it finish the claim at hand; a second signal, or a
-        second message, releases that, too.
+        Use ``with claim:`` in the body: its end completes the task; an exception fails the attempt
+        and is logged, and the loop continues.  A claim that is neither entered nor settled is never
+        completed: its attempt fails when the loop continues or ends.  After SIGTERM, SIGINT, a stop
+        message or ``worker.stop()`` the worker finishes the current claim and claims no more; a
+        second signal, or a second message, releases the current claim, too.
         """
         from interlock.client_work import Worker
         from interlock.nouns.tasks.worker import WorkerLoop
@@ -56,9 +56,9 @@ class Tasks(TaskCalls[Blocking]):
         stop_on_signals: bool = True,
         stop_on_messages: bool = True,
     ) -> None:
-        """Call ``handler(claim)`` for one task after the other, until it is to stop.
+        """Call ``handler(claim)`` for one task after the other, until the worker stops.
 
-        What it returns becomes the result of the task, and what it raises the reason for failing.
+        Its return value is the result of the task; its exception is the reason of the failure.
         """
         worker = self.work(
             can=can, ttl=ttl, stop_on_signals=stop_on_signals, stop_on_messages=stop_on_messages

@@ -1,4 +1,4 @@
-"""Working on tasks, for programs that may block.
+"""Working on tasks with the blocking client.
 
 for claim in fleet.tasks.work(can=["rust"]):
     with claim:
@@ -30,46 +30,46 @@ T = TypeVar("T")
 
 
 class Claim(ClaimHandle):
-    """A task in our hands.
+    """A claimed task.
 
-    As a ``with`` block it is completed at the end, failed if the block raises, and released if the
-    block is interrupted.  ``claim.lost`` turns true if it is no longer ours.  In the loop of a
-    worker, what the block raises is logged, and the loop goes on; an interruption ends it.
+    The end of its ``with`` block completes the task; it fails if the block raises, and is released
+    if the block is interrupted.  ``claim.lost`` becomes true if the claim is lost.  In the loop of
+    a worker an exception of the block is logged, and the loop continues; an interruption ends it.
     """
 
     _end: weakref.ref[Callable[..., bool]] | None = None
 
     def check(self) -> Proof:
-        """Ask the store whether it is still ours; raises Lost if not.
+        """Ask the store whether the claim is still held; raises Lost if not.
 
-        The proof can be carried by another commit: ``fleet.lock(..., given=[claim.check()])``.
+        Another commit can carry the proof: ``fleet.lock(..., given=[claim.check()])``.
         """
         return self._drive(self._working.check())
 
     def complete(self, result: object = None) -> core.Completed:
-        """The task is done; raises Lost if it was no longer ours."""
+        """Complete the task; raises Lost if the claim was lost."""
         return self._drive(self._working.complete(result))
 
     def fail(self, reason: str, error: object = None, *, retry: bool = True) -> core.Failed:
-        """The attempt failed; ``retry=False`` says that no other will ever succeed."""
+        """Fail the attempt; ``retry=False`` says that no other attempt can succeed."""
         return self._drive(self._working.fail(reason, error, retry=retry))
 
     def release(self) -> core.TaskReleased:
-        """Give the task back to the queue; no attempt is counted."""
+        """Return the task to the queue; no attempt is counted."""
         return self._drive(self._working.release())
 
     def let_go(self) -> None:
-        """Give it back, unless somebody works on it or has settled it."""
+        """Release it, unless it was entered or settled."""
         if self.forgotten:
             self._drive(self._working.end(GeneratorExit()))
 
     def passed_over(self, reason: str) -> None:
-        """Fail the attempt, unless somebody works on it or has settled it."""
+        """Fail the attempt, unless the claim was entered or settled."""
         if self.forgotten:
             self._drive(self._passed_over(reason))
 
     def entering(self, end: Callable[..., bool]) -> None:
-        """What the handover is tied to as soon as the block begins."""
+        """Keep the function to which the handover is tied as soon as the block begins."""
         if not self._entered:
             self._end = weakref.ref(end)
 
@@ -84,7 +84,7 @@ class Claim(ClaimHandle):
         return self
 
     def leave(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        """The end of the block; whether what it raised was told to the log instead."""
+        """End the block; returns whether its exception was logged instead of raised."""
         try:
             self._drive(self._working.end(error))
         except InterlockError as trouble:
@@ -100,7 +100,7 @@ class Claim(ClaimHandle):
 
 
 class Hold:
-    """``with fleet.tasks.hold(...)``: claims it, works inside, and completes it at the end."""
+    """``with fleet.tasks.hold(...)``: claims the task, and completes it at the end of the block."""
 
     def __init__(
         self, fleet: Fleet, task: str, *, ttl: float | str | None, wait: float | str
@@ -123,7 +123,7 @@ class Hold:
             self._handover if self._handover and self._handover.tied else Handover(context.grants)
         )
         try:
-            self._fleet.keep(nudge=False)  # an interrupt leaves it to that
+            self._fleet.keep(nudge=False)  # it releases after an interrupt
             HANDOVER.set(handover)
             working = drive(claim_for_block(context, task, ttl=ttl, wait=wait), context.store)
             HANDOVER.set(None)
@@ -149,7 +149,7 @@ class Worker:
     """Claims one task after the other, for a ``for`` loop.
 
     A claim that the loop neither entered (``with claim:``) nor settled is never completed: its
-    attempt fails when the loop comes round or is left.  If the worker is to stop, it is released.
+    attempt fails when the loop continues or ends.  If the worker is to stop, it is released.
     """
 
     def __init__(self, fleet: Fleet, shift: WorkerLoop, *, signals: bool) -> None:
@@ -158,20 +158,20 @@ class Worker:
         self._signals = signals
         self._heard_before = False
         self._claim: Claim | None = None
-        """The one at hand."""
+        """The current claim."""
         self._listening = False
         self._striking = threading.Lock()
         self._strikes = False
-        """Whether the next signal is one of our own."""
+        """Whether this worker sends the next signal itself."""
         self._struck = threading.Event()
 
     def stop(self, reason: str = "") -> None:
-        """Finish the claim at hand, and claim no more; any thread may say so."""
+        """Finish the current claim, and claim no more; any thread may call it."""
         self._shift.stop(reason)
 
     @property
     def stopped(self) -> str:
-        """Why it is to stop; empty while it is not."""
+        """Why the worker is to stop; empty while it is not."""
         return self._shift.reason
 
     def __iter__(self) -> Iterator[Claim]:
@@ -193,7 +193,7 @@ class Worker:
                 self._left(handover)
 
     def serve(self, handler: Callable[[Claim], object]) -> None:
-        """Have each claim handled; what that returns is the result, and what it raises why not."""
+        """Handle each claim; the handler returns the result, or raises the reason of a failure."""
         for claim in self:
             with claim:
                 result = handler(claim)
@@ -201,7 +201,7 @@ class Worker:
                     claim.complete(result)
 
     def _left(self, handover: Handover) -> None:
-        """The loop is over; an interrupt may have kept the last claim from it."""
+        """Clean up after the loop; an interrupt may have come before it got its last claim."""
         claim, self._claim = self._claim, None
         if claim is None:
             handover.abandon()
@@ -239,7 +239,7 @@ class Worker:
 
     @contextmanager
     def _messages(self) -> Iterator[None]:
-        """Listen to messages meanwhile, in a thread."""
+        """Listen to stop messages in a thread while the block runs."""
         stops, store = self._shift.stops, self._fleet.store
         if stops is None:
             yield
@@ -261,10 +261,10 @@ class Worker:
             self._break_off()
 
     def _break_off(self) -> None:
-        """Give the claim at hand back: where no signal can interrupt its block, it is lost to it.
+        """Release the current claim: interrupt its block, or, if no signal can, make it lost.
 
-        What strikes must not strike after the loop.  A signal that comes right before the main
-        thread begins to wait does not wake it: so it is sent again until it was heard.
+        The interrupt must not come after the loop.  A signal that comes right before the main
+        thread begins to wait does not wake it, so it is sent again until the handler has run.
         """
         while True:
             with self._striking:
