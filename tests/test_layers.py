@@ -63,7 +63,7 @@ MAY_IMPORT = {
         "settings",
         "client",
     },
-    "settings": {"core", "errors", "nouns"},
+    "settings": {"core", "errors"},
     "store_location": {"core", "errors", "settings"},
     "client_setup": BELOW_CLIENTS,
     "client": BELOW_CLIENTS | {"client_setup", "client_messages", "client_tasks"},

@@ -55,8 +55,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from interlock.core import validate
+from interlock.core.validate import CAPACITY
 from interlock.errors import BadDuration, BadInput
-from interlock.nouns.grants.pool import CAPACITY
 
 FILE = "config.toml"
 _TERMS = ("ttl", "max_hold")

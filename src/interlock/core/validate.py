@@ -28,6 +28,8 @@ METADATA_DEPTH = 32
 LONGEST = 366 * 24 * 3600.0
 FOREVER = float("inf")
 CAN_LIMIT = 64
+CAPACITY = 1_000_000
+"""The largest capacity of a semaphore."""
 LARGEST = 2**53
 """The largest whole number that every JSON reader can read."""
 MOST_SHOWN = 100_000

@@ -11,7 +11,8 @@ import pytest
 from tests.faces.cli.test_run import NAP, SHOW, first_line, python
 from tests.faces.shell import Shell, gone, until
 
-from interlock.nouns.grants.pool import CAPACITY, WAITERS
+from interlock.core.validate import CAPACITY
+from interlock.nouns.grants.pool import WAITERS
 
 THREE = ("--capacity", "3")
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from interlock.core import validate
 from interlock.core.thing_names import names_several
+from interlock.core.validate import CAPACITY
 from interlock.drivers import Op
 from interlock.errors import BadInput, BadName
-from interlock.nouns.grants.pool import CAPACITY
 from interlock.runtime.calls import Calls, D, call, grants
 from interlock.runtime.given import Given, proofs
 from interlock.runtime.outage import patient

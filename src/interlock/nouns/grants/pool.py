@@ -41,8 +41,6 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-CAPACITY = 1_000_000
-"""The largest capacity of a semaphore."""
 GRANTS = 1000
 WAITERS = 1000
 

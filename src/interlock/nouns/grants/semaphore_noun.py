@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from interlock.core import keys
 from interlock.core.outcomes import Listing
+from interlock.core.validate import CAPACITY
 from interlock.nouns.grants import semaphore as core
 from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Token, Wait, Why
-from interlock.nouns.grants.pool import CAPACITY
 from interlock.nouns.grants.semaphore_service import SemaphoreView
 from interlock.runtime.noun import KeyKind, Noun
 from interlock.runtime.operation import Duration, Operation, Request, option, waits
