@@ -115,3 +115,27 @@ def test_imports_go_one_way(path: Path) -> None:
 
 def test_every_part_of_the_package_has_its_place() -> None:
     assert {own(path) for path in ROOT.rglob("*.py")} <= set(MAY_IMPORT)
+
+
+NAMES_NOUNS = {
+    "runtime/context.py",  # a client owns the services of sessions and grants
+    "runtime/deadlock.py",  # the refusal of a wait withdraws it from its pools
+    "runtime/fleet_calls.py",  # types of the attributes of a client
+    "runtime/given.py",  # whether a grant that a caller names still lives
+    "runtime/handover.py",  # types
+    "runtime/history.py",  # sealed entries are in segments of the record
+    "runtime/observe.py",  # follows the record
+    "runtime/wait_graph/__init__.py",  # the queue of a pool
+    "runtime/wait_graph/around.py",
+    "runtime/wait_graph/place.py",
+}
+"""The files of the runtime that import a noun; all others find what they need in declarations."""
+
+
+def test_the_runtime_finds_nouns_in_their_declarations() -> None:
+    found = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "runtime").rglob("*.py")
+        if any(name.startswith("interlock.nouns") for name in imports(path))
+    }
+    assert found == NAMES_NOUNS
