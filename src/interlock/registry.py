@@ -136,14 +136,20 @@ def operation_of(request: Request) -> Operation:
     return next(each for each in declared.operations if each.request is type(request))
 
 
-def texts(folder: str) -> Iterator[str]:
-    """The modules with the texts of nouns: those declared in this package first.
+def texts(module: str) -> Iterator[str]:
+    """The modules with the texts of nouns, the nearest to the module of an outcome first.
 
-    Among these, nouns that are imported already come first: the outcome is probably of one of them.
+    ``lock_noun`` is nearer to ``lock`` than ``semaphore_noun``; of others in the same package, a
+    noun that is imported already is probably the one that the outcome is of.
     """
+    folder = module.rpartition(".")[0]
 
-    def distance(entry: Entry) -> tuple[bool, bool]:
-        return entry.module.rpartition(".")[0] != folder, entry.module not in sys.modules
+    def distance(entry: Entry) -> tuple[bool, bool, bool]:
+        return (
+            entry.module.rpartition(".")[0] != folder,
+            not entry.module.startswith(module),
+            entry.module not in sys.modules,
+        )
 
     for entry in sorted(_ENTRIES, key=distance):
         yield from _noun(entry).texts

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import re
+from importlib import import_module
+from pathlib import Path
+
 import msgspec
 import pytest
 
+import interlock
 from interlock import registry
 from interlock.faces.cli.help import one
 from interlock.runtime.calls import Calls
 from interlock.runtime.operation import Operation, fields
 from interlock.runtime.text import renderer
 
+ROOT = Path(interlock.__file__).parent
 TABLE = registry.operations()
 ALIASES = {alias: operation.name for operation in TABLE for alias in operation.aliases}
 every = pytest.mark.parametrize("operation", TABLE, ids=lambda operation: operation.name)
@@ -20,6 +26,17 @@ def test_the_registry_names_each_operation_once() -> None:
         word, _, verb = operation.name.rpartition(" ")
         assert registry.find(operation.name) is operation
         assert word in registry.words() if word else verb in registry.commands()
+
+
+REFERENCE = re.compile(r'"(interlock\.[\w.]+):(\w+)"')
+
+
+def test_every_reference_in_the_source_leads_somewhere() -> None:
+    """Declarations name functions as text, which no type checker follows."""
+    found = [pair for path in ROOT.rglob("*.py") for pair in REFERENCE.findall(path.read_text())]
+    assert len(found) > 50
+    for module, name in found:
+        assert hasattr(import_module(module), name), f"{module}:{name}"
 
 
 def test_every_reference_of_a_declaration_leads_somewhere() -> None:

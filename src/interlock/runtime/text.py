@@ -38,9 +38,8 @@ def render(outcome: object, *, colour: bool = False) -> str:
 
 
 def renderer(outcome: type) -> Text:
-    """The function that makes the text of an outcome."""
-    folder = outcome.__module__.rpartition(".")[0]
-    for module in registry.texts(folder):
+    """What makes the text for an outcome."""
+    for module in registry.texts(outcome.__module__):
         texts: dict[str, Text] = registry.load(f"{module}:TEXTS")
         if (found := texts.get(outcome.__name__)) is not None:
             return found

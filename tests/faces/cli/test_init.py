@@ -155,7 +155,7 @@ import interlock.client, interlock.stores.sqlite, interlock.runtime.text
 import interlock.faces.cli.connect, interlock.faces.cli.init
 from interlock import registry
 from interlock.faces.cli.command import run
-registry.operations()
+registry.operations(); import interlock.nouns.grants.calls
 if os.getuid() == 0:  # only now: Python itself may be readable by root alone
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 sys.exit(run(sys.argv[1:]))

@@ -77,8 +77,7 @@ def test_following_an_empty_log_misses_nothing(monkeypatch: pytest.MonkeyPatch) 
         if shown:
             raise KeyboardInterrupt
 
-    operation = registry.find("record log")
-    parsed = parse(operation, ["--follow"])
+    parsed = parse(registry.find("record log"), ["--follow"])
     monkeypatch.setattr(record, "connected", lambda _parsed: fleet)
     monkeypatch.setattr(record, "stoppable", lambda: None)
     monkeypatch.setattr(record, "_show", show)

@@ -138,7 +138,5 @@ class RecordCalls(Calls[D]):
 
 def _thing(text: str) -> str:
     """The name of a thing in the record, of any registered noun."""
-    kind, _, name = text.partition("/")
-    return (
-        validate.name(text, "thing") if name and kind in registry.words() else validate.thing(text)
-    )
+    kind, _, name = validate.name(text, "thing").partition("/")
+    return text if name and kind in registry.words() else validate.thing(text)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.clock import Clock
-from interlock.core import keys
+from interlock.core import keys, validate
 from interlock.core.log import Entry
 from interlock.core.validate import ALL_ABILITIES
 from interlock.drivers import Op
@@ -150,14 +150,16 @@ def event_filter(events: Iterable[str], prefix: str, can: Collection[str] | None
     """Validated arguments as a filter."""
     if isinstance(events, str):
         raise BadInput(f"'events' takes a list of words; put brackets around {events!r:.40}")
-    asked = frozenset(events)
-    unknown = sorted(asked - set(EVENT_NAMES))
+    asked = tuple(validate.require_iterable(events, "'events'"))
+    unknown = [each for each in asked if each not in EVENT_NAMES]
     if unknown or not asked:
         what = (
             f"no event of a task is called {unknown[0]!r:.40}" if unknown else "no event is named"
         )
         raise BadInput(f"{what}; there are: {', '.join(EVENT_NAMES)}")
-    return EventFilter(events=asked, prefix=prefix, can=None if can is None else frozenset(can))
+    return EventFilter(
+        events=frozenset(asked), prefix=prefix, can=None if can is None else frozenset(can)
+    )
 
 
 def _events(change: Change) -> Iterable[TaskEvent]:
