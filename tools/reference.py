@@ -1,8 +1,8 @@
-"""Writes docs/reference/ from the code: ``make reference``; with --check only says what is stale.
+"""Writes docs/reference/ from the code: ``make reference``; --check only reports stale pages.
 
 commands.md  from the table of operations
 python.md    from the public names of interlock and interlock.aio, their signatures and docstrings
-errors.md    from errors.py, and every message that the code can give
+errors.md    from errors.py, and every error message in the code
 """  # noqa: INP001 - a script
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ UNIONS = {
 }
 """Answers about messages, by the name that signatures have for them."""
 INSIDE = ("finish", "forgotten", "go_on", "keep", "let_go", "run", "wait")
-"""Public to the command line and to the client alone."""
+"""Names that only the command line and the clients use."""
 OUTSIDE = ((client_messages.Messages, "wait"),)
-"""But for these."""
+"""Exceptions from INSIDE: names that users call."""
 _KINDS = {
     "name": "NAME",
     "names": "NAME,...",
@@ -155,7 +155,7 @@ def named(outcome: type[Outcome]) -> bool:
 
 
 def forms(outcome: type[Outcome]) -> list[type[Outcome]]:
-    """All that has a word and is below an outcome, by their names."""
+    """All outcomes with a tag that are subclasses of an outcome, by their names."""
     public = [
         getattr(interlock, name) for name in (*interlock.__all__, *interlock.outcomes.__all__)
     ]
@@ -164,7 +164,7 @@ def forms(outcome: type[Outcome]) -> list[type[Outcome]]:
 
 
 def above(outcome: type[Outcome]) -> str:
-    """What means the same for all nouns, and is true for this outcome."""
+    """The outcomes of all nouns that this outcome is a subclass of."""
     homes = [home for home in outcome.__mro__[1:] if home.__module__ == answers.__name__]
     return ", ".join(f"`{home.__name__}`" for home in homes)
 
@@ -176,7 +176,7 @@ def shared(kinds: Iterable[type]) -> str:
 
 
 def rest(kinds: Sequence[type]) -> Iterator[str]:
-    """What each of these has besides."""
+    """The fields of each of these that not all have."""
     known = shared(kinds).split(", ")
     for kind in kinds:
         yield ", ".join(name for name in members(kind).split(", ") if name not in known)
@@ -199,7 +199,7 @@ def commands() -> Iterator[str]:
     """The page of all commands."""
     yield "# Commands\n"
     yield MADE
-    yield "`interlock COMMAND --help` says the same about one command.\n"
+    yield "`interlock COMMAND --help` prints this for one command.\n"
     yield "## Every command\n"
     yield table(("option", "meaning"), ((_option(f), f.help) for f in COMMON))
     yield (
@@ -208,9 +208,9 @@ def commands() -> Iterator[str]:
         "`src/[id]/page.tsx` or `größe`; it is put into NFC.\n"
         "It has no control, bidirectional or invisible characters, no `-` at its beginning, "
         "no space at its ends, and no empty, `.` or `..` segment.\n"
-        "An id (`msg_...`, `qry_...`, `dec_...`, `ses_...`) may be shortened to a beginning that "
-        "no other id has, with six characters behind the `_` at least.\n"
-        "In a list of names a comma separates them; write `\\,` for one that belongs to a name.\n"
+        "An id (`msg_...`, `qry_...`, `dec_...`, `ses_...`) may be shortened to a unique prefix "
+        "with at least six characters after the `_`.\n"
+        "A comma separates the names of a list; write `\\,` for a comma inside a name.\n"
     )
     yield "### JSON\n"
     yield (
@@ -218,33 +218,33 @@ def commands() -> Iterator[str]:
         'error is one, too: `{"error": CODE, "message": TEXT}`.\n'
         "`interlock schema COMMAND` prints the JSON schema of what a command prints, "
         "and `interlock schema --json` those of all commands.\n\n"
-        "- Every field that is named below is always there, also where it has nothing to say: "
+        "- Every field that is named below is always there; an empty one is "
         '`""`, `[]`, `0`, `false` or `null`.\n'
-        "- What changed something, or was asked to, has `outcome`: one word.\n"
-        "- A list stands under its name, with its `count`.\n"
+        "- The answer of a command that can change something has `outcome`: one word.\n"
+        "- A list has its own name, and a `count` beside it.\n"
         "- A duration is in seconds, to the millisecond.\n"
-        "- A moment is in seconds since 1970; beside it stands the same as ISO 8601 in UTC, under "
-        "a name that ends with `_iso`: `since` and `since_iso`.\n"
-        "- Characters that do not print (control characters, marks that turn text round, "
-        "separators of lines) are escaped: a parser reads them, a terminal does not.\n"
+        "- A time is in seconds since 1970; a second field, whose name ends with `_iso`, has it as "
+        "ISO 8601 in UTC: `since` and `since_iso`.\n"
+        "- Characters that do not print (control characters, bidirectional marks, line "
+        "separators) are escaped: a parser decodes them, a terminal does not.\n"
     )
     yield "### Exit status\n"
     yield table(
         ("status", "meaning"),
         (
             ("0", "done; also for a repeat that changes nothing (`extended`, `already_free`)"),
-            ("1", "an ordinary no: somebody else has it, or it is no longer yours"),
+            ("1", "refused: another agent has it, or it is no longer yours"),
             ("2", "bad input"),
             ("3", "not allowed"),
             ("4", "trouble with the store"),
             ("128+n", "ended by signal n"),
         ),
     )
-    yield "### Words that several commands answer\n"
+    yield "### Outcomes of several commands\n"
     yield (
         "The field `outcome` of an answer is one word.\n"
-        "Where several commands answer with the same word, a script can rely on what all have; "
-        "besides, each names its thing by its noun, such as `lock`, `semaphore` or `task`.\n"
+        "If several commands have the same outcome, a script can rely on the fields that all have; "
+        "each also names its thing by its noun, such as `lock`, `semaphore` or `task`.\n"
     )
     yield table(
         ("outcome", "all have", "some have"),
@@ -364,11 +364,10 @@ def python() -> Iterator[str]:
     yield "# Python\n"
     yield MADE
     yield (
-        "`interlock.connect` is for programs that may block, `interlock.aio.connect` for event "
-        "loops.\n"
-        "Both have the same names; in `aio` whatever talks to the store is awaited.\n"
-        "A call that may find somebody else in the way returns what it found; "
-        "a `with` block cannot return, so it raises.\n"
+        "`interlock.connect` returns a blocking client, `interlock.aio.connect` one for asyncio.\n"
+        "Both have the same names; in `aio` every call that uses the store is awaited.\n"
+        "A call that may be refused returns its outcome; a `with` block cannot return one, so it "
+        "raises.\n"
     )
     yield "## interlock.connect\n"
     yield signature("interlock.connect", client.connect)
@@ -379,13 +378,13 @@ def python() -> Iterator[str]:
             (f"`fleet.{name}`", registry.load(noun.blocking or noun.calls))
             for name, noun in registry.attributes()
         ),
-        ("`fleet.pulse`: what we say of ourselves as we go on.", StatusReporter),
+        ("`fleet.pulse`: reports the status of the agent.", StatusReporter),
         ("`fleet.record.follow()`, `fleet.observe()`, `fleet.tasks.subscribe()`", client.Stream),
-        ("`with fleet.lock(...) as held`: what we have in our hands.", client.Held),
-        ("`for claim in fleet.tasks.work()`: a task in our hands.", client_work.Claim),
+        ("`with fleet.lock(...) as held`: a lock, slots, or several things.", client.Held),
+        ("`for claim in fleet.tasks.work()`: a claimed task.", client_work.Claim),
         ("`fleet.tasks.work()`: one task after the other.", client_work.Worker),
         ("`fleet.messages.recv()`: messages as they come.", client_messages.Receiver),
-        ("`for message in fleet.messages.recv()`: one in our hands.", client_messages.Message),
+        ("`for message in fleet.messages.recv()`: a received one.", client_messages.Message),
         ("`message.file()`: a file that was shared.", client_messages.SharedFile),
     ):
         yield f"## {made.__name__}\n"
@@ -402,9 +401,9 @@ def python() -> Iterator[str]:
     yield "## Outcomes\n"
     yield (
         "Frozen values, made for `match`; each is a name of `interlock`, and no two share one.\n"
-        "Those that mean the same for several nouns are below one class: "
-        "`case interlock.Full():` is right for slots and for an inbox, "
-        "`case interlock.InboxFull():` for the inbox alone.\n"
+        "Outcomes with one meaning for several nouns have a common base class: "
+        "`case interlock.Full():` matches slots and an inbox, "
+        "`case interlock.InboxFull():` only an inbox.\n"
         "Their fields are matched by keyword, as they have no order: "
         "`case interlock.Claimed(task=t, token=n):`.\n"
         "In a condition each `Success` is true and each `Refusal` is false: "
@@ -570,12 +569,12 @@ def error_page() -> Iterator[str]:
     yield "# Errors\n"
     yield MADE
     yield (
-        "An error is for breakage; that somebody else has a lock is an answer.\n"
+        "An error means that something is broken; a lock that another agent holds is an outcome.\n"
         "A message is one line: what is wrong, then what to do.\n"
         "On the command line it goes to stderr; with `--json` it is "
         '`{"error": CODE, "message": TEXT}` on stdout.\n'
-        "[Find out what is wrong](../how-to/find-out-what-is-wrong.md) says more about the ones "
-        "that people meet.\n"
+        "[Find out what is wrong](../how-to/find-out-what-is-wrong.md) says more about the most "
+        "common ones.\n"
     )
     yield "```text\n" + inspect.cleandoc(drawn[1]) + "\n```\n"
     yield table(

@@ -136,5 +136,5 @@ class SharedFile:
         return drive_async(files.read(self._file), self._store)
 
     def verify(self) -> Awaitable[None]:
-        """Check that the file has not changed since it was shared, whatever its size."""
+        """Check that the file has not changed since it was shared; it may have any size."""
         return drive_async(files.verify(self._file), self._store)

@@ -252,7 +252,7 @@ class Block:
         if held is None:
             return
         lost = held.end()
-        if lost and (kind is None or kind is Lost):  # an interrupt could not say what was lost
+        if lost and (kind is None or kind is Lost):  # an interrupt has no text
             raise held.over() from None
 
     __exit__ = BlockExit[None]()

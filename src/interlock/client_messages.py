@@ -137,5 +137,5 @@ class SharedFile:
         return drive(files.read(self._file), self._store)
 
     def verify(self) -> None:
-        """Check that the file has not changed since it was shared, whatever its size."""
+        """Check that the file has not changed since it was shared; it may have any size."""
         drive(files.verify(self._file), self._store)

@@ -114,7 +114,7 @@ class NounHistory:
     words      the verbs of its entries begin with one of these and a dot
     frequent   verbs of which an agent may have thousands in a row
     counted    history events, by the kind of thing and ``what``, that become one with a count, and
-               the word for what was counted
+               the word for the counted events
     """
 
     words: ClassVar[tuple[str, ...]] = ()

@@ -26,7 +26,7 @@ _ELSEWHERE = {
 }
 """Answers of packages that no other command should have to import."""
 _CODES = ("failed", "internal", "interrupted")
-"""Codes of errors that are not in ``errors.py``: of a demo, of a fault of ours, of Ctrl-C."""
+"""Codes of errors that are not in ``errors.py``: of a demo, of a bug, of Ctrl-C."""
 _PLAIN: dict[type[kinds.Type], Schema] = {
     kinds.AnyType: {},
     kinds.BoolType: {"type": "boolean"},

@@ -63,7 +63,7 @@ def test_join_ignores_the_session_of_the_shell(ada: Shell) -> None:
         ("wait --tiemout 5s", "did you mean --timeout?"),
         ("inbox --agents bob", "did you mean --agent?"),
         ("task list --status ready", "did you mean --state?"),
-        ("inbox --unread", "what is unread is shown anyway, so leave it out"),
+        ("inbox --unread", "unread messages are shown anyway, so leave it out"),
         ("inbox --follow", "and 'interlock subscribe TYPE --follow' shows alerts as they come"),
         ("version", "did you mean '--version'?"),
         ("send bob hi --unread", "no option '--unread' here; see 'interlock send --help'"),

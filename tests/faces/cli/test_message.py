@@ -558,7 +558,7 @@ def test_json_comes_from_a_file_or_from_a_pipe_that_somebody_fills(
     assert shell.json("alert", "built", f"@{tmp_path / 'data'}")[0] == 0
     os.mkfifo(tmp_path / "pipe")
     found = shell.run("alert", "built", f"@{tmp_path / 'pipe'}")
-    assert (found.status, "nobody writes anything into it" in found.err) == (2, True)
+    assert (found.status, "no program writes into it" in found.err) == (2, True)
     out, into = os.pipe()
     os.write(into, b"[2]")
     os.close(into)

@@ -1,7 +1,7 @@
-"""``agent join`` and ``leave``, which a shell must hear of, and ``agent log``.
+"""``agent join`` and ``leave``, which change the environment of a shell, and ``agent log``.
 
-Who uploads what a program writes must never end or hold up that program: while the store does not
-answer, lines are read all the same, and gather as far as there is room.
+The upload of a program's output must never end or delay that program: during an outage of the
+store, lines are still read, and are kept up to a limit.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def join(parsed: Parsed) -> int:
 
 
 def leave(parsed: Parsed) -> int:
-    """End a session; a person whose shell still names it is told to forget it."""
+    """End a session; a note says so if the shell still has it in its environment."""
     with connected(parsed) as fleet:
         outcome = living(fleet.agents.leave())
     status = answer(parsed, outcome)
@@ -68,7 +68,7 @@ def leave(parsed: Parsed) -> int:
 
 
 def log(parsed: Parsed) -> int:
-    """Show the log of an agent, go on with it, or add to it."""
+    """Show the log of an agent, follow it, or add to it."""
     request: AgentLogRequest = parsed.request
     if request.file is not None or request.read is not None or request.files:
         _alone(request)
@@ -96,7 +96,7 @@ def _alone(request: AgentLogRequest) -> None:
 
 
 def _follow(parsed: Parsed, fleet: Fleet, lines: tuple[LogLine, ...]) -> None:
-    """These, and all that come, for ever."""
+    """Show these lines, and new ones as they come, without end."""
     name = parsed.request.name
     last = lines[-1].number if lines else 0
     _show(parsed, name, lines)

@@ -1,19 +1,20 @@
 """A program that must not outlive its grant.
 
-It is forked before anything else happens, while this process has one thread and no store, and
-waits behind a pipe until its session or lock is there; so a program is never started in vain, and
-no lock of an engine is ever copied into it.
+The command forks it first, while it has one thread and no store.  The child waits at a pipe until
+the session or lock is acquired; so no program is started without its grant, and no lock of a
+storage engine is copied into it.
 
-Between us and the program stands a guardian.  It does nothing but wait for the end of one of us.
-If the program ends, it tells us; we dismiss it, and the program becomes ours to be reaped.  If we
-end before that, by SIGKILL too, then the pipe breaks, and it kills the program and everything that
-the program started, in whatever session that is.  If somebody kills the guardian, the kernel kills
-the program.
+Between the command and the program is a guardian process, which waits for the end of either.
+If the program ends, the guardian notifies the command, which dismisses the guardian and reaps the
+program.  If the command ends first, even by SIGKILL, then the pipe breaks, and the guardian kills
+the program and all its descendants, in any process session.  If the guardian is killed, the kernel
+kills the program.
 
-All this needs Linux.  Elsewhere there is no guardian, and a program goes on if we are killed.
+All this needs Linux.  Elsewhere there is no guardian, and the program continues if the command is
+killed.
 
-If its time is up, or somebody asked it to stop, it and all that it started get SIGTERM, and SIGKILL
-by the moment at which somebody else may begin, or after some time of grace.
+When its grant ends, or a message asks it to stop, the program and all its descendants get SIGTERM.
+SIGKILL follows before another agent can acquire the grant, or after the grace period.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _NOT_FOUND = 127
 _KILLED = 128 + signal.SIGKILL
 _TICK = 0.02
-# In /proc/PID/stat after the name: how many threads, and where the command line is kept.
+# In /proc/PID/stat after the name: the number of threads, and the addresses of the command line.
 _THREADS = 17
 _ARGUMENTS = slice(45, 47)
 
@@ -42,9 +43,9 @@ class Child:
     def __init__(self, command: tuple[str, ...]) -> None:
         self._status: int | None = None
         self._running = False
-        # Whatever the program leaves behind becomes ours, so that it can be found and ended.
+        # Orphans of the program become children of this process, so that it can end them.
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        line, self._line = os.pipe()  # open as long as we are
+        line, self._line = os.pipe()  # open while this process lives
         self._report, report = os.pipe()
         self._over, over = os.pipe()  # its other end is closed at the end of the program
         os.set_blocking(self._over, False)
@@ -60,9 +61,9 @@ class Child:
             os.close(end)
 
     def start(self, environment: Mapping[str, str]) -> OSError | None:
-        """Let it go; an error if there is no such program."""
+        """Start the program; returns an error if it cannot be run."""
         pairs = (os.fsencode(f"{name}={value}") for name, value in environment.items())
-        with suppress(BrokenPipeError):  # it was killed meanwhile: its status will tell
+        with suppress(BrokenPipeError):  # it was killed while it waited: its status says so
             os.write(self._line, b"\0".join(pairs) + b"\0\0")
         code = self._hear()
         self._running = not code
@@ -93,9 +94,9 @@ class Child:
                 os.kill(self.pid, signum)
 
     def end(self, kill_at: Callable[[], float]) -> int:
-        """End it and everything that it started: politely, then by force at a moment.
+        """End the program and its descendants: with SIGTERM, then with SIGKILL at ``kill_at()``.
 
-        The moment is asked for again and again: something may bring it forward.
+        ``kill_at`` is called again and again, since that time may become earlier.
         """
         _tell(signal.SIGTERM, self._guardian)
         while time.monotonic() < (ends := kill_at()) and _descendants(self._guardian):
@@ -109,7 +110,7 @@ class Child:
         return status
 
     def abandon(self) -> None:
-        """It is not to run after all."""
+        """Discard a program that was not started."""
         if self._running:
             return
         os.close(self._line)
@@ -121,7 +122,7 @@ class Child:
                     os.waitpid(pid, 0)
 
     def _hear(self) -> int:
-        """Who the program is, and which error kept it from running, if any."""
+        """Read the pid of the program; returns the error that prevented its start, or 0."""
         said = b""
         while part := os.read(self._report, 64):
             said += part
@@ -137,19 +138,20 @@ class Child:
         return False
 
     def _dismiss(self) -> None:
-        """Let the guardian go: its children, the ended program too, become ours."""
+        """End the guardian: its children, with the ended program, become those of this process."""
         os.kill(self._guardian, signal.SIGKILL)
         os.waitpid(self._guardian, 0)
-        if self.pid == self._guardian:  # the program was killed before it could say who it is
+        if self.pid == self._guardian:  # the program was killed before it could report its pid
             self._status = _KILLED
         self._guardian = 0
 
 
 def _stand_guard(command: tuple[str, ...], line: int, report: int, over: int) -> None:
-    """In the guardian: fork the program, and let nothing of it outlive the other end of the line.
+    """In the guardian: fork the program, and kill all of it when the parent ends.
 
-    The program stays in our group and session, with the signals as they were; the guardian leaves
-    them, so that no signal to a group or from a terminal can end it together with its parent.
+    The program stays in the process group and session of the command, with unchanged signals; the
+    guardian leaves them, so that no signal to a group or from a terminal can end it together with
+    its parent.
     """
     try:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -163,8 +165,8 @@ def _stand_guard(command: tuple[str, ...], line: int, report: int, over: int) ->
         with suppress(OSError, ValueError):
             _rename(f"guard of {program}".encode())
         if _watch(program, line):
-            # We wait to be dismissed: if our parent was killed together with the program, it never
-            # comes to that, and what the program started is still ours to kill.
+            # Wait until the parent dismisses the guardian.  If the parent was killed together with
+            # the program, the pipe breaks instead, and the descendants must be killed.
             os.close(over)
             if os.getppid() == parent:
                 os.kill(parent, signal.SIGCHLD)
@@ -178,10 +180,10 @@ def _stand_guard(command: tuple[str, ...], line: int, report: int, over: int) ->
 
 
 def _watch(program: int, line: int) -> bool:
-    """Wait until the program ends (True) or the line breaks (False).
+    """Wait until the program ends (True) or the pipe breaks (False).
 
-    The program is left for our parent to reap: until then nobody else gets its number, so no
-    signal can go astray.
+    The parent reaps the program: until then its pid is not reused, so no signal reaches a wrong
+    process.
     """
     woken, wake = os.pipe()
     for end in (woken, wake):
@@ -189,7 +191,7 @@ def _watch(program: int, line: int) -> bool:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     events = select.poll()
-    events.register(line, 0)  # only whether it broke: what is said on it is for the program
+    events.register(line, 0)  # only whether it broke: the data in it is for the program
     events.register(woken, select.POLLIN)
     while True:
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -218,11 +220,11 @@ def _kill_all() -> None:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
             time.sleep(pause)
-            pause = min(pause * 2, _TICK * 10)  # some may not be ours to kill: sudo
+            pause = min(pause * 2, _TICK * 10)  # some cannot be killed: sudo
 
 
 def _close_all_but(*kept: int) -> None:
-    """Whoever reads what the program writes must not wait for the guardian too."""
+    """Close inherited files: a reader of the program's output must not wait for the guardian."""
     with suppress(FileNotFoundError):
         for name in os.listdir("/proc/self/fd"):
             if int(name) not in kept:
@@ -231,7 +233,7 @@ def _close_all_but(*kept: int) -> None:
 
 
 def _rename(title: bytes) -> None:
-    """Take another name, so that ``pkill -f`` of our command does not kill the guardian with it."""
+    """Change the process title, so that ``pkill -f`` of the command spares the guardian."""
     import ctypes
 
     with open("/proc/self/comm", "wb") as file:
@@ -245,7 +247,7 @@ def _rename(title: bytes) -> None:
 
 
 def _become(command: tuple[str, ...], parent: int, go: int, report: int) -> None:
-    """In the child: wait for the word, then be the program."""
+    """In the child: wait for the environment, then execute the program."""
     status = _NOT_FOUND
     try:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -262,7 +264,7 @@ def _become(command: tuple[str, ...], parent: int, go: int, report: int) -> None
         for pair in data[:-2].split(b"\0"):
             name, _, value = pair.partition(b"=")
             os.environb[name] = value
-        os.execvp(command[0], command)  # noqa: S606 - that is what was asked for
+        os.execvp(command[0], command)  # noqa: S606 - the purpose of the command
     except OSError as error:
         os.write(report, str(error.errno).encode())
     except BaseException:  # noqa: BLE001 - nothing of the parent may run in the child
@@ -272,7 +274,7 @@ def _become(command: tuple[str, ...], parent: int, go: int, report: int) -> None
 
 
 def _restore_signals() -> None:
-    """What Python changed for itself is no business of the program."""
+    """Undo the changes that Python makes to signals for itself."""
     for signum in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(signum, signal.SIG_DFL)
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -298,7 +300,7 @@ def _tell(signum: int, spared: int = 0) -> list[int]:
 
 
 def _descendants(spared: int = 0) -> list[int]:
-    """All processes but one that we started, directly or not, and that still run."""
+    """All running descendants of this process but one."""
     children: dict[int, list[int]] = {}
     for pid, parent in _processes():
         children.setdefault(parent, []).append(pid)
@@ -324,13 +326,13 @@ def _processes() -> Iterator[tuple[int, int]]:
                 known = file.read().rpartition(b") ")[2].split()
         except OSError:
             continue
-        # One whose first thread ended looks like a zombie, but its other threads go on.
+        # A process whose first thread ended looks like a zombie, but its other threads still run.
         if known[0] != b"Z" or int(known[_THREADS]) > 1:
             yield int(name), int(known[1])
 
 
 def _listed() -> Iterator[tuple[int, int]]:
-    """The same where there is no /proc."""
+    """Running processes with their parents, from ps(1), for systems without /proc."""
     import subprocess
 
     lines = subprocess.run(

@@ -1,7 +1,7 @@
 """One command, from its words to its exit status.
 
 0 done, 1 an ordinary no, 2 bad input, 3 not allowed, 4 trouble with the store: the outcome's class
-or the error's class says which.  Whatever goes wrong is one line that says what to do.
+or the error's class says which.  Every error is one line that says what to do.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 _SHORT = 300
-"""How much of an answer is told where it could not be written."""
+"""How many characters of an unwritten answer an error message shows."""
 _CLOSED = "stdout is closed, so there is nowhere to answer; send it to /dev/null at least"
 
 
 class Stopped(BaseException):
-    """A signal asked us to stop: withdraw, leave, and end with its status."""
+    """A signal asked the command to stop: withdraw, leave, and end with its status."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -37,7 +37,7 @@ class Stopped(BaseException):
 
 
 class Unwritten(OSError):
-    """The answer could not be written; ``done`` is in short what was changed, if anything was."""
+    """The answer could not be written; ``done`` is a summary of the change, if there was one."""
 
     done = ""
 
@@ -59,11 +59,11 @@ def run(argv: Sequence[str]) -> int:
 
 
 _quiet = False
-"""Whether the command was asked to say no more than it must."""
+"""Whether ``--quiet`` was given."""
 
 
 def failed(error: InterlockError, *, json: bool) -> int:
-    """Say what went wrong, once."""
+    """Report an error, once."""
     message = one_line(str(error))
     mistakes = [one_line(each) for each in getattr(error, "mistakes", ())]
     try:
@@ -71,7 +71,7 @@ def failed(error: InterlockError, *, json: bool) -> int:
             listed = {"mistakes": mistakes} if mistakes else {}
             write_json({"error": error.code, "message": message, **listed})
             return error.exit_status
-    except OSError:  # nobody can read the answer; perhaps somebody reads this
+    except OSError:  # stdout has no reader; perhaps stderr has one
         pass
     if len(mistakes) > 1:  # each on a line of its own, below what they have in common
         message = message.partition(": ")[0] + ":"
@@ -82,7 +82,7 @@ def failed(error: InterlockError, *, json: bool) -> int:
 
 
 def note(message: str) -> None:
-    """A line for whoever watches, beside the answer; none with ``--quiet``."""
+    """Write a line to stderr, beside the answer; none with ``--quiet``."""
     if not _quiet:
         _tell(message)
 
@@ -130,7 +130,7 @@ def _show(parsed: Parsed, outcome: object) -> None:
 
 
 def _done(outcome: object) -> str:
-    """What an outcome changed, in short; empty if nothing, or if it is undone unless it is told."""
+    """A summary of a change; empty if there is none, or if it is undone when it is not written."""
     from interlock.core.decision import Success
     from interlock.core.outcomes import Acquired, Listing
     from interlock.nouns.agents.session_rules import Joined
@@ -182,7 +182,7 @@ def _asked_for(outcome: object) -> str | None:
 
 
 def answer_to(you: str, parsed: Parsed, outcome: object) -> int:
-    """The same to somebody who may have itself what it is refused."""
+    """Show an outcome, with a note if the caller's own agent is the holder."""
     status = answer(parsed, outcome)
     if status == 1 and you and not parsed.common.json:
         from interlock.faces.cli.remind import remind
@@ -192,13 +192,13 @@ def answer_to(you: str, parsed: Parsed, outcome: object) -> int:
 
 
 def colourful() -> bool:
-    """Whether whoever reads sees colours, and wants them."""
+    """Whether stdout is a terminal that wants colours."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return wanted and sys.stdout.isatty()
 
 
 def stoppable() -> None:
-    """From here on a polite signal ends us as an exception, so that nothing is left behind."""
+    """Make SIGTERM and SIGHUP raise Stopped from here on, so that nothing is left behind."""
     import signal
 
     def stop(signum: int, _frame: FrameType | None) -> None:
@@ -210,7 +210,7 @@ def stoppable() -> None:
 
 
 def is_read() -> bool:
-    """Whether what we write may still find a reader: of a pipe, its other end is open."""
+    """Whether stdout may still have a reader: the other end of a pipe is open."""
     import select
 
     poll = select.poll()
@@ -219,7 +219,7 @@ def is_read() -> bool:
 
 
 def _run(argv: Sequence[str]) -> int:
-    if sys.stdout is None:  # better nothing than a grant whose token nobody learns
+    if sys.stdout is None:  # better no grant than one whose token no caller gets
         raise _Internal(_CLOSED)
     global _quiet  # noqa: PLW0603 - of the one command that this process carries out
     _quiet = False
@@ -253,14 +253,14 @@ def _table(parsed: Parsed) -> int:
         outcome = fleet.act(parsed.request)
         you = fleet.context.identity.actor.agent
         try:
-            # before what may take long at the end, or be cut off
+            # before the end of the session, which may take long or be interrupted
             return answer_to(you, parsed, outcome)
         except OSError as error:
             raise _given_back(fleet, outcome, error) from error
 
 
 def _given_back(fleet: Fleet, outcome: object, error: OSError) -> Exception:
-    """Give a grant back whose token no caller learned; the error to end with."""
+    """Release a grant whose token could not be written; returns the error to end with."""
     from interlock.core.outcomes import Acquired
 
     if not isinstance(outcome, Acquired):
@@ -276,20 +276,20 @@ def _given_back(fleet: Fleet, outcome: object, error: OSError) -> Exception:
     things = named if isinstance(named, tuple) else (named,)
     what = f"{field} {', '.join(things)}".removeprefix("things ")
     was = "was" if len(things) == 1 else "were"
-    unheard = f"the answer could not be written ({error.strerror})"
+    unwritten = f"the answer could not be written ({error.strerror})"
     try:
         releases[field](*things, token=outcome.token)
     except InterlockError as trouble:
-        return _Internal(f"{unheard}, and {what} stays held until the ttl is over: {trouble}")
+        return _Internal(f"{unwritten}, and {what} stays held until the ttl is over: {trouble}")
     if isinstance(error, BrokenPipeError):
-        note(f"{unheard}, so {what} {was} given back")
+        note(f"{unwritten}, so {what} {was} given back")
         return error
     again = "send stdout elsewhere, then ask again"
-    return _Internal(f"{unheard}, so {what} {was} given back; {again}")
+    return _Internal(f"{unwritten}, so {what} {was} given back; {again}")
 
 
 def _no_operation(name: str, words: Sequence[str]) -> int:
-    """Help, the version, or a question about what was meant."""
+    """Show help or the version, or suggest a command."""
     from interlock.faces.cli import help as texts
 
     if name == "help":
@@ -319,16 +319,16 @@ def _no_operation(name: str, words: Sequence[str]) -> int:
 
 
 def _explained(error: Exception, words: Sequence[str]) -> InterlockError:
-    """Any error as one that says what to do; those that nobody foresaw with a way to see more."""
+    """Any error as one that says what to do; an unexpected one says how to see its traceback."""
     if isinstance(error, InterlockError):
         return error
     if isinstance(error, UnicodeError):
         return BadInput("a word is not UTF-8; write it in UTF-8")
     if isinstance(error, Unwritten):
-        unheard = f"the answer could not be written ({error.strerror})"
+        unwritten = f"the answer could not be written ({error.strerror})"
         if error.done:
-            return _Internal(f"{unheard}, but it was done: {error.done}; do not repeat it")
-        return _Internal(f"{unheard}; send stdout elsewhere")
+            return _Internal(f"{unwritten}, but it was done: {error.done}; do not repeat it")
+        return _Internal(f"{unwritten}; send stdout elsewhere")
     message = str(error)
     if not isinstance(error, OSError):
         message = f"unexpected {type(error).__name__}: {message}"
@@ -342,7 +342,7 @@ def _explained(error: Exception, words: Sequence[str]) -> InterlockError:
 
 
 class _Internal(InterlockError):
-    """A fault of ours, or of the system under us."""
+    """A bug of Interlock, or an error of the operating system."""
 
     code = "internal"
 

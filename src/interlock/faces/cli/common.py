@@ -1,4 +1,4 @@
-"""What every command takes."""
+"""The options of every command."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ from interlock.runtime.operation import Request, option
 
 
 class Common(Request, frozen=True, kw_only=True):
-    """What every command takes."""
+    """The options of every command."""
 
     store: Annotated[
         str | None,
@@ -14,17 +14,17 @@ class Common(Request, frozen=True, kw_only=True):
     ] = None
     agent: Annotated[str | None, option("name", "who you are (or INTERLOCK_AGENT)")] = None
     session: Annotated[
-        str | None, option("name", "the session you speak for (or INTERLOCK_SESSION)")
+        str | None, option("name", "the session to act in (or INTERLOCK_SESSION)")
     ] = None
     trace: Annotated[
-        str | None, option("name", "an id that the record keeps beside it (or INTERLOCK_TRACE)")
+        str | None, option("name", "a trace id for the entries in the record (or INTERLOCK_TRACE)")
     ] = None
     no_retry: Annotated[
         bool, option("flag", "end a wait with an error when the store does not answer for 10 s")
     ] = False
     json: Annotated[bool, option("flag", "one JSON object on stdout, errors too")] = False
     quiet: Annotated[
-        bool, option("flag", "print only what was asked for: a token, an id, an answer, a list")
+        bool, option("flag", "print only the result: a token, an id, an answer, a list")
     ] = False
-    verbose: Annotated[int, option("count", "say more on stderr; twice for the engine room")] = 0
+    verbose: Annotated[int, option("count", "log to stderr; twice for debug messages")] = 0
     help: Annotated[bool, option("flag", "this text")] = False

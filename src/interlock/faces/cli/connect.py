@@ -1,11 +1,11 @@
-"""Under which session a command acts.
+"""The session in which a command acts.
 
-With INTERLOCK_SESSION (or ``--session``) it speaks for that session, and renews it.  Without, it
-is a session of its own: one that need not be known to anybody, unless it has to stand in a queue.
-Its grants live by their ttl, since they outlive the command.
+With INTERLOCK_SESSION (or ``--session``) the command acts in that session, and renews it.  Without,
+it has a session of its own, which is stored only if the command has to wait in a queue.  Its grants
+live by their ttl, since they outlive the command.
 
-Commands of a shell follow one another, so they are one caller: that of the ``run`` that they are
-inside of (INTERLOCK_CALLER), else their session, else whoever has the agent's name on this host.
+Commands of a shell follow one another, so deadlock detection sees them as one caller: that of the
+``run`` around them (INTERLOCK_CALLER), else their session, else the agent's name on this host.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 class Identity:
-    """Who speaks, as far as options and environment tell."""
+    """The agent and session of a command, from its options and the environment."""
 
     def __init__(self, common: Common, *, anew: bool = False) -> None:
         if anew and common.session is not None:
             raise BadInput("this begins a session of its own; leave --session out")
-        # Who begins a session has none yet: one in the environment may long be over.
+        # A command that begins a session ignores one in the environment, which may have ended.
         self.session = None if anew else _either(common.session, "INTERLOCK_SESSION")
         # A name that is not that of the session's agent is refused when the session is resumed.
-        # An option is above the environment: --session overrides a name that is set there.
+        # An option overrides the environment: --session also overrides a name that is set there.
         self.agent = common.agent if common.session else _either(common.agent, "INTERLOCK_AGENT")
         inside = os.environ.get("INTERLOCK_CALLER") if self.session else None
         self.caller = NAMED_CALLER + _inside(inside) if inside else ""
@@ -57,7 +57,7 @@ def _inside(caller: str) -> str:
 
 
 def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
-    """A client for this command; ``anew`` for one that begins a session, whatever was before."""
+    """A client for this command; ``anew`` for a command that begins a session."""
     joins = parsed.operation.joins is not None and parsed.operation.joins(parsed.request)
     identity = Identity(parsed.common, anew=anew)
     fleet = _connected(parsed, identity, joins=joins, named=not anew)
@@ -72,9 +72,9 @@ def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
 
 
 def staying(parsed: Parsed) -> Fleet:
-    """A client for a command that goes on for long: the session it speaks for lives meanwhile.
+    """A client for a command that runs for long: it keeps its session alive.
 
-    None begins for it, since it would be over with this command, and its agent away.
+    It begins no session, since that would end with the command, and its agent would be absent.
     """
     fleet = connected(parsed)
     speak_up()
@@ -82,7 +82,7 @@ def staying(parsed: Parsed) -> Fleet:
 
 
 def opened(url: str | None, *, create: bool = True, **options: Any) -> Fleet:  # noqa: ANN401
-    """What ``connect`` gives: a client of the store that was named, or of the one that is found."""
+    """A client of the store that was named, or of the one that is found, as ``connect`` does."""
     from interlock.client import begun
 
     place = url or store_location.find_store()
@@ -94,9 +94,9 @@ def opened(url: str | None, *, create: bool = True, **options: Any) -> Fleet:  #
 
 
 def hush() -> None:
-    """What the client of a store across a network logs is for those who asked with ``-v``.
+    """Suppress the log of a network store's client unless ``-v`` was given.
 
-    Else a server that is away would be told of twice: by its log, and by the error in the end.
+    Else an outage would be reported twice: by the log, and by the error in the end.
     """
     import logging
 
@@ -105,8 +105,8 @@ def hush() -> None:
 
 
 def speak_up() -> None:
-    """From here on a command goes on for long: who watches hears when the store is away."""
-    if "logging" not in sys.modules:  # the store is here, and cannot be away
+    """Report outages of the store on stderr from here on, for a command that runs for long."""
+    if "logging" not in sys.modules:  # a local store has no outages
         return
     import logging
 
@@ -119,7 +119,7 @@ def speak_up() -> None:
 
 
 def shown(url: str) -> str:
-    """A store's URL as anybody may see it: without a password; what names no store is refused."""
+    """A store's URL for display, without its password; raises BadInput for a bad URL."""
     if not is_network(url):
         file_of(url)
         return url
@@ -129,15 +129,15 @@ def shown(url: str) -> str:
 
 
 def url_of(store: Store, given: str | None) -> str:
-    """What leads another process to the same store, wherever it works: keep it to ourselves.
+    """The URL with which a process in any folder finds the same store; it may have a password.
 
-    ``given`` is what ``--store`` said.
+    ``given`` is the value of ``--store``.
     """
     return str(getattr(store, "path", "")) or given or store_location.find_store()
 
 
 def tell(parsed: Parsed, fleet: Fleet) -> None:
-    """With ``-v``: which store it is, and who speaks."""
+    """With ``-v``: log the store and the agent."""
     if parsed.common.verbose:
         import logging
 
@@ -149,7 +149,7 @@ def tell(parsed: Parsed, fleet: Fleet) -> None:
 
 
 def _connected(parsed: Parsed, identity: Identity, *, joins: bool, named: bool) -> Fleet:
-    """A client under the name or session that speaks; ``named`` if it must have one."""
+    """A client for this agent or session; ``named`` if it must have a name."""
     operation = parsed.operation
     looks = operation.needs == "store"  # a look makes nothing
     common: dict[str, Any] = {"url": identity.store, "trace": identity.trace, "create": not looks}
@@ -180,12 +180,12 @@ def _connected(parsed: Parsed, identity: Identity, *, joins: bool, named: bool) 
 
 
 def _named() -> str:
-    """Whoever has the agent's name on this host."""
+    """The caller for commands without a session: the agent's name on this host."""
     return AGENT_CALLER + os.uname().nodename
 
 
 def _kept(fleet: Fleet) -> Fleet:
-    """Beat for the session that we speak for, for as long as we wait in its name."""
+    """Renew the session of this command while the command runs."""
     from interlock.core import keys
     from interlock.core.decision import Write
 

@@ -1,6 +1,6 @@
-"""``doctor``: look at everything that Interlock stands on, and say what to mend.
+"""``doctor``: check everything that Interlock depends on, and say what to fix.
 
-The checks of an open store are those that a client can ask for; here is what comes before.
+A client can make the checks of an open store; this module has those that come before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from interlock.store import Finding
 
 
 def doctor(parsed: Parsed) -> int:
-    """Every check, in the order in which one builds on the other."""
+    """Every check; a check may rely on those before it."""
     return answer(parsed, Diagnosis(checks=tuple(_checks(parsed))))
 
 
@@ -28,7 +28,7 @@ def _checks(parsed: Parsed) -> Iterator[Finding]:
         given = Identity(parsed.common).store
         found = store_location.StoreLocation(given, "--store") if given else store_location.locate()
         yield ok("store", f"{shown(found.url)} (from {found.how})")
-        with opened(given, create=False) as fleet:  # a look makes nothing
+        with opened(given, create=False) as fleet:  # a check creates no store
             yield from drive(Examination(fleet.context).inside(), fleet.store)
     except InterlockError as error:
         yield trouble("store", error)

@@ -1,4 +1,4 @@
-"""What ``--help`` says, and what was probably meant."""
+"""The texts of ``--help``, and suggestions for unknown commands."""
 
 from __future__ import annotations
 
@@ -158,9 +158,9 @@ def meant(name: str) -> str:
 
 
 def _alike(word: str, meant: str) -> bool:
-    """Whether a word may stand for a command: one that ends something must begin as the word does.
+    """Whether a command may be suggested: one that ends something must begin as the word does.
 
-    Who is told of ``stop`` after ``top`` might do it.
+    A user who typed ``top`` might follow the suggestion ``stop``.
     """
     return meant not in _ENDING or word[:1] == meant[:1]
 

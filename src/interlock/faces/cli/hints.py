@@ -1,7 +1,7 @@
-"""What was probably meant with a word that a command cannot take; empty if nobody can tell.
+"""Suggestions for a word that a command cannot take; empty if there is no good one.
 
-A guess that is wrong leads astray, so an option is named only for a slip of one letter, or where
-it begins as the word does.  A time without its option is for one that takes a time.
+A wrong suggestion misleads, so an option is suggested only for a typo of one letter, or if it
+begins as the word does.  For a time without its option, an option that takes a time is suggested.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from interlock.runtime.operation import Field
 _INSTEAD = {
     "inbox --follow": "'interlock wait' waits for what comes next,"
     " and 'interlock subscribe TYPE --follow' shows alerts as they come",
-    "inbox --unread": "what is unread is shown anyway, so leave it out",
+    "inbox --unread": "unread messages are shown anyway, so leave it out",
 }
 _LEAST, _ENOUGH = 3, 4
 """Letters that two words begin with: of one that is no longer, and of any."""

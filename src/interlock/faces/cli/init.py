@@ -1,4 +1,4 @@
-"""``init``: the only command that makes a store without being given its URL."""
+"""``init``: the only command that creates a store without a URL."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _across(url: str) -> Created | StoreExists:
 
 
 def _make_folder_of(url: str) -> None:
-    """Whoever says init means it: the folder of the file is made too."""
+    """Create the folder of the file, too: ``init`` is an explicit wish for a store."""
     from interlock.stores import file_of
 
     path = file_of(url)

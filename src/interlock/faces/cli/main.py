@@ -1,4 +1,4 @@
-"""The entry point: as little as possible before the command itself, as little as possible after."""
+"""The entry point: it does as little as possible before and after the command itself."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ UNWRITTEN = 4
 
 def main() -> None:
     """Run the command that argv holds, and end the process with its status."""
-    # What a command imports is never garbage: looking for some is a tenth of its time.
+    # Imported modules are never garbage: collecting would take a tenth of a command's time.
     gc.set_threshold(50_000, 20, 20)
-    if sys.stderr is None:  # it was closed: nobody wants to hear what stands beside the answer
+    if sys.stderr is None:  # it was closed: no reader wants the notes beside the answer
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - to the very end
     _import_msgspec()
     from interlock.faces.cli.command import run
@@ -22,7 +22,7 @@ def main() -> None:
     status = run(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:
-            if stream is not None:  # it was closed before we began
+            if stream is not None:  # it may have been closed before the command began
                 stream.flush()
         except BrokenPipeError:
             status = BROKEN_PIPE

@@ -1,6 +1,6 @@
-"""Messages at a shell: what is shown is written first and acknowledged then, never the other way.
+"""Messages at a shell: a message is written first and acknowledged then, never the other way.
 
-So whoever is killed between the two sees a message again, and nobody loses one.
+So a reader that is killed between the two gets the message again, and no message is lost.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from interlock.nouns.messages.views import Inbox
 
 _LOOK = 0.5
-"""How often to see whether anybody still reads, while there is nothing to write."""
+"""How often to check that stdout still has a reader, while there is nothing to write."""
 
 
 def wait(parsed: Parsed) -> int:
-    """Wait for a message; under a name that is new that may be for ever, so it is said."""
+    """Wait for a message; under a new name that may never end, so a note says so."""
 
     def waiting(fleet: Fleet, request: MessageWait) -> object:
         if not parsed.common.json:
@@ -52,7 +52,7 @@ def _introduce(fleet: Fleet) -> None:
 
 
 def query(parsed: Parsed) -> int:
-    """Ask; whoever is interrupted hears what becomes of the question."""
+    """Ask; after an interrupt a note says whether the question stays."""
     begun = time.monotonic()
     log_lines.at_a_shell()
 
@@ -74,7 +74,7 @@ def _lasting(parsed: Parsed, act: Callable[[Fleet, Any], object]) -> int:
 
 
 def _left(fleet: Fleet, request: QueryAsk, waited: float) -> str:
-    """What becomes of a question that nobody waits for any more: one with a name stays."""
+    """Whether a question stays after an interrupt: one with an id does."""
     if request.id is None:
         return "interrupted, so the question is taken back; one that is asked with --id stays"
     from interlock.core.validate import duration

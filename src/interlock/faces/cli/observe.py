@@ -1,4 +1,4 @@
-"""``observe``, which goes on for as long as somebody reads, unless only counters are asked for."""
+"""``observe``, which continues while stdout has a reader; with ``--counters`` it ends at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from interlock.faces.cli.parse import Parsed
 from interlock.nouns.fleet.noun import fitting
 
 _LOOK = 0.5
-"""How often to see whether anybody still reads, while there is nothing to write."""
+"""How often to check that stdout still has a reader, while there is nothing to write."""
 
 
 def observe(parsed: Parsed) -> int:

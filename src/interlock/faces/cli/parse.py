@@ -3,9 +3,9 @@
 Options may stand anywhere before ``--`` (or before the program, for operations that run one), as
 ``--name value`` or ``--name=value``.  The operation is found first; then the same fields that
 describe its request to every other face say which options it takes.  Where one of them has the
-name of an option of every command (``record log --trace``), it means what the operation says;
-``--agent`` is always who speaks.
-Names that stand before something else (``send ada bob 'it works'``) leave the last words to it.
+name of an option of every command (``record log --trace``), the operation's meaning wins;
+``--agent`` is always the acting agent.
+A list of names before another argument (``send ada bob 'it works'``) leaves the last word to it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ COMMON = fields(Common)
 def split(argv: Sequence[str]) -> tuple[str, list[str]]:
     """The name of the operation, as far as there is one, and all other words.
 
-    The name may be a bare noun, unknown or empty: whoever asked says what that means.
+    The name may be a bare noun, unknown or empty: the caller decides what that means.
     """
     name: list[str] = []
     rest: list[str] = []
@@ -138,7 +138,7 @@ class _Words:
         return self._found
 
     def _rest(self, words: list[str]) -> None:
-        """What follows ``--``: the program for those who run one, plain words for the others."""
+        """The words after ``--``: a program, if the operation runs one, else plain arguments."""
         if self._places and self._places[-1].kind == "command":
             self._found["command"] = tuple(words)
             return
@@ -308,7 +308,7 @@ def _as_json(text: str) -> str:
 
 
 def _wrong(text: str, error: Exception) -> str:
-    """What is wrong with a text; half of a character ends it where nobody would look."""
+    """The error in a JSON text; half of a surrogate pair is named, as the decoder does not."""
     half = _HALF.search(_PAIR.sub("", text))
     return f"{half[0]} is half of a character" if half else str(error)
 
@@ -326,13 +326,13 @@ def _read(text: str) -> bytes:
 
 
 def _of_file(path: str) -> bytes:
-    """What a file has, or a pipe into which somebody writes (``@<(...)`` of a shell)."""
+    """The content of a file, or of a pipe (``@<(...)`` of a shell)."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as file:
         os.set_blocking(handle, True)
         data = file.read(_LARGEST + 1)
         if not data and not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError("nobody writes anything into it")
+            raise OSError("no program writes into it")
         return data
 
 

@@ -1,4 +1,4 @@
-"""``record log``, which can go on for as long as somebody reads, and ``record export``."""
+"""``record log``, which can follow the record while stdout has a reader, and ``record export``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def log(parsed: Parsed) -> int:
         stoppable()
         speak_up()
         _show(parsed, first.entries, first.gap)
-        # Where nothing was yet, from the beginning: something may have come since we looked.
+        # An empty record is followed from its beginning: entries may have come since the read.
         last = first.entries[-1].revision if first.entries else request.after or 0
         if request.after is None:
             last = max(last, begin)
@@ -54,7 +54,7 @@ def log(parsed: Parsed) -> int:
 
 
 def explain(parsed: Parsed) -> int:
-    """The story of one thing; the trace of each happening with ``-v`` or in JSON."""
+    """The history of one thing; the trace of each event with ``-v`` or in JSON."""
     with connected(parsed) as fleet:
         outcome = fleet.act(parsed.request)
     if isinstance(outcome, Story) and not parsed.common.json and not parsed.common.verbose:
@@ -86,7 +86,7 @@ def _newest(fleet: Fleet) -> int:
 def _later(
     fleet: Fleet, after: int, wanted: RecordFilter
 ) -> Iterator[tuple[tuple[RecordLine, ...], Gap | None]]:
-    """Entries as they come, for ever; if some are gone it says so, and goes on with the rest."""
+    """Entries as they come, without end; if some are lost it says so, and continues after them."""
     at = after
     with fleet.record.follow(after) as follower:
         while True:

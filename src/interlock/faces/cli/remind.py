@@ -1,4 +1,4 @@
-"""Whoever is refused what it has itself, under the same name, is told how to be the same one."""
+"""A note for a caller that is refused because its own agent is the holder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from interlock.faces.cli.command import note
 
 
 def remind(request: object, outcome: object, you: str) -> None:
-    """Say it, if that is why; whose grant is over must not speak for the next one."""
+    """Write the note, but not for a fenced grant: its caller must not act for the next holder."""
     if you in _holders(outcome) and not isinstance(outcome, Fenced):
         note(f"{you} is you{_remedy(request)}")
 
@@ -24,7 +24,7 @@ def _remedy(request: object) -> str:
 
 
 def _holders(outcome: Any) -> Iterator[str]:  # noqa: ANN401 - any outcome, each with its own fields
-    """Who alone has what is refused."""
+    """The agents that are the only holder of a refused thing."""
     yield getattr(outcome, "holder", "")
     holders = getattr(outcome, "holders", ())
     yield from holders if len(holders) == 1 else ()

@@ -1,8 +1,9 @@
 """``run``, ``lock run`` and ``sem run``: a program inside a session, or while holding something.
 
-We beat for the program, pass signals on to it, and end it in time when we cannot renew: SIGTERM
-early enough that, after its grace, the SIGKILL comes before anybody else may start.  A stop message
-to our session ends it likewise, and ends us while we wait for our turn.
+The command renews the session for the program, forwards signals to it, and ends it in time when it
+cannot renew: SIGTERM comes early enough that SIGKILL, after the grace period, comes before another
+agent can acquire the grant.  A stop message to the session ends the program, too, or the command
+itself while it still waits.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _PART_FOR_GRACE = 3
 
 
 def run(parsed: Parsed) -> int:
-    """Run a program inside a session of its own, holding whatever is named."""
+    """Run a program inside a new session, holding the things of ``--hold``."""
     from interlock.nouns.fleet.noun import RunRequest
     from interlock.nouns.grants.targets import SeveralTarget
 
@@ -51,7 +52,7 @@ def run(parsed: Parsed) -> int:
         target = SeveralTarget(request.hold)
         return _holding(parsed, target, {"INTERLOCK_HELD": " ".join(target.named)})
     if validate.wait_time(request.wait) or request.max_hold or request.metadata is not None:
-        raise BadInput("--wait, --max-hold and --metadata are about what is held; name it: --hold")
+        raise BadInput("--wait, --max-hold and --metadata need something to hold; name it: --hold")
     return _Guard(parsed).run(lambda fleet: (fleet.context.session_lease,), {})
 
 
@@ -110,7 +111,7 @@ def _holding(parsed: Parsed, target: BlockTarget, environment: dict[str, str]) -
 
 
 class _Guard:
-    """Watches over one program."""
+    """Guards one program."""
 
     def __init__(self, parsed: Parsed, held: str = "") -> None:
         request: Any = parsed.request
@@ -134,11 +135,11 @@ class _Guard:
 
     @property
     def agent(self) -> str:
-        """Under whose name the program runs."""
+        """The agent in whose name the program runs."""
         return self._identity.agent or ""
 
     def wake(self) -> None:
-        """Look again: something changed."""
+        """Wake the main loop: something changed."""
         with suppress(BlockingIOError):
             os.write(self._wake_write, b"!")
 
@@ -148,7 +149,7 @@ class _Guard:
         environment: dict[str, str],
         give_back: Callable[[], None] | None = None,
     ) -> int:
-        """Start it when ``prepare`` got what it relies on, and see it to its end."""
+        """Start the program once ``prepare`` has its grants, and wait for its end."""
         child = Child(self._command)
         try:
             self._listen()
@@ -178,7 +179,7 @@ class _Guard:
             gone = any(lease.lost for lease in leases) or self._gone()
             ends = min(lease.ends for lease in leases)
             if gone or ends - grace <= now:
-                # Gone already, and a lock with it: others may be at work, so there is no grace.
+                # A lost lock may have another holder already, so there is no grace period.
                 late = 0.0 if locked else grace
                 cause = _cause(fleet)
                 status = child.end(_at(now + late if gone else max(ends, now)))
@@ -190,7 +191,7 @@ class _Guard:
         return status
 
     def _stopped(self, child: Child, leases: Sequence[Lease], kill_at: float) -> int:
-        """Somebody asked for it; the second time leaves no more time, nor does a lost lease."""
+        """End the program after a stop message; a second one, or a lost lease, ends the grace."""
 
         def hurry() -> bool:
             return len(self._asked) > 1 or any(lease.lost for lease in leases) or self._gone()
@@ -198,12 +199,12 @@ class _Guard:
         return child.end(lambda: 0.0 if hurry() else min(kill_at, *(each.ends for each in leases)))
 
     def _gone(self) -> bool:
-        """Whether something that is held is lost."""
+        """Whether a grant is lost."""
         return any(holding.lost() for holding in self.holding)
 
     @contextmanager
     def _hearing(self, fleet: Fleet) -> Iterator[None]:
-        """Listen to messages for our session meanwhile."""
+        """Listen to stop messages for the session while the block runs."""
         from interlock.drivers import drive
         from interlock.nouns.messages.stops import Stops
         from interlock.threads import background
@@ -220,7 +221,7 @@ class _Guard:
                 drive(stops.ack(), fleet.store)
 
     def _obey(self, stop: StopNotice) -> None:
-        """In the thread that listens: while there is no program yet, a signal ends our wait."""
+        """In the listening thread: before the program runs, a signal ends the wait for grants."""
         why = f": {stop.reason}" if stop.reason else ""
         note(f"{stop.sender} asked {quoted(self._command[0])} to stop{why}")
         self._asked.append(stop)
@@ -232,7 +233,7 @@ class _Guard:
     def _lost(
         self, leases: Sequence[Lease], now: float, cause: str, *, locked: bool
     ) -> Lost | Lapsed:
-        """Why the program was ended: the first to end of what is not renewed bounds the hold."""
+        """Why the program was ended: the earliest lease that cannot be renewed bounds the hold."""
         if not locked:
             return Lapsed(f"the session could not be kept alive{cause}; the program was ended")
         if (note := next((h.broken for h in self.holding if h.broken), None)) is not None:
@@ -252,7 +253,7 @@ class _Guard:
         return NOT_EXECUTABLE
 
     def _connected(self) -> Fleet:
-        """A session of our own, under the name of whoever called us."""
+        """A new session under the name of the calling agent."""
         identity = self._identity
         if identity.session and not identity.agent:
             outer = opened(identity.store, session=identity.session)
@@ -282,7 +283,7 @@ class _Guard:
         }
 
     def _listen(self) -> None:
-        """Signals end us while we wait for our turn, and are passed on once the program runs."""
+        """Let signals end the command while it waits; forward them once the program runs."""
 
         def on_signal(signum: int, _frame: FrameType | None) -> None:
             if not self._running:
@@ -307,7 +308,7 @@ class _Guard:
 
 
 def _cause(fleet: Fleet) -> str:
-    """Why the store answers no more, if it does not, as the end of a sentence."""
+    """The reason of an outage of the store, as the end of a sentence; empty without one."""
     store = fleet.store
     trouble = store.outage if store.missing or store.outage else ""
     return f" ({trouble.partition(';')[0]})" if trouble else ""
@@ -318,7 +319,7 @@ def _at(moment: float) -> Callable[[], float]:
 
 
 def _inside(outer: str) -> str:
-    """Our session as a caller, inside of whoever runs us; of very many, the outermost."""
+    """The caller of this session inside the outer caller; of a long chain, only the outermost."""
     if len(outer) > validate.NAME_LIMIT // 2:
         outer = outer.partition("/")[0]
     return f"{outer}/{SESSION_CALLER}" if outer else SESSION_CALLER

@@ -1,4 +1,4 @@
-"""``task watch``, which goes on for as long as somebody reads."""
+"""``task watch``, which continues while stdout has a reader."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from interlock.nouns.tasks.noun import TaskWatch
 from interlock.nouns.tasks.task import EVENT_NAMES
 
 _LOOK = 0.5
-"""How often to see whether anybody still reads, while there is nothing to write."""
+"""How often to check that stdout still has a reader, while there is nothing to write."""
 
 
 def watch(parsed: Parsed) -> int:
-    """What happens to tasks, one line for each event, at once."""
+    """The events of tasks, one line each, as they are recorded."""
     request: TaskWatch = parsed.request
     with connected(parsed) as fleet:
         stoppable()
