@@ -150,7 +150,7 @@ def tag(outcome: type) -> str:
 
 
 def named(outcome: type[Outcome]) -> bool:
-    """Whether an outcome has a word of its own; without one it stands above others that do."""
+    """Whether an outcome has a tag of its own; without one it is a base class of others."""
     return tag(outcome) != outcome.__name__
 
 
@@ -591,7 +591,7 @@ def error_page() -> Iterator[str]:
         ),
     )
     yield "## Every message\n"
-    yield "Words in braces stand for what the message names.\n"
+    yield "A word in braces is replaced by a value.\n"
     for error in tree():
         if lines := said.get(error.__name__):
             yield f"### {error.code}\n"
@@ -599,7 +599,7 @@ def error_page() -> Iterator[str]:
 
 
 def messages() -> dict[str, set[str]]:
-    """What each error can say, as far as the code says it in one place."""
+    """The messages of each error, if the code has them in one place."""
     known = {error.__name__ for error in tree()}
     found: dict[str, set[str]] = {}
     for path in sorted(SOURCE.rglob("*.py")):

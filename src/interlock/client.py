@@ -14,7 +14,7 @@ import atexit
 import os
 import threading
 import weakref
-from _queue import Empty, SimpleQueue  # of queue, which imports more than we need
+from _queue import Empty, SimpleQueue  # the module queue imports more than the client needs
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import update_wrapper

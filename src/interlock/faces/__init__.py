@@ -1,1 +1,1 @@
-"""What people and programs speak to: every face is derived from one table of operations."""
+"""The interfaces for people and programs: each is derived from the declared operations."""

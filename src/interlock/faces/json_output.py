@@ -38,7 +38,7 @@ _DIGITS: Final = 3
 _BEYOND_BMP: Final = 0xFFFF
 
 Sort: TypeAlias = Literal["moment", "duration", "opaque", "plain"]
-"""What a field holds; a value of our callers is opaque, and stays as it was given."""
+"""The kind of a field; a value from a user is opaque, and is not changed."""
 
 
 class Member(NamedTuple):

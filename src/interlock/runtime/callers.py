@@ -41,7 +41,7 @@ class LocalCaller:
         self.works: dict[str, None] = {}
 
     def has(self, keys: Collection[str]) -> bool:
-        """Whether it holds one of these, as any agent, as far as that is remembered."""
+        """Whether it holds one of these keys as any agent, as far as this process knows."""
         return any(isinstance(each, tuple) and each[1] in keys for each in tuple(self.holds))
 
 

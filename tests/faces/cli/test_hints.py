@@ -146,9 +146,9 @@ def test_whoever_has_itself_what_it_is_refused_is_told_so(
     ada.run("sem", "acquire", "builds", "--capacity", "1")
     ada.run("task", "add", "t1")
     ada.run("task", "claim", "t1")
-    mine = "interlock: ada is you: you have it already; go on with the --token of that grant,"
+    mine = "interlock: ada is you: you have it already; continue with the --token of that grant,"
     done = ada.run(*words)
-    assert (done.status, done.err) == (1, f"{mine} or give it back first\n")
+    assert (done.status, done.err) == (1, f"{mine} or release it first\n")
     assert "is you" not in ada.run(*words[:2], "--agent", "bob", *words[2:]).err
 
 

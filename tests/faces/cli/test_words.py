@@ -206,7 +206,7 @@ def test_a_grant_whose_token_cannot_be_told_is_given_back(ada: Shell, words: str
     said = refused(_in_bash(ada, f"{words} >/dev/full"), 4)
     assert said.startswith("interlock: the answer could not be written (No space left on device)")
     were = "were" if words.startswith("acquire") else "was"
-    assert f"{were} given back; send stdout elsewhere, then ask again" in said
+    assert f"{were} released; send stdout elsewhere, then retry" in said
     assert not any(held.get("holder") for held in ada.json("lock", "list")[1]["locks"])
     status, again = ada.json(*words.split(), "--agent", "bob")
     assert (status, again["holder"]) == (0, "bob")

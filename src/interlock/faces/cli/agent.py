@@ -119,7 +119,7 @@ def _show(parsed: Parsed, agent: str, lines: tuple[LogLine, ...]) -> None:
 
 def _upload(parsed: Parsed, request: AgentLogRequest, path: str) -> int:
     if request.follow:
-        raise BadInput("--upload goes on until the end of its input; leave --follow out")
+        raise BadInput("--upload reads until the end of its input; leave --follow out")
     with _opened(path) as file, connected(parsed) as fleet:
         stoppable()
         speak_up()
@@ -139,7 +139,7 @@ def _opened(path: str) -> IO[bytes]:
 
 
 def _upload_file(parsed: Parsed, request: AgentLogRequest, path: str) -> int:
-    """A whole file, and what of it was cut."""
+    """Upload a whole file, and say how much of it was cut."""
     with connected(parsed) as fleet:
         outcome = fleet.agents.log_file(path, name=request.name)
     return answer(parsed, outcome)

@@ -280,12 +280,12 @@ def _given_back(fleet: Fleet, outcome: object, error: OSError) -> Exception:
     try:
         releases[field](*things, token=outcome.token)
     except InterlockError as trouble:
-        return _Internal(f"{unwritten}, and {what} stays held until the ttl is over: {trouble}")
+        return _Internal(f"{unwritten}, and {what} stays held until its ttl ends: {trouble}")
     if isinstance(error, BrokenPipeError):
-        note(f"{unwritten}, so {what} {was} given back")
+        note(f"{unwritten}, so {what} {was} released")
         return error
-    again = "send stdout elsewhere, then ask again"
-    return _Internal(f"{unwritten}, so {what} {was} given back; {again}")
+    again = "send stdout elsewhere, then retry"
+    return _Internal(f"{unwritten}, so {what} {was} released; {again}")
 
 
 def _no_operation(name: str, words: Sequence[str]) -> int:

@@ -72,9 +72,9 @@ _PLANNED = frozenset(
         "unreserve", "up", "watch-branch",
     )
 )  # fmt: skip
-"""Commands that other pages of the project speak of."""
+"""Planned commands."""
 _ENDING = frozenset(("cancel", "drop", "leave", "pause", "release", "remove", "stop"))
-"""Commands that end something of others, or give something away."""
+"""Commands that end something, or release something."""
 _TROUBLE = {2: "bad input", 3: "not allowed", 4: "trouble with the store"}
 _CLOSE = 0.7
 _LEFT = 24
@@ -84,7 +84,7 @@ _WIDTH = 100
 
 
 def overview() -> str:
-    """What ``interlock`` says by itself."""
+    """The help of ``interlock`` without a command."""
     lines = [
         "Tasks, locks, semaphores, messages and a record of it all, for fleets of agents.",
         "",
@@ -106,14 +106,14 @@ def overview() -> str:
 
 
 def noun(name: str) -> str:
-    """What a bare noun says: its verbs."""
+    """The help of a noun without a verb: its verbs."""
     found = registry.noun(name)
     lines = [f"usage: interlock {name} VERB [options]", "", found.help if found else "", ""]
     return "\n".join([*lines, *map(_listed, registry.verbs(name))])
 
 
 def one(operation: Operation) -> str:
-    """Everything about one operation."""
+    """The help of one operation."""
     own = fields(operation.request)
     places = [field for field in own if field.positional]
     before = [field for field in places if field.kind != "command"]

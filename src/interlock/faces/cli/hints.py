@@ -33,7 +33,7 @@ def option(name: str, word: str, known: Iterable[str]) -> str:
 
 
 def time(word: str, known: Iterable[Field]) -> str:
-    """The options that a time which stands alone may be for."""
+    """The options that a time without an option may belong to."""
     wanted = [field.option for field in known if field.kind == "duration" and _fits(field, word)]
     meant = [f"{each} {word.strip()}" for each in dict.fromkeys(wanted)]
     *others, last = meant or [""]

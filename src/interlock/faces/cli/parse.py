@@ -47,7 +47,7 @@ COMMON = fields(Common)
 
 
 def split(argv: Sequence[str]) -> tuple[str, list[str]]:
-    """The name of the operation, as far as there is one, and all other words.
+    """The name of the operation, if there is one, and all other words.
 
     The name may be a bare noun, unknown or empty: the caller decides what that means.
     """
@@ -70,7 +70,7 @@ def split(argv: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _misspelt(word: str, words: Sequence[str]) -> bool:
-    """Whether this is no operation but may stand for a noun, since a verb follows it."""
+    """Whether this is probably a misspelt noun: it is no operation, and a verb follows it."""
     if word in (*registry.commands(), "help") or not words:
         return False
     return any(name.endswith(f" {words[0]}") for name in registry.names())
@@ -93,7 +93,7 @@ def parse(operation: Operation, words: Sequence[str]) -> Parsed:
 
 
 def _check_order(common: Common, program: Sequence[str]) -> None:
-    """Say so if the only word about who we are stands where the program would get it."""
+    """Refuse an ``--agent`` or ``--session`` after the program's name if there is no other one."""
     if common.agent or common.session or any(map(os.environ.get, _WHO.values())):
         return
     for word in program:
@@ -157,7 +157,7 @@ class _Words:
         self._set(field, word)
 
     def _one_word(self, word: str) -> str:
-        """What to do about words too many: a text without quotes is several."""
+        """What to do about surplus words: a text without quotes is several words."""
         from interlock.faces.cli import hints
 
         more = hints.time(word, self._options.values())
@@ -169,7 +169,7 @@ class _Words:
         return f"{_placeholder(self._last)} is one word, so quote it; {more}"
 
     def _share_out(self) -> None:
-        """Of words for a list and for what stands behind it, the last ones are for the latter."""
+        """Split words between a list and the arguments after it, which get the last words."""
         if not self._row:
             return
         several, *others = self._places
@@ -253,12 +253,12 @@ def value(field: Field, text: str) -> object:
 
 
 def _listed(text: str) -> list[str]:
-    r"""The names of a list: a comma separates them, and ``\,`` is one that belongs to a name."""
+    r"""The names of a list: a comma separates them, and ``\,`` is a comma inside a name."""
     return [name.replace("\0", ",") for name in text.replace("\\,", "\0").split(",")]
 
 
 def _piped(what: str) -> str:
-    """All of stdin, as it stands there."""
+    """All of stdin, unchanged."""
     try:
         return _read("-").decode()
     except UnicodeError:
@@ -282,11 +282,11 @@ def _pair(option: str, text: str) -> tuple[str, object]:
 
 
 def _json(what: str, text: str) -> object:
-    """JSON as it stands there, in a file (``@FILE``), or on stdin (``-``)."""
+    """The JSON of an argument, of a file (``@FILE``), or of stdin (``-``)."""
     hint = _as_json(text)
     try:
         if text == "-" or text[:1] == "@":
-            hint = "look at what is there"
+            hint = "check its content"
             return msgspec.json.decode(_read(text))
         return msgspec.json.decode(text.encode())
     except UnicodeError:
@@ -299,7 +299,7 @@ def _json(what: str, text: str) -> object:
 
 
 def _as_json(text: str) -> str:
-    """How to write as JSON what is none as it stands there."""
+    """How to write a text as JSON that is none."""
     if _WORDS.fullmatch(text):
         return f"""for a text write '"{text}"'"""
     if text[:1] in ("{", "[") and "'" in text:
@@ -345,9 +345,9 @@ def _names(known: Iterable[Field]) -> list[str]:
 
 
 def _wants_value(word: str, following: str) -> bool:
-    """Whether the next word belongs to this option, which stands before its operation.
+    """Whether the next word is the value of this option, which comes before the operation.
 
-    An option that takes a value only here and there has none if an operation follows.
+    An option that takes a value only in some operations has none if an operation follows.
     """
     if "=" in word or word in _SHORT or set(word[1:]) == {"v"}:
         return False

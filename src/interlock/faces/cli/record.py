@@ -32,7 +32,7 @@ def log(parsed: Parsed) -> int:
     """What happened; with ``--follow`` also what happens from now on."""
     request: RecordLog = parsed.request
     if request.follow and request.until is not None:
-        raise BadInput("--follow goes on with what comes; leave --until out")
+        raise BadInput("--follow waits for new entries; leave --until out")
     with connected(parsed) as fleet:
         wanted = fleet.record.wanted(**filters(request))
         # Where nothing matches yet, what comes is looked at from here on, not all history again.

@@ -17,7 +17,7 @@ def remind(request: object, outcome: object, you: str) -> None:
 
 def _remedy(request: object) -> str:
     if not hasattr(request, "token"):
-        return ": you have it already; go on with the --token of that grant, or give it back first"
+        return ": you have it already; continue with the --token of that grant, or release it first"
     if request.token is None:
         return ": give the --token of that grant, or work in a session (agent join)"
     return f", but {request.token} is not the token of that grant; give the one you got with it"

@@ -1,4 +1,4 @@
-"""The demonstration, the measurements and the trials, which are packages of their own."""
+"""``demo``, ``bench``, ``selftest`` and ``schema``, whose packages no other command imports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from interlock.stores import is_network
 
 
 def demo(parsed: Parsed) -> int:
-    """See it work."""
+    """Run the demonstration."""
     from interlock.demo import run_demo
 
     request, common = parsed.request, parsed.common

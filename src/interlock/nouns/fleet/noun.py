@@ -266,7 +266,7 @@ NOUN = Noun(
         ),
         Operation(
             name="bench",
-            help="measure each operation against the floor of its engine",
+            help="measure each operation, and the bare engine beside it",
             request=BenchRequest,
             outcomes=(),
             needs="nothing",
@@ -274,7 +274,7 @@ NOUN = Noun(
         ),
         Operation(
             name="schema",
-            help="what a command prints with --json, as a JSON schema",
+            help="print the JSON schema of a command's --json output",
             request=SchemaRequest,
             outcomes=(dict,),
             needs="nothing",
