@@ -10,7 +10,7 @@ from interlock.core.decision import Decision, Event, Success, Write
 from interlock.core.health import Problem
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
-from interlock.registry import Entry
+from interlock.registry import NounEntry
 from interlock.runtime.calls import Calls, D, call
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.health import HealthCheck
@@ -125,4 +125,4 @@ NOUN = Noun(
     health=Part(60, f"{__name__}:health"),
     events=True,
 )
-ENTRY = Entry(__name__, word="counter", attribute="tallies")
+ENTRY = NounEntry(__name__, word="counter", attribute="tallies")

@@ -126,8 +126,8 @@ NAMES_NOUNS = {
     "runtime/history.py",  # sealed entries are in segments of the record
     "runtime/observe.py",  # follows the record
     "runtime/wait_graph/__init__.py",  # the queue of a pool
-    "runtime/wait_graph/around.py",
-    "runtime/wait_graph/place.py",
+    "runtime/wait_graph/known.py",
+    "runtime/wait_graph/target.py",
 }
 """The files of the runtime that import a noun; all others find what they need in declarations."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from interlock.runtime.operation import Operation, Request
 
 
-class Entry:
+class NounEntry:
     """Where a noun is declared, and by which words it is found."""
 
     __slots__ = ("attribute", "commands", "module", "word")
@@ -36,39 +36,39 @@ class Entry:
 
 
 _ENTRIES = [
-    Entry(
+    NounEntry(
         "interlock.nouns.fleet.noun",
         commands=(
             "init", "demo", "run", "why", "observe", "health", "doctor", "maintain", "schema",
             "bench", "selftest",
         ),
     ),
-    Entry("interlock.nouns.grants.several_noun", "", "several", ("acquire", "release")),
-    Entry(
+    NounEntry("interlock.nouns.grants.several_noun", "", "several", ("acquire", "release")),
+    NounEntry(
         "interlock.nouns.messages.noun", "", "messages",
         ("alert", "query", "reply", "cancel", "share", "stop", "send"),
     ),
-    Entry(
+    NounEntry(
         "interlock.nouns.messages.inbox_noun",
         commands=("subscribe", "unsubscribe", "inbox", "ack", "wait"),
     ),
-    Entry("interlock.nouns.agents.noun", "agent", "agents"),
-    Entry("interlock.nouns.tasks.noun", "task", "tasks"),
-    Entry("interlock.nouns.tasks.plan_noun", "task"),
-    Entry("interlock.nouns.grants.lock_noun", "lock", "locks"),
-    Entry("interlock.nouns.grants.semaphore_noun", "sem", "semaphores"),
-    Entry("interlock.nouns.messages.decision_noun", "decision"),
-    Entry("interlock.nouns.record.noun", "record", "record"),
-    Entry("interlock.nouns.fleet.store_noun", "store"),
+    NounEntry("interlock.nouns.agents.noun", "agent", "agents"),
+    NounEntry("interlock.nouns.tasks.noun", "task", "tasks"),
+    NounEntry("interlock.nouns.tasks.plan_noun", "task"),
+    NounEntry("interlock.nouns.grants.lock_noun", "lock", "locks"),
+    NounEntry("interlock.nouns.grants.semaphore_noun", "sem", "semaphores"),
+    NounEntry("interlock.nouns.messages.decision_noun", "decision"),
+    NounEntry("interlock.nouns.record.noun", "record", "record"),
+    NounEntry("interlock.nouns.fleet.store_noun", "store"),
 ]  # fmt: skip
 
 
-def add(entry: Entry) -> None:
+def add(entry: NounEntry) -> None:
     """Register a noun."""
     _ENTRIES.append(entry)
 
 
-def remove(entry: Entry) -> None:
+def remove(entry: NounEntry) -> None:
     """Remove a registered noun."""
     _ENTRIES.remove(entry)
 
@@ -144,7 +144,7 @@ def texts(module: str) -> Iterator[str]:
     """
     folder = module.rpartition(".")[0]
 
-    def distance(entry: Entry) -> tuple[bool, bool, bool]:
+    def distance(entry: NounEntry) -> tuple[bool, bool, bool]:
         return (
             entry.module.rpartition(".")[0] != folder,
             not entry.module.startswith(module),
@@ -173,6 +173,6 @@ def load(reference: str) -> Any:  # noqa: ANN401 - a declaration names anything
     return getattr(import_module(module), name)
 
 
-def _noun(entry: Entry) -> Noun:
+def _noun(entry: NounEntry) -> Noun:
     declared: Noun = import_module(entry.module).NOUN
     return declared

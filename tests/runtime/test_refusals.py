@@ -19,7 +19,7 @@ from interlock.nouns.grants.targets import BlockTerms, LockTarget
 from interlock.runtime.gather import outside
 from interlock.runtime.steps import Commit, OpenWatch, Read
 from interlock.runtime.wait_graph import Graph, Start
-from interlock.runtime.wait_graph.around import Around
+from interlock.runtime.wait_graph.known import KnownAround
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -255,7 +255,7 @@ def test_a_thousand_waiters_and_holders_are_read_in_few_steps_and_little_time() 
         keys.semaphore("s"): Pool(tuple(grants), (*waiters, mine), 1000),
         keys.lock("l"): Pool((_grant(5000),), tuple(_waiter(n, f"h{n}") for n in range(1000))),
     }
-    graph = Graph(0, Start(id="mine", wants=(keys.semaphore("s"),)), Around(pools))
+    graph = Graph(0, Start(id="mine", wants=(keys.semaphore("s"),)), KnownAround(pools))
     began = time.thread_time()
     hand = Stepper(outside(graph.explore()), ada.store, stage.clock).run()
     assert hand.done

@@ -46,7 +46,7 @@ def digest(data: bytes) -> str:
     So the first few go to the plain function that comes with Python, and only a process that
     hashes more pays for the quick one.
     """
-    global _count, _sha256  # noqa: PLW0603 - which function is quicker is no state of anybody
+    global _count, _sha256  # noqa: PLW0603 - which function is quicker is the same for all callers
     if _count <= _FEW:
         _count += 1
         if _count > _FEW:
@@ -57,7 +57,7 @@ def digest(data: bytes) -> str:
 
 
 def canonical(data: bytes) -> bytes:
-    """JSON with its keys in order: the same for all ways to write the same."""
+    """JSON with its keys in order, so that equal values have equal bytes."""
     return _in_order(msgspec.json.decode(data))
 
 

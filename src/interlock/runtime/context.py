@@ -77,7 +77,7 @@ class Context:
         self.client: Any = None
         """The client that we belong to, if there is one."""
         self.on_due: Callable[[], None] | None = None
-        """Wakes whoever drives the keeper, and starts it if need be."""
+        """Wakes the thread or task that runs the keeper, and starts it if need be."""
         self.session_lease: Lease | None = None
         self._rejoining = False
         self.given: tuple[Proof, ...] = ()
@@ -95,21 +95,21 @@ class Context:
 
     @cached_property
     def semaphores(self) -> SemaphoreService:
-        """Semaphores on this store; whoever never asks for one does not pay for them."""
+        """Semaphores on this store, imported when they are first used."""
         from interlock.nouns.grants.semaphore_service import SemaphoreService
 
         return SemaphoreService(self.runner, self.grants)
 
     @cached_property
     def several(self) -> SeveralService:
-        """Several things at once, likewise."""
+        """Several things at once."""
         from interlock.nouns.grants.several_service import SeveralService
 
         return SeveralService(self.grants)
 
     @cached_property
     def tasks(self) -> TaskService:
-        """Tasks, likewise."""
+        """Tasks on this store."""
         from interlock.nouns.tasks.service import TaskService
 
         tasks = TaskService(self.runner, self.grants, self.settings)
@@ -118,7 +118,7 @@ class Context:
 
     @cached_property
     def pulse(self) -> StatusReporter:
-        """What we say of ourselves as we go on, likewise."""
+        """What this client reports about itself."""
         from interlock.nouns.agents.report_service import Reports, StatusReporter, paces_from
 
         actor = self.joined().actor
@@ -181,7 +181,7 @@ class Context:
         self.session_lease = self.keeper.keep(write, sent)
 
     def rejoins(self, identity: Identity) -> bool:
-        """Whether a session that lapsed can be followed by a new one: it was our own."""
+        """Whether a new session may follow an expired one: it was our own."""
         return not self.left and (self.began or self.identity is not identity)
 
     def rejoin(self, identity: object) -> Op[None]:
@@ -204,7 +204,7 @@ class Context:
         self.wake()
 
     def resume(self, session: str) -> Op[None]:
-        """Speak for a session that somebody else began, and renew it."""
+        """Act for a session that another process began, and renew it."""
         validate.name(session, "session")
         found = yield from self.sessions.find(session)
         if found is not None and self._agent not in (None, found.agent):
@@ -246,7 +246,7 @@ class Context:
     def asking(self, wait: float | str) -> float:
         """See that we may ask for something, and how long we would wait for it."""
         identity, lease = self.me(), self.session_lease
-        if lease is not None and not lease.alive():  # whatever the store still says
+        if lease is not None and not lease.alive():  # even if the store still has it
             raise Lapsed(f"session {identity.actor.session} was not renewed in time; connect again")
         if not identity.joined and validate.wait_time(wait):
             raise BadInput("a place in the queue needs a session; connect with join=True to wait")
@@ -258,7 +258,7 @@ class Context:
         return None if self._over is not None else self._agent
 
     def me(self) -> Identity:
-        """Who we are; an error that says how to say it, if nobody did."""
+        """Our identity; without a name, an error that says how to give one."""
         if self._over is not None:
             raise self._over
         if self._agent is None:

@@ -29,7 +29,7 @@ from interlock.runtime.gather import KEYS_AT_ONCE, outside
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.wait_graph import Graph, Start
-from interlock.runtime.wait_graph.around import Around
+from interlock.runtime.wait_graph.known import KnownAround
 
 T = TypeVar("T")
 Withdrawal: TypeAlias = Callable[[tuple[str, ...]], DecideOp[T | None]]
@@ -49,7 +49,7 @@ class DeadlockDetector:
         self,
         actor: Actor,
         request: GrantRequest[Any],
-        around: Around,
+        around: KnownAround,
         pending: AbstractSet[str] = frozenset(),
     ) -> Op[Decided[Outcome | None]]:
         """Withdraw a queued wait that closed a cycle; the outcome is None if it may go on.
@@ -76,7 +76,7 @@ class DeadlockDetector:
         actor: Actor,
         start: Start,
         withdraw: Withdrawal[T],
-        around: Around | None = None,
+        around: KnownAround | None = None,
         pending: AbstractSet[str] = frozenset(),
     ) -> Op[Decided[T | None]]:
         """Withdraw a wait that closed a cycle; the outcome is None if it may go on.
@@ -138,6 +138,6 @@ class DeadlockDetector:
 
 def standing(base: int, start: Start, pools: Mapping[str, Pool | None]) -> Op[DeadlockedSet | None]:
     """The deadlocked set that the wait of another client closed, if it still stands."""
-    graph = Graph(base, start, Around(pools))
+    graph = Graph(base, start, KnownAround(pools))
     yield from outside(graph.explore())
     return (yield from outside(graph.living(set())))

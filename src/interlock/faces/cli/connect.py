@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from interlock.store import Store
 
 
-class Identity:
+class CommandIdentity:
     """The agent and session of a command, from its options and the environment."""
 
     def __init__(self, common: Common, *, anew: bool = False) -> None:
@@ -59,7 +59,7 @@ def _inside(caller: str) -> str:
 def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
     """A client for this command; ``anew`` for a command that begins a session."""
     joins = parsed.operation.joins is not None and parsed.operation.joins(parsed.request)
-    identity = Identity(parsed.common, anew=anew)
+    identity = CommandIdentity(parsed.common, anew=anew)
     fleet = _connected(parsed, identity, joins=joins, named=not anew)
     if given := getattr(parsed.request, "given", ()):
         from interlock.runtime.given import proofs
@@ -78,7 +78,7 @@ def staying(parsed: Parsed) -> Fleet:
     """
     fleet = connected(parsed)
     speak_up()
-    return _kept(fleet) if Identity(parsed.common).session else fleet
+    return _kept(fleet) if CommandIdentity(parsed.common).session else fleet
 
 
 def opened(url: str | None, *, create: bool = True, **options: Any) -> Fleet:  # noqa: ANN401
@@ -148,7 +148,7 @@ def tell(parsed: Parsed, fleet: Fleet) -> None:
         log.debug("session %s, trace %s", actor.session, actor.trace)
 
 
-def _connected(parsed: Parsed, identity: Identity, *, joins: bool, named: bool) -> Fleet:
+def _connected(parsed: Parsed, identity: CommandIdentity, *, joins: bool, named: bool) -> Fleet:
     """A client for this agent or session; ``named`` if it must have a name."""
     operation = parsed.operation
     looks = operation.needs == "store"  # a look makes nothing

@@ -11,7 +11,7 @@ from interlock import store_location
 from interlock.drivers import drive
 from interlock.errors import InterlockError
 from interlock.faces.cli.command import answer
-from interlock.faces.cli.connect import Identity, opened, shown
+from interlock.faces.cli.connect import CommandIdentity, opened, shown
 from interlock.faces.cli.parse import Parsed
 from interlock.nouns.fleet.doctor import Diagnosis, Examination, ok, python, trouble
 from interlock.store import Finding
@@ -25,7 +25,7 @@ def doctor(parsed: Parsed) -> int:
 def _checks(parsed: Parsed) -> Iterator[Finding]:
     yield python()
     try:
-        given = Identity(parsed.common).store
+        given = CommandIdentity(parsed.common).store
         found = store_location.StoreLocation(given, "--store") if given else store_location.locate()
         yield ok("store", f"{shown(found.url)} (from {found.how})")
         with opened(given, create=False) as fleet:  # a check creates no store

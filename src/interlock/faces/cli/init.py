@@ -8,7 +8,7 @@ from contextlib import suppress
 from interlock import store_location
 from interlock.errors import StoreMissing, StoreReadOnly
 from interlock.faces.cli.command import answer, note
-from interlock.faces.cli.connect import Identity, hush, shown
+from interlock.faces.cli.connect import CommandIdentity, hush, shown
 from interlock.faces.cli.parse import Parsed
 from interlock.nouns.fleet.noun import Created, StoreExists
 
@@ -18,7 +18,7 @@ def init(parsed: Parsed) -> int:
     from interlock.stores import is_network, open_store
 
     found = store_location.from_environment()
-    url = Identity(parsed.common).store or (found.url if found else _folder())
+    url = CommandIdentity(parsed.common).store or (found.url if found else _folder())
     if is_network(url):
         return answer(parsed, _across(url))
     outcome: type[Created | StoreExists] = StoreExists

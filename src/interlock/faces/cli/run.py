@@ -23,7 +23,7 @@ from interlock.core.wait import SESSION_CALLER, caller_name
 from interlock.errors import BadInput, InterlockError, Lapsed, Lost, Unavailable
 from interlock.faces.cli.child import Child
 from interlock.faces.cli.command import Stopped, answer_to, note
-from interlock.faces.cli.connect import Identity, opened, speak_up, tell, url_of
+from interlock.faces.cli.connect import CommandIdentity, opened, speak_up, tell, url_of
 from interlock.faces.cli.parse import Parsed, usage
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class _Guard:
         self._command: tuple[str, ...] = request.command
         self._grace = validate.duration(request.grace, "grace")
         self._ttl = validate.duration(request.ttl, "ttl")
-        self._identity = Identity(parsed.common)
+        self._identity = CommandIdentity(parsed.common)
         self._wake_read, self._wake_write = os.pipe()
         for end in (self._wake_read, self._wake_write):
             os.set_blocking(end, False)

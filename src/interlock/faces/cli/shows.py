@@ -13,7 +13,7 @@ from interlock.core import validate
 from interlock.core.safe_text import quoted
 from interlock.errors import BadInput
 from interlock.faces.cli.command import Unwritten, answer, write, write_json
-from interlock.faces.cli.connect import Identity, hush, opened, url_of
+from interlock.faces.cli.connect import CommandIdentity, hush, opened, url_of
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.json_output import encoded
 from interlock.stores import is_network
@@ -25,7 +25,7 @@ def demo(parsed: Parsed) -> int:
 
     request, common = parsed.request, parsed.common
     ttl = validate.duration(request.ttl, "ttl")
-    store = Identity(common).store
+    store = CommandIdentity(common).store
     if store is not None and is_network(store):
         hush()
     with _writing():
@@ -89,7 +89,7 @@ def selftest(parsed: Parsed) -> int:
     """Put the promises to the test, on the store that is meant."""
     from interlock.testing.selftest import race
 
-    request, store = parsed.request, Identity(parsed.common).store
+    request, store = parsed.request, CommandIdentity(parsed.common).store
     if not request.race:
         raise BadInput("which test? --race lets processes fight for tasks")
     most = (

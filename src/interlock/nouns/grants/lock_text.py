@@ -45,7 +45,7 @@ def busy(outcome: core.LockBusy, paint: Paint) -> str:
 
 
 def deadlock(outcome: core.LockDeadlock, paint: Paint) -> str:
-    """Who waits for each other."""
+    """The cycle of waits."""
     return f"{paint('red', 'deadlock')} {outcome.lock}: {never_ends(outcome.cycle)}"
 
 
@@ -58,15 +58,15 @@ def fenced(outcome: core.LockFenced, paint: Paint) -> str:
 
 def broken(outcome: core.LockBroken, paint: Paint) -> str:
     """Whose it was, and who has it next."""
-    heir = f"; {outcome.next[0]} has it now" if outcome.next else ""
+    next_holder = f"; {outcome.next[0]} has it now" if outcome.next else ""
     whose = f"the grant of {outcome.holder}, token {outcome.token}, is over"
-    return f"{paint('green', 'broken')} {outcome.lock}: {whose}{heir}"
+    return f"{paint('green', 'broken')} {outcome.lock}: {whose}{next_holder}"
 
 
 def released(outcome: core.LockReleased, paint: Paint) -> str:
     """Who has it next."""
-    heir = f"; {outcome.next} has it now" if outcome.next else ""
-    return f"{paint('green', 'released')} {outcome.lock}{heir}"
+    next_holder = f"; {outcome.next} has it now" if outcome.next else ""
+    return f"{paint('green', 'released')} {outcome.lock}{next_holder}"
 
 
 def already_free(outcome: core.AlreadyFree, paint: Paint) -> str:

@@ -41,7 +41,7 @@ from interlock.store import Item, Snapshot
 if TYPE_CHECKING:
     from interlock.nouns.grants.service import GrantService
     from interlock.runtime.deadlock import DeadlockDetector
-    from interlock.runtime.wait_graph.around import Around
+    from interlock.runtime.wait_graph.known import KnownAround
 
 T = TypeVar("T")
 
@@ -101,18 +101,18 @@ class PoolWaits:
 
     def _check(
         self, request: GrantRequest[Any], base: int
-    ) -> Op[tuple[Outcome | None, float | None, Around]]:
+    ) -> Op[tuple[Outcome | None, float | None, KnownAround]]:
         """The outcome if we have the grant, else how long to sleep; and the items around the wait.
 
         Both are None if there is something to decide: no holder is left before us, one of them is
         dead, or a grant came and expired while we were suspended.
         """
-        from interlock.runtime.wait_graph.around import Around  # late, as above
+        from interlock.runtime.wait_graph.known import KnownAround  # late, as above
 
         own = keys.live(request.session if request.ttl is None else request.grant)
         mine = (own,) if request.max_hold is None else (own, keys.max_hold(request.grant))
         snapshot: Snapshot = yield Read(*request.keys, *mine)
-        around = Around({key: decode_pool(snapshot[key], base) for key in request.keys})
+        around = KnownAround({key: decode_pool(snapshot[key], base) for key in request.keys})
         pools = list(around.pools.values())
         held = [pool.grant(request.grant) for pool in pools if pool is not None]
         if pools[0] is not None and held[0] is not None and len(held) == len(pools):
@@ -123,7 +123,7 @@ class PoolWaits:
             return request.outcome(status), None, around
         return None, (yield from self._sleep_time(request, around)), around
 
-    def _sleep_time(self, request: GrantRequest[Any], around: Around) -> Op[float | None]:
+    def _sleep_time(self, request: GrantRequest[Any], around: KnownAround) -> Op[float | None]:
         """How long to sleep: until a holder before us may have expired, and never for long."""
         pools = list(around.pools.values())
         places = [None if pool is None else pool.position(request.grant) for pool in pools]

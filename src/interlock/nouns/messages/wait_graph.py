@@ -1,13 +1,13 @@
-"""A query as a place: any one of those who may answer is enough.
+"""A query as the target of a wait: one answer of any agent that may answer is enough.
 
-For an agent these are the callers that take its messages.  If there are none, it is each of its
-living sessions: it may look at its messages whenever it goes on, and it does not while it waits and
-all that it waits for is stuck.  Commands without a session are told by the agent as a whole, in the
-same way.  A query for whoever can do something is for all living sessions that can, but for the
-asker's own, and for all who take messages for that.
+For an agent, the blockers are the callers that receive its messages.  Without such a caller, they
+are its living sessions: a session may read its messages when it runs, and it does not run while it
+waits and everything that it waits for is stuck.  Commands without a session count as one blocker,
+the agent.  For a query to any agent with an ability, the blockers are all living sessions that have
+it, without the asker's own, and all callers that receive messages for that ability.
 
-Whoever is dead answers nothing, so here it matters at once who lives.  Where nobody is there,
-somebody may come, and that is no deadlock.
+A dead session answers nothing, so liveness is read at once.  Without any blocker an agent may still
+join and answer, so that is no deadlock.
 """
 
 from __future__ import annotations
@@ -27,11 +27,17 @@ from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import receiver_note
 from interlock.runtime.decide import ReadOp, Unchecked
 from interlock.runtime.decode import decoded
-from interlock.runtime.wait_graph.place import Met, Place, Places, Spot, glanced
+from interlock.runtime.wait_graph.target import (
+    Blocker,
+    SharedResource,
+    WaitTarget,
+    WaitTargets,
+    glanced,
+)
 from interlock.store import Item, Range
 
 
-class Asked(Struct, frozen=True):
+class AskedQuery(Struct, frozen=True):
     """As much of a query as matters here."""
 
     id: str
@@ -40,31 +46,31 @@ class Asked(Struct, frozen=True):
     state: str = "open"
 
 
-_ASKED = msgspec.json.Decoder(Asked)
+_ASKED = msgspec.json.Decoder(AskedQuery)
 _REPORT = msgspec.json.Decoder(Report)
 
 
-def read(wanted: tuple[str, ...], _base: int) -> ReadOp[Places]:
+def read(wanted: tuple[str, ...], _base: int) -> ReadOp[WaitTargets]:
     """These queries, with all who may answer."""
-    found: Places = {}
+    found: WaitTargets = {}
     items = yield from glanced(wanted)
     for key, item in items.items():
         try:
             found[key] = yield from _place(key, item)
         except StoreDamaged:  # who knows who may answer: the way is open
-            found[key] = Place()
+            found[key] = WaitTarget()
     return found
 
 
-def _place(key: str, item: Item | None) -> ReadOp[Place]:
+def _place(key: str, item: Item | None) -> ReadOp[WaitTarget]:
     asked = None if item is None else decoded(_ASKED, item)
     if asked is None or asked.state != "open":
-        return Place()
+        return WaitTarget()
     met = yield from _who_may_answer(asked)
-    return Place((Spot(key, met, None, (key,), (keys.live(asked.id),)),))
+    return WaitTarget((SharedResource(key, met, None, (key,), (keys.live(asked.id),)),))
 
 
-def _who_may_answer(asked: Asked) -> ReadOp[tuple[Met, ...]]:
+def _who_may_answer(asked: AskedQuery) -> ReadOp[tuple[Blocker, ...]]:
     if not asked.to.startswith(ABLE):
         return (yield from _of_agent(asked.to))
     ability = asked.to.removeprefix(ABLE)
@@ -76,13 +82,13 @@ def _who_may_answer(asked: Asked) -> ReadOp[tuple[Met, ...]]:
     return tuple(found.values())
 
 
-def _of_agent(agent: str, able: Iterable[str] | None = None) -> ReadOp[tuple[Met, ...]]:
+def _of_agent(agent: str, able: Iterable[str] | None = None) -> ReadOp[tuple[Blocker, ...]]:
     """Who takes its messages (in these sessions), or its sessions as a whole."""
     lists = yield from _every(keys.serving(agent))
     serving = {keys.decode(keys.id_of(item.key)): receiver_note(item) for item in lists}
     live = yield from glanced(tuple(dict.fromkeys(each.live for each in serving.values())))
     met = tuple(
-        Met(caller, live=(each.live,))
+        Blocker(caller, live=(each.live,))
         for caller, each in serving.items()
         if live[each.live] is not None and (able is None or each.session in able)
     )
@@ -92,11 +98,11 @@ def _of_agent(agent: str, able: Iterable[str] | None = None) -> ReadOp[tuple[Met
     if able is not None:
         return tuple([_session(each, whole) for each in able])
     sessions = yield from _living(agent)
-    return (*[_session(each, whole) for each in sessions], Met(whole))
+    return (*[_session(each, whole) for each in sessions], Blocker(whole))
 
 
-def _session(session: str, agent: str) -> Met:
-    return Met(session_caller_name(session), live=(keys.live(session),), among=agent)
+def _session(session: str, agent: str) -> Blocker:
+    return Blocker(session_caller_name(session), live=(keys.live(session),), among=agent)
 
 
 def _living(agent: str) -> ReadOp[list[str]]:
@@ -106,7 +112,7 @@ def _living(agent: str) -> ReadOp[list[str]]:
     return [each for each in sessions if live[keys.live(each)] is not None]
 
 
-def _able(ability: str, asker: str) -> ReadOp[tuple[dict[str, str], dict[str, Met]]]:
+def _able(ability: str, asker: str) -> ReadOp[tuple[dict[str, str], dict[str, Blocker]]]:
     """The living sessions that can do it, each with its agent; and who takes messages of those."""
     found = {
         key: each
@@ -119,7 +125,7 @@ def _able(ability: str, asker: str) -> ReadOp[tuple[dict[str, str], dict[str, Me
         each.session: each.agent for each in here.values() if each.live == keys.live(each.session)
     }
     callers = {
-        caller: Met(caller, live=(each.live,))
+        caller: Blocker(caller, live=(each.live,))
         for key, each in here.items()
         if each.live != keys.live(each.session)
         for caller in [keys.decode(keys.id_of(key))]
@@ -141,7 +147,7 @@ def _reporting(ability: str, asker: str) -> ReadOp[dict[str, str]]:
     return {session: able[session] for session in able if live[keys.live(session)] is not None}
 
 
-def _serving(ability: str, asker: str) -> ReadOp[dict[str, Met]]:
+def _serving(ability: str, asker: str) -> ReadOp[dict[str, Blocker]]:
     """Who takes messages, and said that it can do this when it began."""
     notes = {
         keys.decode(keys.id_of(item.key)): receiver_note(item)
@@ -154,7 +160,7 @@ def _serving(ability: str, asker: str) -> ReadOp[dict[str, Met]]:
     }
     live = yield from glanced(tuple(dict.fromkeys(each.live for each in able.values())))
     return {
-        caller: Met(caller, live=(each.live,))
+        caller: Blocker(caller, live=(each.live,))
         for caller, each in able.items()
         if live[each.live] is not None
     }

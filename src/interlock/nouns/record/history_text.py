@@ -1,4 +1,4 @@
-"""A story as a person reads it: when, who, and what became of it, one line for each happening."""
+"""The history of a thing as a person reads it: when, who and what, one line for each event."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _particulars(each: HistoryEvent) -> Iterator[str]:
 
 
 def _of_a_pool(each: HistoryEvent) -> Iterator[str]:
-    """The same for a lock, or slots."""
+    """What happened to a lock, or to slots."""
     if each.token is not None:
         yield f"token {each.token}"
     if each.behind:
@@ -124,7 +124,7 @@ def _of_a_pool(each: HistoryEvent) -> Iterator[str]:
 
 
 def _of_a_task(each: HistoryEvent) -> Iterator[str]:
-    """The same for a task."""
+    """What happened to a task."""
     if each.what == "claimed" and each.token is not None:
         yield f"token {each.token}"
     if each.attempt is not None:
@@ -142,7 +142,7 @@ def _of_a_task(each: HistoryEvent) -> Iterator[str]:
 
 
 def _of_a_message(each: HistoryEvent) -> Iterator[str]:
-    """The same for a message, a question, or a matter for a person."""
+    """What happened to a message, a question, or a decision for a person."""
     if each.count is not None:
         yield f"{each.count} {each.on}"
         return
@@ -157,7 +157,7 @@ def _of_a_message(each: HistoryEvent) -> Iterator[str]:
 
 
 def _went(each: HistoryEvent) -> Iterator[str]:
-    """What came of it, and because of whom."""
+    """What came of it, and which agent caused it."""
     match each.what:
         case "reclaimed":
             yield "its claim had lapsed" + (f", as {each.by} found" if each.by else "")

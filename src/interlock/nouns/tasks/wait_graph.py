@@ -18,7 +18,13 @@ from interlock.errors import StoreDamaged
 from interlock.nouns.tasks.task import BATCH, Spec, TaskOwner, TaskStatus
 from interlock.runtime.decide import ReadOp
 from interlock.runtime.decode import decoded
-from interlock.runtime.wait_graph.place import Met, Place, Places, Spot, glanced
+from interlock.runtime.wait_graph.target import (
+    Blocker,
+    SharedResource,
+    WaitTarget,
+    WaitTargets,
+    glanced,
+)
 from interlock.store import Item
 
 FOLLOWED = 1000
@@ -29,22 +35,22 @@ _CLAIM = msgspec.json.Decoder(TaskOwner)
 _SPEC = msgspec.json.Decoder(Spec)
 
 
-def read(wanted: tuple[str, ...], _base: int) -> ReadOp[Places]:
+def read(wanted: tuple[str, ...], _base: int) -> ReadOp[WaitTargets]:
     """These tasks, with all that runs below them."""
-    found: Places = {}
+    found: WaitTargets = {}
     for key in wanted:
         try:
             found[key] = yield from _task(keys.task_of(key))
         except StoreDamaged:  # who knows what runs below it: the way is open
-            found[key] = Place()
+            found[key] = WaitTarget()
     return found
 
 
-def _task(first: str) -> ReadOp[Place]:
+def _task(first: str) -> ReadOp[WaitTarget]:
     above: dict[str, str] = {first: ""}
     """The task that needs each of them, by which we came there."""
     born: dict[str, int] = {}
-    spots: list[Spot] = []
+    spots: list[SharedResource] = []
     level = [first]
     while level:
         both = tuple([key(task) for task in level for key in (keys.status, keys.owner)])
@@ -59,7 +65,7 @@ def _task(first: str) -> ReadOp[Place]:
                 if need not in above and len(above) < FOLLOWED:
                     above[need] = task
                     level.append(need)
-    return Place(tuple(spots))
+    return WaitTarget(tuple(spots))
 
 
 def _meant(
@@ -73,15 +79,15 @@ def _meant(
 
 def _running(
     level: list[str], items: Mapping[str, Item | None], above: Mapping[str, str]
-) -> Iterator[Spot]:
+) -> Iterator[SharedResource]:
     for task, status in _statuses(level, items):
         owner = items[keys.owner(task)]
         if status.state == "running" and owner is not None:
             claim = decoded(_CLAIM, owner)
             who = caller_name(claim.agent, claim.session, claim.caller)
-            met = Met(who, 1, claim.id, claim.live, agent=claim.agent)
+            met = Blocker(who, 1, claim.id, claim.live, agent=claim.agent)
             stands = (owner.key, *map(keys.status, _way(task, above)))
-            yield Spot(owner.key, (met,), 1, stands)
+            yield SharedResource(owner.key, (met,), 1, stands)
 
 
 def _statuses(

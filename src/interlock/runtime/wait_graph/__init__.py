@@ -1,12 +1,12 @@
-"""Who waits for whom, as far as it can be reached from one wait.
+"""The graph of waits, as far as it can be reached from one wait.
 
-From a wait one comes to its places (``graph/place.py``), and there to those who have to act and to
-those who wait before it; from whoever is met there, by the lists ``waits/{name}/``, to what it
-waits for itself.  A wait among others that all go on is settled by one read.
+From a wait the graph leads to its targets (``target.py``), and from there to the blockers and to the
+waits before it in the queue; from each blocker, by the lists ``waits/{name}/``, to what the blocker
+itself waits for, and so on.
 
-Edges die with the liveness of who waits or is met.  Nearly every wait is no circle, so liveness is
-asked for only when there seems to be one, and only of those who are in it; and of those who go on
-if any one of several waits ends, for there the wait of somebody dead would hide a circle.
+An edge ends with the liveness of its waiter or blocker.  Nearly every wait is part of no cycle, so
+liveness is read only when there seems to be one, and only of its members; and of blockers with
+several waits, since the wait of a dead caller would hide a cycle there.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from interlock.nouns.grants.pool import Waiter
 from interlock.runtime import decode
 from interlock.runtime.decide import ReadOp, Unchecked
 from interlock.runtime.gather import KEYS_AT_ONCE
-from interlock.runtime.wait_graph.around import Around, first_page
-from interlock.runtime.wait_graph.place import Place, Spot, glanced, of_pool, read
+from interlock.runtime.wait_graph.known import KnownAround, first_page
+from interlock.runtime.wait_graph.target import SharedResource, WaitTarget, glanced, of_pool, read
 from interlock.store import Item, Range
 
 
@@ -59,17 +59,17 @@ class Start(Struct, frozen=True, kw_only=True):
 class Graph:
     """All that one wait may wait for.
 
-    ``around`` is what is known already, ``let_go`` are grants that nobody has to act for.
+    ``around`` is what is known already, ``let_go`` are grants that count as released.
     """
 
     def __init__(
         self,
         base: int,
         start: Start,
-        around: Around | None = None,
+        around: KnownAround | None = None,
         let_go: AbstractSet[str] = frozenset(),
     ) -> None:
-        around = around or Around({})
+        around = around or KnownAround({})
         self._places = {key: of_pool(key, pool) for key, pool in around.pools.items()}
         self._known = around.lists
         self._base = base
@@ -97,7 +97,7 @@ class Graph:
             asked = more
 
     def living(self, dead: set[str]) -> ReadOp[DeadlockedSet | None]:
-        """The knot of those who live; whoever does not is added to the dead."""
+        """The deadlocked set of living callers; expired liveness keys are added to ``dead``."""
         asked = dead.copy()
         wanted = self._doubtful() if self._someone_waits else []
         while True:
@@ -119,7 +119,7 @@ class Graph:
         )
 
     def stuck(self, dead: AbstractSet[str]) -> bool:
-        """Whether the wait cannot end, though others may have to give way."""
+        """Whether the wait cannot end, though another member of the cycle may have to withdraw."""
         return self._someone_waits and is_stuck(self._standing(dead), self._start.id)
 
     @property
@@ -144,7 +144,7 @@ class Graph:
         return tuple(dict.fromkeys(found))
 
     def _follow(self, key: str, id_: str, lists: dict[str, None]) -> Iterator[tuple[str, str]]:
-        """Whom a wait meets at one of its places: who has to act, and who waits before it."""
+        """Where one target of a wait leads: to its blockers, and to the waits before it."""
         place = self._places[key]
         turn = place.turn(id_)
         if turn is None and id_ not in self._asleep:
@@ -181,10 +181,10 @@ class Graph:
         return found
 
     def _listed(self, item: Item) -> Iterator[tuple[str, str]]:
-        """A wait of somebody who was met."""
+        """A wait of a blocker."""
         id_ = keys.id_of(item.key)
         waited = decode.readable_wait(item)
-        if waited is None:  # whoever waits there may go on, for all we know
+        if waited is None:  # an unreadable wait counts as one that can end
             return
         self._someone_waits = True
         self._waits.add(id_)
@@ -221,7 +221,7 @@ class Graph:
         )
 
     def _queued(
-        self, place: Place, dead: AbstractSet[str]
+        self, place: WaitTarget, dead: AbstractSet[str]
     ) -> Iterator[tuple[Waiter, ResourceNeed]]:
         last = max([n for n, w in enumerate(place.queue, 1) if w.id in self._waits], default=0)
         room = self._room(place.spots[0], dead) if last else None
@@ -231,7 +231,7 @@ class Graph:
                 yield waiter, ResourceNeed(room, waiter.weight, before)
                 before = waiter.id
 
-    def _room(self, spot: Spot, dead: AbstractSet[str]) -> Resource | None:
+    def _room(self, spot: SharedResource, dead: AbstractSet[str]) -> Resource | None:
         """What a wait needs its share of; None if there is nothing to wait for any more."""
         if not dead.isdisjoint(spot.live):
             return None
@@ -244,9 +244,9 @@ class Graph:
         return "" if caller in self._several or id_ in self._let_go else caller
 
     def _known_twice(self) -> set[str]:
-        """Names under which somebody waits for what somebody of the same name has.
+        """Names of callers that wait for what a caller of the same name holds.
 
-        They are two, and each may go on: nobody can tell what else belongs to which of them.
+        These are two callers, and each may run: what else belongs to which of them is unknown.
         """
         found: set[str] = set()
         for key, place in self._places.items():
@@ -259,7 +259,7 @@ class Graph:
         return found
 
     def _doubtful(self) -> list[str]:
-        """What keeps the waits alive of those who were met and have several."""
+        """The liveness keys of waits of blockers that have several."""
         met = {m.caller for place in self._places.values() for s in place.spots for m in s.met}
         waits = self._standing(frozenset())
         names = Counter(
@@ -271,7 +271,7 @@ class Graph:
             if any(names[name] > 1 for name in blocked_callers(wait))
         ]
 
-    def _spots(self, knot: DeadlockedSet) -> Iterator[Spot]:
+    def _spots(self, knot: DeadlockedSet) -> Iterator[SharedResource]:
         """Where its members wait for each other."""
         inside = _inside(knot)
         places = dict.fromkeys(key for wait in knot.members for key in self._wanted(wait))

@@ -1,7 +1,7 @@
-"""What a waiter sees around itself anyway: its pools, and what their holders wait for.
+"""What a waiter has read anyway: its pools, and what their holders wait for.
 
-A waiter reads how long the holders live before it sleeps.  Their lists come with the same read, so
-a wait among holders that all go on is settled without one of its own.
+A waiter reads how long the holders live before it sleeps.  The same read brings the lists of their
+waits, so a wait whose holders all run costs no read of its own.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
 
-class Around:
-    """The pools of a wait as they were read, and lists that are known besides."""
+class KnownAround:
+    """The pools of a wait as they were read, and the lists that came with them."""
 
     def __init__(self, pools: Mapping[str, Pool | None]) -> None:
         self.pools = pools
@@ -26,7 +26,7 @@ class Around:
         self._looked = False
 
     def look(self, liveness: Iterable[str]) -> Op[dict[str, Item | None]]:
-        """How long all of these live; who holds waits for what, as far as one read has room."""
+        """How long all of these live, and what the holders wait for, as far as one read has room."""
         wanted = list(dict.fromkeys(liveness))
         pages = self._pages()
         if not 0 < len(wanted) + len(pages) <= KEYS_AT_ONCE:
@@ -38,7 +38,7 @@ class Around:
 
     @property
     def open(self) -> bool:
-        """Whether everybody goes on who can be reached from here: then there is no circle."""
+        """Whether all callers that can be reached from here run: then there is no cycle."""
         if not self._looked or any(self.lists.values()):
             return False
         return not any(w.together for pool in self.pools.values() if pool for w in pool.waiters)

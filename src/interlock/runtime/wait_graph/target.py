@@ -1,13 +1,13 @@
-"""A place where somebody waits: a pool, a task, a query; told in the same words.
+"""What a wait can be for: a pool, a task or a query, described in one form.
 
-A place has *spots*: rooms of which a wait needs its share, each with those who are met there, who
-have to act before there is room.  What a wait needs of its place is room at every spot.
+A target has resources; a wait needs its share of each.  A resource has blockers: the callers that
+have to act before there is room.
 
-    a pool    one spot, met are the holders; and there is a queue, so a wait is behind others
-    a task    a spot for each task below it that runs, met is who works on it
-    a query   one spot, met are all who may answer, and one of them is enough
+    a pool    one resource; the blockers are the holders; it has a queue, so a wait is behind others
+    a task    a resource for each running task below it; the blocker is its worker
+    a query   one resource; the blockers are all agents that may answer, and one answer is enough
 
-Reading a place takes what it takes, so each kind has its reader.
+Each kind of target has its own reader, which its noun declares.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from interlock.runtime.gather import KEYS_AT_ONCE
 from interlock.store import Item
 
 
-class Met(Struct, frozen=True, gc=False):
-    """Somebody who has to act: how much it has, by which grant, and what keeps that alive.
+class Blocker(Struct, frozen=True, gc=False):
+    """A caller that has to act: how much it has, by which grant, and what keeps that grant alive.
 
-    ``among`` is the name under which its waits are listed, together with those of others; ``agent``
-    is in whose name it holds, if that is known.
+    ``among`` is the name under which its waits are listed together with waits of other callers;
+    ``agent`` is the agent that holds, if it is known.
     """
 
     caller: str
@@ -42,24 +42,24 @@ class Met(Struct, frozen=True, gc=False):
     agent: str = ""
 
 
-class Spot(Struct, frozen=True, gc=False):
-    """A room as it was read.
+class SharedResource(Struct, frozen=True, gc=False):
+    """A resource as it was read.
 
-    Without a capacity it has room for as many as are met and live.  ``keys`` are the items that
-    say so, and ``live`` what must live besides: otherwise there is nothing to wait for.
+    Without a capacity it has room for all of its blockers that live.  ``keys`` are the items that
+    show this, and ``live`` the liveness keys without which there is nothing to wait for.
     """
 
     thing: str
-    met: tuple[Met, ...]
+    met: tuple[Blocker, ...]
     capacity: int | None = None
     keys: tuple[str, ...] = ()
     live: tuple[str, ...] = ()
 
 
-class Place(Struct, frozen=True, gc=False):
-    """What is at a place; without a spot, whoever waits there may go on at any time."""
+class WaitTarget(Struct, frozen=True, gc=False):
+    """The resources of a target; without one, a wait for it may end at any time."""
 
-    spots: tuple[Spot, ...] = ()
+    spots: tuple[SharedResource, ...] = ()
     queue: tuple[Waiter, ...] = ()
 
     def turn(self, id_: str) -> int | None:
@@ -67,13 +67,13 @@ class Place(Struct, frozen=True, gc=False):
         return next((n for n, waiter in enumerate(self.queue) if waiter.id == id_), None)
 
 
-Places: TypeAlias = dict[str, Place]
-Reader: TypeAlias = Callable[[tuple[str, ...], int], ReadOp[Places]]
+WaitTargets: TypeAlias = dict[str, WaitTarget]
+Reader: TypeAlias = Callable[[tuple[str, ...], int], ReadOp[WaitTargets]]
 
 
-def read(wanted: tuple[str, ...], base: int) -> ReadOp[Places]:
+def read(wanted: tuple[str, ...], base: int) -> ReadOp[WaitTargets]:
     """All of these places: pools here, others by the readers that their nouns declare."""
-    found: Places = {}
+    found: WaitTargets = {}
     others: dict[str, list[str]] = {}
     for key in wanted:
         if not key.startswith(keys.POOLS):
@@ -85,14 +85,14 @@ def read(wanted: tuple[str, ...], base: int) -> ReadOp[Places]:
     return found | (yield from _pools(pools, base))
 
 
-def of_pool(key: str, pool: Pool | None) -> Place:
+def of_pool(key: str, pool: Pool | None) -> WaitTarget:
     """A lock or a semaphore; one that is not there has no queue."""
     if pool is None:
-        return Place()
+        return WaitTarget()
     met = tuple(
-        [Met(caller_name_of(g), g.weight, g.id, g.live, agent=g.agent) for g in pool.grants]
+        [Blocker(caller_name_of(g), g.weight, g.id, g.live, agent=g.agent) for g in pool.grants]
     )
-    return Place((Spot(key, met, pool.capacity, (key,)),), pool.waiters)
+    return WaitTarget((SharedResource(key, met, pool.capacity, (key,)),), pool.waiters)
 
 
 def glanced(wanted: tuple[str, ...]) -> ReadOp[dict[str, Item | None]]:
@@ -103,7 +103,7 @@ def glanced(wanted: tuple[str, ...]) -> ReadOp[dict[str, Item | None]]:
     return found
 
 
-def _pools(wanted: tuple[str, ...], base: int) -> ReadOp[Places]:
+def _pools(wanted: tuple[str, ...], base: int) -> ReadOp[WaitTargets]:
     items = yield from glanced(wanted)
     return {
         key: of_pool(key, None if item is None else readable_pool(item, base))
