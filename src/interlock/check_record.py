@@ -340,13 +340,14 @@ class RecordJudge:
         marks: Iterable[ExpectedMark] = (),
         findings: Findings | None = None,
         parse: Callable[[bytes], ParsedEntry] = parse,
+        known: Callable[[int, str, str, int], KnownEntry] = KnownEntry,
     ) -> None:
         start = begins or DigestMark()
         self.findings = findings or Findings()
         self.rolling = RollingDigest(start, self.findings)
         self.first = self.read = self.trimmed = 0
         self.dropped = start.entries
-        self._strict, self._trims, self._parse = strict, trims, parse
+        self._strict, self._trims, self._parse, self._remember = strict, trims, parse, known
         self._partial, self._gap = begins is not None, start.revision
         self._recent: dict[str, KnownEntry] = {}
         self._older: dict[str, KnownEntry] = {}
@@ -418,7 +419,7 @@ class RecordJudge:
 
     def feed(self, items: Sequence[StoredEntry], *, sealed: bool = False) -> None:
         """The next entries, in order; sealed ones have no stored hash."""
-        roll, writers = self.rolling.roll, self._writers
+        roll, writers, remember = self.rolling.roll, self._writers, self._remember
         self.first = self.first or (items[0].created if items else 0)
         for item in items:
             hash_ = sha256(item.value).hexdigest()
@@ -428,7 +429,7 @@ class RecordJudge:
                 writer, stored = entry.writer, hash_ if sealed else item.hash
                 before = writers.get(writer)
                 number = 1 if before is None else before.number + 1
-                known = KnownEntry(item.created, entry.id, stored, number)
+                known = remember(item.created, entry.id, stored, number)
                 self._follow(entry, known)
                 self._replay(entry, known)
                 self._recent[stored] = writers[writer] = known

@@ -23,6 +23,7 @@ from interlock.check_record import (
     ExpectedMark,
     Findings,
     Flaw,
+    KnownEntry,
     ParsedEntry,
     RecordJudge,
     RollingDigest,
@@ -87,6 +88,18 @@ class _LeanEntry(Struct, gc=False):
     deleted: tuple[str, ...] = ()
 
 
+class _LeanKnown(Struct, gc=False):
+    """``KnownEntry`` as a struct: it takes less time and memory."""
+
+    revision: int
+    id: str
+    hash: str
+    number: int = 0
+    vouched: bool = False
+    linked: bool = False
+    undone: bool = False
+
+
 _parse = cast("Callable[[bytes], ParsedEntry]", msgspec.json.Decoder(_LeanEntry).decode)
 
 
@@ -124,6 +137,7 @@ def record_judge(found: RecordSpan, anchors: Sequence[ExpectedMark] = ()) -> Rec
         marks=(*found.marks, *anchors),
         findings=Findings(SHOWN),
         parse=_parse,
+        known=cast("Callable[[int, str, str, int], KnownEntry]", _LeanKnown),
     )
 
 
