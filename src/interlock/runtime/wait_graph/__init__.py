@@ -1,8 +1,8 @@
 """The graph of waits, as far as it can be reached from one wait.
 
-From a wait the graph leads to its targets (``target.py``), and from there to the blockers and to the
-waits before it in the queue; from each blocker, by the lists ``waits/{name}/``, to what the blocker
-itself waits for, and so on.
+From a wait the graph leads to its targets (``target.py``), and from there to the blockers and to
+the waits before it in the queue; from each blocker, by the lists ``waits/{name}/``, to what the
+blocker itself waits for, and so on.
 
 An edge ends with the liveness of its waiter or blocker.  Nearly every wait is part of no cycle, so
 liveness is read only when there seems to be one, and only of its members; and of blockers with

@@ -26,7 +26,7 @@ class KnownAround:
         self._looked = False
 
     def look(self, liveness: Iterable[str]) -> Op[dict[str, Item | None]]:
-        """How long all of these live, and what the holders wait for, as far as one read has room."""
+        """How long all of these live, and what the holders wait for, if one read has room."""
         wanted = list(dict.fromkeys(liveness))
         pages = self._pages()
         if not 0 < len(wanted) + len(pages) <= KEYS_AT_ONCE:
