@@ -155,3 +155,10 @@ def test_whoever_says_a_word_has_its_fields(word: str) -> None:
     every = chain.from_iterable(map(fields, kinds))
     shared = [(f.encode_name, plain(f.type)) for f in every if f.encode_name in SHARED[word]]
     assert len(set(shared)) == len(SHARED[word])
+
+
+def test_the_http_status_of_an_outcome_agrees_with_its_exit_status() -> None:
+    meaning = {0: {200}, 1: {404, 409, 429}, 3: {403, 429}}
+    for kind in outcomes():
+        if issubclass(kind, Success | Refusal):
+            assert kind.http_status in meaning[kind.exit_status], kind

@@ -21,12 +21,14 @@ class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
     """
 
     exit_status: ClassVar[int]
+    http_status: ClassVar[int]
 
 
 class Success(Outcome, frozen=True, kw_only=True):
     """Done, or done before: exit status 0, and true in a condition."""
 
     exit_status = 0
+    http_status = 200
 
     def __bool__(self) -> Literal[True]:
         """True."""
@@ -37,6 +39,7 @@ class Refusal(Outcome, frozen=True, kw_only=True):
     """Not done: exit status 1 for an ordinary no, 3 where it is not allowed; always false."""
 
     exit_status = 1
+    http_status = 409
     counted: ClassVar[bool] = False
     """Whether each one is counted: it is not contention, but a caller that may not do this."""
 

@@ -93,6 +93,8 @@ class Busy(Refusal, frozen=True, kw_only=True):
 class Full(Refusal, frozen=True, kw_only=True):
     """There is no room: too few slots are left, or too many messages wait."""
 
+    http_status = 429
+
 
 class Deadlock(Refusal, frozen=True, kw_only=True):
     """The wait would never end: ``cycle`` names the waiters, beginning with the caller.
@@ -143,9 +145,13 @@ class Exists(Outcome, frozen=True, kw_only=True):
 class Nothing(Refusal, frozen=True, kw_only=True):
     """There is none."""
 
+    http_status = 404
+
 
 class Unknown(Refusal, frozen=True, kw_only=True):
     """There is none of these names or ids (``unknown``); ``what`` says what they would be."""
+
+    http_status = 404
 
     what: What
     unknown: tuple[str, ...]

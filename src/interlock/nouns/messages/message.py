@@ -220,6 +220,7 @@ class InboxFull(outcomes.Full, frozen=True, kw_only=True, tag="full"):
 
     counted = True
     exit_status = 3
+    http_status = 429
     agent: str
     depth: int
     retry_in: float = RETRY_FULL
@@ -230,6 +231,7 @@ class Limited(Refusal, frozen=True, kw_only=True, tag="limited"):
 
     counted = True
     exit_status = 3
+    http_status = 429
     agent: str
     limit: int
     window: float
@@ -241,6 +243,7 @@ class Halted(outcomes.Paused, Refusal, frozen=True, kw_only=True, tag="paused"):
 
     counted = True
     exit_status = 3
+    http_status = 403
     agent: str
     by: str
     since: float

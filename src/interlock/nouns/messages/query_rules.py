@@ -187,6 +187,7 @@ class TooMany(Refusal, frozen=True, kw_only=True, tag="too_many"):
 
     counted = True
     exit_status = 3
+    http_status = 429
     open: int
     limit: int
     agent: str = ""
