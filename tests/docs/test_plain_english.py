@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 from tests.docs.pages import ROOT
 
-IN_1000 = 12
+IN_1000 = 0.3
 """How many words of the list there may be in 1,000 words of prose."""
 
 

@@ -46,7 +46,7 @@ def digest(data: bytes) -> str:
     So the first few go to the plain function that comes with Python, and only a process that
     hashes more pays for the quick one.
     """
-    global _count, _sha256  # noqa: PLW0603 - which function is quicker is the same for all callers
+    global _count, _sha256  # noqa: PLW0603 - the choice of function depends on no caller
     if _count <= _FEW:
         _count += 1
         if _count > _FEW:

@@ -20,7 +20,7 @@ from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.store import Item
 
 BREAK_NOTE_KEPT = 86400.0
-"""Seconds for which a note tells a holder that its grant was broken."""
+"""Seconds for which the note that a grant was broken is kept for its holder."""
 
 
 class GrantHousekeepingPart(HousekeepingPart):

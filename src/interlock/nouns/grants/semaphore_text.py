@@ -45,7 +45,7 @@ def full(outcome: core.SlotsFull, paint: Paint) -> str:
 
 
 def deadlock(outcome: core.SlotsDeadlock, paint: Paint) -> str:
-    """Who waits for each other."""
+    """The cycle of waits."""
     return f"{paint('red', 'deadlock')} {outcome.semaphore}: {never_ends(outcome.cycle)}"
 
 
@@ -63,7 +63,7 @@ def broken(outcome: core.SlotsBroken, paint: Paint) -> str:
 
 
 def no_holder(outcome: core.NoHolder, paint: Paint) -> str:
-    """Who holds some instead."""
+    """The agents that hold some instead."""
     held = f"; held by {', '.join(outcome.holders)}" if outcome.holders else "; none is held"
     return f"{paint('yellow', 'nothing')} {outcome.semaphore}: there is no such grant{held}"
 

@@ -28,7 +28,7 @@ def busy(outcome: core.SeveralBusy, paint: Paint) -> str:
 
 
 def deadlock(outcome: core.SeveralDeadlock, paint: Paint) -> str:
-    """Who waits for each other."""
+    """The cycle of waits."""
     return f"{paint('red', 'deadlock')} {', '.join(outcome.things)}: {never_ends(outcome.cycle)}"
 
 
@@ -40,7 +40,7 @@ def fenced(outcome: core.SeveralFenced, paint: Paint) -> str:
 
 
 def released(outcome: core.SeveralReleased, paint: Paint) -> str:
-    """What was given back, and who has some next."""
+    """The released things, and their next holders."""
     return f"{paint('green', 'released')} {' and '.join(outcome.things)}{new_holders(outcome.next)}"
 
 

@@ -59,7 +59,7 @@ class RecordExplain(Request, frozen=True, kw_only=True):
 
 
 class RecordVerify(Request, frozen=True, kw_only=True):
-    """Whether the record is what was recorded."""
+    """Whether the record is unchanged."""
 
     anchor: Annotated[str | None, option("text", "where anchors are kept: a file, or git:REF")] = (
         None
@@ -125,7 +125,7 @@ def _log(fleet: "FleetCalls", request: RecordLog) -> "Op[Entries]":
 
 
 def gap(fleet: "FleetCalls", after: int) -> "Op[Gap | None]":
-    """What is missing after a revision, as far as the record tells: its oldest entries go first."""
+    """What is missing after a revision, as far as the record shows: its oldest entries go first."""
     oldest = yield from fleet.record.log(limit=1, last=False)
     begins = oldest[0].revision if oldest else 0
     return None if 0 < begins <= after else Gap(after=after, begins=begins)

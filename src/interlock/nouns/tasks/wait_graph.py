@@ -1,9 +1,9 @@
-"""A task as a place: whoever waits for it waits for all who work on what it needs.
+"""A task as the target of a wait: the blockers are the workers on all that it needs.
 
-A task that runs has one who is met there.  A blocked one needs all of its needs that are not
-complete, each of which runs, or is blocked in turn; so its spots are all tasks below it that run.
-Anything else is a way that is open: anybody may begin what is ready, a rest ends by itself, and
-what failed may be sent back.
+A running task has one blocker, its worker.  A blocked task needs all of its needs that are not
+complete, each of which runs or is blocked in turn; so its resources are all running tasks below it.
+Any other task blocks no wait for good: a worker may claim a ready task, a pause ends by itself, and
+a failed task may be retried.
 """
 
 from __future__ import annotations
