@@ -24,7 +24,7 @@ PATIENCE = 30
 @pytest.fixture
 def fast_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiter never polls for changes."""
-    for nap in ("_NAP", "_LONGEST_NAP"):
+    for nap in ("_SLEEP", "_LONGEST_SLEEP"):
         monkeypatch.setattr(waiting, nap, 600.0)
     monkeypatch.setattr(claim_service, "_NAP", 600.0)
 
