@@ -1,6 +1,6 @@
 """JSON schemas of what commands print with ``--json``: ``interlock schema lock acquire``.
 
-They are made from the outcomes of the table of operations, with the same ``members`` by which
+They are made from the outcomes of the declared operations, with the same ``members`` by which
 answers are encoded, so the two cannot differ.  The schema of a command describes one object: its
 answer, a line of its stream, or an error.  Every field is required, since none is left out.
 """

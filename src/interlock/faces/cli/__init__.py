@@ -1,4 +1,4 @@
-"""The command line, derived from the table of operations.
+"""The command line, derived from the declared operations.
 
 main.py     the entry point
 command.py  one command, from its words to its exit status
