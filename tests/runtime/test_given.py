@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 import interlock
-from interlock import aio
+from interlock import aio, registry
 from interlock.errors import BadInput
 from interlock.testing.testbed import Testbed
 
@@ -67,6 +68,44 @@ def test_a_holder_changes_what_a_late_holder_cannot(url: str, name: str) -> None
         with fleet.lock("deploy") as held:
             done = call(fleet, [held.check(), f"lock/deploy={held.token}"])
             assert not isinstance(done, interlock.GivenFenced), done
+
+
+REQUESTS: dict[str, dict[str, Any]] = {
+    "task add": {"task": "new"},
+    "task claim": {"task": "ready"},
+    "task next": {},
+    "task done": {"task": "mine"},
+    "task fail": {"task": "mine", "reason": "no"},
+    "task release": {"task": "mine"},
+    "task beat": {"task": "mine"},
+    "task cancel": {"task": "ready"},
+    "task retry": {"task": "failed"},
+    "alert": {"type": "build"},
+    "share": {"who": "ada", "type": "finding"},
+    "stop": {"who": "ada", "reason": "enough"},
+    "send": {"who": ["ada"], "body": "hello"},
+    "query": {"who": "ada", "text": "what?", "timeout": 0.05},
+    "subscribe": {"type": "news"},
+    "unsubscribe": {"type": "build"},
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_carries_the_grants_that_it_relies_on(name: str) -> None:
+    kind = registry.find(name).request
+    with interlock.connect("memory:", agent="ada") as fleet:
+        prepared(fleet)
+        with fleet.lock("deploy") as held:
+            late = f"lock/deploy={held.token}"
+        entries = len(fleet.record.log(limit=1000))
+        request = msgspec.convert({**REQUESTS[name], "given": [late]}, kind)
+        assert fleet.act(request) == interlock.GivenFenced(given="lock/deploy")
+        assert len(fleet.record.log(limit=1000)) == entries
+        with fleet.lock("deploy") as held:
+            request = msgspec.convert(
+                {**REQUESTS[name], "given": [f"lock/deploy={held.token}"]}, kind
+            )
+            assert not isinstance(fleet.act(request), interlock.GivenFenced)
 
 
 def test_a_grant_is_named_by_its_token_whatever_it_is_of(fleet: interlock.Fleet) -> None:

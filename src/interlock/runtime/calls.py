@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from interlock.aio import Stream as AsyncStream
     from interlock.client import Stream
+    from interlock.core.decision import Proof
     from interlock.core.outcomes import GivenFenced
     from interlock.runtime.context import Context
     from interlock.runtime.identity import Identity
@@ -80,6 +81,9 @@ else:
 class Calls(Generic[D]):
     """The calls of one noun, on behalf of one client."""
 
+    given: tuple[Proof, ...] = ()
+    """Grants that every call of this object relies on: those of one request."""
+
     def __init__(self, context: Context) -> None:
         self.context = context
 
@@ -93,9 +97,9 @@ class Calls(Generic[D]):
     def _identity(self, given: Given) -> Identity:
         """The caller's identity, with the grants that the call relies on."""
         identity = self.context.me()
-        if not given and not self.context.given:
+        if not given and not self.given:
             return identity
-        relied = (*self.context.given, *proofs(given))
+        relied = (*self.given, *proofs(given))
         return replace(identity, actor=replace(identity.actor, given=relied))
 
     def _fenced(self, identity: Identity, op: Op[T]) -> Op[T | GivenFenced]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from interlock.core import keys, validate
-from interlock.core.decision import Proof, Write
+from interlock.core.decision import Write
 from interlock.drivers import Op, Pause
 from interlock.errors import BadInput, Lapsed
 from interlock.nouns.agents import session_rules as sessions
@@ -80,8 +80,6 @@ class Context:
         """Wakes the thread or task that runs the keeper, and starts it if need be."""
         self.session_lease: Lease | None = None
         self._rejoining = False
-        self.given: tuple[Proof, ...] = ()
-        """What every call about tasks and messages relies on."""
         self.began = False
         """Whether our session began with us, and so ends with us."""
         self.left = False

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from interlock import registry
 from interlock.core import validate
 from interlock.drivers import Op
 from interlock.runtime.calls import Calls, D, call, opened
+from interlock.runtime.given import Given, proofs
 
 if TYPE_CHECKING:
     from interlock.core.events import Counters
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from interlock.nouns.messages.calls import MessageCalls
     from interlock.nouns.record.calls import RecordCalls
     from interlock.nouns.tasks.calls import TaskCalls
-    from interlock.runtime.context import Moment
+    from interlock.runtime.context import Context, Moment
     from interlock.runtime.housekeeping import Maintained
     from interlock.runtime.noun import Noun
     from interlock.runtime.observe import Observing
@@ -48,7 +49,16 @@ class FleetCalls(Calls[D]):
 
     def _calls(self, noun: Noun) -> Any:  # noqa: ANN401
         """The calls of a noun, for this client."""
-        return registry.load(noun.calls)(self.context)
+        calls = registry.load(noun.calls)(self.context)
+        calls.given = self.given
+        return calls
+
+    @classmethod
+    def relying(cls, context: Context, given: Given) -> Self:
+        """The calls of one request, each of which relies on these grants."""
+        fleet = cls(context)
+        fleet.given = proofs(given)
+        return fleet
 
     @call
     def maintain(self) -> Op[Maintained]:

@@ -114,11 +114,17 @@ class Operation(Struct, frozen=True, kw_only=True):
     examples: tuple[str, ...] = ()
 
     def carry_out(self, fleet: FleetCalls, request: Request) -> Op[Any]:
-        """The operation that a request asks for, for either driver."""
+        """The operation that a request asks for, for either driver.
+
+        The grants that it relies on (``given``) hold for every call that it makes.
+        """
+        if given := getattr(request, "given", ()):
+            fleet = fleet.relying(fleet.context, given)
         if self.act is not None:
             return self.act(fleet, request)
         noun, _, method = self.call.rpartition(".")
         named = {each.attribute: getattr(request, each.attribute) for each in fields(self.request)}
+        named.pop("given", None)
         first = [named.pop(each.attribute) for each in fields(self.request) if each.positional]
         if self.spread:
             first = list(first[0])

@@ -294,14 +294,15 @@ class NetworkStore:
 
     def _renew(self, puts: tuple[Put, ...]) -> Op[frozenset[str]]:
         """One quiet commit, and another one if some of them are gone."""
-        ends = time.monotonic() + self.patience
+        ends, pause = time.monotonic() + self.patience, pauses()
         while puts:
             try:
                 answer = yield from self._commit(renewal(puts))
             except OutcomeUnknown as error:
                 if time.monotonic() > ends:
                     raise self.away_error(error) from error
-                continue  # to renew twice does no harm
+                yield Pause(next(pause))  # to renew twice does no harm
+                continue
             if isinstance(answer, Committed):
                 break
             puts = alive(puts, answer)

@@ -61,10 +61,6 @@ def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
     joins = parsed.operation.joins is not None and parsed.operation.joins(parsed.request)
     identity = CommandIdentity(parsed.common, anew=anew)
     fleet = _connected(parsed, identity, joins=joins, named=not anew)
-    if given := getattr(parsed.request, "given", ()):
-        from interlock.runtime.given import proofs
-
-        fleet.context.given = proofs(given)
     tell(parsed, fleet)
     if joins:
         speak_up()
