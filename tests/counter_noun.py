@@ -8,7 +8,7 @@ from msgspec import Struct
 from interlock.core import codec, validate
 from interlock.core.decision import Decision, Event, Success, Write
 from interlock.core.health import Problem
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged
 from interlock.registry import NounEntry
 from interlock.runtime.calls import Calls, D, call
@@ -16,7 +16,6 @@ from interlock.runtime.decide import DecideOp
 from interlock.runtime.health import HealthCheck
 from interlock.runtime.noun import KeyKind, Noun, Part
 from interlock.runtime.operation import Operation, Request, option
-from interlock.runtime.steps import Read
 from interlock.runtime.why import Why
 from interlock.store import Item
 

@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "version": set[str](),
     "clock": set[str](),
     "check_record": set[str](),
-    "drivers": set[str](),
+    "drivers": {"store"},
     "threads": set[str](),
     "registry": {"runtime"},
     "outcomes": {"core", "nouns", "runtime"},

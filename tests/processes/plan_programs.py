@@ -11,10 +11,9 @@ import sys
 from typing import Any
 
 import interlock
-from interlock.drivers import Op, drive
+from interlock.drivers import Commit, Op, Transact, drive
 from interlock.nouns.tasks import plan_service, task_reader
 from interlock.nouns.tasks.calls import TaskCalls
-from interlock.runtime.steps import Commit, Transact
 
 TASKS = 40
 

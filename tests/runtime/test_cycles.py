@@ -11,14 +11,14 @@ from tests.runtime.questions import ask, can, end, serve
 
 from interlock.core import keys
 from interlock.core.wait import UnqueuedWait
+from interlock.drivers import Commit, OpenWatch, Read
 from interlock.errors import Deadlocked
 from interlock.nouns.grants import health, lock
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.held_claim import claim_for_block
 from interlock.nouns.tasks.worker import WorkerLoop
-from interlock.runtime import decode
+from interlock.runtime import reads
 from interlock.runtime.callers import LocalCaller
-from interlock.runtime.steps import Commit, OpenWatch, Read
 from interlock.store import Range
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -538,6 +538,6 @@ def test_a_listed_wait_says_who_waits_for_what(stage: Near) -> None:
     (key,) = listed(stage)
     item = stage.store.read(key)[key]
     assert item is not None
-    found = decode.decode_wait(item)
+    found = reads.decode_wait(item)
     assert isinstance(found, UnqueuedWait)
     assert (found.wants, found.agent, found.session) == (keys.status("t"), "bob", bob.session)

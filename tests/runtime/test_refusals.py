@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.core import keys
+from interlock.drivers import Commit, OpenWatch, Read
 from interlock.errors import Deadlocked
 from interlock.nouns.grants.decode import decode_pool
 from interlock.nouns.grants.holding import take
@@ -16,8 +17,7 @@ from interlock.nouns.grants.lock import LockAcquired, LockDeadlock, LockReleased
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.semaphore import SlotsDeadlock
 from interlock.nouns.grants.targets import BlockTerms, LockTarget
-from interlock.runtime.gather import outside
-from interlock.runtime.steps import Commit, OpenWatch, Read
+from interlock.runtime.reads import outside
 from interlock.runtime.wait_graph import Graph, Start
 from interlock.runtime.wait_graph.known import KnownAround
 from interlock.store import Range

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from interlock.drivers import Op, Step
+from interlock.drivers import Commit, NextChanges, Op, OpenWatch, Read, Renew, Step
 from interlock.errors import NotAllowed, StoreBusy, TooLarge
 from interlock.nouns.agents.session_rules import Left
 from interlock.nouns.grants.holding import take
@@ -23,7 +23,6 @@ from interlock.nouns.grants.pool import WAITERS
 from interlock.nouns.grants.targets import BlockTerms, LockTarget, SeveralTarget, SlotsTarget
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import PATIENCE
-from interlock.runtime.steps import Commit, NextChanges, OpenWatch, Read, Renew
 from interlock.store import Txn
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed

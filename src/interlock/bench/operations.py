@@ -45,9 +45,9 @@ from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.message import AlertSubscription, Sent
 from interlock.nouns.messages.rate_limit import Rate
 from interlock.nouns.tasks.task import Claimed
-from interlock.runtime.chain import Draft
 from interlock.runtime.context import Context
 from interlock.runtime.decide import Attempt
+from interlock.runtime.draft import Draft
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.stores import open_store

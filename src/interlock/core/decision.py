@@ -2,11 +2,23 @@
 
 It has an outcome, the writes that make it true, and how to record it.  A decision without writes
 and without a verb changes nothing and needs no commit.
+
+A pure decision does not know in advance which items it needs: a release depends on the waiters, a
+completed task on its dependents.  It asks its ``Facts``, which raise ``Missing`` for an item that
+was not read yet.  The driver (``runtime/decide.py``) reads the missing items and decides again
+from the start, so a decision must have no effect but the ``Changes`` that it returns.
+
+The commit checks only the keys that a decision *relies* on.  Other facts were only looked at and
+cannot become wrong: a liveness key that is gone never comes back, data that are written once stay.
+
+A commit is bounded by ``Facts.max_operations``.  A decision that could do more compares that with
+``Changes.size`` and leaves the rest to a later commit.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic, Literal, TypeVar
+from collections.abc import Iterable
+from typing import ClassVar, Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -128,3 +140,131 @@ class Proof(Struct, frozen=True, kw_only=True):
     thing: str
     grant: str
     token: int
+
+
+T = TypeVar("T")
+F = TypeVar("F", bound="Facts")
+
+MANY = 1_000_000
+
+
+class Missing(Exception):
+    """A decision needs these keys, which were not read yet."""
+
+    def __init__(self, refs: tuple[str, ...]) -> None:
+        super().__init__(refs)
+        self.refs = refs
+
+
+class HasLiveness(Protocol):
+    """A grant or a claim: it lives as long as all of its liveness keys exist."""
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        """Its liveness keys."""
+
+
+class Facts:
+    """The items that were read for a decision.
+
+    ``exists`` has the keys of which only the existence matters: liveness keys and marks.
+    ``relied`` are the keys that the commit must check.
+    """
+
+    def __init__(self, exists: dict[str, bool], max_operations: int = MANY) -> None:
+        self.exists = exists
+        self.max_operations = max_operations
+        self.relied: dict[str, None] = {}
+
+    def has(self, key: str) -> bool:
+        """Whether this key exists."""
+        try:
+            return self.exists[key]
+        except KeyError:
+            raise Missing((key,)) from None
+
+    def need(self, wanted: Iterable[str]) -> None:
+        """Ask whether these keys exist, for all of them at once, so that one read is enough."""
+        if unknown := tuple([key for key in dict.fromkeys(wanted) if key not in self.exists]):
+            raise Missing(unknown)
+
+    def alive(self, held: HasLiveness) -> bool:
+        """Whether all liveness keys of a grant or a claim exist."""
+        try:
+            return False not in [self.exists[key] for key in held.live]
+        except KeyError:
+            self.need(held.live)
+            raise
+
+    def rely_on(self, wanted: Iterable[str]) -> None:
+        """Have the commit check that these keys are as they were read."""
+        self.relied.update(dict.fromkeys(wanted))
+
+
+class Changes(Generic[F]):
+    """The writes, deletes, signals and events of a decision in the making."""
+
+    def __init__(self, facts: F, now: float) -> None:
+        self.facts = facts
+        self.now = now
+        self._puts: dict[str, Write] = {}
+        self._deletes: dict[str, None] = {}
+        self._signals: dict[str, None] = {}
+        self._events: list[tuple[str, str, str]] = []
+
+    def put(self, key: str, value: object, ttl: float | None = None) -> None:
+        """Write a value; this undoes a delete of its key."""
+        self._deletes.pop(key, None)
+        self._puts[key] = Write(key, value, ttl)
+
+    def write(self, *writes: Write) -> None:
+        """Add writes; each undoes a delete of its key."""
+        for write in writes:
+            self._deletes.pop(write.key, None)
+            self._puts[write.key] = write
+
+    def delete(self, *wanted: str) -> None:
+        """Delete keys; this undoes writes of them."""
+        for key in wanted:
+            self._puts.pop(key, None)
+            self._deletes[key] = None
+
+    def signal(self, key: str) -> None:
+        """Wake the watchers of a key that nothing is stored under."""
+        self._signals[key] = None
+
+    def event(self, name: str, agent: str, thing: str = "") -> None:
+        """Add an event for watchers; without a thing, it is about that of the whole decision."""
+        self._events.append((name, agent, thing))
+
+    @property
+    def size(self) -> int:
+        """How many operations the commit has so far."""
+        written = len(self._puts) + len(self._deletes) + len(self._signals)
+        return written + len(self.facts.relied)
+
+    def _decision(
+        self,
+        outcome: T,
+        verb: str,
+        thing: str,
+        puts: Iterable[Write] = (),
+        deletes: Iterable[str] = (),
+        *,
+        trace: str = "",
+    ) -> Decision[T]:
+        """The decision with all changes, after these puts and deletes."""
+        return Decision(
+            outcome=outcome,
+            verb=verb,
+            thing=thing,
+            puts=(*puts, *self._puts.values()),
+            deletes=(*deletes, *self._deletes),
+            signals=tuple(self._signals),
+            events=tuple([self._event(thing, *each) for each in self._events]),
+            trace=trace,
+        )
+
+    def _event(self, whole: str, name: str, agent: str, thing: str) -> Event:
+        """An event without the fields that repeat its entry."""
+        return Event(name, agent, "" if thing == whole else thing)

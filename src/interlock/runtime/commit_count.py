@@ -7,9 +7,8 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.log import SealedMark
-from interlock.drivers import Op
-from interlock.runtime.decode import decoded, readable
-from interlock.runtime.steps import Read, StoreCall
+from interlock.drivers import Op, Read, StoreCall
+from interlock.runtime.reads import decoded, readable
 from interlock.store import Extent, Item
 
 _SEALED = msgspec.json.Decoder(SealedMark)

@@ -25,8 +25,8 @@ from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.nouns.grants.request import GrantRequest
 from interlock.runtime.decide import DecideOp, ReadOp
-from interlock.runtime.gather import KEYS_AT_ONCE, outside
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import KEYS_AT_ONCE, outside
 from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.wait_graph import Graph, Start
 from interlock.runtime.wait_graph.known import KnownAround

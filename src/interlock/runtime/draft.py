@@ -4,25 +4,32 @@ An entry names its writer, the outcome, the hashes of the entries it follows, an
 every value that it puts.  A refusal changes nothing that stays, so no later item would carry the
 hash of its entry, and the last entry of a process could disappear unnoticed.  Such an entry also
 writes one of a few slots: the next entry in that slot links it.
+
+Entries form a chain.  Every entry links the committed entries of its writer that no other entry
+links yet: usually one, several when commits were in flight together.  If an entry is not committed,
+its links become unlinked again, once: drafts that were made together may have the same links.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import codec
 from interlock.core.decision import REFUSALS, Decision, Event, Write
 from interlock.core.log import Entry
 from interlock.errors import TooLarge
-from interlock.runtime.chain import Draft
 from interlock.runtime.decide import Attempt
 from interlock.runtime.identity import Actor
 from interlock.store import LIVE, Check, Item, Put, Snapshot, Txn
 
 if TYPE_CHECKING:
     from interlock.runtime.runner import Runner
+
 
 SLOTS = 16
 """Slots that link entries which change nothing else: two such entries rarely meet in one."""
@@ -151,3 +158,56 @@ def _stamp(item: Item | None) -> str | None:
 _tags: dict[type, object] = {}
 _EVENT_NOUNS = {"sem": "semaphore"}
 """The names of nouns in events, where they differ from the record."""
+
+
+ENTRIES_BETWEEN_CHECKS = 1000
+"""After this many recorded commits the size of the log is checked."""
+
+
+class Draft(Struct, frozen=True, gc=False):
+    """A transaction that is ready, and the heads of the chain that it links."""
+
+    txn: Txn
+    after: tuple[str, ...]
+
+
+class Chain:
+    """The entries of this process that no later one links yet.
+
+    ``phase`` is the number of commits that count as made at the beginning: else writers that begin
+    together would check the size of the log at the same moment.
+    """
+
+    def __init__(self, writer: str, phase: int = 0) -> None:
+        self.writer = writer
+        self._phase = phase
+        self._guard = threading.Lock()
+        self._heads: list[str] = []
+        self._latest = ""
+        self.count = 0
+        self.on_many: Callable[[], None] | None = None
+
+    def take(self) -> tuple[str, ...]:
+        """The hashes that the next entry links: all unlinked ones, else the latest."""
+        with self._guard:
+            heads, self._heads = self._heads, []
+            return tuple(heads) if heads else ((self._latest,) if self._latest else ())
+
+    def advance(self, draft: Draft) -> None:
+        """An entry is committed; called twice if an interrupt came in between."""
+        if not draft.txn.quiet:
+            with self._guard:
+                if draft.txn.hash in self._heads:
+                    return
+                self._latest = draft.txn.hash
+                self._heads.append(draft.txn.hash)
+                self.count += 1
+                many = not (self.count + self._phase) % ENTRIES_BETWEEN_CHECKS
+            if many and self.on_many is not None:
+                self.on_many()
+
+    def give_back(self, draft: Draft | None) -> None:
+        """An entry was not committed: its links are unlinked again."""
+        if draft is not None:
+            with self._guard:
+                self._heads = list(dict.fromkeys((*draft.after, *self._heads)))

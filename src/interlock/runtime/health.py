@@ -13,9 +13,9 @@ from collections.abc import Callable
 from interlock import registry
 from interlock.core.health import Health, Patience, Problem
 from interlock.drivers import Op
-from interlock.runtime.gather import every
 from interlock.runtime.integrity import kinds, unreadable
 from interlock.runtime.noun import parts
+from interlock.runtime.reads import every
 from interlock.runtime.runner import Runner
 from interlock.runtime.why import NAMED
 from interlock.settings import Settings

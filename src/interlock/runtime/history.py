@@ -18,10 +18,9 @@ import msgspec
 from interlock.core import codec, keys
 from interlock.core.filter import RecordFilter
 from interlock.core.log import Entry, RecordLine, SealedMark, Segment, decode
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged
-from interlock.runtime.decode import decoded, unreadable, with_bytes
-from interlock.runtime.steps import Read
+from interlock.runtime.reads import decoded, unreadable, with_bytes
 from interlock.store import LOG, Item, Log, Range, Snapshot
 
 PAGE = 1000

@@ -28,13 +28,12 @@ from weakref import WeakKeyDictionary
 
 from interlock import registry
 from interlock.core.decision import Decision, Success
-from interlock.drivers import Op
+from interlock.drivers import Op, StoreCall
 from interlock.errors import InterlockError
 from interlock.runtime.decide import DecideOp
-from interlock.runtime.gather import KEYS_AT_ONCE
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import KEYS_AT_ONCE
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import StoreCall
 from interlock.settings import Settings
 from interlock.store import Item, Store
 

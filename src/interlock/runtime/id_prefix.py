@@ -7,9 +7,8 @@ from typing import TypeVar
 
 from interlock.core import keys
 from interlock.core.outcomes import Unknown
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.errors import BadInput
-from interlock.runtime.steps import Read
 from interlock.store import Range, Snapshot
 
 T = TypeVar("T")

@@ -25,10 +25,9 @@ from msgspec import Struct
 from interlock.clock import Clock
 from interlock.core import keys
 from interlock.core.decision import Write
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.runtime.housekeeping import ClientHousekeeping
 from interlock.runtime.identity import Actor
-from interlock.runtime.steps import Read
 
 BEATS_PER_TTL = 2.5
 IDLE = 3600.0

@@ -16,14 +16,12 @@ from interlock.clock import Clock
 from interlock.core import codec, keys
 from interlock.core.decision import Event
 from interlock.core.events import MISSED, NOUNS, Counters, Observed, counted, observed
-from interlock.drivers import Op
+from interlock.drivers import NextChanges, Op
 from interlock.errors import BadInput
 from interlock.nouns.record.service import open_log
-from interlock.runtime.decode import readable
-from interlock.runtime.gather import every, looked_up
 from interlock.runtime.history import EntriesBackward, read_entry
+from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.refusals import refused
-from interlock.runtime.steps import NextChanges
 from interlock.store import Change, Item, Resync, Watch
 
 MOST = 200_000

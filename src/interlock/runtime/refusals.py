@@ -16,8 +16,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged, StoreTrouble
-from interlock.runtime.decode import decoded
-from interlock.runtime.gather import every
+from interlock.runtime.reads import decoded, every
 
 if TYPE_CHECKING:
     from interlock.runtime.decide import DecideOp

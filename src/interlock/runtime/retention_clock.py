@@ -19,10 +19,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.drivers import Op
-from interlock.runtime.decode import decoded, readable
+from interlock.drivers import Op, Read, StoreCall
+from interlock.runtime.reads import decoded, readable
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import Read, StoreCall
 from interlock.store import Item, Log
 
 NEWEST = Log(limit=100, last=True)

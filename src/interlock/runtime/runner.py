@@ -28,14 +28,21 @@ from msgspec import Struct
 
 from interlock.clock import Clock, SystemClock
 from interlock.core import codec, keys
-from interlock.drivers import Op, Pause
+from interlock.drivers import Commit, Op, Pause, Read, Transact
 from interlock.errors import InterlockError, OutcomeUnknown, StoreBusy
-from interlock.runtime.chain import MANY, Chain, Draft
 from interlock.runtime.decide import ALIVE, Attempt, DecideOp, decide_inside, decide_remotely
-from interlock.runtime.draft import SLOTS, draft_transaction, needs_link, outcome_word, with_link
+from interlock.runtime.draft import (
+    ENTRIES_BETWEEN_CHECKS,
+    SLOTS,
+    Chain,
+    Draft,
+    draft_transaction,
+    needs_link,
+    outcome_word,
+    with_link,
+)
 from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.settling import Settling
-from interlock.runtime.steps import Commit, Read, Transact
 from interlock.store import Committed, Conflict, Item, Put, Store, Txn, View
 
 T = TypeVar("T")
@@ -75,7 +82,7 @@ class Runner:
         self.clock = clock or SystemClock()
         self.capabilities = store.capabilities
         self._randomness = randomness or pooled
-        self.chain = Chain(self.new_id("wtr"), self.random_below(MANY))
+        self.chain = Chain(self.new_id("wtr"), self.random_below(ENTRIES_BETWEEN_CHECKS))
         self.settling = Settling(self.chain, self.clock, self.capabilities, self._jitter)
         self._base: int | None = None
         self.via = "python"

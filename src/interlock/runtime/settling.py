@@ -17,10 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from interlock.clock import Clock
-from interlock.drivers import Op, Pause
+from interlock.drivers import Commit, Op, Pause
 from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy
-from interlock.runtime.chain import Chain, Draft
-from interlock.runtime.steps import Commit
+from interlock.runtime.draft import Chain, Draft
 from interlock.store import LOG, VOID, Capabilities, Committed, Conflict, Item, void
 
 ATTEMPTS = 8

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.log import Entry, decode
-from interlock.drivers import Step
+from interlock.drivers import Commit, Read, Step
 from interlock.errors import Lapsed as LapsedError
 from interlock.errors import StoreAway
 from interlock.nouns.agents import session_rules as sessions
@@ -20,7 +20,6 @@ from interlock.nouns.grants.lock import (
     Reclaimed,
 )
 from interlock.nouns.grants.semaphore import SlotsAcquired
-from interlock.runtime.steps import Commit, Read
 from interlock.store import Log, Put, Range, Txn
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed

@@ -14,8 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, keys, outcomes
-from interlock.core.changes import MANY
-from interlock.core.decision import Decision
+from interlock.core.decision import MANY, Decision
 from interlock.core.thing_names import key_of
 from interlock.errors import BadInput, Lapsed
 from interlock.nouns.agents.session_rules import Session

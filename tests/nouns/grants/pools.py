@@ -8,8 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.changes import MANY
-from interlock.core.decision import Decision
+from interlock.core.decision import MANY, Decision
 from interlock.nouns.grants import rules, semaphore, several
 from interlock.nouns.grants.pool import Pool, with_token
 from interlock.nouns.grants.pool_change import PoolFacts, complete

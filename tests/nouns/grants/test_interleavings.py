@@ -19,7 +19,7 @@ from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreBusy, Unavailabl
 from interlock.nouns.grants.holding import HeldPools, take
 from interlock.nouns.grants.lock import ReleaseOutcome
 from interlock.nouns.grants.targets import BlockTerms, LockTarget
-from interlock.runtime.chain import Draft
+from interlock.runtime.draft import Draft
 from interlock.store import Committed
 from interlock.testing.audit import audit
 from interlock.testing.faults import Chances, Crash

@@ -4,7 +4,7 @@ import pytest
 from tests.nouns.grants.pools import EVERYBODY, NOW, A, B, Table, X, all_of, facts, slots
 
 from interlock.core import keys
-from interlock.core.changes import Missing
+from interlock.core.decision import Missing
 from interlock.nouns.grants import rules, semaphore
 from interlock.nouns.grants.pool import Pool, with_token
 from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts, complete

@@ -7,8 +7,7 @@ import pytest
 from tests.nouns.grants.pools import EVERYBODY, NOW, A, B, Table, X, all_of, facts, slots, without
 
 from interlock.core import keys
-from interlock.core.changes import Missing
-from interlock.core.decision import Decision
+from interlock.core.decision import Decision, Missing
 from interlock.nouns.grants import lock, rules, semaphore, several
 from interlock.nouns.grants.pool_change import PoolFacts
 

@@ -13,7 +13,7 @@ from tests.nouns.messages.machine_world import ABLE, GONE, RARELY, READERS, TERM
 from interlock.core import keys
 from interlock.drivers import Op, drive
 from interlock.nouns.messages import decode, human_decision, query_rules
-from interlock.runtime.gather import every
+from interlock.runtime.reads import every
 from interlock.testing.testbed import Stepper
 
 

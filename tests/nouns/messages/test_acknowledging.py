@@ -8,10 +8,9 @@ import pytest
 from tests.nouns.messages.helpers import sent, waiting
 
 from interlock.core import keys
-from interlock.drivers import Step
+from interlock.drivers import Read, Step
 from interlock.nouns.messages import acknowledging, decode
 from interlock.nouns.messages.message import Acknowledged
-from interlock.runtime.steps import Read
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
 

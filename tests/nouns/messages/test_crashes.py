@@ -20,7 +20,7 @@ from interlock.core import keys
 from interlock.drivers import Op, drive
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.calls import MessageCalls
-from interlock.runtime.gather import every
+from interlock.runtime.reads import every
 from interlock.testing.audit import audit
 from interlock.testing.faults import Fault
 from interlock.testing.testbed import Client, Testbed

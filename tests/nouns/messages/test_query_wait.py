@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from tests.nouns.messages.helpers import answer, waiting
 
 from interlock.core import keys
+from interlock.drivers import NextChanges
 from interlock.nouns.messages.query_rules import (
     Answered,
     AskOutcome,
@@ -17,7 +18,6 @@ from interlock.nouns.messages.query_rules import (
     TimedOut,
 )
 from interlock.nouns.messages.query_wait import ASKER_TTL
-from interlock.runtime.steps import NextChanges
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
 

@@ -11,6 +11,7 @@ from tests.nouns.record.records import agree
 
 import interlock
 from interlock.core import keys
+from interlock.drivers import Read
 from interlock.nouns.messages import decode, retention, retention_rules
 from interlock.nouns.messages.inbox_rules import TopicTrim
 from interlock.nouns.messages.message import MessageExists, Sent
@@ -19,7 +20,6 @@ from interlock.nouns.messages.retention_rules import RetentionItem, RetentionLim
 from interlock.nouns.messages.views import Inbox
 from interlock.runtime.housekeeping import Maintained
 from interlock.runtime.identity import Actor
-from interlock.runtime.steps import Read
 from interlock.store import Put, Range, Txn
 from interlock.stores import open_store
 from interlock.testing.audit import audit

@@ -29,7 +29,7 @@ import interlock
 from interlock import aio
 from interlock.core import codec, keys
 from interlock.core.log import RecordMark
-from interlock.drivers import Op, drive, drive_async
+from interlock.drivers import Op, Read, drive, drive_async
 from interlock.errors import BadInput, StoreAway, StoreDamaged
 from interlock.nouns.record.seal_rules import LIMITS, SealLimits
 from interlock.nouns.record.seal_service import Sealing, SealPass, SealStep
@@ -38,7 +38,6 @@ from interlock.nouns.record.service import LogFollowing
 from interlock.runtime.housekeeping import BETWEEN, ClientHousekeeping, HousekeepingPass, Maintained
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import Read
 from interlock.settings import Settings
 from interlock.store import LOG, VOID, Put, Range, Resync, Store, void
 from interlock.stores import open_store

@@ -15,7 +15,7 @@ from interlock.core.log import decode
 from interlock.drivers import drive
 from interlock.nouns.tasks import decode as states
 from interlock.nouns.tasks.task import Spec, TaskOwner, TaskStatus
-from interlock.runtime.gather import every
+from interlock.runtime.reads import every
 from interlock.store import VOID, Item, Log, Store
 
 _FOLDERS = (

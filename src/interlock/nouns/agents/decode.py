@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from interlock.nouns.agents.session_rules import Death, Session
-from interlock.runtime.decode import decoded
+from interlock.runtime.reads import decoded
 from interlock.store import Item
 
 _SESSION = msgspec.json.Decoder(Session)

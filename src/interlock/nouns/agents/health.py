@@ -19,9 +19,9 @@ from interlock.nouns.agents.report_rules import Report, describe, is_silent
 from interlock.nouns.agents.report_service import all_reports, seconds_silent
 from interlock.nouns.agents.session_rules import DEATH_KEPT, Death, Session
 from interlock.nouns.agents.session_service import Sessions
-from interlock.runtime import decode
-from interlock.runtime.gather import looked_up
+from interlock.runtime import reads
 from interlock.runtime.health import HealthCheck
+from interlock.runtime.reads import looked_up
 
 
 def health(checkup: HealthCheck) -> Op[list[Problem]]:
@@ -29,7 +29,7 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
     now = checkup.runner.clock.wall()
     items = yield from checkup.read(keys.SESSIONS)
     reports = yield from all_reports()
-    read = [decode.readable(decode_session, item) for item in items]
+    read = [reads.readable(decode_session, item) for item in items]
     sessions = [each for each in read if each is not None]
     wanted = (keys.live(id_) for id_ in dict.fromkeys([*(each.id for each in sessions), *reports]))
     live = {key for key, item in (yield from looked_up(wanted)).items() if item is not None}

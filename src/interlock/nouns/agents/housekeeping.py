@@ -14,10 +14,10 @@ from interlock.nouns.agents.log_service import AgentLogService
 from interlock.nouns.agents.report_rules import describe
 from interlock.nouns.agents.report_service import decode_report
 from interlock.nouns.agents.session_service import report_keys
-from interlock.runtime import decode
+from interlock.runtime import reads
 from interlock.runtime.decide import DecideOp, ReadOp
-from interlock.runtime.gather import KEYS_AT_ONCE, every, looked_up
 from interlock.runtime.housekeeping import HousekeepingPart
+from interlock.runtime.reads import KEYS_AT_ONCE, every, looked_up
 from interlock.store import Item, Range
 
 
@@ -48,7 +48,7 @@ class AgentHousekeepingPart(HousekeepingPart):
         """Notes of deaths for operators."""
         old: list[Item] = []
         for item in (yield from every(keys.DEATHS)):
-            death = decode.readable(decode_death, item)
+            death = reads.readable(decode_death, item)
             old += [item] if death and now - death.at > sessions.DEATH_KEPT else []
         return old
 
@@ -65,7 +65,7 @@ class AgentHousekeepingPart(HousekeepingPart):
             return Decision(outcome="gone")
         if (yield from _works(id_)):
             return Decision(outcome="at work")
-        said = decode.readable(decode_report, snapshot[keys.report(id_)])
+        said = reads.readable(decode_report, snapshot[keys.report(id_)])
         was = "" if said is None else describe(said)
         return sessions.clear(
             session, self.work.runner.clock.wall(), was, report_keys(snapshot, id_)
@@ -76,4 +76,4 @@ def _works(session: str) -> ReadOp[bool]:
     """Whether a session has claims that live by it."""
     page = Range(keys.claims(session), limit=KEYS_AT_ONCE)
     found = (yield (page,)).ranges[page]
-    return any(keys.live(session) in decode.decode_keys(item) for item in found)
+    return any(keys.live(session) in reads.decode_keys(item) for item in found)

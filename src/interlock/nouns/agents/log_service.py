@@ -10,16 +10,15 @@ from typing import IO
 import msgspec
 
 from interlock.core import keys, validate
-from interlock.drivers import Op
+from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.errors import BadInput
 from interlock.nouns.agents import log_rules as core
-from interlock.runtime import decode
+from interlock.runtime import reads
 from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
-from interlock.runtime.gather import every, looked_up
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import every, looked_up
 from interlock.runtime.retention_clock import earlier_time
 from interlock.runtime.runner import Decided, Runner
-from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.settings import Settings
 from interlock.store import Item, Snapshot, Watch
 
@@ -276,12 +275,12 @@ def _oldest(
 
 
 def _book(item: Item | None) -> core.Logbook | None:
-    return None if item is None else decode.decoded(_BOOK, item)
+    return None if item is None else reads.decoded(_BOOK, item)
 
 
 def _file_book(item: Item | None) -> core.FileLogbook | None:
-    return None if item is None else decode.decoded(_FILE_BOOK, item)
+    return None if item is None else reads.decoded(_FILE_BOOK, item)
 
 
 def _chunk(item: Item | None) -> core.Chunk | None:
-    return None if item is None else decode.decoded(_CHUNK, item)
+    return None if item is None else reads.decoded(_CHUNK, item)

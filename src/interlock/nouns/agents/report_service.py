@@ -10,16 +10,15 @@ import msgspec
 
 from interlock.clock import Clock
 from interlock.core import keys, validate
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.errors import BadInput, StoreDamaged
 from interlock.nouns.agents import report_rules as core
 from interlock.nouns.agents.session_rules import SessionLapsed
-from interlock.runtime import decode
+from interlock.runtime import reads
 from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
-from interlock.runtime.gather import every, looked_up
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import every, looked_up
 from interlock.runtime.runner import Decided, Runner
-from interlock.runtime.steps import Read
 from interlock.settings import Settings
 from interlock.store import Item, Range, Snapshot
 
@@ -247,7 +246,7 @@ def paces_from(settings: Settings) -> dict[core.ReportState, float]:
 
 def decode_report(item: Item | None) -> core.Report | None:
     """Decode a report."""
-    return None if item is None else decode.decoded(_REPORT, item)
+    return None if item is None else reads.decoded(_REPORT, item)
 
 
 def all_reports() -> Op[dict[str, core.Report]]:
@@ -255,7 +254,7 @@ def all_reports() -> Op[dict[str, core.Report]]:
     found: dict[str, core.Report] = {}
     for item in (yield from every(keys.REPORTS)):
         try:
-            read = decode.decoded(_REPORT, item)
+            read = reads.decoded(_REPORT, item)
         except StoreDamaged:
             continue
         found[item.key.removeprefix(keys.REPORTS)] = read
@@ -322,7 +321,7 @@ def agents_able_to(ability: str) -> ReadOp[dict[str, core.CapableAgent]]:
         page = Range(keys.able(each))
         while True:
             items = (yield Unchecked((page,))).ranges[page]
-            read = {item.key: decode.readable(capable_agent, item) for item in items}
+            read = {item.key: reads.readable(capable_agent, item) for item in items}
             found |= {key: one for key, one in read.items() if one is not None}
             if len(items) < page.limit:
                 break
@@ -332,4 +331,4 @@ def agents_able_to(ability: str) -> ReadOp[dict[str, core.CapableAgent]]:
 
 def capable_agent(item: Item) -> core.CapableAgent:
     """Decode a capable agent."""
-    return decode.decoded(_ABLE, item)
+    return reads.decoded(_ABLE, item)

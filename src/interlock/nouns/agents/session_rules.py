@@ -25,8 +25,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from interlock.core import keys, outcomes
-from interlock.core.changes import Missing
-from interlock.core.decision import Decision, Event, Refusal, Success, Write
+from interlock.core.decision import Decision, Event, Missing, Refusal, Success, Write
 from interlock.core.thing_names import thing_of
 from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts
 

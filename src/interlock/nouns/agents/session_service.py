@@ -12,19 +12,18 @@ from msgspec.structs import replace
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.core.thing_names import thing_of
-from interlock.drivers import Op
+from interlock.drivers import Op, Read, Renew
 from interlock.errors import StoreDamaged
 from interlock.nouns.agents import session_rules as core
 from interlock.nouns.agents.decode import decode_death, decode_session
 from interlock.nouns.grants.decode import readable_pool
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader
-from interlock.runtime import decode
+from interlock.runtime import reads
 from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
-from interlock.runtime.gather import KEYS_AT_ONCE, every, looked_up
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import KEYS_AT_ONCE, every, looked_up
 from interlock.runtime.runner import Decided, Runner
-from interlock.runtime.steps import Read, Renew
 from interlock.store import Item, Put, Range, Snapshot
 
 T = TypeVar("T")
@@ -143,7 +142,7 @@ class Sessions:
     def deaths(self) -> Op[list[core.Death]]:
         """The sessions that ended without leaving and were cleared, the oldest first."""
         items = yield from every(keys.DEATHS)
-        read = [decode.readable(decode_death, item) for item in items]
+        read = [reads.readable(decode_death, item) for item in items]
         return sorted([each for each in read if each is not None], key=lambda each: each.at)
 
     def acknowledge(self, name: str, actor: Actor) -> Op[core.DeathsAcknowledged | core.NoDeath]:
@@ -173,7 +172,7 @@ class Sessions:
         ids = [keys.id_of(item.key) for item in (yield Read(page)).ranges[page]]
         items = yield from looked_up([*map(keys.session, ids), *map(keys.live, ids)])
         living = [id_ for id_ in ids if items[keys.live(id_)] is not None]
-        found = [decode.readable(decode_session, items[keys.session(id_)]) for id_ in living]
+        found = [reads.readable(decode_session, items[keys.session(id_)]) for id_ in living]
         return [each for each in found if each is not None]
 
     def names(self) -> Op[frozenset[str]]:
@@ -269,7 +268,7 @@ def report_keys(snapshot: Snapshot, session: str) -> tuple[str, ...]:
     from interlock.nouns.agents.report_rules import removed_abilities
     from interlock.nouns.agents.report_service import decode_report
 
-    said = decode.readable(decode_report, item)
+    said = reads.readable(decode_report, item)
     gone = () if said is None else removed_abilities(said)
     return keys.report(session), keys.report_live(session), *gone
 

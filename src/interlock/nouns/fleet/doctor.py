@@ -12,7 +12,7 @@ from collections.abc import Callable
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Write
 from interlock.core.validate import span
-from interlock.drivers import Op
+from interlock.drivers import Op, StoreCall
 from interlock.errors import InterlockError, StoreDamaged
 from interlock.nouns.record.seal_service import Sealing
 from interlock.runtime.context import Context
@@ -20,7 +20,6 @@ from interlock.runtime.decide import DecideOp
 from interlock.runtime.history import EVERYTHING, search
 from interlock.runtime.identity import Actor
 from interlock.runtime.integrity import unreadable
-from interlock.runtime.steps import StoreCall
 from interlock.store import Finding
 
 LEAST_PYTHON = (3, 11)

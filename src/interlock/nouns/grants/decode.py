@@ -9,7 +9,7 @@ import msgspec
 
 from interlock.core import keys
 from interlock.nouns.grants.pool import BreakNote, Pool, with_token
-from interlock.runtime.decode import decoded, readable
+from interlock.runtime.reads import decoded, readable
 from interlock.store import Item
 
 

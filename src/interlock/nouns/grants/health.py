@@ -17,10 +17,10 @@ from interlock.drivers import Op
 from interlock.nouns.grants.decode import readable_pool
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.why import things, weighed
-from interlock.runtime import decode
+from interlock.runtime import reads
 from interlock.runtime.deadlock import standing
-from interlock.runtime.gather import every, looked_up
 from interlock.runtime.health import BOUND, HealthCheck
+from interlock.runtime.reads import every, looked_up
 from interlock.runtime.wait_graph import Start
 from interlock.runtime.why import NAMED
 from interlock.store import Item
@@ -105,7 +105,7 @@ def _queued(pools: Mapping[str, Pool]) -> Iterator[tuple[Start, Waiter]]:
 def _asleep(items: Iterable[Item]) -> Iterator[tuple[Start, UnqueuedWait]]:
     """Every wait that is listed and stands in no queue."""
     for item in items:
-        found, id_ = decode.readable_wait(item), keys.id_of(item.key)
+        found, id_ = reads.readable_wait(item), keys.id_of(item.key)
         if isinstance(found, UnqueuedWait):
             wants, revision = (found.wants,), item.revision
             yield Start(id=id_, wants=wants, asleep=found, revision=revision), found

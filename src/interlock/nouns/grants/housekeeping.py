@@ -13,10 +13,10 @@ from interlock.nouns.grants import rules
 from interlock.nouns.grants.decode import decode_break_note, decode_pool, readable_pool
 from interlock.nouns.grants.pool import Pool, listed_sessions
 from interlock.nouns.grants.pool_reader import PoolReader
-from interlock.runtime import decode
+from interlock.runtime import reads
 from interlock.runtime.decide import DecideOp
-from interlock.runtime.gather import every, looked_up
 from interlock.runtime.housekeeping import HousekeepingPart
+from interlock.runtime.reads import every, looked_up
 from interlock.store import Item
 
 BREAK_NOTE_KEPT = 86400.0
@@ -50,7 +50,7 @@ class GrantHousekeepingPart(HousekeepingPart):
         """Notes for holders whose grant an operator broke."""
         old: list[Item] = []
         for item in (yield from every(keys.BROKEN)):
-            note = decode.readable(decode_break_note, item)
+            note = reads.readable(decode_break_note, item)
             old += [item] if note and now - note.at > BREAK_NOTE_KEPT else []
         return old
 
@@ -111,7 +111,7 @@ def _relies_on(pool: Pool | None) -> tuple[str, ...]:
 def _stands_on(item: Item) -> str:
     """What a listed wait needs: one of its pools, or its liveness; "" if it cannot be read."""
     try:
-        found = decode.decode_wait(item)
+        found = reads.decode_wait(item)
     except StoreDamaged:
         return ""
     return found.live if isinstance(found, UnqueuedWait) else next(iter(found), "")

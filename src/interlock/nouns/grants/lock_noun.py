@@ -117,7 +117,7 @@ NOUN = Noun(
     keys=(
         KeyKind(prefix=keys.LOCKS, read="interlock.nouns.grants.decode:decode_pool"),
         KeyKind(prefix=keys.BROKEN, read="interlock.nouns.grants.decode:decode_break_note"),
-        KeyKind(prefix=keys.WAITS, read="interlock.runtime.decode:decode_wait", repair=DELETE),
+        KeyKind(prefix=keys.WAITS, read="interlock.runtime.reads:decode_wait", repair=DELETE),
     ),
     why={"lock": "interlock.nouns.grants.why:lock"},
     why_plain="interlock.nouns.grants.why:plain",

@@ -9,17 +9,16 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.decision import Proof
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.nouns.grants import lock as core
 from interlock.nouns.grants.decode import decode_pool
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import every_pool
 from interlock.nouns.grants.service import GrantService
 from interlock.nouns.grants.waiting import expires_in
-from interlock.runtime.gather import looked_up
 from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.reads import looked_up
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import Read
 from interlock.store import Item, Snapshot
 
 

@@ -1,6 +1,6 @@
 """The changes of one decision over pools: it ends grants and serves waiters.
 
-``core/changes.py`` has the theory of facts and changes.
+``core/decision.py`` has the theory of facts and changes.
 
 A waiter that is promoted while it sleeps has not agreed yet.  If its grant has its own ttl, the
 grant starts with a short one (CLAIM_WINDOW), and the waiter extends it when it wakes: a waiter that
@@ -21,8 +21,7 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.changes import MANY, Changes, Facts, Missing
-from interlock.core.decision import Decision, Write
+from interlock.core.decision import MANY, Changes, Decision, Facts, Missing, Write
 from interlock.core.thing_names import join_things, pool_kind, thing_of
 from interlock.core.wait import CallerFields, wait_keys
 from interlock.nouns.grants.pool import Grant, Pool, Waiter, listed_sessions

@@ -13,7 +13,8 @@ from interlock.drivers import Op
 from interlock.nouns.grants.decode import decode_pool, readable_pool
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_change import PoolFacts
-from interlock.runtime.gather import OWN_OPERATIONS, FactReader, every, looked_up
+from interlock.runtime.decide import FactReader
+from interlock.runtime.reads import OWN_OPERATIONS, every, looked_up
 from interlock.runtime.runner import Runner
 from interlock.store import LIVE, Item
 

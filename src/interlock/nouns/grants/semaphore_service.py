@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Proof
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.nouns.grants import semaphore as core
 from interlock.nouns.grants.decode import decode_pool
 from interlock.nouns.grants.pool import Grant, Pool
@@ -18,10 +18,9 @@ from interlock.nouns.grants.pool_reader import PoolReader, every_pool
 from interlock.nouns.grants.service import GrantService
 from interlock.nouns.grants.waiting import expires_in
 from interlock.runtime.decide import DecideOp
-from interlock.runtime.gather import looked_up
 from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.reads import looked_up
 from interlock.runtime.runner import Decided, Runner
-from interlock.runtime.steps import Read
 from interlock.runtime.why import Queued
 from interlock.store import Item, Snapshot
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Outcome, Proof
 from interlock.core.thing_names import thing_of
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.errors import InterlockError, Lapsed, StoreBusy, StoreTrouble
 from interlock.nouns.grants import rules
 from interlock.nouns.grants.decode import decode_break_note, decode_pool, grant_ids
@@ -34,15 +34,14 @@ from interlock.nouns.grants.waiting import (
     session_ttl_of,
     with_commit_token,
 )
-from interlock.runtime import callers, decode, handover
+from interlock.runtime import callers, handover, reads
 from interlock.runtime.callers import LocalCaller
 from interlock.runtime.decide import ALIVE, DecideOp, ReadOp
-from interlock.runtime.gather import looked_up, outside
 from interlock.runtime.given import holds
 from interlock.runtime.handover import Handover
 from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.reads import looked_up, outside
 from interlock.runtime.runner import Decided, Runner
-from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
 _MOST_REMEMBERED = 4096
@@ -373,7 +372,7 @@ class GrantService:
         """The note of an operator that ended a grant, under one of these keys."""
         items = yield from looked_up(wanted)
         return next(
-            filter(None, (decode.readable(decode_break_note, i) for i in items.values())), None
+            filter(None, (reads.readable(decode_break_note, i) for i in items.values())), None
         )
 
     def lifetimes(self, key: str, grant: str) -> Op[dict[str, float]]:
@@ -545,7 +544,7 @@ def break_notes(thing: str) -> ReadOp[list[BreakNote]]:
     page = Range(keys.broken(thing))
     items = (yield (page,)).ranges[page]
     found = [
-        note for item in items if (note := decode.readable(decode_break_note, item)) is not None
+        note for item in items if (note := reads.readable(decode_break_note, item)) is not None
     ]
     return sorted(found, key=lambda note: -note.at)
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Outcome, Proof
-from interlock.drivers import Op
+from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.nouns.agents.decode import decode_session
 from interlock.nouns.grants import lock, rules
 from interlock.nouns.grants.decode import decode_pool
@@ -35,7 +35,6 @@ from interlock.runtime.decide import DecideOp, ReadOp
 from interlock.runtime.given import holds
 from interlock.runtime.identity import Identity
 from interlock.runtime.runner import Decided, Runner
-from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import Item, Snapshot
 
 if TYPE_CHECKING:

@@ -17,15 +17,14 @@ from interlock.core import keys, validate
 from interlock.core.thing_names import key_of, thing_of
 from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait, caller_name, caller_name_of
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.nouns.agents.session_rules import Session
 from interlock.nouns.grants.decode import decode_pool, readable_pool
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.service import break_notes
 from interlock.nouns.tasks.task import TaskOwner
-from interlock.runtime import decode
-from interlock.runtime.gather import KEYS_AT_ONCE, looked_up, outside
-from interlock.runtime.steps import Read
+from interlock.runtime import reads
+from interlock.runtime.reads import KEYS_AT_ONCE, looked_up, outside
 from interlock.runtime.why import NAMED, Queued, Why
 from interlock.store import Item, Range, Snapshot
 
@@ -253,9 +252,9 @@ def _worker(task: str) -> Op[TaskOwner | None]:
     for _ in range(LINKS):
         own = (keys.status(task), keys.owner(task))
         snapshot: Snapshot = yield Read(*own)
-        status = decode.readable(tasks.status, snapshot[own[0]])
+        status = reads.readable(tasks.status, snapshot[own[0]])
         if status is None or status.state != "blocked":
-            return decode.readable(tasks.claim, snapshot[own[1]])
+            return reads.readable(tasks.claim, snapshot[own[1]])
         task = status.on
     return None
 
@@ -270,14 +269,14 @@ def _waited_for(callers: Mapping[str, str]) -> Op[dict[str, list[tuple[str, ...]
         (each, item)
         for each, page in pages.items()
         for item in listed.ranges[page]
-        if decode.readable_wait(item) is not None
+        if reads.readable_wait(item) is not None
     ]
     stands = {item.key: _stands_on(item) for _, item in waits}
     found = yield from looked_up(key for each in stands.values() for key in each)
     waited: dict[str, list[tuple[str, ...]]] = {}
     for each, item in waits:
         if _waits(item.key, [found[key] for key in stands[item.key]]):
-            waited.setdefault(each, []).append(decode.waited_for(item))
+            waited.setdefault(each, []).append(reads.waited_for(item))
     return waited
 
 
@@ -293,7 +292,7 @@ def things(wanted: Iterable[str]) -> str:
 
 def _stands_on(item: Item) -> tuple[str, ...]:
     """What shows whether a listed wait is one: its pools, or its liveness."""
-    found = decode.decode_wait(item)
+    found = reads.decode_wait(item)
     return (found.live,) if isinstance(found, UnqueuedWait) else found
 
 

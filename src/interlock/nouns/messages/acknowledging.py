@@ -19,18 +19,16 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Write
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged, StoreTrouble
 from interlock.nouns.messages import decode, inbox_rules, log_lines, reading
 from interlock.nouns.messages.inbox_rules import AckRequest, AckState, Cursor, TopicAcks
 from interlock.nouns.messages.message import Acknowledged, UnknownMessages
 from interlock.nouns.messages.reading import InboxEntry, TopicState
 from interlock.runtime.decide import DecideOp
-from interlock.runtime.decode import readable
-from interlock.runtime.gather import every, looked_up, paged
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import every, looked_up, paged, readable
 from interlock.runtime.runner import Decided, Runner
-from interlock.runtime.steps import Read
 from interlock.store import Item
 
 _OPERATIONS_EACH = 5

@@ -19,7 +19,7 @@ from interlock.nouns.messages.message import (
     Unread,
 )
 from interlock.nouns.messages.query_rules import CachedAnswer, Query, QuotaSlot
-from interlock.runtime.decode import decoded, readable
+from interlock.runtime.reads import decoded, readable
 from interlock.store import Item
 
 _MESSAGE = msgspec.json.Decoder(StoredMessage)

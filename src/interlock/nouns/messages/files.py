@@ -10,10 +10,9 @@ import os
 import stat
 from typing import BinaryIO
 
-from interlock.drivers import Op
+from interlock.drivers import InThread, Op
 from interlock.errors import BadInput, Changed
 from interlock.nouns.messages.message import File
-from interlock.runtime.steps import InThread
 
 _PIECE = 1024 * 1024
 

@@ -15,16 +15,14 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.health import Patience, Problem
 from interlock.core.validate import quote, span
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.human_decision import HumanDecision
 from interlock.nouns.messages.limits import MessageLimits, message_limits
 from interlock.nouns.messages.presence import liveness_key, receiver_note
-from interlock.runtime.decode import readable
-from interlock.runtime.gather import every, looked_up
 from interlock.runtime.health import HealthCheck
+from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import Read
 from interlock.runtime.why import NAMED
 from interlock.store import Item, Range
 

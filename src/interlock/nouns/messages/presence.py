@@ -19,7 +19,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.validate import ALL_ABILITIES, closest_names
 from interlock.core.wait import caller_name
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged, StoreTrouble
 from interlock.nouns.agents.report_rules import CapableAgent
 from interlock.nouns.agents.report_service import (
@@ -33,12 +33,10 @@ from interlock.nouns.messages.send_rules import MAILBOX
 from interlock.runtime.callers import LocalCaller
 from interlock.runtime.context import Context
 from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
-from interlock.runtime.decode import decoded, readable
-from interlock.runtime.gather import every, looked_up, outside
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.keeper import Lease
+from interlock.runtime.reads import decoded, every, looked_up, outside, readable
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
 _STARTS_KEPT = 100

@@ -24,9 +24,8 @@ from interlock.nouns.messages import decode
 from interlock.nouns.messages.query_rules import TooMany, agent_share
 from interlock.nouns.messages.query_wait import expire_query
 from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
-from interlock.runtime.decode import readable
-from interlock.runtime.gather import every, looked_up
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Runner
 from interlock.store import Item, Range
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.wait import UnqueuedWait
-from interlock.drivers import Op
+from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.nouns.agents.session_service import Sessions
 from interlock.nouns.grants.service import GrantService
 from interlock.nouns.messages import decode
@@ -23,11 +23,10 @@ from interlock.nouns.messages.query_rules import AskOutcome, Query
 from interlock.runtime import callers
 from interlock.runtime.deadlock import DeadlockDetector, Withdrawal
 from interlock.runtime.decide import DecideOp, ReadOp
-from interlock.runtime.gather import outside
 from interlock.runtime.identity import Actor
 from interlock.runtime.keeper import BEATS_PER_TTL
+from interlock.runtime.reads import outside
 from interlock.runtime.runner import Decided, Runner
-from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.runtime.wait_graph import Start
 from interlock.store import Item, Snapshot
 

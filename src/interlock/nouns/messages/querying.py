@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.core.wait import UnqueuedWait, wait_keys, wait_writes
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.nouns.grants.service import GrantService
 from interlock.nouns.messages import decode, human_decision, log_lines
 from interlock.nouns.messages import query_rules as core
@@ -37,11 +37,9 @@ from interlock.nouns.messages.reply_rules import ReplyContext
 from interlock.nouns.messages.sending import MessageSender
 from interlock.runtime import callers
 from interlock.runtime.decide import DecideOp
-from interlock.runtime.decode import readable
-from interlock.runtime.gather import every, outside
 from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.reads import every, outside, readable
 from interlock.runtime.runner import Decided, Runner
-from interlock.runtime.steps import Read
 from interlock.runtime.wait_graph import Start
 from interlock.store import Snapshot
 

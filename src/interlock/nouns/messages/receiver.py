@@ -32,18 +32,16 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.core.validate import ALL_ABILITIES
-from interlock.drivers import Op
+from interlock.drivers import NextChanges, Op, OpenWatch
 from interlock.nouns.messages import acknowledging, decode, inbox_rules, log_lines, reading
 from interlock.nouns.messages.acknowledging import combine
 from interlock.nouns.messages.delivery_queue import Delivery, DeliveryQueue
 from interlock.nouns.messages.inbox_rules import Cursor, TopicAcks
 from interlock.nouns.messages.message import ABLE, Acknowledged, Received, UnknownMessages
 from interlock.nouns.messages.reading import InboxEntry, TopicState
-from interlock.runtime.decode import readable
-from interlock.runtime.gather import KEYS_AT_ONCE, looked_up
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import KEYS_AT_ONCE, looked_up, readable
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import NextChanges, OpenWatch
 from interlock.store import Change, Item, Resync, Watch
 
 if TYPE_CHECKING:

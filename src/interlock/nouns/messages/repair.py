@@ -10,7 +10,7 @@ from interlock.nouns.messages import decode
 from interlock.nouns.messages.message import ReadMark, Unread
 from interlock.nouns.messages.send_rules import MAILBOX
 from interlock.runtime.decide import ReadOp
-from interlock.runtime.decode import readable
+from interlock.runtime.reads import readable
 from interlock.store import Item
 
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.drivers import Op, Pause
+from interlock.drivers import Op, Pause, Read
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.agents.report_service import capable_agent
 from interlock.nouns.messages import decode, query_rules, retention_rules
@@ -37,13 +37,11 @@ from interlock.nouns.messages.retention_rules import (
 from interlock.runtime import commit_count
 from interlock.runtime.commit_count import CommitPosition
 from interlock.runtime.decide import DecideOp, Unchecked
-from interlock.runtime.decode import readable
-from interlock.runtime.gather import looked_up
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import looked_up, readable
 from interlock.runtime.retention_clock import earlier_time
 from interlock.runtime.runner import Decided, Runner
-from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
 T = TypeVar("T")

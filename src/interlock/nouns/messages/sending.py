@@ -31,8 +31,8 @@ from interlock.nouns.messages.message import (
 from interlock.nouns.messages.rate_limit import RateSlots
 from interlock.nouns.messages.send_rules import MAILBOX, NO_ACKS, AckPlan, SenderState, SendOptions
 from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
-from interlock.runtime.gather import outside
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import outside
 from interlock.runtime.runner import Decided, Runner
 from interlock.store import Item, Snapshot
 

@@ -17,14 +17,13 @@ import msgspec
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.drivers import Op, Pause
+from interlock.drivers import NextChanges, Op, OpenWatch, Pause, Read
 from interlock.errors import StoreClosed, StoreDamaged, StoreTrouble
 from interlock.nouns.messages import acknowledging, decode, reading
 from interlock.nouns.messages.acknowledging import Acknowledger
-from interlock.runtime.gather import looked_up
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import looked_up
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import Change, Resync, Snapshot, Watch
 
 RETRY_AFTER = 0.5

@@ -15,8 +15,8 @@ from interlock.nouns.messages.message import (
 )
 from interlock.nouns.messages.reading import TopicState
 from interlock.runtime.decide import DecideOp
-from interlock.runtime.gather import every
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import every
 from interlock.runtime.runner import Decided, Runner
 
 

@@ -22,9 +22,8 @@ from interlock.nouns.messages.message import ALL, Kind, MailReader, Received
 from interlock.nouns.messages.presence import ReceiverPresence, is_new, mailboxes
 from interlock.nouns.messages.reading import InboxEntry
 from interlock.nouns.messages.receiver import InboxReceiver
-from interlock.runtime.decode import readable
-from interlock.runtime.gather import every, looked_up
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Runner
 from interlock.store import Item
 

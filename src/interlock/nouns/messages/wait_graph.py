@@ -26,7 +26,7 @@ from interlock.nouns.agents.report_service import agents_able_to
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import receiver_note
 from interlock.runtime.decide import ReadOp, Unchecked
-from interlock.runtime.decode import decoded
+from interlock.runtime.reads import decoded
 from interlock.runtime.wait_graph.target import (
     Blocker,
     SharedResource,

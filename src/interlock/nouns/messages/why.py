@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING
 
 from interlock.core import keys, validate
 from interlock.core.validate import quote, span
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.nouns.agents.report_rules import describe
 from interlock.nouns.agents.report_service import all_reports
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import can_answer
 from interlock.nouns.messages.query_rules import Query
-from interlock.runtime.gather import every, looked_up
 from interlock.runtime.id_prefix import whole_id
+from interlock.runtime.reads import every, looked_up
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import Read
 from interlock.runtime.why import Why
 from interlock.store import Snapshot
 

@@ -25,7 +25,7 @@ import msgspec
 from interlock.check_record import DigestMark, RecordJudge
 from interlock.core import codec
 from interlock.core.log import RecordMark
-from interlock.drivers import Op
+from interlock.drivers import InThread, Op
 from interlock.errors import BadInput
 from interlock.nouns.record.outcomes import Exported
 from interlock.nouns.record.reader import OvertakenByRetention, RecordSpan, span, walk
@@ -37,7 +37,6 @@ from interlock.nouns.record.verify import (
     record_judge,
     too_fast,
 )
-from interlock.runtime.steps import InThread
 from interlock.store import LOG, VOID, Capabilities, Item
 
 WriteLines = Callable[[bytes], object]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from interlock.check_record import ExpectedMark
-from interlock.drivers import Op
+from interlock.drivers import InThread, Op
 from interlock.errors import BadInput, StoreDamaged, StoreUnsuitable
 from interlock.nouns.record.anchors import AnchorLine, AnchorPlace, expected_marks
 from interlock.nouns.record.anchors import anchor_place as found_place
@@ -16,7 +16,6 @@ from interlock.nouns.record.export import WriteLines, export
 from interlock.nouns.record.outcomes import Anchored, Exported, Verified
 from interlock.nouns.record.verify import verify, verify_and_roll
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import InThread
 
 
 class Proofs:

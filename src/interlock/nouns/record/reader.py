@@ -18,11 +18,10 @@ from msgspec import Struct
 from interlock.check_record import DigestMark, ExpectedMark
 from interlock.core import keys
 from interlock.core.log import RecordMark, SealedMark, Segment
-from interlock.drivers import Op
+from interlock.drivers import Op, Read, StoreCall
 from interlock.errors import StoreBusy, StoreDamaged
 from interlock.nouns.record.segment import adds_up, number, unpack
-from interlock.runtime.decode import decoded, with_bytes
-from interlock.runtime.steps import Read, StoreCall
+from interlock.runtime.reads import decoded, with_bytes
 from interlock.store import LOG, Capabilities, Item, Log, Range
 
 PAGE = 2000

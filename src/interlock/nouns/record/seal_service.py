@@ -23,18 +23,17 @@ from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.core.health import Problem
 from interlock.core.log import RecordMark, SealedMark, Segment
-from interlock.drivers import Op
+from interlock.drivers import InThread, Op, Read, StoreCall
 from interlock.errors import StoreDamaged, StoreFull, TooLarge
 from interlock.nouns.record import seal_rules
 from interlock.nouns.record.seal_rules import LIMITS, AgeLimit, Row, SealLimits, SegmentEnd
 from interlock.runtime.decide import DecideOp
-from interlock.runtime.decode import decoded, with_bytes
 from interlock.runtime.health import HealthCheck
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import decoded, with_bytes
 from interlock.runtime.retention_clock import earlier_time
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import InThread, Read, StoreCall
 from interlock.store import LOG, Extent, Finding, Item, Log, Range, Snapshot
 
 if TYPE_CHECKING:

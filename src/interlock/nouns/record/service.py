@@ -5,9 +5,8 @@ from __future__ import annotations
 from interlock.core import keys, validate
 from interlock.core.filter import RecordFilter
 from interlock.core.log import RecordLine
-from interlock.drivers import Op
+from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.runtime.history import EVERYTHING, record_line, search
-from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import LOG, Item, Resync, Watch
 
 

@@ -30,7 +30,7 @@ from interlock.check_record import (
 )
 from interlock.core import codec, keys
 from interlock.core.log import Entry, RecordMark, decode
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.errors import BadInput, StoreBusy
 from interlock.nouns.record.outcomes import Compared, RecordFinding, Verified
 from interlock.nouns.record.reader import (
@@ -43,7 +43,6 @@ from interlock.nouns.record.reader import (
     unsealed,
     walk,
 )
-from interlock.runtime.steps import Read
 from interlock.store import LIVE, LOG, Capabilities, Item, Log, Range
 
 TakeStamp: TypeAlias = Callable[[str, int, str, str, str], None]

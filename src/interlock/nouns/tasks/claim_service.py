@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
-from interlock.drivers import Op
+from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.errors import InterlockError, StoreTrouble
 from interlock.nouns.grants.service import GrantService, PendingRelease
 from interlock.nouns.tasks import decode, rules
@@ -48,10 +48,9 @@ from interlock.nouns.tasks.ready_index import (
 from interlock.nouns.tasks.task_reader import TaskReader
 from interlock.runtime import handover
 from interlock.runtime.decide import ALIVE, DecideOp
-from interlock.runtime.gather import every, outside
 from interlock.runtime.identity import Identity
+from interlock.runtime.reads import every, outside
 from interlock.runtime.runner import Decided, Runner
-from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import Item, Range, Snapshot, Watch
 
 _TRIES = 8

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.core.wait import UnqueuedWait, wait_keys, wait_writes
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.errors import Lapsed
 from interlock.nouns.grants.service import GrantService, PendingRelease
 from interlock.nouns.tasks import task as core
@@ -22,7 +22,6 @@ from interlock.runtime.deadlock import DeadlockDetector
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import Read
 from interlock.runtime.wait_graph import Start
 
 _WITHDRAW = "task.withdraw"

@@ -20,7 +20,7 @@ from interlock.nouns.tasks.task import (
     TaskResult,
     TaskStatus,
 )
-from interlock.runtime.decode import decoded, readable
+from interlock.runtime.reads import decoded, readable
 from interlock.store import Item
 
 T = TypeVar("T")

@@ -16,17 +16,15 @@ from interlock.core import keys
 from interlock.core.health import Patience, Problem
 from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.nouns.agents.report_service import SessionOverview, session_overview
 from interlock.nouns.agents.session_service import Sessions
 from interlock.nouns.tasks import decode, progress_rules
 from interlock.nouns.tasks.task import BATCH, EndedEntry, TaskOwner, TaskStatus
 from interlock.nouns.tasks.why_state import able_sessions, read_snapshots
-from interlock.runtime.decode import decode_wait, readable
-from interlock.runtime.gather import every, looked_up
 from interlock.runtime.health import HealthCheck
+from interlock.runtime.reads import decode_wait, every, looked_up, readable
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import Read
 from interlock.runtime.why import NAMED
 from interlock.store import Item, Range
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from interlock.core import keys
 from interlock.core.decision import Outcome, Write
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable
 from interlock.nouns.grants.holding import WAITED, HeldGrant, deadlocked
 from interlock.nouns.grants.service import PendingRelease
@@ -26,7 +26,6 @@ from interlock.runtime.callers import LocalCaller
 from interlock.runtime.context import Context
 from interlock.runtime.handover import Handover
 from interlock.runtime.keeper import Lease
-from interlock.runtime.steps import Read
 
 T = TypeVar("T", bound=Outcome)
 

@@ -25,10 +25,9 @@ from interlock.core import keys
 from interlock.core.decision import REFUSALS, Event
 from interlock.core.history import HistoryEvent, NounHistory, OpenSpan, history_event, seconds_since
 from interlock.core.log import RecordLine
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.nouns.tasks import decode, progress_rules
 from interlock.nouns.tasks.task import BATCH
-from interlock.runtime.steps import Read
 from interlock.store import Snapshot
 
 _ENDS = ("released", "completed", "failed", "dead", "reclaimed", "cancelled", "requeued")

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.errors import InterlockError, StoreDamaged, TooLarge
 from interlock.nouns.tasks import decode, progress_rules, rules
 from interlock.nouns.tasks.progress_rules import Moved
@@ -31,11 +31,9 @@ from interlock.nouns.tasks.ready_index import (
 from interlock.nouns.tasks.task_change import TaskFacts
 from interlock.nouns.tasks.task_reader import TaskReader, change
 from interlock.runtime.decide import DecideOp
-from interlock.runtime.decode import readable
-from interlock.runtime.gather import every, looked_up
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Decided, Runner
-from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
 CLAIMS_AT_ONCE = 100

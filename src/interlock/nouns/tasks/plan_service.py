@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.errors import StoreBusy
 from interlock.nouns.tasks import decode, plan_rules
 from interlock.nouns.tasks import task as core
@@ -29,10 +29,9 @@ from interlock.nouns.tasks.plan_rules import (
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader, change
 from interlock.runtime.decide import DecideOp
-from interlock.runtime.gather import looked_up, outside
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import looked_up, outside
 from interlock.runtime.runner import Decided, Runner
-from interlock.runtime.steps import Read
 from interlock.store import Item, Range
 
 T = TypeVar("T")

@@ -13,8 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from interlock.core import keys
-from interlock.core.changes import Missing
-from interlock.core.decision import Decision, Success
+from interlock.core.decision import Decision, Missing, Success
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.task import DueEntry, Spec, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges

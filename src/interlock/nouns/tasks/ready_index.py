@@ -27,8 +27,8 @@ from interlock.drivers import Op
 from interlock.nouns.tasks import decode, progress_rules
 from interlock.nouns.tasks.task_reader import change
 from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
-from interlock.runtime.decode import readable
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import readable
 from interlock.runtime.runner import Decided, Runner
 from interlock.store import Item, Range, Ref, Snapshot
 

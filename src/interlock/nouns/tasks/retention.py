@@ -31,7 +31,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.drivers import Op, Pause
+from interlock.drivers import Op, Pause, Read
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.messages.retention_rules import Forgotten, RetentionLimits
 from interlock.nouns.tasks import decode
@@ -43,13 +43,11 @@ from interlock.nouns.tasks.task_reader import TaskReader
 from interlock.runtime import commit_count, retention_clock
 from interlock.runtime.commit_count import CommitPosition
 from interlock.runtime.decide import DecideOp
-from interlock.runtime.decode import decoded, readable
-from interlock.runtime.gather import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES, decoded, readable
 from interlock.runtime.retention_clock import RecordedTime
 from interlock.runtime.runner import Decided, Runner
-from interlock.runtime.steps import Read
 from interlock.settings import Settings
 from interlock.store import Item, Log, Range, Snapshot
 

@@ -27,8 +27,8 @@ from interlock.nouns.tasks.housekeeping import TaskHousekeeping, dependents
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader, change
 from interlock.runtime.decide import DecideOp, ReadOp
-from interlock.runtime.gather import every, outside
 from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.reads import every, outside
 from interlock.runtime.runner import Decided, Runner
 from interlock.settings import Settings
 from interlock.store import Item, Range

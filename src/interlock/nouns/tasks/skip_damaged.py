@@ -12,17 +12,15 @@ from collections.abc import Callable, Collection
 
 from interlock.core import keys
 from interlock.core.validate import ALL_ABILITIES
-from interlock.drivers import Op
+from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.errors import StoreDamaged
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.claim_wait import require_session
 from interlock.nouns.tasks.housekeeping import TaskMaintenance
-from interlock.runtime.decode import readable
-from interlock.runtime.gather import every
 from interlock.runtime.identity import Identity
+from interlock.runtime.reads import every, readable
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import NextChanges, OpenWatch, Read
 from interlock.store import Item
 
 ClaimByName = Callable[[Identity, str, float | None], Op[core.ClaimOutcome]]

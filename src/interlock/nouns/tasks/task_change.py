@@ -1,6 +1,6 @@
 """A decision about tasks in the making: the facts it has, and the changes it makes.
 
-``core/changes.py`` has the theory.
+``core/decision.py`` has the theory.
 
 The commit checks only the items that the decision relies on: the replaced ones, the need that
 a task is left hanging on, and the session that a claim lives by.  The other facts cannot become
@@ -16,8 +16,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.changes import MANY, Changes, Facts, Missing
-from interlock.core.decision import Decision, Event, Write
+from interlock.core.decision import MANY, Changes, Decision, Event, Facts, Missing, Write
 from interlock.nouns.tasks.task import (
     BATCH,
     FRESH,

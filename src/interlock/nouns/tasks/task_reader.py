@@ -13,9 +13,9 @@ from interlock.drivers import Op
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks.task import Taken
 from interlock.nouns.tasks.task_change import TaskChanges, TaskFacts
-from interlock.runtime.decide import DecideOp
-from interlock.runtime.gather import OWN_OPERATIONS, FactReader
+from interlock.runtime.decide import DecideOp, FactReader
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import OWN_OPERATIONS
 from interlock.runtime.runner import Decided, Runner
 from interlock.store import Item
 

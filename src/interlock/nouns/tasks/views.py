@@ -20,7 +20,7 @@ from msgspec.structs import asdict, replace
 
 from interlock.core import keys
 from interlock.core.validate import quote
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged
 from interlock.nouns.grants.waiting import expires_in
 from interlock.nouns.tasks import decode as states
@@ -38,10 +38,8 @@ from interlock.nouns.tasks.task import (
     TaskStatus,
     TaskView,
 )
-from interlock.runtime.decode import readable
-from interlock.runtime.gather import looked_up
+from interlock.runtime.reads import looked_up, readable
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
 OPEN: frozenset[State] = frozenset(STATES) - {"complete"}

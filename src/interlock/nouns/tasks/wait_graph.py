@@ -17,7 +17,7 @@ from interlock.core.wait import caller_name
 from interlock.errors import StoreDamaged
 from interlock.nouns.tasks.task import BATCH, Spec, TaskOwner, TaskStatus
 from interlock.runtime.decide import ReadOp
-from interlock.runtime.decode import decoded
+from interlock.runtime.reads import decoded
 from interlock.runtime.wait_graph.target import (
     Blocker,
     SharedResource,

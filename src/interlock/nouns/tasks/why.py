@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from interlock.core import keys, validate
 from interlock.core.validate import quote
 from interlock.core.wait import caller_name
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.errors import BadInput, StoreDamaged
 from interlock.nouns.agents.decode import decode_session
 from interlock.nouns.agents.report_service import abilities_by_session
@@ -33,9 +33,8 @@ from interlock.nouns.tasks.why_state import (
     explain,
     read_snapshots,
 )
-from interlock.runtime.gather import KEYS_AT_ONCE, looked_up
+from interlock.runtime.reads import KEYS_AT_ONCE, looked_up
 from interlock.runtime.runner import Runner
-from interlock.runtime.steps import Read
 from interlock.runtime.why import NAMED, Need, Why
 from interlock.store import Item, Range, Snapshot
 

@@ -21,7 +21,7 @@ from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.tasks import decode, progress_rules
 from interlock.nouns.tasks.task import BATCH, DueEntry, Spec, TaskOwner, TaskStatus
-from interlock.runtime.gather import looked_up
+from interlock.runtime.reads import looked_up
 from interlock.runtime.runner import Runner
 from interlock.store import Item
 

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 from msgspec.structs import replace
 
 from interlock.core import validate
-from interlock.drivers import Op, Pause
+from interlock.drivers import Op, OpenWatch, Pause
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.nouns.agents.report_rules import ReportState
 from interlock.nouns.agents.report_service import state_without_work
@@ -41,7 +41,6 @@ from interlock.runtime.context import Context
 from interlock.runtime.identity import Identity
 from interlock.runtime.keeper import Lease
 from interlock.runtime.outage import AGAIN, PASSING, OutageLog
-from interlock.runtime.steps import OpenWatch
 from interlock.runtime.stoppable import stoppable
 from interlock.store import Change, Resync, Watch
 

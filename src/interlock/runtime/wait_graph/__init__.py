@@ -36,9 +36,9 @@ from interlock.core.wait import (
     wait_keys,
 )
 from interlock.nouns.grants.pool import Waiter
-from interlock.runtime import decode
+from interlock.runtime import reads
 from interlock.runtime.decide import ReadOp, Unchecked
-from interlock.runtime.gather import KEYS_AT_ONCE
+from interlock.runtime.reads import KEYS_AT_ONCE
 from interlock.runtime.wait_graph.known import KnownAround, first_page
 from interlock.runtime.wait_graph.target import SharedResource, WaitTarget, glanced, of_pool, read
 from interlock.store import Item, Range
@@ -183,7 +183,7 @@ class Graph:
     def _listed(self, item: Item) -> Iterator[tuple[str, str]]:
         """A wait of a blocker."""
         id_ = keys.id_of(item.key)
-        waited = decode.readable_wait(item)
+        waited = reads.readable_wait(item)
         if waited is None:  # an unreadable wait counts as one that can end
             return
         self._someone_waits = True

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from interlock.core import keys
 from interlock.core.wait import caller_name_of
-from interlock.drivers import Op
+from interlock.drivers import Op, Read
 from interlock.nouns.grants.pool import Pool
-from interlock.runtime.gather import KEYS_AT_ONCE, looked_up
-from interlock.runtime.steps import Read
+from interlock.runtime.reads import KEYS_AT_ONCE, looked_up
 from interlock.store import Item, Range, Snapshot
 
 

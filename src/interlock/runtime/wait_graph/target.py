@@ -23,7 +23,7 @@ from interlock.core.wait import caller_name_of
 from interlock.nouns.grants.decode import readable_pool
 from interlock.nouns.grants.pool import Pool, Waiter
 from interlock.runtime.decide import ReadOp, Unchecked
-from interlock.runtime.gather import KEYS_AT_ONCE
+from interlock.runtime.reads import KEYS_AT_ONCE
 from interlock.store import Item
 
 

@@ -1,0 +1,155 @@
+"""Reads beside decisions: many keys, whole prefixes, pages; and items as typed values.
+
+An item that does not fit its type raises StoreDamaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from interlock.core import codec, keys
+from interlock.core.wait import UnqueuedWait
+from interlock.drivers import Op, Read
+from interlock.errors import StoreDamaged
+from interlock.store import Item, Range, Snapshot
+
+if TYPE_CHECKING:
+    from interlock.runtime.decide import ReadOp
+
+T = TypeVar("T")
+
+KEYS_AT_ONCE = 100
+"""Keys in one read."""
+FIRST_PAGE, LEAST_PAGE, MOST_PAGE = 16, 2, 1000
+PAGE_BYTES = 1_000_000
+"""A page of more than this is followed by a smaller one."""
+OWN_OPERATIONS = 8
+"""Operations that the runner adds to a commit, such as the check of its entry."""
+
+
+def looked_up(
+    wanted: Iterable[str], *, times: bool = False, fresh: bool = True
+) -> Op[dict[str, Item | None]]:
+    """Read many keys, in portions: one round trip for each."""
+    keys_ = list(dict.fromkeys(wanted))
+    found: dict[str, Item | None] = {}
+    for start in range(0, len(keys_), KEYS_AT_ONCE):
+        some = keys_[start : start + KEYS_AT_ONCE]
+        snapshot: Snapshot = yield Read(*some, times=times, fresh=fresh)
+        found.update(snapshot.items)
+    return found
+
+
+def every(*prefixes: str, most: int | None = None) -> Op[list[Item]]:
+    """All items under these prefixes, in pages; or ``most`` of them, and less than a page more."""
+    found: list[Item] = []
+    for prefix in prefixes:
+        after = ""
+        while True:
+            page = Range(prefix, after)
+            items = (yield Read(page)).ranges[page]
+            found.extend(items)
+            if len(items) < page.limit or (most is not None and len(found) >= most):
+                break
+            after = items[-1].key
+    return found
+
+
+def paged(
+    prefix: str, look: Callable[[Sequence[Item]], object], most: int | None = None
+) -> Op[tuple[int, bool]]:
+    """Pass all items under a prefix to ``look``, page by page, without keeping them.
+
+    Returns the revision of the first page, and whether that was all: with ``most``, it ends after
+    this number of bytes.
+    """
+    after, limit, revision, size = "", FIRST_PAGE, 0, 0
+    while True:
+        page = Range(prefix, after, limit)
+        snapshot: Snapshot = yield Read(page)
+        revision, items = revision or snapshot.revision, snapshot.ranges[page]
+        look(items)
+        if len(items) < limit:
+            return revision, True
+        here = sum(len(item.value) for item in items)
+        size += here
+        if most is not None and size > most:
+            return revision, False
+        after = items[-1].key
+        limit = max(LEAST_PAGE, limit // 4) if here > PAGE_BYTES else min(MOST_PAGE, limit * 4)
+
+
+def outside(reading: ReadOp[T]) -> Op[T]:
+    """Run the reads of a decision outside of one; nothing is guessed."""
+    try:
+        refs = next(reading)
+        while True:
+            snapshot: Snapshot = yield Read(*refs)
+            refs = reading.send(snapshot)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+
+
+Given = TypeVar("Given", Item, Item | None)
+
+_KEYS = msgspec.json.Decoder(tuple[str, ...])
+_WAIT: msgspec.json.Decoder[tuple[str, ...] | UnqueuedWait] = msgspec.json.Decoder(
+    tuple[str, ...] | UnqueuedWait
+)
+
+
+def decoded(decoder: msgspec.json.Decoder[T], item: Item) -> T:
+    """The value of an item; StoreDamaged if the decoder cannot read it."""
+    try:
+        return decoder.decode(item.value)
+    except codec.UNREADABLE as error:
+        raise unreadable(item, error) from error
+
+
+def readable(read: Callable[[Given], T | None], item: Given) -> T | None:
+    """The value of an item in a pass over many; None for a damaged one, which others survive."""
+    try:
+        return read(item)
+    except StoreDamaged:
+        return None
+
+
+def unreadable(item: Item, error: Exception) -> StoreDamaged:
+    """The error for an item that cannot be decoded."""
+    derived = item.key.startswith(keys.DERIVED)
+    then = "run 'interlock maintain'" if derived else "restore a copy of the store"
+    return StoreDamaged(f"{item.key} does not read as what it should be ({error}); {then}")
+
+
+def decode_wait(item: Item) -> tuple[str, ...] | UnqueuedWait:
+    """A listed wait: the keys of the pools where it queues, or a wait without a queue."""
+    return decoded(_WAIT, item)
+
+
+def readable_wait(item: Item) -> tuple[str, ...] | UnqueuedWait | None:
+    """A listed wait in a pass over many; None for a damaged one."""
+    try:
+        return decode_wait(item)
+    except StoreDamaged:
+        return None
+
+
+def waited_for(item: Item) -> tuple[str, ...]:
+    """The keys that a listed wait is for."""
+    found = decode_wait(item)
+    return (found.wants,) if isinstance(found, UnqueuedWait) else found
+
+
+def decode_keys(item: Item) -> tuple[str, ...]:
+    """An item that is a list of keys."""
+    return decoded(_KEYS, item)
+
+
+def with_bytes(item: Item) -> Item:
+    """The item with its value as bytes: a SQLite file that was edited by hand may hold text."""
+    if type(item.value) is bytes:
+        return item
+    return msgspec.structs.replace(item, value=str(item.value).encode("utf-8", "replace"))
