@@ -7,13 +7,12 @@ from msgspec import Struct
 
 from interlock.core import codec, validate
 from interlock.core.decision import Decision, Event, Success, Write
-from interlock.core.health import Problem
 from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged
 from interlock.registry import NounEntry
 from interlock.runtime.calls import Calls, D, call
 from interlock.runtime.decide import DecideOp
-from interlock.runtime.health import HealthCheck
+from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.noun import KeyKind, Noun, Part
 from interlock.runtime.operation import Operation, Request, option
 from interlock.runtime.why import Why

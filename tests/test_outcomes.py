@@ -14,8 +14,8 @@ from msgspec.structs import fields
 
 import interlock
 from interlock.core.decision import Outcome, Refusal, Success
-from interlock.core.health import Health
 from interlock.nouns.record.outcomes import Verified
+from interlock.runtime.health import Health
 from interlock.runtime.why import Why
 from interlock.stores.memory import MemoryStore
 

@@ -42,7 +42,6 @@ from interlock import (
     aio,
 )
 from interlock.core.decision import Outcome
-from interlock.core.health import Health
 from interlock.core.log import RecordLine
 from interlock.nouns.agents.log_rules import LogLine
 from interlock.nouns.agents.session_rules import Agent
@@ -53,6 +52,7 @@ from interlock.nouns.messages.query_rules import ReplyOutcome
 from interlock.nouns.messages.views import Inbox
 from interlock.nouns.record.outcomes import Verified
 from interlock.nouns.tasks.task import TaskEvent, TaskList, TaskView
+from interlock.runtime.health import Health
 from interlock.runtime.housekeeping import Maintained
 from interlock.runtime.why import Why
 

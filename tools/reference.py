@@ -21,8 +21,6 @@ import interlock
 from interlock import aio, client, client_messages, client_work, errors, registry
 from interlock.core import outcomes as answers
 from interlock.core.decision import Outcome, Refusal, Success
-from interlock.core.events import Counters, Observed
-from interlock.core.health import Health, Problem
 from interlock.core.history import HistoryEvent, Story
 from interlock.core.log import RecordLine
 from interlock.faces.cli.parse import COMMON
@@ -37,7 +35,9 @@ from interlock.nouns.record.outcomes import Compared, RecordFinding, Verified
 from interlock.nouns.tasks import task
 from interlock.nouns.tasks.task import ListedTask, TaskList, TaskView
 from interlock.runtime.calls import Calls
+from interlock.runtime.health import Health, Problem
 from interlock.runtime.housekeeping import Maintained
+from interlock.runtime.observe import Counters, Observed
 from interlock.runtime.operation import Field, Operation, fields
 from interlock.runtime.text import lasting
 from interlock.runtime.why import Queued, Why

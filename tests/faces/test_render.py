@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.core.decision import Event
-from interlock.core.health import Health, Problem
 from interlock.core.log import RecordLine
 from interlock.nouns.grants import lock, semaphore, several
 from interlock.nouns.grants.lock import LockAcquired, LockBusy, LockFenced, LockNotOwner
@@ -20,6 +19,7 @@ from interlock.nouns.messages.message import Received
 from interlock.nouns.record.noun import Entries
 from interlock.nouns.tasks import task as listing
 from interlock.nouns.tasks.task import Failed
+from interlock.runtime.health import Health, Problem
 from interlock.runtime.text import ago, columns, lasting, render
 from interlock.testing.selftest import Raced
 

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 import interlock
 from interlock import aio
-from interlock.core.events import Counters, Observed
 from interlock.errors import BadInput
 from interlock.nouns.messages.message import Sent
 from interlock.nouns.messages.rate_limit import Rate
 from interlock.runtime import observe
+from interlock.runtime.observe import Counters, Observed
 from interlock.store import LOG, Put, Txn
 from interlock.testing.testbed import Client, Testbed
 

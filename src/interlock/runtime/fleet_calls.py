@@ -12,8 +12,6 @@ from interlock.runtime.calls import Calls, D, call, opened
 from interlock.runtime.given import Given, proofs
 
 if TYPE_CHECKING:
-    from interlock.core.events import Counters
-    from interlock.core.health import Health
     from interlock.nouns.agents.calls import AgentCalls
     from interlock.nouns.fleet.doctor import Diagnosis
     from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
@@ -21,9 +19,10 @@ if TYPE_CHECKING:
     from interlock.nouns.record.calls import RecordCalls
     from interlock.nouns.tasks.calls import TaskCalls
     from interlock.runtime.context import Context, Moment
+    from interlock.runtime.health import Health
     from interlock.runtime.housekeeping import Maintained
     from interlock.runtime.noun import Noun
-    from interlock.runtime.observe import Observing
+    from interlock.runtime.observe import Counters, Observing
     from interlock.runtime.why import Why
 
 
@@ -90,8 +89,7 @@ class FleetCalls(Calls[D]):
         recipient, inboxes that are nearly full, paused senders, and open decisions.  The record,
         if it cannot be sealed.
         """
-        from interlock.core.health import Patience
-        from interlock.runtime.health import HealthCheck
+        from interlock.runtime.health import HealthCheck, Patience
 
         patience = Patience(
             dead_after=validate.duration(dead_after, "dead-after"),

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from interlock.core import keys
-from interlock.core.health import Patience, Problem
 from interlock.nouns.tasks import health
 from interlock.nouns.tasks.task import BATCH
+from interlock.runtime.health import Patience, Problem
 from interlock.store import Put, Range, Txn
 from interlock.testing.testbed import Client, Stepper, Testbed
 

@@ -261,7 +261,7 @@ class AgentCalls(Calls[D]):
         self, name: str, actor: Actor
     ) -> Op[sessions.DeathsAcknowledged | sessions.NoDeath]:
         if name.startswith("ses_"):
-            from interlock.runtime.id_prefix import whole_id
+            from interlock.runtime.reads import whole_id
 
             name = yield from whole_id(name, keys.DEATHS)
         return (yield from self.context.sessions.acknowledge(name, actor))
@@ -276,7 +276,7 @@ class AgentCalls(Calls[D]):
         """The sessions under one name."""
         name = validate.name(name, "agent name")
         if name.startswith("ses_"):
-            from interlock.runtime.id_prefix import whole_id
+            from interlock.runtime.reads import whole_id
 
             name = yield from whole_id(name, keys.SESSIONS)
         found = yield from self.context.sessions.list()

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from interlock.core import keys
-from interlock.core.health import Problem
 from interlock.core.validate import quote, span
 from interlock.drivers import Op
 from interlock.nouns.agents.decode import decode_session
@@ -20,7 +19,7 @@ from interlock.nouns.agents.report_service import all_reports, seconds_silent
 from interlock.nouns.agents.session_rules import DEATH_KEPT, Death, Session
 from interlock.nouns.agents.session_service import Sessions
 from interlock.runtime import reads
-from interlock.runtime.health import HealthCheck
+from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.reads import looked_up
 
 

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 from interlock.core import outcomes
 from interlock.core import validate as words
 from interlock.core.decision import Success
-from interlock.core.events import Counters, Observed
-from interlock.core.health import Health
 from interlock.errors import BadInput
 from interlock.nouns.fleet.doctor import Diagnosis
 from interlock.nouns.grants import several
 from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Wait
+from interlock.runtime.health import Health
 from interlock.runtime.housekeeping import Maintained
 from interlock.runtime.noun import Noun
+from interlock.runtime.observe import Counters, Observed
 from interlock.runtime.operation import Duration, Operation, Request, option
 from interlock.runtime.why import Why
 

@@ -9,7 +9,7 @@ from interlock.nouns.messages.text import recipients
 from interlock.runtime.text import ago, listed
 
 if TYPE_CHECKING:
-    from interlock.core.events import Counters, Observed
+    from interlock.runtime.observe import Counters, Observed
     from interlock.runtime.text import Paint, Text
 
 

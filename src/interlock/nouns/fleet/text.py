@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from interlock.runtime.text import ago, listed, since
 
 if TYPE_CHECKING:
-    from interlock.core.health import Health
     from interlock.nouns.fleet.doctor import Diagnosis
     from interlock.nouns.fleet.noun import Created, StoreExists
+    from interlock.runtime.health import Health
     from interlock.runtime.housekeeping import Maintained
     from interlock.runtime.text import Paint, Text
     from interlock.runtime.why import Need, Queued, Why

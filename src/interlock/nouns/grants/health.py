@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.deadlock import DeadlockedSet
-from interlock.core.health import Problem
 from interlock.core.thing_names import thing_of
 from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait
@@ -19,7 +18,7 @@ from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.why import things, weighed
 from interlock.runtime import reads
 from interlock.runtime.deadlock import standing
-from interlock.runtime.health import BOUND, HealthCheck
+from interlock.runtime.health import BOUND, HealthCheck, Problem
 from interlock.runtime.reads import every, looked_up
 from interlock.runtime.wait_graph import Start
 from interlock.runtime.why import NAMED

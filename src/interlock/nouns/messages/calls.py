@@ -19,9 +19,9 @@ from interlock.nouns.messages.receiver import REDELIVER, InboxReceiver
 from interlock.nouns.messages.send_calls import SendCalls
 from interlock.runtime.calls import D, call
 from interlock.runtime.given import Given
-from interlock.runtime.id_prefix import is_prefix, whole_id
 from interlock.runtime.identity import Actor
 from interlock.runtime.outage import Outage
+from interlock.runtime.reads import is_prefix, whole_id
 
 if TYPE_CHECKING:
     from interlock.nouns.messages.receive_loop import ReceiveLoop

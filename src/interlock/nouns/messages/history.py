@@ -20,10 +20,10 @@ from types import MappingProxyType
 
 from interlock.core import keys
 from interlock.core.decision import Event
-from interlock.core.events import about, recipients
 from interlock.core.history import HistoryEvent, NounHistory, OpenSpan, history_event, seconds_since
 from interlock.core.log import RecordLine
 from interlock.core.thing_names import message_thing
+from interlock.runtime.observe import about, recipients
 
 _WAITS = {"query.resume": "resumed", "query.leave": "parted"}
 _BEGINS = ("sent", "asked")

@@ -17,7 +17,7 @@ from interlock.nouns.messages.querying import AskOptions as AskTerms
 from interlock.runtime import callers
 from interlock.runtime.calls import D, call
 from interlock.runtime.given import Given
-from interlock.runtime.id_prefix import by_prefix
+from interlock.runtime.reads import by_prefix
 
 
 class QueryCalls(MessageServices[D]):

@@ -24,8 +24,8 @@ from interlock.nouns.messages.send_rules import SendOptions
 from interlock.nouns.messages.sending import TopicAckSet
 from interlock.runtime.calls import D, call
 from interlock.runtime.given import Given
-from interlock.runtime.id_prefix import is_prefix, whole_id
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import is_prefix, whole_id
 
 
 class SendCalls(MessageServices[D]):

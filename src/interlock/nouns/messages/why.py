@@ -13,8 +13,7 @@ from interlock.nouns.messages import decode
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import can_answer
 from interlock.nouns.messages.query_rules import Query
-from interlock.runtime.id_prefix import whole_id
-from interlock.runtime.reads import every, looked_up
+from interlock.runtime.reads import every, looked_up, whole_id
 from interlock.runtime.runner import Runner
 from interlock.runtime.why import Why
 from interlock.store import Snapshot

@@ -85,7 +85,7 @@ class RecordCalls(Calls[D]):
     def _history(self, thing: str, limit: int, *, plain: bool) -> Op[Story]:
         from interlock.nouns.tasks.why import task_or_lock
         from interlock.runtime.event_history import history_of  # hardly any command needs it
-        from interlock.runtime.id_prefix import whole_thing
+        from interlock.runtime.reads import whole_thing
 
         if plain:
             thing = yield from task_or_lock(thing.partition("/")[2])

@@ -21,14 +21,13 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.core.health import Problem
 from interlock.core.log import RecordMark, SealedMark, Segment
 from interlock.drivers import InThread, Op, Read, StoreCall
 from interlock.errors import StoreDamaged, StoreFull, TooLarge
 from interlock.nouns.record import seal_rules
 from interlock.nouns.record.seal_rules import LIMITS, AgeLimit, Row, SealLimits, SegmentEnd
 from interlock.runtime.decide import DecideOp
-from interlock.runtime.health import HealthCheck
+from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import decoded, with_bytes

@@ -13,7 +13,6 @@ from typing import Literal
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.health import Patience, Problem
 from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op, Read
@@ -22,7 +21,7 @@ from interlock.nouns.agents.session_service import Sessions
 from interlock.nouns.tasks import decode, progress_rules
 from interlock.nouns.tasks.task import BATCH, EndedEntry, TaskOwner, TaskStatus
 from interlock.nouns.tasks.why_state import able_sessions, read_snapshots
-from interlock.runtime.health import HealthCheck
+from interlock.runtime.health import HealthCheck, Patience, Problem
 from interlock.runtime.reads import decode_wait, every, looked_up, readable
 from interlock.runtime.runner import Runner
 from interlock.runtime.why import NAMED
