@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from functools import cached_property
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -25,11 +26,26 @@ except ImportError:  # a Python built without them
 
 encode = msgspec.json.Encoder(decimal_format="number").encode
 
+T = TypeVar("T")
+
 UNREADABLE = (ValueError, TypeError, RecursionError)
 """What decoding raises where bytes are not what they should be: no JSON, another shape, no UTF-8
 (which is found late, and is a plain ValueError), text where bytes should stand, nested too deep."""
 
 _in_order = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Decoder(Generic[T]):
+    """A JSON decoder for a type, built when it is first used: a cold command needs few of them."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+
+    @cached_property
+    def decode(self) -> Callable[[bytes], T]:
+        """Decode bytes; see ``UNREADABLE``."""
+        return msgspec.json.Decoder(self._kind).decode
+
 
 RANDOM_BYTES = 10
 """What an id needs."""

@@ -34,7 +34,6 @@ that goes, and ``meta/checkpoint`` how far the digest was rolled last.
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import Struct
 
 from interlock.core import codec
@@ -73,7 +72,12 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     reason: str = ""
 
 
-decode = msgspec.json.Decoder(Entry).decode
+_ENTRY = codec.Decoder(Entry)
+
+
+def decode(data: bytes) -> Entry:
+    """The entry that these bytes are."""
+    return _ENTRY.decode(data)
 
 
 class RecordLine(Entry, frozen=True, kw_only=True, omit_defaults=True):

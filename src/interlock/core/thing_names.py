@@ -26,7 +26,7 @@ from interlock.core.keys import (
 )
 
 _JOINED = ("lock/", "sem/")
-_SEPARATOR = re.compile(r"\+(?=lock/|sem/)")
+_SEPARATOR = r"\+(?=lock/|sem/)"
 KINDS = {
     "lock": LOCKS,
     "sem": SEMAPHORES,
@@ -50,12 +50,12 @@ def split_things(thing: str) -> list[str]:
     """The locks and semaphores that were named at once; any other thing, alone."""
     if "+" not in thing or not thing.startswith(_JOINED):
         return [thing]
-    return _SEPARATOR.split(thing)
+    return re.split(_SEPARATOR, thing)
 
 
 def names_several(name: str) -> bool:
     """Whether a name would read as several things."""
-    return _SEPARATOR.search(name) is not None
+    return "+" in name and re.search(_SEPARATOR, name) is not None
 
 
 def thing_of(key: str) -> str:

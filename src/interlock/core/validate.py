@@ -61,9 +61,10 @@ _UNSEEN = (
     *("\ufe00\ufe0f", "\uffa0\uffa0", "\U0001d159\U0001d159", "\U000e0100\U000e01ef"),
 )
 """Ranges of characters that Unicode calls letters, marks or symbols and that show nothing."""
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+|\d+(?:\.\d+)?", re.ASCII)
-_PIECE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
-_SIZE = re.compile(r"([0-9]{1,12})\s*([kmgt]?)(?:i?b)?", re.ASCII)
+# Patterns as text: one that is not used need not be compiled.
+_DURATION = r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+|[0-9]+(?:\.[0-9]+)?"
+_PIECE = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)?"
+_SIZE = r"([0-9]{1,12})[ \t]*([kmgt]?)(?:i?b)?"
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 _SPANS = (("d", 86400, "h", 3600), ("h", 3600, "min", 60))
@@ -147,9 +148,9 @@ def task_id(text: str) -> str:
 def duration(text: str | float, what: str = "duration") -> float:
     """Seconds from ``500ms``, ``30s``, ``5m``, ``1h30m``, ``1d`` or a plain number of seconds."""
     if isinstance(text, str):
-        if not _DURATION.fullmatch(text.strip()):
+        if not re.fullmatch(_DURATION, text.strip()):
             raise BadDuration(f"the {what} {_shown(text)} is not like 500ms, 30s, 5m, 1h30m or 90")
-        seconds = sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(text))
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PIECE, text))
     elif isinstance(text, bool) or not isinstance(text, int | float):
         raise BadDuration(f"the {what} must be seconds or text like 30s, not {text!r:.40}")
     else:
@@ -332,7 +333,7 @@ def thing(text: str) -> str:
 
 def size(text: str | float, what: str = "size") -> int:
     """Bytes from ``512KB``, ``256MB``, ``1GB`` or a plain number; 1 KB is 1,024 bytes."""
-    found = _SIZE.fullmatch(str(text).strip().lower())
+    found = re.fullmatch(_SIZE, str(text).strip().lower())
     if not found or not int(found[1]):
         raise BadInput(f"the {what} {_shown(str(text))} is not like 512KB, 256MB or 1GB")
     return int(found[1]) << _SHIFTS[found[2]]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import Struct
 
-from interlock.core import keys
+from interlock.core import codec, keys
 from interlock.core.log import SealedMark
 from interlock.drivers import Op, Read, StoreCall
 from interlock.runtime.reads import decoded, readable
 from interlock.store import Extent, Item
 
-_SEALED = msgspec.json.Decoder(SealedMark)
+_SEALED = codec.Decoder(SealedMark)
 
 
 class CommitPosition(Struct, frozen=True, kw_only=True, gc=False):

@@ -13,8 +13,6 @@ from interlock.core import keys, validate
 from interlock.core.decision import Write
 from interlock.drivers import Op, Pause
 from interlock.errors import BadInput, Lapsed
-from interlock.nouns.agents import session_rules as sessions
-from interlock.nouns.agents.session_service import Sessions
 from interlock.nouns.grants.lock_service import LockService
 from interlock.nouns.grants.service import GrantService
 from interlock.runtime.housekeeping import ClientHousekeeping
@@ -26,6 +24,7 @@ from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.nouns.agents.report_service import StatusReporter
+    from interlock.nouns.agents.session_service import Sessions
     from interlock.nouns.grants.semaphore_service import SemaphoreService
     from interlock.nouns.grants.several_service import SeveralService
     from interlock.nouns.tasks.service import TaskService
@@ -62,18 +61,8 @@ class Context:
         self.runner = runner or Runner(store)
         self.grants = GrantService(self.runner)
         self.locks = LockService(self.runner, self.grants)
-        self.sessions = Sessions(self.runner)
-        self.keeper = Keeper(
-            self.sessions,
-            self.grants,
-            self.runner.clock,
-            lambda: self.store.outage,
-            lambda: self.store.missing,
-            allow=store.capabilities.allow,
-        )
-        self.housekeeping = self.keeper.housekeeping = ClientHousekeeping(
-            self.runner, self.store, self.settings
-        )
+        self.housekeeping = ClientHousekeeping(self.runner, self.store, self.settings)
+        self.keeper = Keeper(self.runner, self.store, self.grants, self.housekeeping)
         self.client: Any = None
         """The client that we belong to, if there is one."""
         self.on_due: Callable[[], None] | None = None
@@ -90,6 +79,13 @@ class Context:
         self._trace = validate.name(trace, "trace") if trace else ""
         self.trace = self._trace or self.runner.new_id("trc")
         self.identity = self._identity(self.runner.new_id("ses"))
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        """Sessions on this store."""
+        from interlock.nouns.agents.session_service import Sessions
+
+        return Sessions(self.runner)
 
     @cached_property
     def semaphores(self) -> SemaphoreService:
@@ -207,8 +203,8 @@ class Context:
         found = yield from self.sessions.find(session)
         if found is not None and self._agent not in (None, found.agent):
             raise _contradiction(session, found.agent, str(self._agent))
-        beat = yield from self.sessions.beat(session)
-        if found is None or isinstance(beat, sessions.SessionLapsed):
+        renewed = yield from self.sessions.beat(session)
+        if found is None or not renewed:
             raise lapsed(session)
         self._agent = found.agent
         actor = Actor(found.agent, session, self.trace)

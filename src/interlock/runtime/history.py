@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from interlock.core import codec, keys
 from interlock.core.filter import RecordFilter
 from interlock.core.log import Entry, RecordLine, SealedMark, Segment, decode
@@ -25,8 +23,8 @@ from interlock.store import LOG, Item, Log, Range, Snapshot
 
 PAGE = 1000
 EVERYTHING = RecordFilter()
-_SEALED = msgspec.json.Decoder(SealedMark)
-_SEGMENT = msgspec.json.Decoder(Segment)
+_SEALED = codec.Decoder(SealedMark)
+_SEGMENT = codec.Decoder(Segment)
 
 
 class EntriesForward:

@@ -28,6 +28,8 @@ from interlock.core.decision import Write
 from interlock.drivers import Op, Read
 from interlock.runtime.housekeeping import ClientHousekeeping
 from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Runner
+from interlock.store import Store
 
 BEATS_PER_TTL = 2.5
 IDLE = 3600.0
@@ -110,13 +112,6 @@ class BackgroundJob(Protocol):
         """The client closes: do the work that must not be lost, unless the store is in trouble."""
 
 
-class Renewals(Protocol):
-    """Renews liveness keys."""
-
-    def renew(self, puts: tuple[Write, ...]) -> Op[Collection[str]]:
-        """Renew these; the keys that were still alive."""
-
-
 class HeldGrants(Protocol):
     """The grants of a client, and its pending releases."""
 
@@ -150,23 +145,18 @@ class Keeper:
 
     def __init__(
         self,
-        sessions: Renewals,
+        runner: Runner,
+        store: Store,
         grants: HeldGrants,
-        clock: Clock,
-        trouble: Callable[[], str],
-        missing: Callable[[], bool],
-        *,
-        allow: Callable[[float], float] = float,
+        housekeeping: ClientHousekeeping,
     ) -> None:
-        self._clock = clock
-        self._trouble = trouble
-        self._missing = missing
-        self._allow = allow
-        self._sessions = sessions
+        self._runner = runner
+        self._clock = runner.clock
+        self._allow = runner.capabilities.allow
+        self._store = store
         self._grants = grants
+        self._housekeeping = housekeeping
         self._tried = float("-inf")
-        self.housekeeping: ClientHousekeeping | None = None
-        """The periodic work for the record."""
         self.jobs: tuple[BackgroundJob, ...] = ()
         """Other periodic work."""
         self._guard = threading.Lock()
@@ -216,7 +206,7 @@ class Keeper:
 
     def wait(self) -> float:
         """Seconds until there is something to do."""
-        jobs = () if self._trouble() else self.jobs
+        jobs = () if self._store.outage else self.jobs
         return min([self._wait(), *(job.wait() for job in jobs)])
 
     def run_due(self) -> Op[None]:
@@ -230,17 +220,17 @@ class Keeper:
     def finish(self) -> Op[None]:
         """Finish all jobs."""
         for job in self.jobs:
-            yield from job.finish(self._trouble())
+            yield from job.finish(self._store.outage)
 
     def _wait(self) -> float:
         """Seconds until the next renewal is due, or what is unsettled or owed is tried again."""
         self._grants.collect_abandoned()
-        if self._grants.has_new_pending and not self._trouble():
+        if self._grants.has_new_pending and not self._store.outage:
             return 0.0
-        if self.housekeeping is not None and self.housekeeping.due and not self._trouble():
+        if self._housekeeping.due and not self._store.outage:
             return 0.0
         due = self._until(lease.due for lease in self._leases if lease.renewable and not lease.lost)
-        if not self._grants.has_pending and not self._trouble():
+        if not self._grants.has_pending and not self._store.outage:
             return due
         return min(due, max(0.0, self._tried + self._allow(SOON) - self._clock.monotonic()))
 
@@ -257,11 +247,11 @@ class Keeper:
             for lease in lost:
                 lease.lose()
         self._tried = self._clock.monotonic()
-        if self._trouble():
+        if self._store.outage:
             yield Read()  # is it back?  There may be nothing left to renew
         yield from self._grants.release_pending()
-        if self.housekeeping is not None and self.housekeeping.due:
-            yield from self.housekeeping.run(Actor())
+        if self._housekeeping.due:
+            yield from self._housekeeping.run(Actor())
 
     def _renew(self) -> Op[list[Lease]]:
         """Renew all leases; returns the leases that the store no longer has."""
@@ -269,7 +259,7 @@ class Keeper:
         if not leases:
             return []
         sent = self._clock.monotonic()
-        alive = yield from self._sessions.renew(tuple(lease.write for lease in leases))
+        alive = yield from self._runner.renew([lease.write for lease in leases])
         for lease in leases:
             if lease.write.key in alive:
                 lease.renewed(sent)
@@ -291,7 +281,7 @@ class Keeper:
 
     def expire(self) -> None:
         """Lose every lease whose time is over, and all of them if their store is gone."""
-        now = float("inf") if self._missing() else self._clock.monotonic()
+        now = float("inf") if self._store.missing else self._clock.monotonic()
         for lease in self._leases:
             if lease.ends <= now:
                 lease.lose()

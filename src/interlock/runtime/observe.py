@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
 from msgspec import Struct
 
 from interlock import registry
@@ -39,7 +38,7 @@ class _Said(Struct, gc=False):
     events: tuple[Event, ...] = ()
 
 
-_SAID = msgspec.json.Decoder(_Said)
+_SAID = codec.Decoder(_Said)
 
 
 class Observing:

@@ -97,13 +97,13 @@ def outside(reading: ReadOp[T]) -> Op[T]:
 
 Given = TypeVar("Given", Item, Item | None)
 
-_KEYS = msgspec.json.Decoder(tuple[str, ...])
-_WAIT: msgspec.json.Decoder[tuple[str, ...] | UnqueuedWait] = msgspec.json.Decoder(
-    tuple[str, ...] | UnqueuedWait
+_KEYS = codec.Decoder(tuple[str, ...])
+_WAIT: codec.Decoder[tuple[str, ...] | UnqueuedWait] = codec.Decoder(
+    tuple[str, ...] | UnqueuedWait  # type: ignore[arg-type]  # a union is no type[T]
 )
 
 
-def decoded(decoder: msgspec.json.Decoder[T], item: Item) -> T:
+def decoded(decoder: codec.Decoder[T] | msgspec.json.Decoder[T], item: Item) -> T:
     """The value of an item; StoreDamaged if the decoder cannot read it."""
     try:
         return decoder.decode(item.value)

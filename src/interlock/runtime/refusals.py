@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
 
-from interlock.core import keys
+from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged, StoreTrouble
@@ -48,7 +47,7 @@ class RefusalCounts(Struct, frozen=True, kw_only=True):
         return bool(self.minutes) and max(map(int, self.minutes)) * MINUTE + OLD < now
 
 
-_REFUSED = msgspec.json.Decoder(RefusalCounts)
+_REFUSED = codec.Decoder(RefusalCounts)
 
 
 def refused(item: Item | None) -> RefusalCounts:

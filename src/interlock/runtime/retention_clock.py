@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock.core import codec
 from interlock.drivers import Op, Read, StoreCall
 from interlock.runtime.reads import decoded, readable
 from interlock.runtime.runner import Runner
@@ -37,7 +37,7 @@ class RecordedTime(Struct, frozen=True, kw_only=True, gc=False):
     agent: str = ""
 
 
-_RECORDED = msgspec.json.Decoder(RecordedTime)
+_RECORDED = codec.Decoder(RecordedTime)
 
 
 def earlier_time(runner: Runner) -> Op[float]:

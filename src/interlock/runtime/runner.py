@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast
 
@@ -28,7 +28,8 @@ from msgspec import Struct
 
 from interlock.clock import Clock, SystemClock
 from interlock.core import codec, keys
-from interlock.drivers import Commit, Op, Pause, Read, Transact
+from interlock.core.decision import Write
+from interlock.drivers import Commit, Op, Pause, Read, Renew, Transact
 from interlock.errors import InterlockError, OutcomeUnknown, StoreBusy
 from interlock.runtime.decide import ALIVE, Attempt, DecideOp, decide_inside, decide_remotely
 from interlock.runtime.draft import (
@@ -135,6 +136,15 @@ class Runner:
         if done.revision is None or done.quiet:
             yield from self.counted(done.outcome, actor)
         return done
+
+    def renew(self, writes: Sequence[Write]) -> Op[frozenset[str]]:
+        """Renew liveness keys that are alive, without a decision; returns which ones were."""
+        puts = tuple([Put(each.key, codec.encode(each.value), each.ttl) for each in writes])
+        portion = self.capabilities.max_operations // 2  # a check and a put for each
+        alive: frozenset[str] = frozenset()
+        for start in range(0, len(puts), portion):
+            alive |= yield Renew(puts[start : start + portion])
+        return alive
 
     def counted(self, outcome: object, actor: Actor) -> Op[None]:
         """Count a refusal that leaves no entry."""

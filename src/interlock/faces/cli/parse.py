@@ -29,9 +29,10 @@ from interlock.runtime.operation import GREATEST, Field, Operation, fields
 
 _SHORT = {"-h": "help", "-q": "quiet", "-v": "verbose"}
 _WHO = {"--agent": "INTERLOCK_AGENT", "--session": "INTERLOCK_SESSION"}
-_PAIR = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
-_HALF = re.compile(r"\\u[dD][89a-fA-F]..")
-_WORDS = re.compile(r"[A-Za-z][\w ./-]{0,39}", re.ASCII)
+# Patterns as text: one that is not used need not be compiled.
+_PAIR = r"\\u[dD][89abAB]..\\u[dD][c-fC-F].."
+_HALF = r"\\u[dD][89a-fA-F].."
+_WORDS = r"[A-Za-z][A-Za-z0-9_ ./-]{0,39}"
 _LARGEST = 64 * 1024 * 1024
 
 
@@ -300,7 +301,7 @@ def _json(what: str, text: str) -> object:
 
 def _as_json(text: str) -> str:
     """How to write a text as JSON that is none."""
-    if _WORDS.fullmatch(text):
+    if re.fullmatch(_WORDS, text):
         return f"""for a text write '"{text}"'"""
     if text[:1] in ("{", "[") and "'" in text:
         return "use double quotes inside and single ones around it, as in '{\"a\": 1}'"
@@ -309,7 +310,7 @@ def _as_json(text: str) -> str:
 
 def _wrong(text: str, error: Exception) -> str:
     """The error in a JSON text; half of a surrogate pair is named, as the decoder does not."""
-    half = _HALF.search(_PAIR.sub("", text))
+    half = re.search(_HALF, re.sub(_PAIR, "", text))
     return f"{half[0]} is half of a character" if half else str(error)
 
 

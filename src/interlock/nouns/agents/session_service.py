@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from interlock.core import codec, keys
+from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.thing_names import thing_of
-from interlock.drivers import Op, Read, Renew
+from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged
 from interlock.nouns.agents import session_rules as core
 from interlock.nouns.agents.decode import decode_death, decode_session
@@ -24,7 +24,7 @@ from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, every, looked_up
 from interlock.runtime.runner import Decided, Runner
-from interlock.store import Item, Put, Range, Snapshot
+from interlock.store import Item, Range, Snapshot
 
 T = TypeVar("T")
 
@@ -126,14 +126,6 @@ class Sessions:
         )
         return done.outcome
 
-    def renew(self, writes: tuple[Write, ...]) -> Op[frozenset[str]]:
-        """Renew liveness keys that are alive; returns which ones were."""
-        puts = tuple([Put(each.key, codec.encode(each.value), each.ttl) for each in writes])
-        alive: frozenset[str] = frozenset()
-        for start in range(0, len(puts), self._portion):
-            alive |= yield Renew(puts[start : start + self._portion])
-        return alive
-
     def find(self, session: str) -> Op[core.Session | None]:
         """The identity of a session."""
         snapshot: Snapshot = yield Read(keys.session(session))
@@ -163,7 +155,7 @@ class Sessions:
 
     @property
     def _portion(self) -> int:
-        """How many keys one commit renews or deletes."""
+        """How many keys one commit deletes."""
         return self._runner.capabilities.max_operations // 2
 
     def here(self, agent: str) -> Op[list[core.Session]]:

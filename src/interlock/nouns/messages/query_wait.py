@@ -15,7 +15,6 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.wait import UnqueuedWait
 from interlock.drivers import NextChanges, Op, OpenWatch, Read
-from interlock.nouns.agents.session_service import Sessions
 from interlock.nouns.grants.service import GrantService
 from interlock.nouns.messages import decode
 from interlock.nouns.messages import query_rules as core
@@ -124,7 +123,7 @@ class QueryWaits:
         A wait that expired while this machine slept is not revived: the answer still arrives, but
         others no longer count the wait when they look for cycles.
         """
-        alive = yield from Sessions(self._runner).renew(beat)
+        alive = yield from self._runner.renew(beat)
         return len(alive) == len(beat)
 
     def _refuse(self, actor: Actor, start: Start) -> Op[AskOutcome | None]:
