@@ -132,8 +132,15 @@ def names() -> tuple[str, ...]:
 
 def operation_of(request: Request) -> Operation:
     """The operation that takes this request: its noun is declared where the request is."""
-    declared: Noun = import_module(type(request).__module__).NOUN
-    return next(each for each in declared.operations if each.request is type(request))
+    kind = type(request)
+    declared: Noun | None = getattr(sys.modules.get(kind.__module__), "NOUN", None)
+    for operation in declared.operations if declared else ():
+        if operation.request is kind:
+            return operation
+    raise TypeError(
+        f"{kind.__name__} is no request; give one of an operation, such as"
+        " interlock.nouns.grants.lock_noun.LockAcquire(lock='merge')"
+    )
 
 
 def texts(module: str) -> Iterator[str]:

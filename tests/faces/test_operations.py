@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import asyncio
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 import interlock
-from interlock import registry
+from interlock import aio, registry
 from interlock.faces.cli.help import one
+from interlock.nouns.fleet.noun import InitRequest
+from interlock.nouns.grants.lock_noun import LockAcquire, LockRun
 from interlock.runtime.calls import Calls
-from interlock.runtime.operation import Operation, fields
+from interlock.runtime.operation import Operation, Request, fields
 from interlock.runtime.text import renderer
 
 ROOT = Path(interlock.__file__).parent
@@ -93,6 +97,25 @@ def test_what_is_in_the_table_alone_can_be_carried_out() -> None:
         "init", "demo", "run", "doctor", "schema", "bench", "lock run", "sem run", "selftest",
         "task watch",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("other", [5, None, "lock acquire", LockAcquire])
+def test_anything_but_a_request_is_refused_by_act(other: Any) -> None:
+    with interlock.connect("memory://") as fleet, pytest.raises(TypeError, match="is no request"):
+        fleet.act(other)
+
+
+@pytest.mark.parametrize("request_", [InitRequest(), LockRun(lock="merge", command=("true",))])
+def test_a_command_of_the_shell_alone_is_refused_by_act(request_: Request) -> None:
+    with interlock.connect("memory://") as fleet, pytest.raises(TypeError, match="command line"):
+        fleet.act(request_)
+
+    async def with_the_other_client() -> None:
+        async with await aio.connect("memory://") as fleet:
+            with pytest.raises(TypeError, match="command line"):
+                await fleet.act(request_)
+
+    asyncio.run(with_the_other_client())
 
 
 def test_every_operation_on_messages_has_an_example() -> None:

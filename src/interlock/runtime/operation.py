@@ -122,6 +122,11 @@ class Operation(Struct, frozen=True, kw_only=True):
             fleet = fleet.relying(fleet.context, given)
         if self.act is not None:
             return self.act(fleet, request)
+        if not self.call:
+            raise TypeError(
+                f"'{self.name}' concerns this process or folder, so that only the command line"
+                f" carries it out: run 'interlock {self.name}'"
+            )
         noun, _, method = self.call.rpartition(".")
         named = {each.attribute: getattr(request, each.attribute) for each in fields(self.request)}
         named.pop("given", None)
