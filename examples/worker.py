@@ -7,7 +7,7 @@ import asyncio
 import tempfile
 
 from interlock import aio
-from interlock.aio_work import Claim
+from interlock.aio_tasks import Claim
 
 MANY = 40
 done: list[int] = []

@@ -17,8 +17,8 @@ BELOW_CLIENTS = FOUNDATION | {
     "stores",
 }  # fmt: skip
 CLIENTS = {
-    "client_setup", "client", "client_messages", "client_tasks", "client_work",
-    "aio", "aio_messages", "aio_tasks", "aio_work",
+    "client_setup", "client", "client_blocks", "client_messages", "client_tasks",
+    "aio", "aio_messages", "aio_tasks",
 }  # fmt: skip
 CLIENTS |= {"interlock", "outcomes"}
 
@@ -61,19 +61,18 @@ MAY_IMPORT = {
         "clock",
         "drivers",
         "settings",
-        "client",
+        "client_blocks",
     },
     "settings": {"core", "errors"},
     "store_location": {"core", "errors", "settings"},
     "client_setup": BELOW_CLIENTS,
-    "client": BELOW_CLIENTS | {"client_setup", "client_messages", "client_tasks"},
+    "client": BELOW_CLIENTS | {"client_setup", "client_blocks", "client_messages", "client_tasks"},
+    "client_blocks": BELOW_CLIENTS | {"client"},
     "client_messages": BELOW_CLIENTS | {"client"},
-    "client_tasks": BELOW_CLIENTS | {"client", "client_work"},
-    "client_work": BELOW_CLIENTS | {"client"},
+    "client_tasks": BELOW_CLIENTS | {"client"},
     "aio": BELOW_CLIENTS | {"client_setup", "aio_messages", "aio_tasks"},
     "aio_messages": BELOW_CLIENTS | {"aio"},
-    "aio_tasks": BELOW_CLIENTS | {"aio", "aio_work"},
-    "aio_work": BELOW_CLIENTS | {"aio"},
+    "aio_tasks": BELOW_CLIENTS | {"aio"},
     "interlock": BELOW_CLIENTS | CLIENTS | {"outcomes"},
     "bench": BELOW_CLIENTS | CLIENTS | {"bench"},
     "demo": BELOW_CLIENTS | CLIENTS | {"demo", "bench"},

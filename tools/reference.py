@@ -18,7 +18,7 @@ from typing import get_args
 import msgspec
 
 import interlock
-from interlock import aio, client, client_messages, client_work, errors, registry
+from interlock import aio, client, client_blocks, client_messages, client_tasks, errors, registry
 from interlock.core import outcomes as answers
 from interlock.core.decision import Outcome, Refusal, Success
 from interlock.core.history import HistoryEvent, Story
@@ -379,10 +379,13 @@ def python() -> Iterator[str]:
             for name, noun in registry.attributes()
         ),
         ("`fleet.pulse`: reports the status of the agent.", StatusReporter),
-        ("`fleet.record.follow()`, `fleet.observe()`, `fleet.tasks.subscribe()`", client.Stream),
-        ("`with fleet.lock(...) as held`: a lock, slots, or several things.", client.Held),
-        ("`for claim in fleet.tasks.work()`: a claimed task.", client_work.Claim),
-        ("`fleet.tasks.work()`: one task after the other.", client_work.Worker),
+        (
+            "`fleet.record.follow()`, `fleet.observe()`, `fleet.tasks.subscribe()`",
+            client_blocks.Stream,
+        ),
+        ("`with fleet.lock(...) as held`: a lock, slots, or several things.", client_blocks.Held),
+        ("`for claim in fleet.tasks.work()`: a claimed task.", client_tasks.Claim),
+        ("`fleet.tasks.work()`: one task after the other.", client_tasks.Worker),
         ("`fleet.messages.recv()`: messages as they come.", client_messages.Receiver),
         ("`for message in fleet.messages.recv()`: a received one.", client_messages.Message),
         ("`message.file()`: a file that was shared.", client_messages.SharedFile),
@@ -480,8 +483,9 @@ def python() -> Iterator[str]:
 def methods(made: type) -> Iterator[str]:
     """The methods and properties of a class, its own before those that it inherits."""
     shown: set[str] = set()
-    for home in made.__mro__:
-        marked = issubclass(home, Calls) and not home.__module__.startswith("interlock.client")
+    for home in getattr(made, "_undriven", made).__mro__:
+        own = home.__module__.startswith("interlock.client") or home.__name__.endswith("Handle")
+        marked = issubclass(home, Calls) and not own
         named: dict[int, list[str]] = {}
         for name, member in vars(home).items():
             named.setdefault(id(member), []).append(name)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from interlock import aio as aio
     from interlock import errors as errors
     from interlock import outcomes as outcomes
-    from interlock.client import Fleet, Held, connect
+    from interlock.client import Fleet, connect
+    from interlock.client_blocks import Held
     from interlock.client_messages import Message
     from interlock.core.decision import Proof, Refusal, Success
     from interlock.errors import (
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from interlock.runtime.identity import trace
 
 _HOMES = {
-    "interlock.client": ("Fleet", "Held", "connect"),
+    "interlock.client": ("Fleet", "connect"),
+    "interlock.client_blocks": ("Held",),
     "interlock.client_messages": ("Message",),
     "interlock.core.decision": ("Proof", "Refusal", "Success"),
     "interlock.errors": (

@@ -13,18 +13,22 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from interlock import registry
-from interlock.client_setup import agent_and_session, find_or_open_store_async, make_context
+from interlock.client_setup import (
+    FleetProperties,
+    agent_and_session,
+    find_or_open_store_async,
+    make_context,
+)
 from interlock.clock import Clock
-from interlock.core.decision import Outcome, Proof
 from interlock.core.validate import FOREVER
 from interlock.drivers import Op, drive_async
 from interlock.errors import InterlockError, StoreClosed, StoreTrouble
 from interlock.nouns.agents.session_rules import TTL
-from interlock.nouns.grants.holding import HeldProperties, take
+from interlock.nouns.grants.holding import GrantHandle, take
 from interlock.nouns.grants.targets import (
     BlockTarget,
     BlockTerms,
@@ -37,14 +41,13 @@ from interlock.runtime.calls import Awaiting, Calls, Source, driven
 from interlock.runtime.context import Context
 from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.given import Given
-from interlock.runtime.identity import TRACE, Actor
+from interlock.runtime.identity import Actor
 from interlock.runtime.keeper import LOOK
 from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.aio_messages import Messages
     from interlock.aio_tasks import Tasks
-    from interlock.nouns.agents.report_service import StatusReporter
     from interlock.runtime.noun import Noun
     from interlock.runtime.operation import Request
 
@@ -90,6 +93,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "stream": streaming,
     "opened": opening,
 }
+offered = partial(driven, methods=METHODS)
 _classes: dict[type, type[Calls[Awaiting]]] = {}
 
 
@@ -159,24 +163,9 @@ class Stream(Generic[T, R]):
             logging.getLogger("interlock").exception("a callback failed with %s", value)
 
 
-class Held(HeldProperties):
+@offered
+class Held(GrantHandle[Awaiting]):
     """A lock, slots, or several things that this client holds."""
-
-    def check(self) -> Awaitable[Proof]:
-        """Ask the store whether the grant is still held; raises Lost if not.
-
-        Another commit can carry the proof (``given=[await held.check()]``); it then happens only
-        while this grant lives.
-        """
-        return drive_async(self._holding.check(), self._holding.context.store)
-
-    def release(self) -> Awaitable[Outcome]:
-        """Release it before the block ends."""
-        return drive_async(self._holding.release(), self._holding.context.store)
-
-    def end(self) -> Awaitable[bool]:
-        """End the block: release it, and return whether it had been lost."""
-        return drive_async(self._holding.end(), self._holding.context.store)
 
 
 class Block:
@@ -215,13 +204,8 @@ class Block:
             self._task.cancel()
 
 
-if TYPE_CHECKING:
-    _DrivenFleet = FleetCalls[Awaiting]
-else:
-    _DrivenFleet = driven(FleetCalls, METHODS)
-
-
-class Fleet(_DrivenFleet):
+@offered
+class Fleet(FleetProperties[Awaiting]):
     """A client of one store, as ``connect`` returns it."""
 
     if TYPE_CHECKING:
@@ -243,7 +227,7 @@ class Fleet(_DrivenFleet):
     def _calls(self, noun: Noun) -> Calls[Awaiting]:
         kind: type[Calls[Awaiting]] = registry.load(noun.awaiting or noun.calls)
         if kind not in _classes:
-            _classes[kind] = driven(kind, METHODS)
+            _classes[kind] = offered(kind)
         return _classes[kind](self.context)
 
     def act(self, request: Request) -> Coroutine[Any, Any, Any]:
@@ -253,34 +237,9 @@ class Fleet(_DrivenFleet):
         return drive_async(op, self.context.store)
 
     @property
-    def session(self) -> str:
-        """The id of this client's session."""
-        return self.context.identity.actor.session
-
-    @property
     def closed(self) -> bool:
         """Whether the client was closed."""
         return self._closed
-
-    @property
-    def store(self) -> Store:
-        """The store of this client."""
-        return self.context.store
-
-    @property
-    def trace(self) -> str:
-        """The trace id of this client's entries in the record."""
-        return TRACE.get() or self.context.trace
-
-    @property
-    def trouble(self) -> str:
-        """Why the store does not answer at the moment, and since when; empty while it does."""
-        return self.context.store.outage
-
-    @property
-    def pulse(self) -> StatusReporter:
-        """Reports the status of this agent: ``fleet.pulse.be("busy", doing="task/t1")``."""
-        return self.context.pulse
 
     def lock(
         self,

@@ -1,16 +1,30 @@
-"""Tasks of the asyncio client."""
+"""Tasks of the asyncio client.
+
+async for claim in fleet.tasks.work(can=["rust"]):
+    async with claim:
+        await build(claim.data)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
+import asyncio
+import signal
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
 
+from interlock.aio import Fleet, offered
 from interlock.core import validate
+from interlock.drivers import drive_async
+from interlock.errors import InterlockError, Lapsed, StoreClosed
+from interlock.nouns.messages.stops import StopNotice
 from interlock.nouns.tasks.calls import TaskCalls
+from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, ClaimHandle, HeldClaim, claim_for_block
+from interlock.nouns.tasks.worker import MOST_AT_ONCE, SignalListener, WorkerLoop
 from interlock.runtime.calls import Awaiting
-
-if TYPE_CHECKING:
-    from interlock.aio_work import Claim, Hold, Worker
+from interlock.runtime.outage import AGAIN
 
 
 class Tasks(TaskCalls[Awaiting]):
@@ -23,8 +37,6 @@ class Tasks(TaskCalls[Awaiting]):
         cannot be claimed, ``hold`` raises Unavailable, whose ``outcome`` says why.  If the claim is
         lost, the block is cancelled and raises Lost.
         """
-        from interlock.aio_work import Hold
-
         return Hold(self.context.client, task, ttl=ttl, wait=wait)
 
     def work(
@@ -46,9 +58,6 @@ class Tasks(TaskCalls[Awaiting]):
         worker finishes its open claims and claims no more; a second signal, or a second message,
         cancels the loop, which releases the open claims, too.
         """
-        from interlock.aio_work import Worker
-        from interlock.nouns.tasks.worker import MOST_AT_ONCE, WorkerLoop
-
         many = validate.count(concurrency, "concurrency", MOST_AT_ONCE)
         shift = WorkerLoop(self.context, can, ttl, messages=stop_on_messages)
         return Worker(self.context.client, shift, many, signals=stop_on_signals)
@@ -75,3 +84,319 @@ class Tasks(TaskCalls[Awaiting]):
             stop_on_messages=stop_on_messages,
         )
         await worker.serve(handler)
+
+
+@offered
+class Claim(ClaimHandle[Awaiting]):
+    """A claimed task.
+
+    The end of its ``async with`` block completes the task; it fails if the block raises, and is
+    released if the block is cancelled.  If the claim is lost, the block is cancelled and raises
+    Lost.  In the loop of a worker an exception of the block is logged, and the loop continues; a
+    cancellation ends it.
+    """
+
+    def __init__(self, working: HeldClaim, *, in_loop: bool = False) -> None:
+        super().__init__(working, in_loop=in_loop)
+        self._block: _Block | None = None
+
+    async def __aenter__(self) -> Self:
+        self._entered = True
+        if self._working.lost() and not self._in_loop:
+            self._working.give_up()
+            raise self.over()
+        self._block = _Block()
+        self._working.on_lost = self._block.cancel
+        if self._working.lost():
+            self._block.cancel()
+        self.take_up()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> bool:
+        self._working.on_lost = None
+        ours = self._block is not None and self._block.end()
+        try:
+            if ours and kind is asyncio.CancelledError:
+                self._working.give_up()
+                raise self.over() from None
+            await drive_async(self._working.end(error), self.context.store)
+        except InterlockError as trouble:
+            if not self._told(trouble):
+                raise
+            return True
+        return self._told(error)
+
+
+class _Block:
+    """The task that works inside of a block, to be cancelled once."""
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Cancel the block, since the claim is lost."""
+        if self._task is not None and not self._cancelled:
+            self._cancelled = True
+            self._task.cancel()
+
+    def end(self) -> bool:
+        """Whether only this block cancelled the task."""
+        return self._cancelled and self._task is not None and self._task.uncancel() == 0
+
+
+class Hold:
+    """``async with fleet.tasks.hold(...)``: claims it, works inside, completes it at the end."""
+
+    def __init__(
+        self, fleet: Fleet, task: str, *, ttl: float | str | None, wait: float | str
+    ) -> None:
+        self._fleet = fleet
+        self._asked = (task, ttl, wait)
+        self._claim: Claim | None = None
+
+    async def __aenter__(self) -> Claim:
+        task, ttl, wait = self._asked
+        context = self._fleet.context
+        working = await drive_async(
+            claim_for_block(context, task, ttl=ttl, wait=wait), context.store
+        )
+        self._claim = Claim(working)
+        self._fleet.keep()
+        return await self._claim.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._claim is not None:
+            await self._claim.__aexit__(kind, error, trace)
+
+
+class Worker:
+    """Claims tasks for an ``async for`` loop, as long as fewer than ``concurrency`` are open.
+
+    With a concurrency of one, a claim that the loop neither entered (``async with claim:``) nor
+    settled is never completed: its attempt fails when the loop continues or ends; if the worker is
+    to stop, it is released.  With more, the code that works on a claim settles it, and a claim that
+    is garbage-collected is released.
+
+    While there is work, the worker makes as many requests at once as its concurrency allows.  When
+    there is none, a single request waits.
+    """
+
+    def __init__(self, fleet: Fleet, shift: WorkerLoop, concurrency: int, *, signals: bool) -> None:
+        self._fleet = fleet
+        self._shift = shift
+        self._concurrency = concurrency
+        self._signals = signals
+        self._settles = concurrency == 1
+        """Whether the loop settles a claim that its body did not settle."""
+        self._loop = asyncio.get_running_loop()
+        self._worker: asyncio.Task[Any] | None = None
+        self._ear: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._heard_before = False
+        self._open: dict[str, str] = {}
+        """The task of each claim that is not settled yet."""
+        self._came: deque[Claim] = deque()
+        self._asking: set[asyncio.Task[None]] = set()
+        self._waiting = False
+        self._dry = False
+        self._error: BaseException | None = None
+        self._changed = asyncio.Event()
+
+    def stop(self, reason: str = "") -> None:
+        """Finish the open claims, and claim no more."""
+        self._shift.stop(reason)
+        for task in self._asking:
+            task.cancel()
+        self._changed.set()
+
+    @property
+    def stopped(self) -> str:
+        """Why the worker is to stop; empty while it is not."""
+        return self._shift.reason
+
+    async def __aiter__(self) -> AsyncIterator[Claim]:
+        self._worker = asyncio.current_task()
+        claim: Claim | None = None
+        async with self._listening():
+            try:
+                while (claim := await self._next()) is not None:
+                    if self._settles:
+                        claim.take_up()
+                    yield claim
+                    if self._settles:
+                        await claim.passed_over(WENT_ON)
+                    claim = None  # only the code that works on a claim may keep it
+            finally:
+                self._hear_of_lapses(wanted=False)
+                if claim is not None and self._settles:
+                    await (claim.let_go() if self._shift.reason else claim.passed_over(LEFT))
+                await self._give_back()
+
+    async def serve(self, handler: Callable[[Claim], Awaitable[object]]) -> None:
+        """Handle each claim; the handler returns the result, or raises the reason of a failure."""
+        self._worker = asyncio.current_task()
+        self._settles = False
+        tasks: set[asyncio.Task[None]] = set()
+        async with self._listening():
+            try:
+                async for claim in self:
+                    task = self._loop.create_task(_handled(claim, handler))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+                await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _next(self) -> Claim | None:
+        """The next claim; None when it is to stop."""
+        self._fleet.keep()
+        while not self._shift.reason:
+            if self._came:
+                return self._came.popleft()
+            if self._error is not None:
+                raise self._error
+            self._ask()
+            self._changed.clear()
+            await self._changed.wait()
+        return None
+
+    def _ask(self, most: int = 1) -> None:
+        """Start up to ``most`` more requests for a claim, if the worker has capacity for them."""
+        room = self._concurrency - len(self._open) - len(self._asking)
+        if self._shift.reason or self._error or (self._dry and self._asking):
+            return
+        for _ in range(min(room, most)):
+            task = self._loop.create_task(self._claim_one())
+            self._asking.add(task)
+            task.add_done_callback(self._asked)
+
+    def _hear_of_lapses(self, *, wanted: bool = True) -> None:
+        lease = self._shift.lease
+        if lease is not None and self._lapsed in lease.listeners:
+            if not wanted:
+                lease.listeners.remove(self._lapsed)
+        elif lease is not None and wanted:
+            lease.listeners.append(self._lapsed)
+
+    async def _claim_one(self) -> None:
+        self._hear_of_lapses()
+        working = await drive_async(self._shift.claim_next(), self._fleet.store)
+        if working is None:
+            self._dry = True
+            if self._waiting:
+                return
+            self._waiting = True
+            self._shift.report(self._open.values())
+            try:
+                working = await drive_async(
+                    self._shift.claim_next(validate.FOREVER), self._fleet.store
+                )
+            finally:
+                self._waiting = False
+        if working is not None:
+            grant = working.claimed.grant
+            self._dry = False
+            self._open[grant] = working.claimed.task
+            self._shift.report(self._open.values())
+            working.on_settled = lambda: self._settled(grant)
+            self._came.append(Claim(working, in_loop=True))
+
+    def _asked(self, task: asyncio.Task[None]) -> None:
+        self._asking.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Lapsed | StoreClosed) and self._fleet.closed:
+            self.stop("the client was closed")
+        elif error is not None:
+            self._error = error
+        elif not self._dry:
+            self._ask(2)
+        self._changed.set()
+
+    def _settled(self, grant: str) -> None:
+        self._open.pop(grant, None)
+        self._ask()
+
+    def _lapsed(self) -> None:
+        """Cancel the waiting requests of an expired session: they begin again with a new one."""
+        for task in self._asking:
+            task.cancel()
+        self._changed.set()
+
+    async def _give_back(self) -> None:
+        """Release the claims that were not handed out."""
+        self.stop("its loop was left")
+        while self._asking:
+            await asyncio.wait(self._asking)
+        while self._came:
+            await self._came.popleft().let_go()
+        self._shift.report(self._open.values())
+
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        """Listen to signals and stop messages, once for the loop and for ``serve``."""
+        stops, store = self._shift.stops, self._fleet.store
+        with SignalListener(self._heard, wanted=self._signals):
+            if stops is None or self._ear is not None:
+                yield
+                return
+            ear = self._ear = self._loop.create_task(
+                drive_async(stops.listen(self._obey), store), name="interlock-stops"
+            )
+            try:
+                yield
+            finally:
+                self._ear = None
+                ear.cancel()
+                await asyncio.wait((ear,))
+                await drive_async(self._shift.acknowledge_stops(), store)
+
+    def _obey(self, stop: StopNotice) -> None:
+        """Handle a stop message; the second one also breaks off the open claims."""
+        second = self._shift.handle_stop(stop)
+        self.stop()
+        if second and self._ending is None:
+            self._ending = self._loop.create_task(self._end_now(f"a message ({stop})"))
+
+    async def _end_now(self, name: str) -> None:
+        """Acknowledge the stop messages, if that is quick, and break off.
+
+        The store may be closed by the time the loop ends.
+        """
+        done = self._loop.create_task(
+            drive_async(self._shift.acknowledge_stops(), self._fleet.store)
+        )
+        await asyncio.wait((done,), timeout=AGAIN)
+        self._break_off(name)
+
+    def _heard(self, number: int) -> None:
+        """Handle a signal, which may come at any moment: the event loop does the work later."""
+        name = signal.Signals(number).name
+        act = self._break_off if self._heard_before else self.stop
+        self._heard_before = True
+        self._shift.stop(name)
+        self._loop.call_soon_threadsafe(act, name)
+
+    def _break_off(self, name: str) -> None:
+        if self._worker is not None:
+            self._worker.cancel(f"{name} came while it was to stop")
+
+
+async def _handled(claim: Claim, handler: Callable[[Claim], Awaitable[object]]) -> None:
+    """Handle one claim."""
+    async with claim:
+        result = await handler(claim)
+        if not claim.settled:
+            await claim.complete(result)

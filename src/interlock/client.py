@@ -15,47 +15,40 @@ import os
 import threading
 import weakref
 from _queue import Empty, SimpleQueue  # the module queue imports more than the client needs
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from functools import partial, update_wrapper
+from typing import TYPE_CHECKING, Any, Self
 
 from interlock import registry
-from interlock.client_setup import agent_and_session, find_or_open_store, make_context
+from interlock.client_setup import (
+    FleetProperties,
+    agent_and_session,
+    find_or_open_store,
+    make_context,
+)
 from interlock.clock import Clock
-from interlock.core.decision import Outcome, Proof
 from interlock.core.validate import FOREVER
 from interlock.drivers import Op, drive
-from interlock.errors import InterlockError, Lost, StoreClosed, StoreTrouble
+from interlock.errors import InterlockError
 from interlock.nouns.agents.session_rules import TTL
-from interlock.nouns.grants.holding import HeldProperties, take
-from interlock.nouns.grants.targets import (
-    BlockTarget,
-    BlockTerms,
-    LockTarget,
-    SeveralTarget,
-    SlotsTarget,
-)
 from interlock.runtime import callers
 from interlock.runtime.calls import Blocking, Calls, Source, driven
 from interlock.runtime.context import Context
 from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.given import Given
-from interlock.runtime.handover import HANDOVER, BlockExit, Handover
-from interlock.runtime.identity import TRACE, Actor
+from interlock.runtime.handover import HANDOVER, Handover
+from interlock.runtime.identity import Actor
 from interlock.runtime.keeper import LOOK
 from interlock.store import Store
 from interlock.threads import background
 
 if TYPE_CHECKING:
+    from interlock.client_blocks import Block, Stream
     from interlock.client_messages import Messages
     from interlock.client_tasks import Tasks
-    from interlock.nouns.agents.report_service import StatusReporter
     from interlock.runtime.noun import Noun
     from interlock.runtime.operation import Request
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 def blocking(function: Callable[..., Op[Any]]) -> Callable[..., Any]:
@@ -90,6 +83,8 @@ def streaming(function: Callable[..., Source[Any, Any]]) -> Callable[..., Stream
     """A call that returns a source, as a method that returns a stream."""
 
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
+        from interlock.client_blocks import Stream
+
         return Stream(function(self, *args, **kwargs), self.context)
 
     return update_wrapper(method, function)
@@ -99,6 +94,8 @@ def opening(function: Callable[..., Op[Source[Any, Any]]]) -> Callable[..., Stre
     """A call that reads and then returns a source, as a method that returns a stream."""
 
     def method(self: Calls[Blocking], /, *args: object, **kwargs: object) -> Stream[Any, Any]:
+        from interlock.client_blocks import Stream
+
         source = drive(function(self, *args, **kwargs), self.context.store)
         return Stream(source, self.context)
 
@@ -111,168 +108,12 @@ METHODS: dict[str, Callable[..., Any]] = {
     "stream": streaming,
     "opened": opening,
 }
+offered = partial(driven, methods=METHODS)
 _classes: dict[type, type[Calls[Blocking]]] = {}
 
 
-class Stream(Generic[T, R]):
-    """Values as they come; use it in a ``with`` block, or close it."""
-
-    def __init__(self, source: Source[T, R], context: Context) -> None:
-        self._source = source
-        self._store = context.store
-        self._outage = context.outage(source.about)
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
-        callback = getattr(source, "callback", None)
-        if callback is not None:
-            self._thread = background(lambda: self._call(callback), "interlock-events")
-            self._thread.start()
-
-    def take(self, timeout: float | None = None) -> R:
-        """The values that came since the last call, as soon as there are any.
-
-        Returns none when the time is up.
-        """
-        taken: Any = drive(self._outage.feed(self._source.take, timeout), self._store)
-        return taken  # type: ignore[no-any-return]  # an empty tuple is of any such type
-
-    def close(self) -> None:
-        """Stop watching."""
-        self._closed.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=1.0)
-        self._source.close()
-
-    def __iter__(self) -> Iterator[T]:
-        while True:
-            yield from self._source.each(self.take())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _call(self, callback: Callable[[T], object]) -> None:
-        from interlock.runtime.outage import AGAIN, OutageLog
-        from interlock.runtime.stoppable import SLICE
-
-        complaints = OutageLog(self._source.about)
-        while not self._closed.is_set():
-            try:
-                taken = self.take(SLICE)
-            except StoreClosed:
-                return
-            except StoreTrouble as trouble:  # it resumes at the same position
-                complaints.warn(trouble)
-                self._closed.wait(self._store.capabilities.allow(AGAIN))
-                continue
-            complaints.over()
-            for value in self._source.each(taken):
-                try:
-                    callback(value)
-                except Exception:
-                    import logging
-
-                    logging.getLogger("interlock").exception("a callback failed with %s", value)
-
-
-class Held(HeldProperties):
-    """A lock, slots, or several things that this client holds."""
-
-    def check(self) -> Proof:
-        """Ask the store whether the grant is still held; raises Lost if not.
-
-        Another commit can carry the proof (``given=[held.check()]``); it then happens only while
-        this grant lives.
-        """
-        return self._drive(self._holding.check())
-
-    def release(self) -> Outcome:
-        """Release it before the block ends."""
-        outcome: Outcome = self._drive(self._holding.release())
-        return outcome
-
-    def end(self) -> bool:
-        """End the block: release it, and return whether it had been lost."""
-        return self._drive(self._holding.end())
-
-    def _drive(self, op: Op[T]) -> T:
-        return drive(op, self._holding.context.store)
-
-
-class Block:
-    """``with fleet.lock(...)``: holds it inside the block, releases it at the end."""
-
-    def __init__(
-        self, fleet: Fleet, target: BlockTarget, terms: BlockTerms, *, interrupt: bool
-    ) -> None:
-        self._fleet = fleet
-        self._handover: Handover | None = None
-        self._target = target
-        self._interrupt = interrupt
-        self._terms = terms
-        self._held: Held | None = None
-        self._thread = 0
-        self._striking = threading.Lock()
-
-    def entering(self, end: Callable[..., None]) -> None:
-        """Take a fresh handover, unless the block has begun."""
-        if self._handover is None or not self._handover.tied:
-            self._handover = Handover(self._fleet.context.grants)
-            self._handover.tie(end)
-
-    def __enter__(self) -> Held:
-        context = self._fleet.context
-        handover = (
-            self._handover if self._handover and self._handover.tied else Handover(context.grants)
-        )
-        try:
-            self._thread = threading.get_ident()
-            on_lost = self._raise_in_thread if self._interrupt else None
-            self._fleet.keep(watch=self._interrupt, nudge=False)  # it releases after an interrupt
-            HANDOVER.set(handover)
-            holding = drive(take(context, self._target, on_lost, self._terms), context.store)
-            HANDOVER.set(None)
-            self._held = held = Held(holding)
-            if holding.leases and holding.leases[-1] is not context.session_lease:
-                self._fleet.nudge()
-            holding.raise_if_lost()  # it may have been lost before the block could be notified
-        except BaseException:
-            handover.abandon()
-            with self._striking:
-                self._held = None
-            raise
-        return held
-
-    def leave(self, kind: object, *_: object) -> None:
-        """End the block: release it."""
-        with self._striking:
-            held, self._held = self._held, None
-        if held is None:
-            return
-        lost = held.end()
-        if lost and (kind is None or kind is Lost):  # an interrupt has no text
-            raise held.over() from None
-
-    __exit__ = BlockExit[None]()
-
-    def _raise_in_thread(self) -> None:
-        import ctypes
-
-        with self._striking:  # the block must not end between the check and the exception
-            if self._held is not None:
-                thread, error = ctypes.c_ulong(self._thread), ctypes.py_object(Lost)
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
-
-
-if TYPE_CHECKING:
-    _DrivenFleet = FleetCalls[Blocking]
-else:
-    _DrivenFleet = driven(FleetCalls, METHODS)
-
-
-class Fleet(_DrivenFleet):
+@offered
+class Fleet(FleetProperties[Blocking]):
     """A client of one store, as ``connect`` returns it."""
 
     if TYPE_CHECKING:
@@ -296,7 +137,7 @@ class Fleet(_DrivenFleet):
     def _calls(self, noun: Noun) -> Calls[Blocking]:
         kind: type[Calls[Blocking]] = registry.load(noun.blocking or noun.calls)
         if kind not in _classes:
-            _classes[kind] = driven(kind, METHODS)
+            _classes[kind] = offered(kind)
         return _classes[kind](self.context)
 
     def act(self, request: Request) -> Any:  # noqa: ANN401 - the outcome of any operation
@@ -307,34 +148,9 @@ class Fleet(_DrivenFleet):
         )
 
     @property
-    def session(self) -> str:
-        """The id of this client's session."""
-        return self.context.identity.actor.session
-
-    @property
     def closed(self) -> bool:
         """Whether the client was closed."""
         return self._stopped.is_set()
-
-    @property
-    def store(self) -> Store:
-        """The store of this client."""
-        return self.context.store
-
-    @property
-    def trace(self) -> str:
-        """The trace id of this client's entries in the record."""
-        return TRACE.get() or self.context.trace
-
-    @property
-    def trouble(self) -> str:
-        """Why the store does not answer at the moment, and since when; empty while it does."""
-        return self.context.store.outage
-
-    @property
-    def pulse(self) -> StatusReporter:
-        """Reports the status of this agent: ``fleet.pulse.be("busy", doing="task/t1")``."""
-        return self.context.pulse
 
     def lock(
         self,
@@ -355,6 +171,9 @@ class Fleet(_DrivenFleet):
         raises Lost; with ``interrupt`` the exception is raised inside the block, as soon as it runs
         Python code (not inside a call that sleeps or waits in the system).
         """
+        from interlock.client_blocks import Block
+        from interlock.nouns.grants.targets import BlockTerms, LockTarget
+
         terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
         return Block(self, LockTarget(name), terms, interrupt=interrupt)
 
@@ -372,6 +191,9 @@ class Fleet(_DrivenFleet):
         interrupt: bool = False,
     ) -> Block:
         """Hold slots of a semaphore for a ``with`` block; otherwise as ``lock``."""
+        from interlock.client_blocks import Block
+        from interlock.nouns.grants.targets import BlockTerms, SlotsTarget
+
         terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
         return Block(self, SlotsTarget(name, weight, capacity), terms, interrupt=interrupt)
 
@@ -389,6 +211,9 @@ class Fleet(_DrivenFleet):
 
         A thing is ``lock/merge``, ``sem/builds`` or ``sem/builds=2``; otherwise as ``lock``.
         """
+        from interlock.client_blocks import Block
+        from interlock.nouns.grants.targets import BlockTerms, SeveralTarget
+
         terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
         return Block(self, SeveralTarget(things), terms, interrupt=interrupt)
 
@@ -560,12 +385,3 @@ def begun(
     if context.session_lease is not None:
         fleet.keep()
     return fleet
-
-
-__all__ = [
-    "Block",
-    "Fleet",
-    "Held",
-    "Stream",
-    "connect",
-]

@@ -1,16 +1,52 @@
-"""Setting up a client: what the blocking and the async ``connect`` share."""
+"""What the blocking and the async client share: how they are set up, and what they know."""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from interlock.clock import Clock, SystemClock
 from interlock.errors import BadInput
+from interlock.runtime.calls import D
 from interlock.runtime.context import Context
+from interlock.runtime.fleet_calls import FleetCalls
+from interlock.runtime.identity import TRACE
 from interlock.runtime.runner import Runner
 from interlock.store import Store
 from interlock.store_location import find_store, settings
 from interlock.stores import open_store, open_store_async
+
+if TYPE_CHECKING:
+    from interlock.nouns.agents.report_service import StatusReporter
+
+
+class FleetProperties(FleetCalls[D]):
+    """What a client knows without asking the store."""
+
+    @property
+    def session(self) -> str:
+        """The id of this client's session."""
+        return self.context.identity.actor.session
+
+    @property
+    def store(self) -> Store:
+        """The store of this client."""
+        return self.context.store
+
+    @property
+    def trace(self) -> str:
+        """The trace id of this client's entries in the record."""
+        return TRACE.get() or self.context.trace
+
+    @property
+    def trouble(self) -> str:
+        """Why the store does not answer at the moment, and since when; empty while it does."""
+        return self.context.store.outage
+
+    @property
+    def pulse(self) -> StatusReporter:
+        """Reports the status of this agent: ``fleet.pulse.be("busy", doing="task/t1")``."""
+        return self.context.pulse
 
 
 def find_or_open_store(url: str | os.PathLike[str] | None, store: Store | None) -> Store:

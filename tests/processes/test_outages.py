@@ -18,7 +18,7 @@ from tests.processes.lock_programs import opened
 
 import interlock
 from interlock import aio
-from interlock.aio_work import Claim as AsyncClaim
+from interlock.aio_tasks import Claim as AsyncClaim
 from interlock.core.outcomes import Acquired
 from interlock.errors import StoreTrouble
 from interlock.nouns.tasks.task import Claimed

@@ -16,7 +16,7 @@ import pytest
 from tests.processes.helpers import until
 
 import interlock
-from interlock import aio, aio_work
+from interlock import aio, aio_tasks
 from interlock.core.outcomes import Acquired, Deadlock
 from interlock.errors import Deadlocked
 from interlock.runtime import callers
@@ -293,7 +293,7 @@ def test_a_handler_of_an_event_loop_is_in_a_circle_with_who_waits_for_its_task(p
         async with await aio.connect(path, agent="ada") as ada:
             worker = ada.tasks.work(concurrency=2, stop_on_signals=False)
 
-            async def handle(claim: aio_work.Claim) -> None:
+            async def handle(claim: aio_tasks.Claim) -> None:
                 if claim.task == "t":
                     begun.set()
                     found.append(await ada.locks.acquire("b", wait=30))

@@ -24,7 +24,7 @@ import msgspec
 
 import interlock
 from interlock.client_messages import Message
-from interlock.client_work import Claim
+from interlock.client_tasks import Claim
 from interlock.demo import plan
 from interlock.demo.plan import Ledger, TaskWork, WorkerJob, WorkerReport
 from interlock.nouns.messages.query_rules import Answered

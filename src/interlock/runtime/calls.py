@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     from interlock.aio import Stream as AsyncStream
-    from interlock.client import Stream
+    from interlock.client_blocks import Stream
     from interlock.core.decision import Proof
     from interlock.core.outcomes import GivenFenced
     from interlock.runtime.context import Context
@@ -217,4 +217,5 @@ def driven(kind: type[C], methods: Mapping[str, Callable[..., Any]]) -> type[C]:
                 members[name] = methods[mark](value)
             elif name in members:
                 del members[name]
-    return type(kind.__name__, (kind,), {"__doc__": kind.__doc__, "_undriven": kind, **members})
+    own = {"__doc__": kind.__doc__, "__module__": kind.__module__, "_undriven": kind}
+    return type(kind.__name__, (kind,), {**own, **members})

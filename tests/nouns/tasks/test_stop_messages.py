@@ -13,8 +13,8 @@ from tests.processes.helpers import until
 
 import interlock
 from interlock import aio
-from interlock.aio_work import Claim as AsyncClaim
-from interlock.client_work import Claim
+from interlock.aio_tasks import Claim as AsyncClaim
+from interlock.client_tasks import Claim
 from interlock.clock import SystemClock
 from interlock.core import keys
 from interlock.errors import Lost

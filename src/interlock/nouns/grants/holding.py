@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from interlock.core import keys, outcomes, validate
-from interlock.core.decision import Proof, Write
+from interlock.core.decision import Outcome, Proof, Write
 from interlock.core.outcomes import Granted
 from interlock.core.thing_names import join_things, key_of, split_things
 from interlock.drivers import Op
@@ -21,6 +21,7 @@ from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
 from interlock.nouns.grants.pool import BreakNote
 from interlock.nouns.grants.targets import BlockTarget, BlockTerms
 from interlock.runtime import callers, handover
+from interlock.runtime.calls import Calls, D, call
 from interlock.runtime.context import Context
 from interlock.runtime.given import Given, proofs
 from interlock.runtime.keeper import Lease, WatchedGrant
@@ -193,11 +194,31 @@ class HeldPools(HeldGrant):
         return True
 
 
-class HeldProperties:
-    """The properties of a held grant that need no read."""
+class GrantHandle(Calls[D]):
+    """A held grant as its ``with`` block sees it, in either client."""
 
     def __init__(self, holding: HeldPools) -> None:
+        super().__init__(holding.context)
         self._holding = holding
+
+    @call
+    def check(self) -> Op[Proof]:
+        """Ask the store whether the grant is still held; raises Lost if not.
+
+        Another commit can carry the proof (``given=[held.check()]``); it then happens only while
+        this grant lives.
+        """
+        return self._holding.check()
+
+    @call
+    def release(self) -> Op[Outcome]:
+        """Release it before the block ends."""
+        return self._holding.release()
+
+    @call
+    def end(self) -> Op[bool]:
+        """End the block: release it, and return whether it had been lost."""
+        return self._holding.end()
 
     @property
     def token(self) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from interlock.core import keys
-from interlock.core.decision import Outcome, Write
+from interlock.core.decision import Outcome, Proof, Write
 from interlock.drivers import Op, Read
 from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable
 from interlock.nouns.grants.holding import WAITED, HeldGrant, deadlocked
@@ -23,6 +23,7 @@ from interlock.nouns.grants.service import PendingRelease
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.runtime.callers import LocalCaller
+from interlock.runtime.calls import Calls, D, call
 from interlock.runtime.context import Context
 from interlock.runtime.handover import Handover
 from interlock.runtime.keeper import Lease
@@ -194,8 +195,8 @@ class HeldClaim(HeldGrant):
             super()._notify()
 
 
-class ClaimHandle:
-    """The part of a claim that needs no store; the blocking and the async claim extend it.
+class ClaimHandle(Calls[D]):
+    """A claim as its block sees it; the blocking and the async client extend it.
 
     In the loop of a worker (``in_loop``) its block raises nothing but interruptions: other errors
     fail the task or are logged, and the worker continues.  A claim that is dropped before it was
@@ -205,6 +206,7 @@ class ClaimHandle:
     def __init__(
         self, working: HeldClaim, *, in_loop: bool = False, handover: Handover | None = None
     ) -> None:
+        super().__init__(working.context)
         self._working = working
         if handover is None or not handover.tied:
             working.handover.tie(self)
@@ -271,6 +273,53 @@ class ClaimHandle:
         """The error of a claim that is lost."""
         return self._working.over()
 
+    @call
+    def check(self) -> Op[Proof]:
+        """Ask the store whether the claim is still held; raises Lost if not.
+
+        Another commit can carry the proof: ``fleet.lock(..., given=[claim.check()])``.
+        """
+        return self._working.check()
+
+    @call
+    def complete(self, result: object = None) -> Op[core.Completed]:
+        """Complete the task; raises Lost if the claim was lost."""
+        return self._working.complete(result)
+
+    @call
+    def fail(self, reason: str, error: object = None, *, retry: bool = True) -> Op[core.Failed]:
+        """Fail the attempt; ``retry=False`` says that no other attempt can succeed."""
+        return self._working.fail(reason, error, retry=retry)
+
+    @call
+    def release(self) -> Op[core.TaskReleased]:
+        """Return the task to the queue; no attempt is counted."""
+        return self._working.release()
+
+    @call
+    def let_go(self) -> Op[None]:
+        """Release it, unless it was entered or settled."""
+        if self.forgotten:
+            yield from self._working.end(GeneratorExit())
+
+    @call
+    def passed_over(self, reason: str) -> Op[None]:
+        """Fail the attempt, unless the claim was entered or settled."""
+        if not self.forgotten:
+            return
+        import logging
+
+        log = logging.getLogger("interlock")
+        log.warning("task %s failed: %s; use 'with claim:' in the loop", self.task, reason)
+        try:
+            yield from self._working.fail(reason)
+        except InterlockError as error:
+            self._working.give_up()
+            self._told(error)
+        except BaseException:
+            self._working.give_up()
+            raise
+
     def take_up(self) -> None:
         """Make the caller the one that works on it until it is settled, as entering its block does.
 
@@ -292,21 +341,6 @@ class ClaimHandle:
         else:
             log.error("task %s failed", self.task, exc_info=error)
         return True
-
-    def _passed_over(self, reason: str) -> Op[None]:
-        """Fail the attempt: its loop neither settled it nor entered its block."""
-        import logging
-
-        log = logging.getLogger("interlock")
-        log.warning("task %s failed: %s; use 'with claim:' in the loop", self.task, reason)
-        try:
-            yield from self._working.fail(reason)
-        except InterlockError as error:
-            self._working.give_up()
-            self._told(error)
-        except BaseException:
-            self._working.give_up()
-            raise
 
     def __repr__(self) -> str:
         return f"<claim of task {self.task}, token {self.token}, attempt {self.attempt}>"
