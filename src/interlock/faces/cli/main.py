@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Callable
+from types import ModuleType
 
 BROKEN_PIPE = 141
 UNWRITTEN = 4
@@ -16,7 +18,7 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 20)
     if sys.stderr is None:  # it was closed: no reader wants the notes beside the answer
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - to the very end
-    _import_msgspec()
+    import_msgspec()
     from interlock.faces.cli.command import run
 
     status = run(sys.argv[1:])
@@ -33,15 +35,53 @@ def main() -> None:
     os._exit(status)  # the interpreter's farewell to its modules is another tenth
 
 
-def _import_msgspec() -> None:
-    """Import msgspec without typing_extensions, which gRPC installs: a seventh of a command's time.
+def import_msgspec() -> None:
+    """Import msgspec without what a command rarely needs, which is a tenth of a command's time.
 
-    msgspec takes three names from it if it is there; ``typing`` has them all.
+    msgspec takes three names from typing_extensions, which gRPC installs; ``typing`` has them all.
+    uuid, which msgspec imports, asks ``platform`` for the name of the system.
     """
+    if "msgspec" in sys.modules:
+        return
     hidden = "typing_extensions" not in sys.modules
     if hidden:
         sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+    for name in ("msgspec.inspect", "msgspec.toml", "msgspec.yaml"):
+        LazyModule(name)
+    LazyModule("msgspec._json_schema", "schema", "schema_components")
+    if "platform" not in sys.modules:
+        LazyModule("platform").system = lambda: os.uname().sysname
     import msgspec  # noqa: F401
 
     if hidden:
         del sys.modules["typing_extensions"]
+
+
+class LazyModule(ModuleType):
+    """Stands for a module that is imported when one of its names is first used.
+
+    Other modules may import the named functions before that; the first call imports the module.
+    """
+
+    system: Callable[[], str]
+
+    def __init__(self, name: str, *functions: str) -> None:
+        super().__init__(name)
+        sys.modules[name] = self
+        for function in functions:
+            setattr(self, function, self._calling(function))
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):  # asked for by the import system
+            raise AttributeError(name)
+        return getattr(self._imported(), name)
+
+    def _imported(self) -> ModuleType:
+        from importlib import import_module
+
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return import_module(self.__name__)
+
+    def _calling(self, function: str) -> object:
+        return lambda *a, **k: getattr(self._imported(), function)(*a, **k)  # noqa: PLW0108
