@@ -122,8 +122,6 @@ NAMES_NOUNS = {
     "runtime/fleet_calls.py",  # types of the attributes of a client
     "runtime/given.py",  # whether a grant that a caller names still lives
     "runtime/handover.py",  # types
-    "runtime/history.py",  # sealed entries are in segments of the record
-    "runtime/observe.py",  # follows the record
     "runtime/wait_graph/__init__.py",  # the queue of a pool
     "runtime/wait_graph/known.py",
     "runtime/wait_graph/target.py",

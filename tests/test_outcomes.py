@@ -14,7 +14,7 @@ from msgspec.structs import fields
 
 import interlock
 from interlock.core.decision import Outcome, Refusal, Success
-from interlock.nouns.record.outcomes import Verified
+from interlock.nouns.record.noun import Verified
 from interlock.runtime.health import Health
 from interlock.runtime.why import Why
 from interlock.stores.memory import MemoryStore

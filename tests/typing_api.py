@@ -50,7 +50,7 @@ from interlock.nouns.grants.semaphore_service import SemaphoreView
 from interlock.nouns.messages.message import Kind, SendOutcome
 from interlock.nouns.messages.query_rules import ReplyOutcome
 from interlock.nouns.messages.views import Inbox
-from interlock.nouns.record.outcomes import Verified
+from interlock.nouns.record.noun import Verified
 from interlock.nouns.tasks.task import TaskEvent, TaskList, TaskView
 from interlock.runtime.health import Health
 from interlock.runtime.housekeeping import Maintained

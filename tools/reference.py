@@ -31,7 +31,7 @@ from interlock.nouns.grants import lock, semaphore, several
 from interlock.nouns.grants.lock_service import LockView
 from interlock.nouns.grants.semaphore_service import SemaphoreView, Slots
 from interlock.nouns.messages import human_decision, message, query_rules, views
-from interlock.nouns.record.outcomes import Compared, RecordFinding, Verified
+from interlock.nouns.record.noun import Compared, RecordFinding, Verified
 from interlock.nouns.tasks import task
 from interlock.nouns.tasks.task import ListedTask, TaskList, TaskView
 from interlock.runtime.calls import Calls

@@ -120,7 +120,7 @@ if TYPE_CHECKING:
     )
     from interlock.nouns.messages.retention_rules import Forgotten
     from interlock.nouns.messages.views import Arrived, NothingUnread
-    from interlock.nouns.record.outcomes import Anchored, Exported
+    from interlock.nouns.record.noun import Anchored, Exported
     from interlock.nouns.tasks.plan_rules import Checked, Imported, PlanExists
     from interlock.nouns.tasks.progress_rules import Expired, Moved
     from interlock.nouns.tasks.task import (
@@ -183,7 +183,7 @@ HOMES = {
     ),
     "interlock.nouns.messages.retention_rules": ("Forgotten",),
     "interlock.nouns.messages.views": ("Arrived", "NothingUnread"),
-    "interlock.nouns.record.outcomes": ("Anchored", "Exported"),
+    "interlock.nouns.record.noun": ("Anchored", "Exported"),
     "interlock.nouns.tasks.plan_rules": ("Checked", "Imported", "PlanExists"),
     "interlock.nouns.tasks.progress_rules": ("Expired", "Moved"),
     "interlock.nouns.tasks.task": (

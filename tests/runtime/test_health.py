@@ -12,6 +12,7 @@ from interlock import aio
 from interlock.core import keys
 from interlock.drivers import drive
 from interlock.nouns.agents.session_rules import DeathsAcknowledged, NoDeath
+from interlock.nouns.agents.views import all_deaths
 from interlock.nouns.grants.health import SETTLED
 from interlock.nouns.grants.lock import LockAcquired
 from interlock.nouns.record.seal_rules import SealLimits
@@ -100,7 +101,7 @@ def test_a_death_is_told_for_a_day_or_until_it_is_acknowledged(stage: Testbed) -
     stage.clock.advance(86_401.0)
     assert problems(monitor) == ()
     monitor.run(monitor.fleet.maintain())
-    assert monitor.run(monitor.context.sessions.deaths()) == [], "nothing is kept for ever"
+    assert monitor.run(all_deaths()) == [], "nothing is kept for ever"
 
 
 def test_who_leaves_is_not_dead(stage: Testbed) -> None:

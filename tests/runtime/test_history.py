@@ -13,10 +13,9 @@ import interlock
 from interlock.core import keys
 from interlock.core.codec import digest, encode
 from interlock.core.filter import RecordFilter
-from interlock.core.log import RecordMark, SealedMark, Segment
+from interlock.core.segment import RecordMark, SealedMark, Segment, pack
 from interlock.drivers import Op, drive
 from interlock.errors import StoreDamaged
-from interlock.nouns.record.segment import pack
 from interlock.runtime.history import EntriesBackward, EntriesForward, search
 from interlock.store import Item, Log, Put, Store, Txn
 from interlock.stores import open_store

@@ -24,12 +24,7 @@ not state.  Entries hold digests, not values, and stay small.
 ``python-async``; ``/worker`` if a loop of a worker did), and how many milliseconds went by from
 asking to the commit, as its writer sent it; a wait for a task counts.
 
-Some entries are linked by no other entry.  So one digest is rolled over all entries in order, from
-the first one on; a checkpoint in the log, a segment of sealed entries and an anchor outside of the
-store each keep the digest after some entry, which proves every entry and their order up to there.
-
-Sealed entries have left the log for a segment, ``segments/{last}``; ``meta/sealed`` says how far
-that goes, and ``meta/checkpoint`` how far the digest was rolled last.
+``segment.py`` has the digest over all entries, which proves those that no other entry links.
 """
 
 from __future__ import annotations
@@ -85,42 +80,3 @@ class RecordLine(Entry, frozen=True, kw_only=True, omit_defaults=True):
 
     revision: int
     hash: str
-
-
-class RecordMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The rolled digest after a number of entries, the last of which has this revision."""
-
-    revision: int = 0
-    entries: int = 0
-    digest: str = ""
-
-
-class SealedMark(RecordMark, frozen=True, kw_only=True, omit_defaults=True):
-    """How far the log was sealed, and up to where retention dropped the sealed segments.
-
-    ``bytes`` is what the segments that are kept take together, and nothing in them is older than
-    ``since``, so that retention need not read them to know whether it is due.
-    """
-
-    dropped: RecordMark | None = None
-    bytes: int = 0
-    since: float = 0.0
-
-
-class Segment(Struct, frozen=True, kw_only=True):
-    """Entries that left the log: ``packed`` is base64 of zlib of one line for each.
-
-    A line is the revision, the id and the stored bytes of the entry, with a blank between them;
-    stored bytes are JSON without a line feed.  ``begins`` is where the digest stood before.
-    """
-
-    begins: RecordMark
-    ends: RecordMark
-    since: float
-    until: float
-    packed: str
-
-
-def roll(digest: str, revision: int, hash_: str) -> str:
-    """The digest over all entries, after one more."""
-    return codec.digest(f"{digest}{revision}:{hash_}".encode("ascii"))

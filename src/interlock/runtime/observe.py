@@ -19,8 +19,7 @@ from interlock.core.log import Entry
 from interlock.core.thing_names import message_thing
 from interlock.drivers import NextChanges, Op
 from interlock.errors import BadInput
-from interlock.nouns.record.service import open_log
-from interlock.runtime.history import EntriesBackward, read_entry
+from interlock.runtime.history import EntriesBackward, open_log, read_entry
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.refusals import refused
 from interlock.store import Change, Item, Resync, Watch

@@ -47,16 +47,20 @@ def looked_up(
 
 def every(*prefixes: str, most: int | None = None) -> Op[list[Item]]:
     """All items under these prefixes, in pages; or ``most`` of them, and less than a page more."""
+    return outside(every_inside(*prefixes, most=most))
+
+
+def every_inside(*prefixes: str, most: int | None = None) -> ReadOp[list[Item]]:
+    """The same items, read by a decision; the commit does not check them."""
     found: list[Item] = []
     for prefix in prefixes:
-        after = ""
+        page = Range(prefix)
         while True:
-            page = Range(prefix, after)
-            items = (yield Read(page)).ranges[page]
+            items = (yield (page,)).ranges[page]
             found.extend(items)
             if len(items) < page.limit or (most is not None and len(found) >= most):
                 break
-            after = items[-1].key
+            page = Range(prefix, items[-1].key)
     return found
 
 

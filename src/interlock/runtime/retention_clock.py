@@ -1,4 +1,4 @@
-"""The time that retention is judged by.
+"""The time, and the number of commits, that retention is judged by.
 
 A wall clock may be wrong by hours or years, and its client does not know it.  So no change that
 deletes or ends something of another client rests on one client's clock:
@@ -9,6 +9,8 @@ deletes or ends something of another client rests on one client's clock:
 
 If the engine has no clock, the record is the second one: the last entries of most other agents.
 ``docs/decisions/clocks.md`` lists every place that reads a wall clock.
+
+Commits between two revisions are counted by entries where revisions are times, as in Redis.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import codec
+from interlock.core import codec, keys
+from interlock.core.segment import SealedMark
 from interlock.drivers import Op, Read, StoreCall
 from interlock.runtime.reads import decoded, readable
 from interlock.runtime.runner import Runner
-from interlock.store import Item, Log
+from interlock.store import Extent, Item, Log
 
 NEWEST = Log(limit=100, last=True)
 """The entries of the record that show the clocks of other agents."""
@@ -74,3 +77,43 @@ def _recorded(item: Item) -> RecordedTime | None:
     """The time of an entry; a void has none."""
     found = decoded(_RECORDED, item)
     return replace(found, revision=item.revision) if found.at else None
+
+
+_SEALED = codec.Decoder(SealedMark)
+
+
+class CommitPosition(Struct, frozen=True, kw_only=True, gc=False):
+    """A revision of a store, and the number of entries that the record had at it.
+
+    The number is 0 if it is unknown: the engine trimmed unsealed entries, or the sealed mark is
+    damaged.
+    """
+
+    revision: int
+    entries: int = 0
+
+
+def commit_position(revision: int) -> Op[CommitPosition]:
+    """The current position; its entries may be slightly newer than the revision."""
+    extent: Extent = yield StoreCall("extent")
+    item = (yield Read(keys.SEALED))[keys.SEALED]
+    sealed = SealedMark() if item is None else readable(_sealed, item)
+    if sealed is None or extent.trimmed > sealed.revision:
+        return CommitPosition(revision=revision)
+    return CommitPosition(revision=revision, entries=sealed.entries + extent.entries)
+
+
+def commits_since(before: CommitPosition, revision: int, enough: int) -> Op[int]:
+    """The most commits that can have happened between a position and a revision.
+
+    A difference of at most ``enough`` needs no read.
+    """
+    came = revision - before.revision
+    if came <= enough or not before.entries:
+        return came
+    entries = (yield from commit_position(revision)).entries
+    return min(came, entries - before.entries) if entries else came
+
+
+def _sealed(item: Item) -> SealedMark:
+    return decoded(_SEALED, item)

@@ -15,11 +15,11 @@ from interlock.errors import BadInput, StoreAway
 from interlock.nouns.agents.report_rules import PACES, Reported, Unreported
 from interlock.nouns.agents.report_service import (
     CALM,
-    abilities_by_session,
     paces_from,
     state_without_work,
 )
 from interlock.nouns.agents.session_rules import Agent, SessionLapsed
+from interlock.nouns.agents.views import session_overview
 from interlock.nouns.tasks.task import Claimed
 from interlock.settings import Settings
 from interlock.store import Log
@@ -269,7 +269,7 @@ def test_who_is_here_is_known_by_what_they_can_do(stage: Testbed) -> None:
     bob.run(bob.agents.status(can=[]))
     dead.run(dead.agents.status(can=["gpu"]))
     stage.clock.advance(2.0)
-    assert ada.run(abilities_by_session()) == {
+    assert ada.run(session_overview()).able == {
         ada.session: {"gpu", "rust"},
         bob.session: frozenset(),
     }

@@ -6,7 +6,7 @@ from typing import Any
 from interlock.core.decision import Event
 from interlock.core.history import HistoryEvent
 from interlock.core.log import RecordLine
-from interlock.runtime.event_history import history_events
+from interlock.runtime.history import history_events
 
 BASE = 1000
 

@@ -6,7 +6,7 @@ import pytest
 
 from interlock.core.history import HistoryEvent
 from interlock.nouns.messages.message import Sent
-from interlock.runtime import event_history
+from interlock.runtime import history
 from interlock.runtime.why import Why
 from interlock.testing.testbed import Client, Testbed
 
@@ -124,7 +124,7 @@ def test_messages_do_not_drown_the_story_of_an_agent(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_RATE", "0")
-    monkeypatch.setattr(event_history, "_BEFORE", 0)
+    monkeypatch.setattr(history, "_BEFORE", 0)
     ada, bob = pair(stage)
     bob.run(bob.locks.acquire("merge"))
     ids = []

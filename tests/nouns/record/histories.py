@@ -8,8 +8,9 @@ import msgspec
 
 from interlock.check_record import ExpectedMark, Findings, RecordJudge
 from interlock.core import codec
-from interlock.core.log import Entry, RecordMark, roll
-from interlock.nouns.record.outcomes import RecordFinding, Verified
+from interlock.core.log import Entry
+from interlock.core.segment import RecordMark, roll
+from interlock.nouns.record.noun import RecordFinding, Verified
 from interlock.nouns.record.reader import plain_mark
 from interlock.nouns.record.verify import verified
 from interlock.store import LOG, VOID, Item

@@ -11,10 +11,9 @@ import interlock
 from interlock import check_record
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
-from interlock.core.log import RecordMark, SealedMark, Segment, roll
+from interlock.core.segment import RecordMark, SealedMark, Segment, pack, roll
 from interlock.drivers import drive
-from interlock.nouns.record.outcomes import Verified
-from interlock.nouns.record.segment import pack
+from interlock.nouns.record.noun import Verified
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.store import LOG, Item, Log

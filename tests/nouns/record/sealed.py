@@ -8,10 +8,9 @@ import msgspec
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
-from interlock.core.log import RecordMark, SealedMark, Segment, roll
+from interlock.core.segment import RecordMark, SealedMark, Segment, roll, unpack
 from interlock.drivers import drive
 from interlock.nouns.record.seal_rules import SealLimits
-from interlock.nouns.record.segment import unpack
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner

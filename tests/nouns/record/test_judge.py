@@ -10,7 +10,7 @@ from tests.nouns.record.histories import KEYS, History, judged, places, words
 from interlock import check_record
 from interlock.check_record import ExpectedMark, RecordJudge
 from interlock.core import codec
-from interlock.core.log import RecordMark
+from interlock.core.segment import RecordMark
 from interlock.nouns.record.reader import plain_mark
 from interlock.nouns.record.verify import verified
 from interlock.runtime.draft import Chain, Draft

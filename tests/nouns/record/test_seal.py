@@ -28,13 +28,12 @@ from tests.nouns.record.sealed import (
 import interlock
 from interlock import aio
 from interlock.core import codec, keys
-from interlock.core.log import RecordMark
+from interlock.core.segment import RecordMark, unpack
 from interlock.drivers import Op, Read, drive, drive_async
 from interlock.errors import BadInput, StoreAway, StoreDamaged
 from interlock.nouns.record.seal_rules import LIMITS, SealLimits
 from interlock.nouns.record.seal_service import Sealing, SealPass, SealStep
-from interlock.nouns.record.segment import unpack
-from interlock.nouns.record.service import LogFollowing
+from interlock.runtime.history import LogFollowing
 from interlock.runtime.housekeeping import BETWEEN, ClientHousekeeping, HousekeepingPass, Maintained
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner

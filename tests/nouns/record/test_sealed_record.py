@@ -11,9 +11,9 @@ from tests.nouns.record.records import agree
 from tests.nouns.record.sealed import segments
 
 import interlock
-from interlock.core.log import Segment
+from interlock.core.segment import Segment
 from interlock.drivers import drive
-from interlock.nouns.record.outcomes import Verified
+from interlock.nouns.record.noun import Verified
 from interlock.nouns.record.seal_rules import SealLimits
 from interlock.nouns.record.seal_service import Sealing
 from interlock.runtime.identity import Actor

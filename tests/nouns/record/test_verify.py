@@ -33,7 +33,7 @@ import interlock
 from interlock import aio
 from interlock.core import codec, keys
 from interlock.core.decision import Write
-from interlock.core.log import SealedMark
+from interlock.core.segment import SealedMark
 from interlock.errors import BadInput, StoreDamaged, StoreUnsuitable
 from interlock.nouns.record import reader
 from interlock.nouns.record.reader import OvertakenByRetention

@@ -65,14 +65,12 @@ class AgentCalls(Calls[D]):
         return replace(joined, others=len(others))
 
     def _unused_name(self) -> Op[str]:
-        """A readable name that no agent here has."""
-        from interlock.nouns.agents.session_rules import readable
+        from interlock.nouns.agents.views import all_sessions
 
-        taken = yield from self.context.sessions.names()
-        return readable(self.context.runner.random_below, taken)
+        taken = frozenset([each.agent for each in (yield from all_sessions())])
+        return sessions.readable(self.context.runner.random_below, taken)
 
     def _able(self, agent: str, session: str, can: Iterable[str]) -> tuple[Write, ...]:
-        """The report of a session that can do this, and does nothing yet."""
         from interlock.nouns.agents.report_rules import Report, report_writes
 
         now, known = self.context.runner.clock.wall(), validate.abilities(can)
@@ -196,7 +194,7 @@ class AgentCalls(Calls[D]):
         It gathers lines for a second and never blocks.  If it has to drop lines while the store
         does not answer, it logs their number.  Closing the client uploads the rest.
         """
-        from interlock.nouns.agents.log_handler import UploadHandler
+        from interlock.nouns.agents.log_uploader import UploadHandler
 
         return UploadHandler(self.uploader(self._named(None)), level)
 
@@ -260,24 +258,32 @@ class AgentCalls(Calls[D]):
     def _acknowledge(
         self, name: str, actor: Actor
     ) -> Op[sessions.DeathsAcknowledged | sessions.NoDeath]:
-        if name.startswith("ses_"):
-            from interlock.runtime.reads import whole_id
+        from interlock.nouns.agents.housekeeping import acknowledge
 
-            name = yield from whole_id(name, keys.DEATHS)
-        return (yield from self.context.sessions.acknowledge(name, actor))
+        name = yield from _whole_name(name, keys.DEATHS)
+        return (yield from acknowledge(self.context.runner, name, actor))
 
     @call
     def list(self) -> Op[tuple[sessions.Agent, ...]]:
         """All sessions with what they hold."""
-        return self.context.sessions.list()
+        from interlock.nouns.agents.views import list_agents
+
+        return list_agents(self.context.runner)
 
     @call
     def show(self, name: str) -> Op[tuple[sessions.Agent, ...]]:
         """The sessions under one name."""
-        name = validate.name(name, "agent name")
-        if name.startswith("ses_"):
-            from interlock.runtime.reads import whole_id
+        from interlock.nouns.agents.views import list_agents
 
-            name = yield from whole_id(name, keys.SESSIONS)
-        found = yield from self.context.sessions.list()
+        name = yield from _whole_name(validate.name(name, "agent name"), keys.SESSIONS)
+        found = yield from list_agents(self.context.runner)
         return tuple(agent for agent in found if name in (agent.agent, agent.session))
+
+
+def _whole_name(name: str, folder: str) -> Op[str]:
+    """The name of an agent, or the whole id of a session."""
+    if not name.startswith("ses_"):
+        return name
+    from interlock.runtime.reads import whole_id
+
+    return (yield from whole_id(name, folder))

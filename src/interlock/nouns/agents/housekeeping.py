@@ -1,7 +1,8 @@
-"""Housekeeping of agents: sessions of the dead, old notes of deaths, old lines of logs."""
+"""Housekeeping of agents: sessions of the dead, traces of deaths, old lines of logs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from interlock.core import keys
@@ -9,16 +10,43 @@ from interlock.core.decision import Decision
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.agents import session_rules as sessions
-from interlock.nouns.agents.decode import decode_death, decode_session
 from interlock.nouns.agents.log_service import AgentLogService
 from interlock.nouns.agents.report_rules import describe
 from interlock.nouns.agents.report_service import decode_report
-from interlock.nouns.agents.session_service import report_keys
+from interlock.nouns.agents.session_service import decode_death, decode_session, report_keys
+from interlock.nouns.agents.views import all_deaths
 from interlock.runtime import reads
 from interlock.runtime.decide import DecideOp, ReadOp
 from interlock.runtime.housekeeping import HousekeepingPart
+from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, every, looked_up
+from interlock.runtime.runner import Runner
 from interlock.store import Item, Range
+
+
+def acknowledge(
+    runner: Runner, name: str, actor: Actor
+) -> Op[sessions.DeathsAcknowledged | sessions.NoDeath]:
+    """Delete the traces of the dead sessions under this name, or of the one with this id."""
+    found = [each for each in (yield from all_deaths()) if name in (each.agent, each.session)]
+    most = runner.capabilities.max_operations // 2
+    gone: tuple[str, ...] = ()
+    for start in range(0, len(found), most):
+        deciding = partial(_acknowledge, name, found[start : start + most])
+        done = yield from runner.change(deciding, actor)
+        if isinstance(done.outcome, sessions.DeathsAcknowledged):
+            gone += done.outcome.sessions
+    if not gone:
+        return sessions.NoDeath(agent=name)
+    return sessions.DeathsAcknowledged(agent=found[0].agent, sessions=gone)
+
+
+def _acknowledge(
+    name: str, deaths: Sequence[sessions.Death]
+) -> DecideOp[sessions.DeathsAcknowledged | sessions.NoDeath]:
+    items = (yield tuple([keys.death(each.session) for each in deaths])).items
+    left = [each for each in deaths if items[keys.death(each.session)] is not None]
+    return sessions.acknowledge(name, left)
 
 
 class AgentHousekeepingPart(HousekeepingPart):
@@ -45,7 +73,7 @@ class AgentHousekeepingPart(HousekeepingPart):
             work.left += done.outcome == "at work"
 
     def expired(self, now: float) -> Op[list[Item]]:
-        """Notes of deaths for operators."""
+        """Traces of deaths that operators had time to read."""
         old: list[Item] = []
         for item in (yield from every(keys.DEATHS)):
             death = reads.readable(decode_death, item)

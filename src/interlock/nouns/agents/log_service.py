@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import IO
 
-import msgspec
-
-from interlock.core import keys, validate
+from interlock.core import codec, keys, validate
 from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.errors import BadInput
 from interlock.nouns.agents import log_rules as core
@@ -30,9 +28,9 @@ _AT_ONCE = 8
 _ASKED = 60.0
 """Seconds for which the agreed time is reused: precise enough for an age of days."""
 
-_BOOK = msgspec.json.Decoder(core.Logbook)
-_FILE_BOOK = msgspec.json.Decoder(core.FileLogbook)
-_CHUNK = msgspec.json.Decoder(core.Chunk)
+_BOOK = codec.Decoder(core.Logbook)
+_FILE_BOOK = codec.Decoder(core.FileLogbook)
+_CHUNK = codec.Decoder(core.Chunk)
 
 
 class AgentLogService:

@@ -1,7 +1,8 @@
-"""Uploads lines in batches, in the background."""
+"""Uploads lines in batches, in the background: those of a program, or what it logs."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -179,3 +180,22 @@ class Uploader:
         while len(self._lines) > ROOM or self._bytes > ROOM_BYTES:
             self._bytes -= len(self._lines.popleft())
             self._dropped += 1
+
+
+class UploadHandler(logging.Handler):
+    """Hands lines to an uploader; it never blocks and never raises into the logging code."""
+
+    def __init__(self, uploader: Uploader, level: int | str = logging.NOTSET) -> None:
+        super().__init__(level)
+        self._uploader = uploader
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a record; an error is reported as ``logging`` reports errors of handlers."""
+        try:
+            self._uploader.add(self.format(record))
+        except Exception:  # noqa: BLE001 - as all handlers do
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Start the upload of the gathered lines, without waiting for it."""
+        self._uploader.hurry()

@@ -204,8 +204,8 @@ NOUN = Noun(
     help="sessions of agents: who is here, and what they do",
     calls="interlock.nouns.agents.calls:AgentCalls",
     keys=(
-        KeyKind(prefix=keys.SESSIONS, read="interlock.nouns.agents.decode:decode_session"),
-        KeyKind(prefix=keys.DEATHS, read="interlock.nouns.agents.decode:decode_death"),
+        KeyKind(prefix=keys.SESSIONS, read="interlock.nouns.agents.session_service:decode_session"),
+        KeyKind(prefix=keys.DEATHS, read="interlock.nouns.agents.session_service:decode_death"),
         KeyKind(
             prefix=keys.REPORTS,
             read="interlock.nouns.agents.report_service:decode_report",
@@ -217,7 +217,7 @@ NOUN = Noun(
             repair=DELETE,
         ),
     ),
-    health=Part(10, "interlock.nouns.agents.health:health"),
+    health=Part(10, "interlock.nouns.agents.views:health"),
     housekeeping=Part(40, "interlock.nouns.agents.housekeeping:AgentHousekeepingPart"),
     texts=("interlock.nouns.agents.text",),
     operations=(

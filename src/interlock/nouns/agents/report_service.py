@@ -9,15 +9,15 @@ from typing import NamedTuple
 import msgspec
 
 from interlock.clock import Clock
-from interlock.core import keys, validate
+from interlock.core import codec, keys, validate
 from interlock.drivers import Op, Read
-from interlock.errors import BadInput, StoreDamaged
+from interlock.errors import BadInput
 from interlock.nouns.agents import report_rules as core
 from interlock.nouns.agents.session_rules import SessionLapsed
 from interlock.runtime import reads
-from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
+from interlock.runtime.decide import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import every, looked_up
+from interlock.runtime.reads import every_inside
 from interlock.runtime.runner import Decided, Runner
 from interlock.settings import Settings
 from interlock.store import Item, Range, Snapshot
@@ -29,8 +29,8 @@ AGAIN = 1.0
 CALM = 5.0
 """Seconds between two reports of a session whose state changes all the time."""
 
-_ABLE = msgspec.json.Decoder(core.CapableAgent)
-_REPORT = msgspec.json.Decoder(core.Report)
+_ABLE = codec.Decoder(core.CapableAgent)
+_REPORT = codec.Decoder(core.Report)
 
 
 class Reports:
@@ -249,66 +249,11 @@ def decode_report(item: Item | None) -> core.Report | None:
     return None if item is None else reads.decoded(_REPORT, item)
 
 
-def all_reports() -> Op[dict[str, core.Report]]:
-    """The last report of every session, by session; ``doctor`` reports the damaged ones."""
-    found: dict[str, core.Report] = {}
-    for item in (yield from every(keys.REPORTS)):
-        try:
-            read = reads.decoded(_REPORT, item)
-        except StoreDamaged:
-            continue
-        found[item.key.removeprefix(keys.REPORTS)] = read
-    return found
-
-
-def seconds_silent(reports: Iterable[core.Report], now: float) -> Op[dict[str, float]]:
-    """Seconds since the last sign of life, by session."""
-    wanted = list(reports)
-    signs = yield from looked_up((keys.report_live(each.session) for each in wanted), times=True)
-    left = {key: None if item is None else item.expires_in for key, item in signs.items()}
-    return {
-        each.session: core.seconds_silent(each, left[keys.report_live(each.session)], now)
-        for each in wanted
-    }
-
-
 def state_without_work() -> Op[core.ReportState]:
     """The state of a worker without a task: ``waiting`` if a task may become ready for it."""
     pages = [Range(prefix, limit=1) for prefix in (keys.READY, keys.DUE, keys.HANGS)]
     ranges = (yield Read(*pages)).ranges
     return "waiting" if any(ranges[page] for page in pages) else "idle"
-
-
-class SessionOverview(msgspec.Struct, frozen=True):
-    """The live and the expired sessions, and the abilities that live sessions report.
-
-    ``at_work`` are the live sessions that report ``busy`` or ``waiting``.
-    """
-
-    live: tuple[str, ...] = ()
-    lapsed: tuple[str, ...] = ()
-    able: dict[str, frozenset[str]] = {}
-    at_work: tuple[str, ...] = ()
-
-
-def session_overview() -> Op[SessionOverview]:
-    """Read all sessions and their reports."""
-    sessions = [item.key.removeprefix(keys.SESSIONS) for item in (yield from every(keys.SESSIONS))]
-    reports = yield from all_reports()
-    live = yield from looked_up(map(keys.live, sessions))
-    here = tuple([each for each in sessions if live[keys.live(each)] is not None])
-    reporting = {each: reports[each] for each in here if each in reports}
-    return SessionOverview(
-        live=here,
-        lapsed=tuple([each for each in sessions if each not in here]),
-        able={each: frozenset(report.can) for each, report in reporting.items()},
-        at_work=tuple([each for each, report in reporting.items() if report.state != "idle"]),
-    )
-
-
-def abilities_by_session() -> Op[dict[str, frozenset[str]]]:
-    """The reported abilities of all live sessions, by session."""
-    return (yield from session_overview()).able
 
 
 def agents_able_to(ability: str) -> ReadOp[dict[str, core.CapableAgent]]:
@@ -318,14 +263,9 @@ def agents_able_to(ability: str) -> ReadOp[dict[str, core.CapableAgent]]:
     """
     found: dict[str, core.CapableAgent] = {}
     for each in dict.fromkeys((ability, validate.ALL_ABILITIES)):
-        page = Range(keys.able(each))
-        while True:
-            items = (yield Unchecked((page,))).ranges[page]
-            read = {item.key: reads.readable(capable_agent, item) for item in items}
-            found |= {key: one for key, one in read.items() if one is not None}
-            if len(items) < page.limit:
-                break
-            page = Range(page.prefix, items[-1].key)
+        for item in (yield from every_inside(keys.able(each))):
+            if (able := reads.readable(capable_agent, item)) is not None:
+                found[item.key] = able
     return found
 
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from interlock.core import keys
+from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
-from interlock.core.thing_names import thing_of
 from interlock.drivers import Op, Read
-from interlock.errors import StoreDamaged
 from interlock.nouns.agents import session_rules as core
-from interlock.nouns.agents.decode import decode_death, decode_session
 from interlock.nouns.grants.decode import readable_pool
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.runtime import reads
 from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import KEYS_AT_ONCE, every, looked_up
+from interlock.runtime.reads import KEYS_AT_ONCE, every_inside, looked_up
 from interlock.runtime.runner import Decided, Runner
 from interlock.store import Item, Range, Snapshot
 
@@ -30,6 +26,18 @@ T = TypeVar("T")
 
 _LISTED = 32
 """Listed pools that the commit of a leave deletes; maintenance deletes the rest."""
+_SESSION = codec.Decoder(core.Session)
+_DEATH = codec.Decoder(core.Death)
+
+
+def decode_session(item: Item | None) -> core.Session | None:
+    """The session of an item."""
+    return None if item is None else reads.decoded(_SESSION, item)
+
+
+def decode_death(item: Item | None) -> core.Death | None:
+    """The trace of a session that ended without leaving."""
+    return None if item is None else reads.decoded(_DEATH, item)
 
 
 class Sessions:
@@ -104,7 +112,8 @@ class Sessions:
         if session is None:
             return Decision(outcome=core.SessionLapsed(session=actor.session))
         said = report_keys(snapshot, actor.session)
-        listed = yield from _listed(actor.session)
+        held = yield from every_inside(keys.held(actor.session))
+        listed = [keys.held_of(item.key)[1] for item in held]
         wanted = yield from _pools_of(session, mine, listed)
         said += tuple(keys.held(actor.session, key) for key in listed[:_LISTED])
         reader = PoolReader(self._runner, base)
@@ -131,85 +140,19 @@ class Sessions:
         snapshot: Snapshot = yield Read(keys.session(session))
         return decode_session(snapshot[keys.session(session)])
 
-    def deaths(self) -> Op[list[core.Death]]:
-        """The sessions that ended without leaving and were cleared, the oldest first."""
-        items = yield from every(keys.DEATHS)
-        read = [reads.readable(decode_death, item) for item in items]
-        return sorted([each for each in read if each is not None], key=lambda each: each.at)
-
-    def acknowledge(self, name: str, actor: Actor) -> Op[core.DeathsAcknowledged | core.NoDeath]:
-        """Delete the traces of the sessions under this name, or of the one with this id."""
-        deaths = yield from self.deaths()
-        found = [each for each in deaths if name in (each.agent, each.session)]
-        gone: tuple[str, ...] = ()
-        for start in range(0, len(found), self._portion):
-            some, decide = found[start : start + self._portion], partial(core.acknowledge, name)
-            done = yield from self._runner.change(
-                partial(_decide_on_remaining, some, decide), actor
-            )
-            if isinstance(done.outcome, core.DeathsAcknowledged):
-                gone += done.outcome.sessions
-        if not gone:
-            return core.NoDeath(agent=name)
-        return core.DeathsAcknowledged(agent=found[0].agent, sessions=gone)
-
-    @property
-    def _portion(self) -> int:
-        """How many keys one commit deletes."""
-        return self._runner.capabilities.max_operations // 2
-
     def here(self, agent: str) -> Op[list[core.Session]]:
         """The live sessions under a name."""
         page = Range(keys.agent_session(agent))
         ids = [keys.id_of(item.key) for item in (yield Read(page)).ranges[page]]
         items = yield from looked_up([*map(keys.session, ids), *map(keys.live, ids)])
-        living = [id_ for id_ in ids if items[keys.live(id_)] is not None]
-        found = [reads.readable(decode_session, items[keys.session(id_)]) for id_ in living]
+        living = [items[keys.session(id_)] for id_ in ids if items[keys.live(id_)] is not None]
+        found = [reads.readable(decode_session, item) for item in living]
         return [each for each in found if each is not None]
-
-    def names(self) -> Op[frozenset[str]]:
-        """The names of all agents that have a session."""
-        items = yield from every(keys.SESSIONS)
-        return frozenset(each.agent for item in items if (each := _readable(item)) is not None)
 
     def works_on(self, actor: Actor) -> Op[bool]:
         """Whether a session works on any task."""
         page = Range(keys.claims(actor.session), limit=1)
         return bool((yield Read(page)).ranges[page])
-
-    def list(self) -> Op[tuple[core.Agent, ...]]:
-        """All sessions, by name, with the things that they hold and the tasks that they work on."""
-        base = yield from self._runner.base()
-        holds: dict[str, list[str]] = {}
-        for item in (yield from every(*keys.POOLS)):
-            pool = readable_pool(item, base)
-            name = thing_of(item.key).removeprefix("lock/")
-            for grant in () if pool is None else pool.grants:
-                holds.setdefault(grant.session, []).append(name)
-        for item in (yield from every(keys.CLAIMS)):
-            worker, task = keys.claim_of(item.key)
-            holds.setdefault(worker, []).append(f"task/{task}")
-        items = yield from every(keys.SESSIONS)
-        found = [session for item in items if (session := _readable(item)) is not None]
-        live = yield from looked_up((keys.live(each.id) for each in found), times=True)
-        now = self._runner.clock.wall()
-        agents = [
-            _agent(each, live[keys.live(each.id)], holds.get(each.id, ()), now) for each in found
-        ]
-        with_reports = yield from _with_reports(agents, now)
-        return tuple(sorted(with_reports, key=lambda agent: (agent.agent, agent.since)))
-
-
-def _listed(session: str) -> ReadOp[list[str]]:
-    """The pools that are listed under a session."""
-    found: list[str] = []
-    page = Range(keys.held(session))
-    while True:
-        items = (yield (page,)).ranges[page]
-        found += [keys.held_of(item.key)[1] for item in items]
-        if len(items) < page.limit:
-            return found
-        page = Range(page.prefix, items[-1].key)
 
 
 def _pools_of(
@@ -221,35 +164,19 @@ def _pools_of(
     wanted = sorted({*listed, *(own or ())})
     found: list[str] = []
     for start in range(0, len(wanted), KEYS_AT_ONCE):
-        some = Unchecked(wanted[start : start + KEYS_AT_ONCE])
-        items = [item for item in (yield some).items.values() if item is not None]
-        pools = [(item.key, readable_pool(item, 0)) for item in items]
-        found.extend(key for key, pool in pools if pool and lives_by(pool, session.id))
+        some = (yield Unchecked(wanted[start : start + KEYS_AT_ONCE])).items.values()
+        found += _with_session([item for item in some if item is not None], session.id)
     return found
 
 
 def _searched(session: str) -> ReadOp[list[str]]:
     """Search all pools, for a session that another process began and that has no list."""
-    found: list[str] = []
-    for prefix in keys.POOLS:
-        after = ""
-        while True:
-            page = Range(prefix, after)
-            items = (yield (page,)).ranges[page]
-            pools = [(item.key, readable_pool(item, 0)) for item in items]
-            found.extend(key for key, pool in pools if pool and lives_by(pool, session))
-            if len(items) < page.limit:
-                break
-            after = items[-1].key
-    return found
+    return _with_session((yield from every_inside(*keys.POOLS)), session)
 
 
-def _decide_on_remaining(
-    deaths: Sequence[core.Death], decide: Callable[[Sequence[core.Death]], Decision[T]]
-) -> DecideOp[T]:
-    """Decide on the traces that still exist."""
-    items = (yield tuple([keys.death(each.session) for each in deaths])).items
-    return decide([each for each in deaths if items[keys.death(each.session)] is not None])
+def _with_session(pools: Iterable[Item], session: str) -> list[str]:
+    read = [(item.key, readable_pool(item, 0)) for item in pools]
+    return [key for key, pool in read if pool and lives_by(pool, session)]
 
 
 def report_keys(snapshot: Snapshot, session: str) -> tuple[str, ...]:
@@ -269,55 +196,3 @@ def lives_by(pool: Pool, session: str) -> bool:
     """Whether a grant or a waiter in this pool belongs to a session."""
     held = any(keys.live(session) in grant.live for grant in pool.grants)
     return held or any(waiter.session == session for waiter in pool.waiters)
-
-
-def _readable(item: Item) -> core.Session | None:
-    """A session; None if it is damaged, which ``doctor`` reports."""
-    try:
-        return decode_session(item)
-    except StoreDamaged:
-        return None
-
-
-def _agent(
-    session: core.Session, live: Item | None, holds: Iterable[str], now: float
-) -> core.Agent:
-    """A session; the used part of its ttl gives the time of its last renewal."""
-    left = None if live is None else live.expires_in
-    beat = None if left is None else round(now - max(0.0, session.ttl - left), 3)
-    return core.Agent(
-        agent=session.agent,
-        session=session.id,
-        state="lapsed" if live is None else "alive",
-        host=session.host,
-        pid=session.pid,
-        since=session.since,
-        expires_in=None if left is None else round(left, 3),
-        holds=tuple(holds),
-        metadata=session.metadata,
-        last_heartbeat=beat,
-    )
-
-
-def _with_reports(agents: list[core.Agent], now: float) -> Op[list[core.Agent]]:
-    """Add the report of each session, and the time of its last sign of life."""
-    from interlock.nouns.agents.report_service import (  # only for listings
-        all_reports,
-        seconds_silent,
-    )
-
-    reports = yield from all_reports()
-    ago = yield from seconds_silent(reports.values(), now)
-    return [
-        each
-        if (said := reports.get(each.session)) is None
-        else replace(
-            each,
-            status=said.state,
-            can=said.can,
-            doing=said.doing,
-            note=said.note,
-            heard=round(now - ago[each.session], 3),
-        )
-        for each in agents
-    ]

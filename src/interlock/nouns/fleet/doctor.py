@@ -14,6 +14,7 @@ from interlock.core.decision import Decision, Write
 from interlock.core.validate import span
 from interlock.drivers import Op, StoreCall
 from interlock.errors import InterlockError, StoreDamaged
+from interlock.nouns.agents.views import list_agents
 from interlock.nouns.record.seal_service import Sealing
 from interlock.runtime.context import Context
 from interlock.runtime.decide import DecideOp
@@ -128,7 +129,7 @@ class Examination:
         return [_left_over("stale grants", found)]
 
     def _lapsed(self) -> Op[list[Finding]]:
-        agents = yield from self._context.sessions.list()
+        agents = yield from list_agents(self._context.runner)
         found = [agent.agent for agent in agents if agent.state == "lapsed"]
         return [_left_over("lapsed sessions", found)]
 

@@ -176,7 +176,7 @@ def _why(fleet: "FleetCalls", request: WhyRequest) -> "Op[Why]":
 
 NOUN = Noun(
     name="fleet",
-    texts=("interlock.nouns.fleet.text", "interlock.nouns.fleet.observe_text"),
+    texts=("interlock.nouns.fleet.text",),
     operations=(
         Operation(
             name="init",

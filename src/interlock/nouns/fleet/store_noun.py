@@ -25,7 +25,7 @@ def _info(fleet: "FleetCalls", _request: StoreInfo) -> "Op[dict[str, object]]":
 NOUN = Noun(
     name="store",
     help="where the state is kept",
-    texts=("interlock.nouns.fleet.store_text",),
+    texts=("interlock.nouns.fleet.text",),
     operations=(
         Operation(
             name="store info",

@@ -1,10 +1,12 @@
-"""The texts of outcomes about the whole store."""
+"""The texts of outcomes about the whole store, of observed events and of facts about a store."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from interlock.core.safe_text import printable
 from interlock.runtime.text import ago, listed, since
 
 if TYPE_CHECKING:
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from interlock.nouns.fleet.noun import Created, StoreExists
     from interlock.runtime.health import Health
     from interlock.runtime.housekeeping import Maintained
+    from interlock.runtime.observe import Counters, Observed
     from interlock.runtime.text import Paint, Text
     from interlock.runtime.why import Need, Queued, Why
     from interlock.testing.selftest import Raced
@@ -111,6 +114,79 @@ def raced(outcome: Raced, paint: Paint) -> str:
     return listed(facts)
 
 
+def observed(outcome: Observed, paint: Paint) -> str:
+    """One line for an event."""
+    from interlock.nouns.messages.text import recipients
+
+    if not outcome.thing:
+        return f"{paint('yellow', outcome.event)} some events, up to revision {outcome.revision}"
+    clock = time.strftime("%H:%M:%S", time.localtime(outcome.at))
+    parts = [
+        paint("dim", clock),
+        outcome.agent or "-",
+        paint("green", outcome.event),
+        outcome.thing,
+        outcome.on if outcome.on != outcome.thing else "",
+        f"to {recipients(outcome.to)}" if outcome.to else "",
+        f"by {outcome.by}" if outcome.by else "",
+    ]
+    return " ".join(filter(None, parts))
+
+
+def counters(outcome: Counters, _paint: Paint) -> str:
+    """Each counter with its name, zeros too."""
+    more = " (partial: there were more entries than were read)" if outcome.partial else ""
+    return listed(
+        [
+            ("registered agents", str(outcome.registered)),
+            ("pending queries", str(outcome.pending_queries)),
+            ("since", f"{ago(outcome.since)}{more}"),
+            ("  sent", str(outcome.sent)),
+            ("  received", str(outcome.received)),
+            ("  asked", str(outcome.asked)),
+            ("  replied", str(outcome.replied)),
+            ("  query timeouts", str(outcome.timeouts)),
+            ("  left to a person", str(outcome.handed)),
+            ("  rate-limit violations", str(outcome.rate_limit_violations)),
+            ("  refusals", str(outcome.refusals)),
+        ]
+    )
+
+
+def facts(outcome: dict[str, object], paint: Paint) -> str:
+    """A line for each fact."""
+    return listed((paint("dim", _named(name)), _fact(name, fact)) for name, fact in outcome.items())
+
+
+def _named(name: str) -> str:
+    """``wal_bytes`` is shown as a size, so that is its name."""
+    words = ["size" if word == "bytes" else word for word in name.split("_")]
+    return " ".join(words)
+
+
+def _fact(name: str, fact: object) -> str:
+    match fact:
+        case int() if "bytes" in name.split("_"):
+            return _size(fact)
+        case list() | tuple():
+            return ", ".join(_fact(name, part) for part in fact)
+        case dict():
+            return ", ".join(f"{_named(part)} {_fact(part, fact[part])}" for part in fact)
+        case True | False:
+            return "yes" if fact else "no"
+        case _:
+            return "" if fact is None else printable(str(fact))
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("bytes", "KB", "MB"):
+        if size < 1024:  # noqa: PLR2004 - that many make one of the next unit
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GB"
+
+
 TEXTS: dict[str, Text] = {
     "Why": why,
     "Health": health,
@@ -119,5 +195,8 @@ TEXTS: dict[str, Text] = {
     "StoreExists": exists,
     "Diagnosis": diagnosis,
     "Raced": raced,
+    "Observed": observed,
+    "Counters": counters,
+    "dict": facts,
 }
 """The text of each outcome, by the name of its class."""

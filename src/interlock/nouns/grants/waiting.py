@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Outcome, Proof
 from interlock.drivers import NextChanges, Op, OpenWatch, Read
-from interlock.nouns.agents.decode import decode_session
+from interlock.nouns.agents.session_service import decode_session
 from interlock.nouns.grants import lock, rules
 from interlock.nouns.grants.decode import decode_pool
 from interlock.nouns.grants.pool import Pool

@@ -22,11 +22,7 @@ from interlock.core.wait import caller_name
 from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged, StoreTrouble
 from interlock.nouns.agents.report_rules import CapableAgent
-from interlock.nouns.agents.report_service import (
-    abilities_by_session,
-    agents_able_to,
-    decode_report,
-)
+from interlock.nouns.agents.report_service import agents_able_to, decode_report
 from interlock.nouns.agents.session_rules import TTL
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.send_rules import MAILBOX
@@ -109,7 +105,9 @@ def _can_answer(to: str, asker: str) -> Op[bool]:
         others = [each.live for each in found if each.session != asker]
         if any((yield from looked_up(others)).values()):
             return True
-        said = yield from abilities_by_session()  # an older version writes it nowhere else
+        from interlock.nouns.agents.views import session_overview
+
+        said = (yield from session_overview()).able  # an older version writes it nowhere else
         if any(wanted & said[session] for session in said if session != asker):
             return True
         return (yield from _has_receiver(wanted, asker))

@@ -34,13 +34,12 @@ from interlock.nouns.messages.retention_rules import (
     RetentionItem,
     RetentionLimits,
 )
-from interlock.runtime import commit_count
-from interlock.runtime.commit_count import CommitPosition
+from interlock.runtime import retention_clock
 from interlock.runtime.decide import DecideOp, Unchecked
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import looked_up, readable
-from interlock.runtime.retention_clock import earlier_time
+from interlock.runtime.retention_clock import CommitPosition, earlier_time
 from interlock.runtime.runner import Decided, Runner
 from interlock.store import Item, Range, Snapshot
 
@@ -234,7 +233,7 @@ class MessageRetention:
     def _survey(self, group: str) -> Op[TopicTrimPlan]:
         key, most = keys.trimmed(keys.topic_of(group)), self._limits.alerts
         before: Snapshot = yield Read(key)  # changes with each deletion in the topic
-        moment = yield from commit_count.commit_position(before.revision)
+        moment = yield from retention_clock.commit_position(before.revision)
         marks = yield from self._walk(group, _topic_item, _items_to_read(most))
         return TopicTrimPlan(
             trimmed_at=revision_of(before[key]),
@@ -259,7 +258,9 @@ class MessageRetention:
             return len(items) <= most
         counted, count = self._counts.get(group, (CommitPosition(revision=0), 0))
         enough = most + most // 4 - count
-        return (yield from commit_count.commits_since(counted, snapshot.revision, enough)) <= enough
+        return (
+            yield from retention_clock.commits_since(counted, snapshot.revision, enough)
+        ) <= enough
 
     def _pass_ability_topic(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         marks = yield from self._walk(group, lambda item: item.key)

@@ -8,7 +8,7 @@ from interlock.core import keys, validate
 from interlock.core.validate import quote, span
 from interlock.drivers import Op, Read
 from interlock.nouns.agents.report_rules import describe
-from interlock.nouns.agents.report_service import all_reports
+from interlock.nouns.agents.views import all_reports
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import can_answer

@@ -1,5 +1,9 @@
 """Anchors: marks of the record, kept out of reach of a person who can change the store.
 
+``anchor`` adds the current mark to a place, and ``verify_with_anchors`` holds the record to the
+marks of places.  A record that contradicts itself is not anchored: an anchor would make it look
+sound.
+
 A place is a file with one line for each anchor, or a ref of the current git repository
 (``git:REF``), where each anchor is a commit on top of the last; the work tree and the index are not
 touched.  A line is
@@ -19,7 +23,12 @@ from msgspec import Struct
 
 from interlock.check_record import DigestMark, ExpectedMark
 from interlock.core import codec
-from interlock.errors import BadInput, StoreBusy
+from interlock.drivers import InThread, Op
+from interlock.errors import BadInput, StoreBusy, StoreDamaged, StoreUnsuitable
+from interlock.nouns.record.noun import Anchored, Verified
+from interlock.nouns.record.verify import verify, verify_and_roll
+from interlock.runtime.runner import Runner
+from interlock.store import Capabilities
 
 FORMAT = 1
 GIT = "git:"
@@ -56,18 +65,77 @@ class AnchorPlace(Protocol):
         """Add one, durably."""
 
 
+def verify_with_anchors(
+    capabilities: Capabilities, anchors: Sequence[str], against: str
+) -> Op[Verified]:
+    """Read the whole record, and judge it by the anchors in these places too."""
+    marks: list[ExpectedMark] = []
+    for place in map(anchor_place, anchors):
+        found = yield InThread(place.read)
+        if not found:
+            raise BadInput(
+                f"{place.name} has no anchor; make one: interlock record anchor {place.name}"
+            )
+        marks.extend(_expected_marks(place, found))
+    return (yield from verify(capabilities, marks, against))
+
+
+def anchor(runner: Runner, name: str) -> Op[Anchored]:
+    """Add the current mark to a place, if the record meets the place's anchors."""
+    place = anchor_place(name)
+    before = yield InThread(place.read)
+    rolling, found = yield from verify_and_roll(runner.capabilities, _expected_marks(place, before))
+    _refuse(found, place)
+    if not rolling.known:
+        raise StoreUnsuitable(
+            "the beginning of the record was trimmed away and no checkpoint stands for it;"
+            " run 'interlock maintain', then anchor again"
+        )
+    if before and not rolling.compared:
+        raise StoreUnsuitable(
+            f"no anchor in {place.name} speaks about an entry that is still here, so one more"
+            " would prove nothing about them; find out who dropped the entries, keep the place"
+            " as it is, and anchor to a new one"
+        )
+    mark = rolling.mark
+    if not before or before[-1].mark != mark:
+        made = AnchorLine(at=round(runner.clock.wall(), 3), **mark._asdict())
+        yield InThread(lambda: place.add(made))
+    return Anchored(place=place.name, **mark._asdict())
+
+
+def _expected_marks(place: AnchorPlace, anchors: Sequence[AnchorLine]) -> tuple[ExpectedMark, ...]:
+    return tuple(
+        ExpectedMark(each.mark, f"the anchor in {place.name}", outside=True) for each in anchors
+    )
+
+
+def _refuse(found: Verified, place: AnchorPlace) -> None:
+    met = found.anchored
+    spoilt = {finding.verdict: finding for finding in reversed(found.findings)}
+    if (wrong := spoilt.get("integrity")) is not None:
+        raise StoreDamaged(
+            f"the record contradicts itself at {wrong.revision or wrong.key}: it is not anchored;"
+            " run 'interlock record verify'"
+        )
+    if (wrong := spoilt.get("truncation")) is not None:
+        since = f"since revision {met}, whose anchor it meets" if met else "or it is another store"
+        raise StoreDamaged(
+            f"the record does not meet the anchor at revision {wrong.revision} in {place.name}:"
+            f" it was cut or changed, {since}; run 'interlock record verify --anchor {place.name}'"
+        )
+    if (wrong := spoilt.get("completeness")) is not None:
+        raise StoreDamaged(
+            f"something is missing from the record at {wrong.revision or wrong.key}: it is not"
+            " anchored; run 'interlock record verify'"
+        )
+
+
 def anchor_place(name: str) -> AnchorPlace:
     """The place of this name."""
     if not name:
         raise BadInput("where to? name a file, or git:REF")
     return AnchorGitRef(name) if name.startswith(GIT) else AnchorFile(name)
-
-
-def expected_marks(place: AnchorPlace, anchors: Sequence[AnchorLine]) -> tuple[ExpectedMark, ...]:
-    """Anchors as marks that a record must meet."""
-    return tuple(
-        ExpectedMark(each.mark, f"the anchor in {place.name}", outside=True) for each in anchors
-    )
 
 
 def parse_anchors(text: bytes, name: str) -> tuple[AnchorLine, ...]:

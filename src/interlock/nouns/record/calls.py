@@ -11,14 +11,13 @@ from interlock.core.filter import RecordFilter
 from interlock.core.log import RecordLine
 from interlock.drivers import Op
 from interlock.errors import BadInput
-from interlock.nouns.record.service import LogFollowing, LogReader
 from interlock.runtime.calls import Calls, D, call, stream
 from interlock.runtime.context import Moment
+from interlock.runtime.history import LogFollowing, search
 
 if TYPE_CHECKING:
     from interlock.core.history import Story
-    from interlock.nouns.record.outcomes import Anchored, Exported, Verified
-    from interlock.nouns.record.proof_service import Proofs
+    from interlock.nouns.record.noun import Anchored, Exported, Verified
 
 
 class RecordCalls(Calls[D]):
@@ -49,7 +48,7 @@ class RecordCalls(Calls[D]):
         """
         most, begin = validate.limit(limit), validate.after(after)
         wanted = self.wanted(by=by, verb=verb, thing=thing, since=since, until=until, trace=trace)
-        return LogReader().log(wanted, after=begin, limit=most, last=validate.flag(last, "last"))
+        return search(wanted, after=begin, limit=most, last=validate.flag(last, "last"))
 
     def wanted(
         self,
@@ -84,7 +83,7 @@ class RecordCalls(Calls[D]):
 
     def _history(self, thing: str, limit: int, *, plain: bool) -> Op[Story]:
         from interlock.nouns.tasks.why import task_or_lock
-        from interlock.runtime.event_history import history_of  # hardly any command needs it
+        from interlock.runtime.history import history_of  # hardly any command needs it
         from interlock.runtime.reads import whole_thing
 
         if plain:
@@ -111,7 +110,9 @@ class RecordCalls(Calls[D]):
         """
         if isinstance(anchors, str):
             raise BadInput("'anchors' takes a list of places; put brackets around it")
-        return self._proofs().verify(anchors, against or "")
+        from interlock.nouns.record.anchors import verify_with_anchors
+
+        return verify_with_anchors(self.context.runner.capabilities, anchors, against or "")
 
     @call
     def export(self, to: str | Callable[[bytes], object], *, after: int = 0) -> Op[Exported]:
@@ -119,7 +120,9 @@ class RecordCalls(Calls[D]):
 
         ``to`` is a path, or a function that is given some lines at a time.
         """
-        return self._proofs().export(to, validate.after(after))
+        from interlock.nouns.record.export import export
+
+        return export(self.context.runner.capabilities, to, validate.after(after))
 
     @call
     def anchor(self, place: str) -> Op[Anchored]:
@@ -128,12 +131,9 @@ class RecordCalls(Calls[D]):
         Keep it where a person who can change the store cannot change it: then ``verify`` can prove
         that nothing up to there was changed or cut off.
         """
-        return self._proofs().anchor(place)
+        from interlock.nouns.record.anchors import anchor
 
-    def _proofs(self) -> Proofs:
-        from interlock.nouns.record.proof_service import Proofs  # it needs much that others do not
-
-        return Proofs(self.context.runner)
+        return anchor(self.context.runner, place)
 
 
 def _thing(text: str) -> str:

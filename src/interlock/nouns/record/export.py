@@ -24,10 +24,10 @@ import msgspec
 
 from interlock.check_record import DigestMark, RecordJudge
 from interlock.core import codec
-from interlock.core.log import RecordMark
+from interlock.core.segment import RecordMark
 from interlock.drivers import InThread, Op
 from interlock.errors import BadInput
-from interlock.nouns.record.outcomes import Exported
+from interlock.nouns.record.noun import Exported
 from interlock.nouns.record.reader import OvertakenByRetention, RecordSpan, span, walk
 from interlock.nouns.record.verify import (
     TRIES,

@@ -12,24 +12,22 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Protocol, TypeAlias
 
-import msgspec
 from msgspec import Struct
 
 from interlock.check_record import DigestMark, ExpectedMark
-from interlock.core import keys
-from interlock.core.log import RecordMark, SealedMark, Segment
+from interlock.core import codec, keys
+from interlock.core.segment import RecordMark, SealedMark, Segment, adds_up, last_revision, unpack
 from interlock.drivers import Op, Read, StoreCall
 from interlock.errors import StoreBusy, StoreDamaged
-from interlock.nouns.record.segment import adds_up, number, unpack
 from interlock.runtime.reads import decoded, with_bytes
 from interlock.store import LOG, Capabilities, Item, Log, Range
 
 PAGE = 2000
 """Entries in one read: an event loop is blocked for some milliseconds."""
 
-_SEALED = msgspec.json.Decoder(SealedMark)
-_MARK = msgspec.json.Decoder(RecordMark)
-_SEGMENT = msgspec.json.Decoder(Segment)
+_SEALED = codec.Decoder(SealedMark)
+_MARK = codec.Decoder(RecordMark)
+_SEGMENT = codec.Decoder(Segment)
 
 ItemStamp: TypeAlias = tuple[str, int, str, str, str]
 """Of an item: its key, its revision, the digest of its payload, and the entry that wrote it (id
@@ -181,7 +179,7 @@ def _read_segment(
     item: Item, at: int, span: RecordSpan, reader: RecordReader, sealed: SealedMark | None
 ) -> tuple[int, int]:
     """Give a reader the new entries of a segment; returns the revision reached and their number."""
-    last = number(item.key.removeprefix(keys.SEGMENTS))
+    last = last_revision(item.key.removeprefix(keys.SEGMENTS))
     if last is None:  # not named as a segment: an item like any other
         return at, 0
     opened = unsealed(item)

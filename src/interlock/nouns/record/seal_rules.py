@@ -36,7 +36,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
-from interlock.core.log import RecordMark, SealedMark, Segment, roll
+from interlock.core.segment import RecordMark, SealedMark, Segment, pack, roll
 from interlock.errors import StoreDamaged
 
 Row: TypeAlias = tuple[int, str, bytes, str]
@@ -200,8 +200,6 @@ def segment(
 
 
 def _packed(rows: Sequence[Row]) -> str:
-    from interlock.nouns.record.segment import pack  # zlib is imported only for sealing
-
     for revision, id_, stored, _ in rows:
         if b"\n" in stored or " " in id_ or "\n" in id_:  # it could not be unpacked
             raise damaged(revision, f"entry {id_} is not as a client writes one")

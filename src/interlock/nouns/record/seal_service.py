@@ -15,13 +15,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import keys
+from interlock.core import codec, keys
 from interlock.core.decision import Decision
-from interlock.core.log import RecordMark, SealedMark, Segment
+from interlock.core.segment import RecordMark, SealedMark, Segment
 from interlock.drivers import InThread, Op, Read, StoreCall
 from interlock.errors import StoreDamaged, StoreFull, TooLarge
 from interlock.nouns.record import seal_rules
@@ -55,9 +54,9 @@ SHARE = 4
 Word: TypeAlias = Literal["sealed", "overtaken", "idle"]
 
 _SAMPLE = Log(limit=100, last=True)
-_SEALED = msgspec.json.Decoder(SealedMark)
-_MARK = msgspec.json.Decoder(RecordMark)
-_STUB = msgspec.json.Decoder(SegmentEnd)
+_SEALED = codec.Decoder(SealedMark)
+_MARK = codec.Decoder(RecordMark)
+_STUB = codec.Decoder(SegmentEnd)
 
 
 class SealStep(Struct, frozen=True, kw_only=True):

@@ -29,10 +29,11 @@ from interlock.check_record import (
     RollingDigest,
 )
 from interlock.core import codec, keys
-from interlock.core.log import Entry, RecordMark, decode
+from interlock.core.log import Entry, decode
+from interlock.core.segment import RecordMark
 from interlock.drivers import Op, Read
 from interlock.errors import BadInput, StoreBusy
-from interlock.nouns.record.outcomes import Compared, RecordFinding, Verified
+from interlock.nouns.record.noun import Compared, RecordFinding, Verified
 from interlock.nouns.record.reader import (
     PAGE,
     OvertakenByRetention,

@@ -23,11 +23,10 @@ from interlock.core.log import Entry
 from interlock.core.validate import ALL_ABILITIES
 from interlock.drivers import NextChanges, Op, Read
 from interlock.errors import BadInput
-from interlock.nouns.record.service import open_log
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.task import EVENT_NAMES, TaskEvent
-from interlock.runtime.history import read_entry
+from interlock.runtime.history import open_log, read_entry
 from interlock.runtime.reads import looked_up
 from interlock.store import Change, Item, Range, Resync, Watch
 

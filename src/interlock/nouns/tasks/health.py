@@ -16,8 +16,7 @@ from interlock.core import keys
 from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op, Read
-from interlock.nouns.agents.report_service import SessionOverview, session_overview
-from interlock.nouns.agents.session_service import Sessions
+from interlock.nouns.agents.views import SessionOverview, all_deaths, session_overview
 from interlock.nouns.tasks import decode, progress_rules
 from interlock.nouns.tasks.task import BATCH, EndedEntry, TaskOwner, TaskStatus
 from interlock.nouns.tasks.why_state import able_sessions, read_snapshots
@@ -191,7 +190,7 @@ class TaskHealth:
         """
         late = [each for each in waiting if now - each.since > A_WHILE]
         if len(late) < len(waiting) and not here.able:
-            died = here.lapsed or (yield from Sessions(self._runner).deaths())
+            died = here.lapsed or (yield from all_deaths())
             late = list(waiting) if died else late
         return [] if not late or (yield from _awaited()) else late
 

@@ -40,13 +40,12 @@ from interlock.nouns.tasks.housekeeping import TaskMaintenance
 from interlock.nouns.tasks.retention_rules import EndedTask, RetentionSurvey
 from interlock.nouns.tasks.task import BATCH, Spec, TaskStatus
 from interlock.nouns.tasks.task_reader import TaskReader
-from interlock.runtime import commit_count, retention_clock
-from interlock.runtime.commit_count import CommitPosition
+from interlock.runtime import retention_clock
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES, decoded, readable
-from interlock.runtime.retention_clock import RecordedTime
+from interlock.runtime.retention_clock import CommitPosition, RecordedTime
 from interlock.runtime.runner import Decided, Runner
 from interlock.settings import Settings
 from interlock.store import Item, Log, Range, Snapshot
@@ -173,7 +172,7 @@ class TaskRetention:
         """How many tasks can have ended since: no more than there were commits."""
         before = CommitPosition(revision=survey.revision, entries=survey.entries)
         few = self._keep.count // core.PART
-        return (yield from commit_count.commits_since(before, facts.snapshot.revision, few))
+        return (yield from retention_clock.commits_since(before, facts.snapshot.revision, few))
 
     def _random_start(self) -> str:
         letter = chr(ord("0") + self._runner.random_below(ord("z") - ord("0") + 1))
@@ -185,7 +184,7 @@ class TaskRetention:
             yield from self._runner.change(_suspect, actor)
         needed = facts.snapshot[keys.NEEDED]
         start = ScanStart(
-            moment=(yield from commit_count.commit_position(facts.snapshot.revision)),
+            moment=(yield from retention_clock.commit_position(facts.snapshot.revision)),
             mark=0 if needed is None else needed.revision,
             now=facts.now,
             said=facts.said,

@@ -17,9 +17,8 @@ from interlock.core.validate import quote
 from interlock.core.wait import caller_name
 from interlock.drivers import Op, Read
 from interlock.errors import BadInput, StoreDamaged
-from interlock.nouns.agents.decode import decode_session
-from interlock.nouns.agents.report_service import abilities_by_session
-from interlock.nouns.agents.session_service import Sessions
+from interlock.nouns.agents.session_service import Sessions, decode_session
+from interlock.nouns.agents.views import session_overview
 from interlock.nouns.grants.decode import decode_pool
 from interlock.nouns.grants.why import meanwhile, with_ended
 from interlock.nouns.tasks import decode
@@ -100,7 +99,7 @@ class TaskExplanations:
     def _read_abilities(self, snapshot: Iterable[TaskSnapshot]) -> Op[None]:
         """Read the abilities of agents, if any of these requires something."""
         if any(each.state == "pending" and each.known_spec.requires for each in snapshot):
-            self._able = yield from abilities_by_session()
+            self._able = (yield from session_overview()).able
 
     def _explain(self, snapshot: TaskSnapshot) -> Explanation:
         return explain(snapshot, self._runner.clock.wall(), self._able)

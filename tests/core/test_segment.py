@@ -5,8 +5,8 @@ import zlib
 
 import pytest
 
-from interlock.nouns.record import segment
-from interlock.nouns.record.segment import pack, unpack
+from interlock.core import segment
+from interlock.core.segment import pack, unpack
 
 ENTRIES = [
     (3, "txn_a", b'{"verb":"lock.acquire","thing":"lock/a b"}'),
@@ -46,5 +46,5 @@ def test_a_segment_that_would_fill_the_memory_is_not_unpacked(
 
 @pytest.mark.parametrize("name", ["0" * 17, "0" * 15, "", "+" + "1" * 15, "٣" * 16])
 def test_only_sixteen_digits_name_a_segment(name: str) -> None:
-    assert segment.number(name) is None
-    assert segment.number("0" * 15 + "7") == 7
+    assert segment.last_revision(name) is None
+    assert segment.last_revision("0" * 15 + "7") == 7

@@ -1,0 +1,244 @@
+"""What ``agent list`` and ``health`` say about agents: sessions with their reports.
+
+The store does not record when a session expired.  So for ``health`` a session counts from the first
+moment at which it can have expired, a ttl after it joined; one that lived long is reported as soon
+as it is dead.  Others continue while this reads, and a session that leaves deletes its liveness key
+with it; so what seems to be dead is read again, and is dead if it still stands.
+
+Damaged items are left out; ``doctor`` reports them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.thing_names import thing_of
+from interlock.core.validate import quote, span
+from interlock.drivers import Op
+from interlock.nouns.agents import report_rules
+from interlock.nouns.agents.report_rules import Report, describe, is_silent
+from interlock.nouns.agents.report_service import decode_report
+from interlock.nouns.agents.session_rules import DEATH_KEPT, Agent, Death, Session
+from interlock.nouns.agents.session_service import decode_death, decode_session
+from interlock.nouns.grants.decode import readable_pool
+from interlock.runtime.health import HealthCheck, Problem
+from interlock.runtime.reads import every, looked_up, readable
+from interlock.runtime.runner import Runner
+from interlock.store import Item
+
+T = TypeVar("T")
+
+
+class SessionOverview(Struct, frozen=True):
+    """The live and the expired sessions, and the abilities that live sessions report.
+
+    ``at_work`` are the live sessions that report ``busy`` or ``waiting``.
+    """
+
+    live: tuple[str, ...] = ()
+    lapsed: tuple[str, ...] = ()
+    able: dict[str, frozenset[str]] = {}
+    at_work: tuple[str, ...] = ()
+
+
+def session_overview() -> Op[SessionOverview]:
+    """Read all sessions and their reports."""
+    sessions = [item.key.removeprefix(keys.SESSIONS) for item in (yield from every(keys.SESSIONS))]
+    reports = yield from all_reports()
+    live = yield from looked_up(map(keys.live, sessions))
+    here = tuple([each for each in sessions if live[keys.live(each)] is not None])
+    reporting = {each: reports[each] for each in here if each in reports}
+    return SessionOverview(
+        live=here,
+        lapsed=tuple([each for each in sessions if each not in here]),
+        able={each: frozenset(report.can) for each, report in reporting.items()},
+        at_work=tuple([each for each, report in reporting.items() if report.state != "idle"]),
+    )
+
+
+def all_sessions() -> Op[list[Session]]:
+    """All sessions."""
+    return _all(decode_session, (yield from every(keys.SESSIONS)))
+
+
+def all_reports() -> Op[dict[str, Report]]:
+    """The last report of every session, by session."""
+    items = yield from every(keys.REPORTS)
+    found = {item.key.removeprefix(keys.REPORTS): readable(decode_report, item) for item in items}
+    return {session: report for session, report in found.items() if report is not None}
+
+
+def all_deaths() -> Op[list[Death]]:
+    """The sessions that ended without leaving and were cleared, the oldest first."""
+    found = _all(decode_death, (yield from every(keys.DEATHS)))
+    return sorted(found, key=lambda each: each.at)
+
+
+def _all(read: Callable[[Item | None], T | None], items: Iterable[Item]) -> list[T]:
+    return [each for item in items if (each := readable(read, item)) is not None]
+
+
+def seconds_silent(reports: Iterable[Report], now: float) -> Op[dict[str, float]]:
+    """Seconds since the last sign of life, by session."""
+    wanted = {keys.report_live(each.session): each for each in reports}
+    signs = yield from looked_up(wanted, times=True)
+    left = {key: None if item is None else item.expires_in for key, item in signs.items()}
+    return {
+        each.session: report_rules.seconds_silent(each, left[key], now)
+        for key, each in wanted.items()
+    }
+
+
+# ---- agent list
+
+
+def list_agents(runner: Runner) -> Op[tuple[Agent, ...]]:
+    """All sessions, by name, with the things that they hold and the tasks that they work on."""
+    holds = yield from _held_things(runner)
+    found = yield from all_sessions()
+    live = yield from looked_up((keys.live(each.id) for each in found), times=True)
+    now = runner.clock.wall()
+    reports = yield from all_reports()
+    ago = yield from seconds_silent(reports.values(), now)
+    agents = []
+    for each in found:
+        agent = _agent(each, live[keys.live(each.id)], holds.get(each.id, ()), now)
+        if (said := reports.get(each.id)) is not None:
+            agent = replace(
+                agent,
+                status=said.state,
+                can=said.can,
+                doing=said.doing,
+                note=said.note,
+                heard=round(now - ago[each.id], 3),
+            )
+        agents.append(agent)
+    return tuple(sorted(agents, key=lambda agent: (agent.agent, agent.since)))
+
+
+def _held_things(runner: Runner) -> Op[dict[str, list[str]]]:
+    base = yield from runner.base()
+    holds: dict[str, list[str]] = {}
+    for item in (yield from every(*keys.POOLS)):
+        pool = readable_pool(item, base)
+        name = thing_of(item.key).removeprefix("lock/")
+        for grant in () if pool is None else pool.grants:
+            holds.setdefault(grant.session, []).append(name)
+    for item in (yield from every(keys.CLAIMS)):
+        worker, task = keys.claim_of(item.key)
+        holds.setdefault(worker, []).append(f"task/{task}")
+    return holds
+
+
+def _agent(session: Session, live: Item | None, holds: Iterable[str], now: float) -> Agent:
+    """A session; the used part of its ttl gives the time of its last renewal."""
+    left = None if live is None else live.expires_in
+    beat = None if left is None else round(now - max(0.0, session.ttl - left), 3)
+    return Agent(
+        agent=session.agent,
+        session=session.id,
+        state="lapsed" if live is None else "alive",
+        host=session.host,
+        pid=session.pid,
+        since=session.since,
+        expires_in=None if left is None else round(left, 3),
+        holds=tuple(holds),
+        metadata=session.metadata,
+        last_heartbeat=beat,
+    )
+
+
+# ---- health
+
+
+def health(checkup: HealthCheck) -> Op[list[Problem]]:
+    """Sessions that are dead, agents that are silent, and deaths that no operator acknowledged."""
+    now = checkup.runner.clock.wall()
+    sessions = _all(decode_session, (yield from checkup.read(keys.SESSIONS)))
+    reports = yield from all_reports()
+    wanted = (keys.live(id_) for id_ in dict.fromkeys([*(each.id for each in sessions), *reports]))
+    live = {key for key, item in (yield from looked_up(wanted)).items() if item is not None}
+    expired = [each for each in sessions if keys.live(each.id) not in live]
+    return [
+        *_dead(checkup, (yield from _still_there(expired)), reports, now),
+        *(yield from _silent([reports[i] for i in reports if keys.live(i) in live], now)),
+        *(yield from _died(now)),
+    ]
+
+
+def _dead(
+    checkup: HealthCheck, lapsed: Iterable[Session], reports: Mapping[str, Report], now: float
+) -> Iterator[Problem]:
+    for each in lapsed:
+        since = each.since + each.ttl
+        said = reports.get(each.id)
+        if now - since > checkup.patience.dead_after:
+            yield Problem(
+                kind="dead",
+                says=f"agent/{each.agent}: session {each.id} (process {each.pid} on"
+                f" {each.host}) lapsed{f' while {describe(said)}' if said else ''},"
+                " and is not cleared yet",
+                remedy="see why it ended, then run 'interlock maintain'",
+                thing=f"agent/{each.agent}",
+                agent=each.agent,
+                since=since,
+            )
+
+
+def _died(now: float) -> Op[list[Problem]]:
+    """Sessions that ended without leaving and were cleared away; one line for an agent."""
+    found: dict[str, list[Death]] = {}
+    for each in (yield from all_deaths()):
+        if now - each.at <= DEATH_KEPT:
+            found.setdefault(each.agent, []).append(each)
+    return [_death(deaths, now) for deaths in found.values()]
+
+
+def _death(deaths: Sequence[Death], now: float) -> Problem:
+    last = deaths[-1]
+    where = f"process {last.pid} on {last.host}"
+    was = f" while {last.was}" if last.was else ""
+    before = f"; {len(deaths) - 1} more of its sessions ended so" if len(deaths) > 1 else ""
+    return Problem(
+        kind="dead",
+        says=f"agent/{last.agent}: session {last.session} ({where}) lapsed{was}, and was cleared"
+        f" away {span(now - last.at)} ago{before}",
+        remedy="see why it ended, then run"
+        f" 'interlock agent ack {quote(last.agent)} --agent NAME'; after"
+        f" {span(DEATH_KEPT)} it is no longer shown",
+        thing=f"agent/{last.agent}",
+        agent=last.agent,
+        since=last.at,
+    )
+
+
+def _still_there(lapsed: Iterable[Session]) -> Op[list[Session]]:
+    """The sessions that did not just leave, which also ends their liveness."""
+    found = {keys.session(each.id): each for each in lapsed}
+    items = yield from looked_up(found)
+    return [each for key, each in found.items() if items[key] is not None]
+
+
+def _silent(alive: Sequence[Report], now: float) -> Op[list[Problem]]:
+    """Live sessions that missed their pace."""
+    ago = yield from seconds_silent(alive, now)
+    suspects = [each for each in alive if is_silent(each, ago[each.session])]
+    live = yield from looked_up(keys.live(each.session) for each in suspects)
+    return [
+        Problem(
+            kind="silent",
+            says=f"agent/{each.agent}: session {each.session} lives and said it is"
+            f" {describe(each)}, but gave no sign of life for {span(ago[each.session])}",
+            remedy="see whether it hangs; until its session ends it keeps what it holds",
+            thing=f"agent/{each.agent}",
+            agent=each.agent,
+            since=now - ago[each.session],
+        )
+        for each in suspects
+        if live[keys.live(each.session)] is not None  # else it just left, and its sign of life too
+    ]
