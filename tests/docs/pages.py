@@ -45,8 +45,7 @@ from typing import IO, Self
 
 from tests.schemas import check_output
 
-from interlock.testing.servers.ports import Port
-from interlock.testing.servers.process import find
+from interlock.testing.servers.process import Port, find
 
 ROOT = Path(__file__).parent.parent.parent
 HOME = "/home/ada"

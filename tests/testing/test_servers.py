@@ -20,7 +20,7 @@ from interlock.testing.servers import (
     until,
 )
 from interlock.testing.servers.etcd import coded
-from interlock.testing.servers.ports import HOST, Port
+from interlock.testing.servers.process import HOST, Port
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,8 @@ from tests.stores.redis.conftest import Take
 from interlock.errors import OutcomeUnknown, StoreAway, StoreUnsuitable
 from interlock.store import Answer, Change, Put, Resync, Scope, Txn, Watch
 from interlock.stores.network import Unanswered
-from interlock.stores.redis import RedisStore, async_connections, subscriptions, transport
+from interlock.stores.redis import RedisStore, async_connections, transport
+from interlock.stores.redis import watch as redis_watch
 from interlock.testing.conformance.place import committed, gather, txn, write
 from interlock.testing.servers import RedisServer, until
 
@@ -31,9 +32,9 @@ def own(tmp_path: Path) -> Iterator[RedisServer]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second and a half of silence is too long."""
-    for module in (transport, async_connections, subscriptions):
+    for module in (transport, async_connections, redis_watch):
         monkeypatch.setattr(module, "REPLY", 1.5)
-    for module in (async_connections, subscriptions):
+    for module in (async_connections, redis_watch):
         monkeypatch.setattr(module, "PING", 0.1)
 
 
@@ -312,7 +313,7 @@ def test_who_listens_to_silence_asks_less_and_less_often(
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
 ) -> None:
-    for module in (async_connections, subscriptions):
+    for module in (async_connections, redis_watch):
         monkeypatch.setattr(module, "PING", 0.02)
     store = opened(own.url())
     watch, began = store.watch("p/", 0), time.monotonic()
@@ -333,11 +334,11 @@ def test_who_listens_asks_soon_when_another_call_is_in_trouble(store: RedisStore
     watch = store.watch("p/", 0)
     assert watch.take(0.01) == []
     line = watch._subscription
-    assert isinstance(line, subscriptions.BlockingSubscription)
-    line._patience = subscriptions.LONGEST
-    assert line._alarm() > time.monotonic() + 4 * subscriptions.PING
+    assert isinstance(line, redis_watch.BlockingSubscription)
+    line._patience = redis_watch.LONGEST
+    assert line._alarm() > time.monotonic() + 4 * redis_watch.PING
     store.note_outage(Unanswered("no answer"))
-    assert line._alarm() <= time.monotonic() + subscriptions.PING
+    assert line._alarm() <= time.monotonic() + redis_watch.PING
     store.note_answer()
     watch.close()
 

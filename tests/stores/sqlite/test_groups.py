@@ -18,8 +18,7 @@ from interlock.errors import OutcomeUnknown, StoreBusy, StoreClosed, StoreTroubl
 from interlock.store import Committed, Put, Txn, View, Work
 from interlock.stores.sqlite import SQLiteStore
 from interlock.stores.sqlite import connection as engine_module
-from interlock.stores.sqlite.write_queue import WriteQueue
-from interlock.stores.sqlite.writer import PATIENCE
+from interlock.stores.sqlite.writer import PATIENCE, WriteQueue
 
 
 def putting(key: str, value: bytes = b"x", ttl: float | None = None) -> Work:

@@ -13,7 +13,7 @@ from tests.stores.sqlite.store_programs import increase, put
 
 from interlock.store import Committed
 from interlock.stores.sqlite import SQLiteStore
-from interlock.stores.sqlite.write_queue import WriteQueue
+from interlock.stores.sqlite.writer import WriteQueue
 
 PACKAGE = "interlock/stores/sqlite/"
 

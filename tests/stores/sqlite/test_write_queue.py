@@ -17,7 +17,7 @@ from tests.stores.sqlite.store_programs import increase, put
 
 import interlock
 from interlock.errors import StoreBusy
-from interlock.stores.sqlite import SQLiteStore, write_queue
+from interlock.stores.sqlite import SQLiteStore, writer
 
 
 def counted(store: SQLiteStore) -> int:
@@ -295,5 +295,5 @@ def test_a_lock_on_a_file_of_the_same_number_elsewhere_is_not_taken_for_the_turn
     inode = os.stat(store.path + "-bells/turn").st_ino
     locks = tmp_path / "locks"
     locks.write_text(f"1: FLOCK  ADVISORY  WRITE 4711 ff:fe:{inode} 0 EOF\n")
-    monkeypatch.setattr(write_queue, "_LOCKS", str(locks))
+    monkeypatch.setattr(writer, "_LOCKS", str(locks))
     assert store.held_up_by() is None

@@ -6,10 +6,8 @@ transport.py          connections of blocking callers: the pool, connecting and 
 tls.py                TLS for a connection
 async_connections.py  connections of event loops: one that is pipelined, one that listens
 watch.py              the feed of changes: pub/sub, and the log after a gap
-subscriptions.py      pub/sub for blocking callers
-server.py             what a server is, and whether it can keep the promises
+server.py             what a server is, whether it can keep the promises, findings for people
 errors.py             what an error of the server means
-examine.py            facts and findings for people
 """
 
 from interlock.stores.redis.store import RedisStore

@@ -22,8 +22,8 @@ from hiredis import ProtocolError, ReplyError
 
 from interlock.stores.network import REPLY, Unanswered, Unsent
 from interlock.stores.redis.scripts import pack
-from interlock.stores.redis.subscriptions import LONGEST, PING
 from interlock.stores.redis.transport import Connection, reason
+from interlock.stores.redis.watch import LONGEST, PING
 
 if TYPE_CHECKING:
     from interlock.stores.redis.transport import Connection, RedisTransport

@@ -1,23 +1,29 @@
-"""What a server is, asked in the first exchange of every connection, and whether it is suitable.
+"""What a server is, whether it is suitable, and what ``doctor`` and ``store info`` say of it.
 
 A server may come back from a restart as something else: a replica, or one that evicts.  So each
-new connection asks, and a connection to an unsuitable server is not used.
+new connection asks in its first exchange, and one to an unsuitable server is not used.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hiredis import ReplyError
 from msgspec import Struct
 
+from interlock.drivers import Op
 from interlock.errors import StoreReadOnly, StoreUnsuitable
-from interlock.store import Durability
+from interlock.store import Durability, Finding
 from interlock.stores.address import Address
 from interlock.stores.network import Unsent
 from interlock.stores.redis.errors import meaning, newer
-from interlock.stores.redis.scripts import Argument
+from interlock.stores.redis.scripts import Argument, pack
+
+if TYPE_CHECKING:
+    from interlock.stores.redis.store import RedisStore
+
 
 OLDEST = (6, 2)
 FORMAT = 2
@@ -130,3 +136,157 @@ def _durability(info: dict[str, str], fsync: str) -> Durability:
         return "none"
     grades: dict[str, Durability] = {"always": "power loss", "no": "process"}
     return grades.get(fsync, "none")
+
+
+_MEANING = {
+    "": "nothing survives a restart of the server (appendonly no)",
+    "everysec": "the last seconds may be lost with the server (appendfsync everysec)",
+    "no": "what the system has not written is lost with the machine (appendfsync no)",
+    "always": "an acknowledged commit is on disk (appendfsync always)",
+}
+_FULL = 0.8
+_CLOCK = 5.0
+_SLOW = 0.05
+
+
+def info(store: RedisStore) -> Op[dict[str, object]]:
+    """Facts: address, size, versions."""
+    stats = facts((yield from store.asked(pack(("INFO",)))))
+    sizes = yield from _sizes(store)
+    server = _server(store)
+    most = int(stats.get("maxmemory", "0"))
+    return {
+        "engine": "redis",
+        "server": f"{server.product} {server.version}",
+        "where": store.where,
+        "namespace": store.namespace,
+        "durability": server.durability,
+        "means": _MEANING[server.fsync],
+        "format": FORMAT,
+        **sizes,
+        "memory_bytes": int(stats.get("used_memory", "0")),
+        "memory_max_bytes": most or None,
+        "replicas": int(stats.get("connected_slaves", "0")),
+    }
+
+
+def findings(store: RedisStore) -> Op[list[Finding]]:
+    """What is well and what is not with the server."""
+    sent = time.monotonic()
+    yield from store.asked(pack(("PING",)))
+    took = time.monotonic() - sent
+    stats = facts((yield from store.asked(pack(("INFO",)))))
+    clock = yield from store.asked(pack(("TIME",)))
+    ahead = int(clock[0]) + int(clock[1]) / 1_000_000 - time.time()
+    sizes = yield from _sizes(store)
+    server = _server(store)
+    return [
+        Finding(verdict="ok", name="version", fact=f"{server.product} {server.version}"),
+        _reach(took),
+        _durable(server),
+        _eviction(stats),
+        _memory(stats),
+        _disk(stats),
+        _replicas(stats),
+        _log(int(str(sizes["entries"])), store.bound),
+        _ahead(ahead),
+    ]
+
+
+def _server(store: RedisStore) -> ServerFacts:
+    assert store.server is not None, "it has just answered"  # noqa: S101
+    return store.server
+
+
+def _sizes(store: RedisStore) -> Op[dict[str, object]]:
+    keys = store.keys
+    marks: Any = yield from store.asked(pack(("HMGET", keys["meta"], "rev", "trimmed")))
+    revision, trimmed = (int(each or 0) for each in marks)
+    items: Any = yield from store.asked(pack(("HLEN", keys["items"])))
+    entries: Any = yield from store.asked(pack(("XLEN", keys["log"])))
+    sizes = {"revision": revision, "items": items, "entries": entries}
+    return sizes | {"trimmed": trimmed or None}
+
+
+def _reach(took: float) -> Finding:
+    return Finding(
+        verdict="ok" if took < _SLOW else "warn",
+        name="reachable",
+        fact=f"answers in {took * 1000:.1f} ms",
+        remedy="" if took < _SLOW else "bring the server closer, or see what keeps it busy",
+    )
+
+
+def _durable(server: ServerFacts) -> Finding:
+    good = server.durability == "power loss"
+    return Finding(
+        verdict="ok" if good else "warn",
+        name="durability",
+        fact=_MEANING[server.fsync],
+        remedy="" if good else "set: appendonly yes, appendfsync always",
+    )
+
+
+def _eviction(stats: dict[str, str]) -> Finding:
+    policy = stats.get("maxmemory_policy", "noeviction")
+    good = policy == "noeviction"
+    return Finding(
+        verdict="ok" if good else "bad",
+        name="eviction",
+        fact=f"maxmemory-policy {policy}",
+        remedy="" if good else "set: maxmemory-policy noeviction",
+    )
+
+
+def _memory(stats: dict[str, str]) -> Finding:
+    used, most = int(stats.get("used_memory", "0")), int(stats.get("maxmemory", "0"))
+    if not most:
+        return Finding(verdict="ok", name="memory", fact=f"{used >> 20} MiB used, no limit")
+    tight = used > most * _FULL
+    return Finding(
+        verdict="warn" if tight else "ok",
+        name="memory",
+        fact=f"{used >> 20} of {most >> 20} MiB used",
+        remedy="raise maxmemory: a full server begins nothing new" if tight else "",
+    )
+
+
+def _disk(stats: dict[str, str]) -> Finding:
+    names = ("rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status")
+    bad = [name for name in names if stats.get(name, "ok") != "ok"]
+    return Finding(
+        verdict="bad" if bad else "ok",
+        name="disk",
+        fact=f"failed: {', '.join(bad)}" if bad else "the last writes went well",
+        remedy="make room on the server's disk, and see its log" if bad else "",
+    )
+
+
+def _replicas(stats: dict[str, str]) -> Finding:
+    count = int(stats.get("connected_slaves", "0"))
+    if not count:
+        return Finding(verdict="ok", name="replicas", fact="none: no failover")
+    return Finding(
+        verdict="warn",
+        name="replicas",
+        fact=f"{count}: a failover may lose the last acknowledged commits",
+        remedy="set min-replicas-to-write, and keep their clocks together: tokens follow them",
+    )
+
+
+def _log(entries: int, bound: int) -> Finding:
+    return Finding(
+        verdict="ok",
+        name="log",
+        fact=f"{entries} entries; trimmed above {bound} (?log= in the URL)",
+    )
+
+
+def _ahead(seconds: float) -> Finding:
+    good = abs(seconds) < _CLOCK
+    return Finding(
+        verdict="ok" if good else "warn",
+        name="server clock",
+        fact=f"the server is {abs(seconds):.1f} s {'ahead' if seconds > 0 else 'behind'}",
+        remedy="" if good else "synchronise the clocks: times in the record come from clients",
+    )

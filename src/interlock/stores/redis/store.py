@@ -37,10 +37,10 @@ from interlock.store import (
 )
 from interlock.stores.address import Address
 from interlock.stores.network import PATIENCE, NetworkStore, SendRequest
-from interlock.stores.redis import examine, scripts
+from interlock.stores.redis import scripts
 from interlock.stores.redis.errors import NoScript, RequestTooLate, denied
 from interlock.stores.redis.scripts import COMMIT, READ, RIGHTS, SWEEP, TRIM, Script, pack
-from interlock.stores.redis.server import ServerFacts
+from interlock.stores.redis.server import ServerFacts, findings, info
 from interlock.stores.redis.transport import RedisTransport
 from interlock.stores.redis.watch import RedisWatch
 
@@ -201,10 +201,10 @@ class RedisStore(NetworkStore):
         return answer[1] / 1e6  # type: ignore[no-any-return]
 
     def _info(self) -> Op[dict[str, object]]:
-        return examine.info(self)
+        return info(self)
 
     def _examine(self) -> Op[list[Finding]]:
-        return examine.findings(self)
+        return findings(self)
 
 
 def _bound(address: Address) -> int:

@@ -33,7 +33,7 @@ from interlock.stores.redis.server import ServerFacts, greeting, server_facts
 
 if TYPE_CHECKING:
     from interlock.stores.redis.async_connections import LoopConnections
-    from interlock.stores.redis.subscriptions import BlockingSubscription
+    from interlock.stores.redis.watch import BlockingSubscription
 
 
 _CHUNK = 65536

@@ -45,8 +45,7 @@ from interlock.stores.sqlite.connection import (
 from interlock.stores.sqlite.fork import guard
 from interlock.stores.sqlite.notify import Notifier
 from interlock.stores.sqlite.watch import ChangeFeed, SQLiteWatch
-from interlock.stores.sqlite.write_queue import WriteQueue
-from interlock.stores.sqlite.writer import PATIENCE, Writer
+from interlock.stores.sqlite.writer import PATIENCE, WriteQueue, Writer
 
 T = TypeVar("T")
 

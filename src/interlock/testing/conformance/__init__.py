@@ -12,12 +12,10 @@ one that offers ``transact`` takes LocalConformance.  The suite asserts what ``c
 declare; nothing in it is skipped.
 
 place.py         where a store under test stands, and how it waits
-reads.py         one moment: keys, ranges, the log
+reads.py         one moment: keys, ranges, the log; trimming the log
 commits.py       checks, all or nothing, entries, voids, revisions, stamps, limits
 liveness.py      keys that expire, and their renewal
-watches.py       the feed: order, resuming, resync, waking
-scopes.py        the feed of several scopes
-trimming.py      the log: its extent, and forgetting its oldest entries
+watches.py       the feed of one scope or several: order, resuming, resync, waking
 transactions.py  local engines: transact
 """
 
@@ -26,11 +24,9 @@ from __future__ import annotations
 from interlock.testing.conformance.commits import Commits
 from interlock.testing.conformance.liveness import Liveness
 from interlock.testing.conformance.place import Place
-from interlock.testing.conformance.reads import Reads
-from interlock.testing.conformance.scopes import Scopes
+from interlock.testing.conformance.reads import Reads, Trimming
 from interlock.testing.conformance.transactions import Transactions
-from interlock.testing.conformance.trimming import Trimming
-from interlock.testing.conformance.watches import Watches
+from interlock.testing.conformance.watches import Scopes, Watches
 
 
 class Conformance(Reads, Commits, Liveness, Watches, Scopes, Trimming):

@@ -1,7 +1,5 @@
 """All or nothing: checks, answers, entries, voids, revisions, stamps, limits."""
 
-# ruff: noqa: D102 - the name of a test says what should be true
-
 from __future__ import annotations
 
 import asyncio

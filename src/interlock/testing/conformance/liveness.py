@@ -1,7 +1,5 @@
 """Keys that expire: judged by the engine's clock, absent to every reader, seen by no watch."""
 
-# ruff: noqa: D102 - the name of a test says what should be true
-
 from __future__ import annotations
 
 import asyncio

@@ -1,7 +1,5 @@
 """Local engines: read, decide and commit inside one transaction."""
 
-# ruff: noqa: D102 - the name of a test says what should be true
-
 from __future__ import annotations
 
 import asyncio

@@ -1,7 +1,6 @@
 """Real servers for tests: Redis and etcd on loopback, and a proxy for the network between.
 
-ports.py         ports that no other test takes, also while their server is down
-process.py       one server process, and the guard that ends it when the test run dies
+process.py       one server process, its ports, and the guard that ends it when the test run dies
 proxy.py         Proxy: a network that cuts, delays, holds back and loses replies
 redis.py         RedisServer
 etcd.py          EtcdServer and EtcdCluster

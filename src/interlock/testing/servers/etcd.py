@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 from urllib.parse import quote, urlencode
 
-from interlock.testing.servers.ports import HOST
 from interlock.testing.servers.process import (
+    HOST,
     PROBE,
     PortTaken,
     Server,

@@ -30,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias
 
-from interlock.testing.servers.ports import HOST, Port, listener
+from interlock.testing.servers.process import HOST, Port, listener
 
 Verdict: TypeAlias = Literal["drop reply", "cut", "hold"] | None
 Direction: TypeAlias = Literal["both", "requests", "replies"]

@@ -9,8 +9,7 @@ from io import BufferedRWPair
 from typing import ClassVar, Literal, TypeAlias
 from urllib.parse import quote, urlencode
 
-from interlock.testing.servers.ports import HOST
-from interlock.testing.servers.process import PROBE, Server, Tls, find, until, unverified_tls
+from interlock.testing.servers.process import HOST, PROBE, Server, Tls, find, until, unverified_tls
 
 Reply: TypeAlias = "int | str | list[Reply] | None"
 
