@@ -327,6 +327,13 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     remedy: str = ""
 
 
+def finding(
+    name: str, fact: str, remedy: str = "", *, wrong: Literal["warn", "bad"] = "warn"
+) -> Finding:
+    """A fact that is well if there is nothing to remedy, and ``wrong`` otherwise."""
+    return Finding(verdict=wrong if remedy else "ok", name=name, fact=fact, remedy=remedy)
+
+
 class View(Protocol):
     """The state that the work of a transaction reads."""
 

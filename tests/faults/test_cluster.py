@@ -15,7 +15,7 @@ from interlock.nouns.grants.lock import LockGranted
 from interlock.store import Check, Committed, Put
 from interlock.stores import open_store
 from interlock.stores.etcd import EtcdStore
-from interlock.stores.etcd.examine import fixed_in
+from interlock.stores.etcd.server import fixed_in
 from interlock.testing.conformance.place import txn, write
 from interlock.testing.servers import EtcdCluster
 from interlock.testing.servers.etcd import etcd_url

@@ -16,7 +16,7 @@ from interlock.core.decision import ENDINGS
 from interlock.errors import StoreFull
 from interlock.store import Put, Store
 from interlock.stores import open_store
-from interlock.stores.etcd import quota
+from interlock.stores.etcd import server as etcd_server
 from interlock.testing.audit import audit
 from interlock.testing.conformance.place import write
 from interlock.testing.servers import EtcdServer, RedisServer
@@ -45,7 +45,7 @@ def cramped(
             yield setup, lambda: server.command("CONFIG", "SET", "maxmemory", 1)
             server.command("CONFIG", "SET", "maxmemory", 0)
         return
-    monkeypatch.setattr(quota, "_OFTEN", 0.0)
+    monkeypatch.setattr(etcd_server, "_OFTEN", 0.0)
     extra = ("--quota-backend-bytes", str(16 * _MIB))
     with EtcdServer(tmp_path, extra=extra) as etcd, Setup(Etcd(etcd)) as setup:
         store = open_store(etcd.url("others"))

@@ -47,19 +47,19 @@ def opened(url: str, patience: float) -> Store:
     if not is_network(url):
         return SQLiteStore(url, patience=patience)
     from interlock.stores.address import parse
-    from interlock.stores.network import NetworkStore
 
     address = parse(url)
     if address.engine == "redis":
         from interlock.stores.redis import RedisStore
 
-        store: NetworkStore = RedisStore(address, patience=patience)
-    else:
-        from interlock.stores.etcd import EtcdStore
+        redis = RedisStore(address, patience=patience)
+        redis.open()
+        return redis
+    from interlock.stores.etcd import EtcdStore
 
-        store = EtcdStore(address, patience=patience)
-    store.open()
-    return store
+    etcd = EtcdStore(address, patience=patience)
+    etcd.open()
+    return etcd
 
 
 def askew(seconds: str, name: str, *arguments: str) -> None:

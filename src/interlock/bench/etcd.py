@@ -18,7 +18,7 @@ from interlock.bench.engine import ACQUIRE, ENTRY, HASH, AsyncFloor, FloorCommit
 from interlock.stores.address import Address, parse
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.encoding import wrapped
-from interlock.stores.etcd.probe import get
+from interlock.stores.etcd.server import get
 
 _SERVED = re.compile(r'grpc_server_msg_received_total\{.*grpc_method="(\w+)".*\} (\S+)')
 _ID = f"txn_{0:026d}"

@@ -9,7 +9,8 @@ from interlock.errors import BadInput, StoreUnsuitable
 from interlock.store import Store
 
 if TYPE_CHECKING:
-    from interlock.stores.network import NetworkStore
+    from interlock.stores.etcd import EtcdStore
+    from interlock.stores.redis import RedisStore
 
 SCHEMES = (
     "redis", "rediss", "redis+unix", "valkey", "valkeys", "valkey+unix", "etcd", "etcds",
@@ -57,7 +58,7 @@ def is_network(url: str) -> bool:
     return url.partition("://")[0].lower() in SCHEMES and "://" in url
 
 
-def _network(url: str) -> NetworkStore:
+def _network(url: str) -> RedisStore | EtcdStore:
     from interlock.stores.address import parse
 
     address = parse(url)

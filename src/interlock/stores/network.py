@@ -20,8 +20,9 @@ import logging
 import os
 import random
 import time
-from collections.abc import Awaitable, Iterator
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from interlock.drivers import Op, Pause, drive, drive_async
 from interlock.errors import OutcomeUnknown, StoreAway, StoreClosed
@@ -29,17 +30,15 @@ from interlock.store import (
     Answer,
     Capabilities,
     Committed,
-    Extent,
-    Finding,
     Put,
     Ref,
-    Scope,
     Snapshot,
     Txn,
-    Watch,
 )
 from interlock.stores.derived import alive, renewal
 
+P = ParamSpec("P")
+S = TypeVar("S", bound="NetworkStore")
 T = TypeVar("T")
 
 CONNECT = 3.0
@@ -98,9 +97,10 @@ class SendRequest:
 
 
 class NetworkStore:
-    """An engine across a network; subclasses write ``_open``, ``_read``, ``_commit`` and so on.
+    """An engine across a network.
 
-    ``where`` names the engine in messages; it never holds a password.
+    Subclasses write ``_open``, ``_read`` and ``_commit``, ``watch``, and the methods of maintenance
+    as ``driven`` operations.  ``where`` names the engine in messages; it never holds a password.
     """
 
     capabilities: Capabilities
@@ -108,7 +108,7 @@ class NetworkStore:
 
     def __init__(self, transport: Transport, where: str, *, patience: float = PATIENCE) -> None:
         self.where = where
-        self._transport = transport
+        self.transport = transport
         self.patience = patience
         self._pid = os.getpid()
         self._closed = False
@@ -124,16 +124,16 @@ class NetworkStore:
 
     def open(self) -> None:
         """Connect, and refuse an engine that cannot keep the promises."""
-        drive(self._opening(), self._transport)
+        drive(self._opening(), self.transport)
 
     async def open_async(self) -> None:
         """Connect in an event loop."""
-        await drive_async(self._opening(), self._transport)
+        await drive_async(self._opening(), self.transport)
 
     def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:  # noqa: ARG002 - always
         """All the refs at one revision."""
         self.check()
-        return drive(self._read(refs, times=times), self._transport)
+        return drive(self._read(refs, times=times), self.transport)
 
     def read_async(
         self,
@@ -143,73 +143,39 @@ class NetworkStore:
     ) -> Awaitable[Snapshot]:
         """Read in an event loop."""
         self.check()
-        return drive_async(self._read(refs, times=times), self._transport)
+        return drive_async(self._read(refs, times=times), self.transport)
 
     def commit(self, txn: Txn) -> Answer:
         """Check and write, all or nothing, in one request."""
         self.check()
-        return drive(self._commit(txn), self._transport)
+        return drive(self._commit(txn), self.transport)
 
     def commit_async(self, txn: Txn) -> Awaitable[Answer]:
         """Commit in an event loop."""
         self.check()
-        return drive_async(self._commit(txn), self._transport)
+        return drive_async(self._commit(txn), self.transport)
 
     def renew(self, puts: tuple[Put, ...]) -> frozenset[str]:
         """Put liveness keys again that are alive; returns which ones were."""
         self.check()
-        return drive(self._renew(puts), self._transport)
+        return drive(self._renew(puts), self.transport)
 
     def renew_async(self, puts: tuple[Put, ...]) -> Awaitable[frozenset[str]]:
         """Renew in an event loop."""
         self.check()
-        return drive_async(self._renew(puts), self._transport)
-
-    def watch(self, scope: Scope, after: int) -> Watch:
-        """Every change in a scope after a revision."""
-        raise NotImplementedError
-
-    def info(self) -> dict[str, object]:
-        """Facts about this store for a person."""
-        self.check()
-        return drive(self._info(), self._transport)
-
-    def examine(self) -> list[Finding]:
-        """What is well and what is not."""
-        self.check()
-        return drive(self._examine(), self._transport)
-
-    def sweep(self) -> int:
-        """Delete expired liveness keys."""
-        self.check()
-        return drive(self._sweep(), self._transport)
-
-    def trim(self, revision: int) -> int:
-        """Delete the oldest entries up to a revision."""
-        self.check()
-        return drive(self._trim(revision), self._transport)
-
-    def extent(self) -> Extent:
-        """How large the log is."""
-        self.check()
-        return drive(self._extent(), self._transport)
-
-    def wall(self) -> float | None:
-        """What time it is by the server's clock."""
-        self.check()
-        return drive(self._wall(), self._transport)
+        return drive_async(self._renew(puts), self.transport)
 
     def close(self) -> None:
         """Close all connections; acknowledged commits stay."""
         if not self._closed and self._pid == os.getpid():
             self._closed = True
-            self._transport.close()
+            self.transport.close()
 
     async def close_async(self) -> None:
         """Close, and wait until nothing is left in this event loop."""
         if not self._closed and self._pid == os.getpid():
             self._closed = True
-            await self._transport.close_async()
+            await self.transport.close_async()
 
     def check(self) -> None:
         """Raise if this store is closed, or belongs to the parent of a fork."""
@@ -308,23 +274,16 @@ class NetworkStore:
             puts = alive(puts, answer)
         return frozenset([put.key for put in puts])
 
-    def _info(self) -> Op[dict[str, object]]:
-        raise NotImplementedError
 
-    def _examine(self) -> Op[list[Finding]]:
-        raise NotImplementedError
+def driven(operation: Callable[Concatenate[S, P], Op[T]]) -> Callable[Concatenate[S, P], T]:
+    """The blocking method that carries out an operation of an engine."""
 
-    def _sweep(self) -> Op[int]:
-        raise NotImplementedError
+    @wraps(operation)
+    def method(store: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        store.check()
+        return drive(operation(store, *args, **kwargs), store.transport)
 
-    def _trim(self, revision: int) -> Op[int]:
-        raise NotImplementedError
-
-    def _extent(self) -> Op[Extent]:
-        raise NotImplementedError
-
-    def _wall(self) -> Op[float | None]:
-        raise NotImplementedError
+    return method
 
 
 def pauses() -> Iterator[float]:

@@ -23,10 +23,11 @@ from interlock.errors import (
 )
 from interlock.store import Change, Check, Put
 from interlock.stores.address import parse
-from interlock.stores.etcd import EtcdStore, probe
+from interlock.stores.etcd import EtcdStore
 from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd import server as etcd_server
 from interlock.stores.etcd.encoding import wrapped
-from interlock.stores.etcd.examine import _compaction
+from interlock.stores.etcd.server import _compaction
 from interlock.stores.network import PATIENCE
 from interlock.testing.conformance.place import gather, txn, write
 from interlock.testing.servers import EtcdServer, RedisServer
@@ -120,7 +121,7 @@ def test_a_server_that_hangs_up_on_a_handshake_is_asked_without_tls(
 
     monkeypatch.setattr(ssl.SSLContext, "wrap_socket", hangs_up)
     with pytest.raises(StoreRefused, match="does not speak TLS"):
-        probe.probe(parse(f"etcds://{server.endpoint}/x"), 0)
+        etcd_server.probe(parse(f"etcds://{server.endpoint}/x"), 0)
 
 
 def test_what_is_no_etcd_is_told(tmp_path: Path) -> None:

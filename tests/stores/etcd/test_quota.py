@@ -9,7 +9,8 @@ from tests.stores.etcd.etcds import opened
 from interlock.errors import BadInput, StoreFull
 from interlock.store import Check, Committed, Put, void
 from interlock.stores.address import parse
-from interlock.stores.etcd import EtcdStore, quota
+from interlock.stores.etcd import EtcdStore
+from interlock.stores.etcd import server as etcd_server
 from interlock.testing.conformance.place import committed, fresh, txn, write
 from interlock.testing.servers import EtcdServer
 
@@ -19,7 +20,7 @@ MIB = 1 << 20
 def test_a_database_that_is_nearly_full_begins_nothing_new_and_lets_everything_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quota, "_OFTEN", 0.0)
+    monkeypatch.setattr(etcd_server, "_OFTEN", 0.0)
     with EtcdServer(tmp_path, extra=("--quota-backend-bytes", str(16 * MIB))) as server:
         store = opened(server.url())
         held = write(store, Put("locks/held", b"1"), Put("live/a", b"", ttl=60))
@@ -48,7 +49,7 @@ def test_a_database_at_its_quota_is_full_and_says_so(
         with pytest.raises(StoreFull) as caught:
             _fill(store)
         assert "etcdctl defrag" in str(caught.value)
-        monkeypatch.setattr(quota, "_OFTEN", 0.0)
+        monkeypatch.setattr(etcd_server, "_OFTEN", 0.0)
         with pytest.raises(StoreFull, match="NOSPACE"):
             write(store, Put("a", b""))
         assert [f.fact for f in store.examine() if f.name == "alarms"] == ["NOSPACE"]

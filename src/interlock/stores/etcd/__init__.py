@@ -5,12 +5,9 @@ commits.py    one transaction each, and renewals that write nothing
 leases.py     the leases of liveness keys and of signals
 watch.py      one stream for all watches, and one watch of etcd for each scope
 encoding.py   keys and values as they are in etcd
-quota.py      refuses new data when the database is nearly full
 transport.py  channels: blocking and async, one endpoint at a time
-quiet_grpc.py imports gRPC so that it prints nothing
 errors.py     what gRPC's errors mean
-probe.py      why an endpoint cannot be used
-examine.py    findings for people
+server.py     what a server says of itself, room for new data, findings for people
 rpc_pb2.py    generated from rpc.proto
 """
 

@@ -34,11 +34,17 @@ from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.commits import TRIMMED, EtcdCommits
 from interlock.stores.etcd.encoding import NUL, Namespace, wrapped
 from interlock.stores.etcd.errors import Compacted
-from interlock.stores.etcd.examine import findings, fixed_in
 from interlock.stores.etcd.leases import Leases
-from interlock.stores.etcd.probe import DirectRequest, moment, probe
-from interlock.stores.etcd.quota import Quota
-from interlock.stores.etcd.transport import MEMBERS, RANGE, STATUS, TXN, EtcdTransport, LogIn
+from interlock.stores.etcd.server import Quota, findings, fixed_in, moment, probe
+from interlock.stores.etcd.transport import (
+    MEMBERS,
+    RANGE,
+    STATUS,
+    TXN,
+    DirectRequest,
+    EtcdTransport,
+    LogIn,
+)
 from interlock.stores.etcd.watch import EtcdWatch, WatchStream
 from interlock.stores.network import (
     OPENING,
@@ -47,6 +53,7 @@ from interlock.stores.network import (
     SendRequest,
     Unanswered,
     Unsent,
+    driven,
 )
 
 FORMAT = 2
@@ -64,6 +71,7 @@ _told: set[str] = set()
 class EtcdStore(NetworkStore):
     """A namespace in an etcd."""
 
+    transport: EtcdTransport
     capabilities = Capabilities(
         engine="etcd",
         durability="power loss",
@@ -86,7 +94,6 @@ class EtcdStore(NetworkStore):
         transport = EtcdTransport(address)
         super().__init__(transport, address.shown, patience=patience)
         self.address = address
-        self.transport = transport
         self.version = ""
         self.caution = ""
         self.shape = Namespace(address.namespace)
@@ -268,7 +275,7 @@ class EtcdStore(NetworkStore):
         return found[:limit]
 
     def _commit(self, txn: Txn) -> Op[Answer]:
-        yield from self.room.check(txn, self.transport.number)
+        yield from self.room.check(txn)
         return (yield from self._commits.commit(txn))
 
     def _renew(self, puts: tuple[Put, ...]) -> Op[frozenset[str]]:
@@ -276,10 +283,12 @@ class EtcdStore(NetworkStore):
         rest = tuple([put for put in puts if put.key not in kept])
         return kept if not rest else kept | (yield from super()._renew(rest))
 
-    def _info(self) -> Op[dict[str, object]]:
+    @driven
+    def info(self) -> Op[dict[str, object]]:
+        """Facts about this store for a person."""
         status = yield from self.asked((STATUS, rpc.StatusRequest()))
         members = yield from self.asked((MEMBERS, rpc.MemberListRequest()))
-        most = yield from self.room.quota(self.transport.number)
+        most = yield from self.room.quota()
         key, end = self.shape.scope("")
         count = rpc.RangeRequest(key=key, range_end=end, count_only=True)
         items = yield from self.asked((RANGE, count))
@@ -300,15 +309,19 @@ class EtcdStore(NetworkStore):
             "leader": names.get(status.leader, "none"),
         }
 
-    def _examine(self) -> Op[list[Finding]]:
-        return (yield from findings(self))
+    @driven
+    def examine(self) -> Op[list[Finding]]:
+        """What is well and what is not."""
+        return findings(self)
 
-    def _sweep(self) -> Op[int]:
-        """Nothing to do: leases do it."""
+    @driven
+    def sweep(self) -> Op[int]:
+        """Delete nothing: leases do it."""
         yield from ()
         return 0
 
-    def _trim(self, revision: int) -> Op[int]:
+    @driven
+    def trim(self, revision: int) -> Op[int]:
         """Oldest first, so an interruption leaves no hole; a watch ignores it."""
         if revision <= 0:  # which etcd takes for any revision
             return 0
@@ -323,12 +336,16 @@ class EtcdStore(NetworkStore):
             yield from self.asked((TXN, rpc.TxnRequest(success=[*marks, *deletes])))
         return len(keys)
 
-    def _extent(self) -> Op[Extent]:
+    @driven
+    def extent(self) -> Op[Extent]:
+        """How large the log is."""
         answer = yield from self.asked((RANGE, self.shape.count()))
         return Extent(answer.count)
 
-    def _wall(self) -> Op[float | None]:
-        return (yield from self.asked(DirectRequest(moment, self.transport.number)))  # type: ignore[no-any-return]
+    @driven
+    def wall(self) -> Op[float | None]:
+        """What time it is by the server's clock."""
+        return (yield from self.asked(DirectRequest(moment)))  # type: ignore[no-any-return]
 
 
 def _version(text: str) -> tuple[int, int]:

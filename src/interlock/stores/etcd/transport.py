@@ -15,10 +15,11 @@ closed a little later, so that calls which are still under way can come to their
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -26,9 +27,22 @@ from interlock.errors import StoreRefused
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.errors import SILENT, AuthDisabled, TokenExpired, translated
-from interlock.stores.etcd.probe import DirectRequest
-from interlock.stores.etcd.quiet_grpc import grpc
 from interlock.stores.network import CONNECT, REPLY, Unanswered, Unsent
+
+# gRPC's core writes remarks about connections to stderr; a command of Interlock prints one line
+# about what is wrong.  gRPC reads its setting once, so the environment is restored afterwards for
+# other readers; a setting of the user stays as it is.
+_VERBOSITY = "GRPC_VERBOSITY"
+_ours = _VERBOSITY not in os.environ
+os.environ.setdefault(_VERBOSITY, "NONE")
+
+import grpc  # noqa: E402 - after its setting
+import grpc.aio  # noqa: E402
+
+if _ours:
+    del os.environ[_VERBOSITY]
+
+RpcError = grpc.RpcError
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 EtcdRequest: TypeAlias = "tuple[str, Any] | RequestBatch | LogIn | DirectRequest"
@@ -91,6 +105,16 @@ class RequestBatch:
         self.within = within
 
 
+class DirectRequest:
+    """A request that goes past gRPC: a function of server.py, on an endpoint or the present one."""
+
+    __slots__ = ("function", "number")
+
+    def __init__(self, function: Callable[[Address, int], Any], number: int | None = None) -> None:
+        self.function = function
+        self.number = number
+
+
 class LogIn:
     """Get a token for the user of the address, if it names one."""
 
@@ -119,7 +143,7 @@ class EtcdTransport:
         self.targets = [
             f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in address.hosts
         ]
-        self._number = random.randrange(len(self.targets))  # noqa: S311 - spread the fleet
+        self.number = random.randrange(len(self.targets))  # noqa: S311 - spread the fleet
         self._lock = threading.Lock()
         self._link: EndpointChannel | None = None
         self._loops: dict[asyncio.AbstractEventLoop, EndpointChannel] = {}
@@ -129,15 +153,10 @@ class EtcdTransport:
         self._courtesies: set[Any] = set()
         self._closed = False
 
-    @property
-    def number(self) -> int:
-        """Which of the endpoints calls go to at present."""
-        return self._number
-
     def call(self, request: EtcdRequest) -> Any:  # noqa: ANN401 - each method has its own answer
         """The answer."""
         if isinstance(request, DirectRequest):
-            return request.function(self.address, request.number)
+            return request.function(self.address, self._endpoint(request))
         metadata = self._metadata
         if isinstance(request, LogIn):
             return self._log_in(metadata)
@@ -153,7 +172,8 @@ class EtcdTransport:
     async def call_async(self, request: EtcdRequest) -> Any:  # noqa: ANN401
         """Send from an event loop."""
         if isinstance(request, DirectRequest):
-            return await asyncio.to_thread(request.function, self.address, request.number)
+            number = self._endpoint(request)
+            return await asyncio.to_thread(request.function, self.address, number)
         metadata = self._metadata
         if isinstance(request, LogIn):
             return await self._log_in_async(metadata)
@@ -205,8 +225,8 @@ class EtcdTransport:
                 self._loops = {k: v for k, v in self._loops.items() if v is not link}
             else:
                 return  # others noticed before
-            if link.number == self._number:
-                self._number = (self._number + 1) % len(self.targets)
+            if link.number == self.number:
+                self.number = (self.number + 1) % len(self.targets)
             now = time.monotonic()
             ended = [old for moment, old in self._old if now - moment > REPLY + 1]
             self._old = [pair for pair in self._old if pair[1] not in ended]
@@ -237,6 +257,9 @@ class EtcdTransport:
             elif not loop.is_closed():
                 loop.call_soon_threadsafe(_end, loop, link.channel)
 
+    def _endpoint(self, request: DirectRequest) -> int:
+        return self.number if request.number is None else request.number
+
     def _farewell(self) -> None:
         """Let the courtesies arrive, if that takes but a moment."""
         ends = time.monotonic() + _FAREWELL
@@ -266,7 +289,7 @@ class EtcdTransport:
                 return [future.result() for future in futures]
             method, message = request
             return link.calls[method](message, timeout=REPLY, metadata=metadata)
-        except grpc.RpcError as error:
+        except RpcError as error:
             raise self._met(link, error, request) from None
         except (ValueError, grpc.FutureCancelledError) as error:  # the channel was closed
             raise Unanswered("closed") from error
@@ -282,7 +305,7 @@ class EtcdTransport:
                 return await asyncio.gather(*calls)
             method, message = request
             return await link.calls[method](message, timeout=REPLY, metadata=metadata)
-        except grpc.RpcError as error:
+        except RpcError as error:
             raise self._met(link, error, request) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -305,7 +328,7 @@ class EtcdTransport:
             return link
 
     def _made(self, kind: Any) -> EndpointChannel:  # noqa: ANN401 - grpc or grpc.aio: the same two names
-        number = self._number
+        number = self.number
         target = self.targets[number]
         if not self.address.tls:
             return EndpointChannel(kind.insecure_channel(target, options=_OPTIONS), number)
@@ -314,7 +337,7 @@ class EtcdTransport:
         return EndpointChannel(kind.secure_channel(target, self._secrets, options=_OPTIONS), number)
 
     def _met(
-        self, link: EndpointChannel, error: grpc.RpcError, request: tuple[str, Any] | RequestBatch
+        self, link: EndpointChannel, error: RpcError, request: tuple[str, Any] | RequestBatch
     ) -> Exception:
         failed = self.failed(error)
         if isinstance(failed, Unsent | Unanswered):

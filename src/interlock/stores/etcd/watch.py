@@ -37,8 +37,7 @@ from interlock.store import WAKE, Change, Resync
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.encoding import NUL, Namespace, is_quiet
 from interlock.stores.etcd.errors import SILENT, TokenExpired, translated
-from interlock.stores.etcd.quiet_grpc import grpc
-from interlock.stores.etcd.transport import RANGE, EndpointChannel, EtcdTransport, LogIn
+from interlock.stores.etcd.transport import RANGE, EndpointChannel, EtcdTransport, LogIn, RpcError
 from interlock.stores.network import REPLY, Unanswered, Unsent, pauses
 from interlock.threads import background
 
@@ -206,7 +205,7 @@ class WatchStream:
                         self._answered()
                     self._lay(answer)
                 error: Exception = Unanswered("the stream ended")
-            except grpc.RpcError as failed:
+            except RpcError as failed:
                 error = Unanswered(SILENT) if self._silent else self.transport.failed(failed)
             except Exception as failed:  # noqa: BLE001 - no caller would see it
                 error = failed

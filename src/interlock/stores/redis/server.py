@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from interlock.drivers import Op
 from interlock.errors import StoreReadOnly, StoreUnsuitable
-from interlock.store import Durability, Finding
+from interlock.store import Durability, Finding, finding
 from interlock.stores.address import Address
 from interlock.stores.network import Unsent
 from interlock.stores.redis.errors import meaning, newer
@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 OLDEST = (6, 2)
 FORMAT = 2
 NAME = "interlock"
+_MEANING = {
+    "": "nothing survives a restart of the server (appendonly no)",
+    "everysec": "the last seconds may be lost with the server (appendfsync everysec)",
+    "no": "what the system has not written is lost with the machine (appendfsync no)",
+    "always": "an acknowledged commit is on disk (appendfsync always)",
+}
+_FULL = 0.8
+_CLOCK = 5.0
+_SLOW = 0.05
 
 
 class ServerFacts(Struct, frozen=True, kw_only=True):
@@ -138,17 +147,6 @@ def _durability(info: dict[str, str], fsync: str) -> Durability:
     return grades.get(fsync, "none")
 
 
-_MEANING = {
-    "": "nothing survives a restart of the server (appendonly no)",
-    "everysec": "the last seconds may be lost with the server (appendfsync everysec)",
-    "no": "what the system has not written is lost with the machine (appendfsync no)",
-    "always": "an acknowledged commit is on disk (appendfsync always)",
-}
-_FULL = 0.8
-_CLOCK = 5.0
-_SLOW = 0.05
-
-
 def info(store: RedisStore) -> Op[dict[str, object]]:
     """Facts: address, size, versions."""
     stats = facts((yield from store.asked(pack(("INFO",)))))
@@ -181,15 +179,31 @@ def findings(store: RedisStore) -> Op[list[Finding]]:
     sizes = yield from _sizes(store)
     server = _server(store)
     return [
-        Finding(verdict="ok", name="version", fact=f"{server.product} {server.version}"),
-        _reach(took),
-        _durable(server),
+        finding("version", f"{server.product} {server.version}"),
+        finding(
+            "reachable",
+            f"answers in {took * 1000:.1f} ms",
+            "" if took < _SLOW else "bring the server closer, or see what keeps it busy",
+        ),
+        finding(
+            "durability",
+            _MEANING[server.fsync],
+            "" if server.durability == "power loss" else "set: appendonly yes, appendfsync always",
+        ),
         _eviction(stats),
         _memory(stats),
         _disk(stats),
         _replicas(stats),
-        _log(int(str(sizes["entries"])), store.bound),
-        _ahead(ahead),
+        finding(
+            "log", f"{sizes['entries']} entries; trimmed above {store.bound} (?log= in the URL)"
+        ),
+        finding(
+            "server clock",
+            f"the server is {abs(ahead):.1f} s {'ahead' if ahead > 0 else 'behind'}",
+            ""
+            if abs(ahead) < _CLOCK
+            else "synchronise the clocks: times in the record come from clients",
+        ),
     ]
 
 
@@ -208,85 +222,34 @@ def _sizes(store: RedisStore) -> Op[dict[str, object]]:
     return sizes | {"trimmed": trimmed or None}
 
 
-def _reach(took: float) -> Finding:
-    return Finding(
-        verdict="ok" if took < _SLOW else "warn",
-        name="reachable",
-        fact=f"answers in {took * 1000:.1f} ms",
-        remedy="" if took < _SLOW else "bring the server closer, or see what keeps it busy",
-    )
-
-
-def _durable(server: ServerFacts) -> Finding:
-    good = server.durability == "power loss"
-    return Finding(
-        verdict="ok" if good else "warn",
-        name="durability",
-        fact=_MEANING[server.fsync],
-        remedy="" if good else "set: appendonly yes, appendfsync always",
-    )
-
-
 def _eviction(stats: dict[str, str]) -> Finding:
     policy = stats.get("maxmemory_policy", "noeviction")
-    good = policy == "noeviction"
-    return Finding(
-        verdict="ok" if good else "bad",
-        name="eviction",
-        fact=f"maxmemory-policy {policy}",
-        remedy="" if good else "set: maxmemory-policy noeviction",
-    )
+    remedy = "" if policy == "noeviction" else "set: maxmemory-policy noeviction"
+    return finding("eviction", f"maxmemory-policy {policy}", remedy, wrong="bad")
 
 
 def _memory(stats: dict[str, str]) -> Finding:
     used, most = int(stats.get("used_memory", "0")), int(stats.get("maxmemory", "0"))
     if not most:
-        return Finding(verdict="ok", name="memory", fact=f"{used >> 20} MiB used, no limit")
+        return finding("memory", f"{used >> 20} MiB used, no limit")
     tight = used > most * _FULL
-    return Finding(
-        verdict="warn" if tight else "ok",
-        name="memory",
-        fact=f"{used >> 20} of {most >> 20} MiB used",
-        remedy="raise maxmemory: a full server begins nothing new" if tight else "",
-    )
+    remedy = "raise maxmemory: a full server begins nothing new" if tight else ""
+    return finding("memory", f"{used >> 20} of {most >> 20} MiB used", remedy)
 
 
 def _disk(stats: dict[str, str]) -> Finding:
     names = ("rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status")
-    bad = [name for name in names if stats.get(name, "ok") != "ok"]
-    return Finding(
-        verdict="bad" if bad else "ok",
-        name="disk",
-        fact=f"failed: {', '.join(bad)}" if bad else "the last writes went well",
-        remedy="make room on the server's disk, and see its log" if bad else "",
-    )
+    failed = [name for name in names if stats.get(name, "ok") != "ok"]
+    if not failed:
+        return finding("disk", "the last writes went well")
+    remedy = "make room on the server's disk, and see its log"
+    return finding("disk", f"failed: {', '.join(failed)}", remedy, wrong="bad")
 
 
 def _replicas(stats: dict[str, str]) -> Finding:
     count = int(stats.get("connected_slaves", "0"))
     if not count:
-        return Finding(verdict="ok", name="replicas", fact="none: no failover")
-    return Finding(
-        verdict="warn",
-        name="replicas",
-        fact=f"{count}: a failover may lose the last acknowledged commits",
-        remedy="set min-replicas-to-write, and keep their clocks together: tokens follow them",
-    )
-
-
-def _log(entries: int, bound: int) -> Finding:
-    return Finding(
-        verdict="ok",
-        name="log",
-        fact=f"{entries} entries; trimmed above {bound} (?log= in the URL)",
-    )
-
-
-def _ahead(seconds: float) -> Finding:
-    good = abs(seconds) < _CLOCK
-    return Finding(
-        verdict="ok" if good else "warn",
-        name="server clock",
-        fact=f"the server is {abs(seconds):.1f} s {'ahead' if seconds > 0 else 'behind'}",
-        remedy="" if good else "synchronise the clocks: times in the record come from clients",
-    )
+        return finding("replicas", "none: no failover")
+    fact = f"{count}: a failover may lose the last acknowledged commits"
+    remedy = "set min-replicas-to-write, and keep their clocks together: tokens follow them"
+    return finding("replicas", fact, remedy)

@@ -36,7 +36,7 @@ from interlock.store import (
     scopes,
 )
 from interlock.stores.address import Address
-from interlock.stores.network import PATIENCE, NetworkStore, SendRequest
+from interlock.stores.network import PATIENCE, NetworkStore, SendRequest, driven
 from interlock.stores.redis import scripts
 from interlock.stores.redis.errors import NoScript, RequestTooLate, denied
 from interlock.stores.redis.scripts import COMMIT, READ, RIGHTS, SWEEP, TRIM, Script, pack
@@ -60,6 +60,8 @@ class RedisStore(NetworkStore):
     """A namespace of a Redis or Valkey server."""
 
     transport: RedisTransport
+    server: ServerFacts | None = None
+    """What the last new connection reached."""
 
     def __init__(self, address: Address, *, patience: float = PATIENCE) -> None:
         prefix = f"{{{address.namespace}}}:"
@@ -69,10 +71,9 @@ class RedisStore(NetworkStore):
         self._address = address
         self.bound = _bound(address)
         self.settling = SETTLING
-        self.transport = RedisTransport(address, self.keys["meta"], self._welcome)
-        super().__init__(self.transport, address.shown, patience=patience)
+        transport = RedisTransport(address, self.keys["meta"], self._welcome)
+        super().__init__(transport, address.shown, patience=patience)
         self.capabilities = _capabilities("none", self.bound)
-        self.server: ServerFacts | None = None
         self._tail: tuple[scripts.Argument, ...] = (str(len(self.keys)), *self.keys.values())
         self._commits = ("EVALSHA", COMMIT.sha, *self._tail)
         self._reads = ("EVALSHA", READ.sha, *self._tail)
@@ -184,26 +185,38 @@ class RedisStore(NetworkStore):
             items[own] = None if standing is None else scripts.item(own, standing, now)
         return Conflict(items)
 
-    def _sweep(self) -> Op[int]:
+    @driven
+    def sweep(self) -> Op[int]:
+        """Delete expired liveness keys."""
         return (yield from self.run(SWEEP, (str(_AT_ONCE),)))  # type: ignore[no-any-return]
 
-    def _trim(self, revision: int) -> Op[int]:
+    @driven
+    def trim(self, revision: int) -> Op[int]:
+        """Delete the oldest entries up to a revision."""
         terms = (str(revision), str(_TRIMMED_AT_ONCE), str(self.settling))
         return (yield from self.run(TRIM, terms))  # type: ignore[no-any-return]
 
-    def _extent(self) -> Op[Extent]:
+    @driven
+    def extent(self) -> Op[Extent]:
+        """How large the log is."""
         entries: int = yield from self.asked(pack(("XLEN", self.keys["log"])))
         trimmed: bytes | None = yield from self.asked(pack(("HGET", self.keys["meta"], "trimmed")))
         return Extent(entries, int(trimmed or 0))
 
-    def _wall(self) -> Op[float]:
+    @driven
+    def wall(self) -> Op[float]:
+        """What time it is by the server's clock."""
         answer = yield from self.run(READ, scripts.asking(()))
         return answer[1] / 1e6  # type: ignore[no-any-return]
 
-    def _info(self) -> Op[dict[str, object]]:
+    @driven
+    def info(self) -> Op[dict[str, object]]:
+        """Facts about this store for a person."""
         return info(self)
 
-    def _examine(self) -> Op[list[Finding]]:
+    @driven
+    def examine(self) -> Op[list[Finding]]:
+        """What is well and what is not."""
         return findings(self)
 
 

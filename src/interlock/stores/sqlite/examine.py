@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import apsw
 
 from interlock.errors import StoreUnsuitable
-from interlock.store import Finding
+from interlock.store import Finding, finding
 from interlock.stores.sqlite import files
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def findings(store: SQLiteStore) -> Iterator[Finding]:
     yield _sqlite()
     yield _file_system(store.path)
     yield from _permissions(store.path)
-    yield Finding(verdict="ok", name="format", fact=str(info["format"]))
+    yield finding("format", str(info["format"]))
     yield _wal(info["wal_bytes"])
     yield _notifier(str(info["doorbells"]))
     yield _integrity(store.check())
@@ -38,8 +38,8 @@ def _sqlite() -> Finding:
     version = apsw.sqlite_lib_version()
     if tuple(map(int, version.split(".")[:3])) < LEAST_SQLITE:
         fact = f"{version} can damage a shared store"
-        return _bad("sqlite", fact, "install apsw 3.51.3 or newer")
-    return Finding(verdict="ok", name="sqlite", fact=version)
+        return finding("sqlite", fact, "install apsw 3.51.3 or newer", wrong="bad")
+    return finding("sqlite", version)
 
 
 def _file_system(path: str) -> Finding:
@@ -47,10 +47,10 @@ def _file_system(path: str) -> Finding:
     try:
         files.refuse_shared(path, kind)
     except StoreUnsuitable as error:
-        return _bad("file system", *str(error).split("; ", 1))
+        return finding("file system", *str(error).split("; ", 1), wrong="bad")
     if kind in files.VOLATILE:
-        return _warn("file system", f"{kind} is gone with the machine", "move it to a disk")
-    return Finding(verdict="ok", name="file system", fact=kind or "unknown")
+        return finding("file system", f"{kind} is gone with the machine", "move it to a disk")
+    return finding("file system", kind or "unknown")
 
 
 def _permissions(path: str) -> Iterator[Finding]:
@@ -62,42 +62,42 @@ def _permissions(path: str) -> Iterator[Finding]:
     if (found := os.stat(folder).st_mode) & stat.S_IWOTH and not found & stat.S_ISVTX:
         clean = False
         fact = f"every user can replace files in {folder}"
-        yield _warn("permissions", fact, f"chmod o-w {folder}")
+        yield finding("permissions", fact, f"chmod o-w {folder}")
     for name, mode in wanted.items():
         if os.path.exists(name) and (found := os.stat(name).st_mode & 0o777) & 0o077:
             clean = False
             fact = f"{name} is open to others ({found:o})"
-            yield _warn("permissions", fact, f"chmod {mode:o} {name}")
+            yield finding("permissions", fact, f"chmod {mode:o} {name}")
     if clean:
-        yield Finding(verdict="ok", name="permissions", fact="for you only")
+        yield finding("permissions", "for you only")
 
 
 def _wal(size: object) -> Finding:
     if isinstance(size, int) and size > LARGEST_WAL:
         fact = f"the write-ahead log has {size >> 20} MB"
-        return _warn("write-ahead log", fact, "end long readers, then run 'interlock maintain'")
-    return Finding(verdict="ok", name="write-ahead log", fact="within 64 MB")
+        return finding("write-ahead log", fact, "end long readers, then run 'interlock maintain'")
+    return finding("write-ahead log", "within 64 MB")
 
 
 def _notifier(trouble: str) -> Finding:
     if trouble == "ok":
-        return Finding(verdict="ok", name="doorbells", fact="waiters are woken at once")
-    return _warn("doorbells", trouble, "waiters look once a second instead; allow Unix sockets")
+        return finding("doorbells", "waiters are woken at once")
+    return finding("doorbells", trouble, "waiters look once a second instead; allow Unix sockets")
 
 
 def _integrity(problems: list[str]) -> Finding:
     if problems:
         fact = f"{problems[0]} ({len(problems)} in all)"
-        return _bad("file", fact, "stop all agents and restore a copy")
-    return Finding(verdict="ok", name="file", fact="whole")
+        return finding("file", fact, "stop all agents and restore a copy", wrong="bad")
+    return finding("file", "whole")
 
 
 def _queue(pid: int | None) -> Finding:
     """A process that was stopped with the write lock blocks all writers."""
     if pid is not None and _stopped(pid):
         remedy = f"let it go on with 'kill -CONT {pid}', or end it"
-        return _bad("queue", f"process {pid} is stopped while it writes", remedy)
-    return Finding(verdict="ok", name="queue", fact="no process blocks it")
+        return finding("queue", f"process {pid} is stopped while it writes", remedy, wrong="bad")
+    return finding("queue", "no process blocks it")
 
 
 def _stopped(pid: int) -> bool:
@@ -106,11 +106,3 @@ def _stopped(pid: int) -> bool:
             return file.read().rpartition(b") ")[2][:1] in (b"T", b"t")
     except OSError:
         return False
-
-
-def _warn(name: str, fact: str, remedy: str) -> Finding:
-    return Finding(verdict="warn", name=name, fact=fact, remedy=remedy)
-
-
-def _bad(name: str, fact: str, remedy: str = "") -> Finding:
-    return Finding(verdict="bad", name=name, fact=fact, remedy=remedy)
