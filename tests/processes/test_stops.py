@@ -11,7 +11,7 @@ from tests.processes.worker_programs import WHEN_STOPPED
 import interlock
 from interlock.core import keys
 from interlock.nouns.messages.message import Sent
-from interlock.nouns.tasks import decode
+from interlock.nouns.tasks.task_reader import decode_status
 from interlock.store import Range
 
 
@@ -31,7 +31,7 @@ def unread(fleet: interlock.Fleet) -> int:
 
 
 def state(fleet: interlock.Fleet, task: str) -> str:
-    status = decode.status(fleet.store.read(keys.status(task))[keys.status(task)])
+    status = decode_status(fleet.store.read(keys.status(task))[keys.status(task)])
     return "" if status is None else status.state
 
 

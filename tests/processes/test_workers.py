@@ -13,7 +13,7 @@ from tests.processes.helpers import Process, ProcessGroup, store_times, until
 import interlock
 from interlock.core import keys
 from interlock.errors import StoreBusy
-from interlock.nouns.tasks import decode
+from interlock.nouns.tasks.task_reader import decode_claim, decode_status
 from interlock.stores import is_network
 from interlock.stores.sqlite import SQLiteStore
 
@@ -31,12 +31,12 @@ def events(fleet: interlock.Fleet, task: str) -> list[str]:
 
 
 def state(fleet: interlock.Fleet, task: str) -> str:
-    status = decode.status(fleet.store.read(keys.status(task))[keys.status(task)])
+    status = decode_status(fleet.store.read(keys.status(task))[keys.status(task)])
     return "" if status is None else status.state
 
 
 def owner(fleet: interlock.Fleet, task: str) -> str:
-    claim = decode.claim(fleet.store.read(keys.owner(task))[keys.owner(task)])
+    claim = decode_claim(fleet.store.read(keys.owner(task))[keys.owner(task)])
     return "" if claim is None else claim.agent
 
 

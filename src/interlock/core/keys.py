@@ -416,6 +416,11 @@ def due(moment: float, task: str) -> str:
     return f"{DUE}{max(0, ceil(moment * 1000)):014d}/{encode(task)}"
 
 
+def due_at(key: str) -> float:
+    """The moment in a key of the ``due`` index."""
+    return int(key.split("/")[1]) / 1000
+
+
 def hangs(need: str, task: str = "") -> str:
     """A blocked task under its need; without a task, the folder of the need."""
     return f"{HANGS}{encode(need)}/{encode(task)}"

@@ -13,8 +13,8 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.log import decode
 from interlock.drivers import drive
-from interlock.nouns.tasks import decode as states
 from interlock.nouns.tasks.task import Spec, TaskOwner, TaskStatus
+from interlock.nouns.tasks.task_reader import decode_claim, decode_names, decode_spec, decode_status
 from interlock.runtime.reads import every
 from interlock.store import VOID, Item, Log, Store
 
@@ -62,12 +62,12 @@ def _learn(board: Board, item: Item) -> None:
     task = keys.task_of(item.key) if folder == keys.TASKS else keys.task_in_index(item.key)
     match folder, item.key.rpartition("/")[2]:
         case keys.TASKS, "data":
-            board.specs[task] = states.spec(item) or Spec(at=0)
+            board.specs[task] = decode_spec(item) or Spec(at=0)
         case keys.TASKS, "status":
-            board.statuses[task] = states.status(item) or TaskStatus(state="dead")
+            board.statuses[task] = decode_status(item) or TaskStatus(state="dead")
             board.created[task] = item.created
         case keys.TASKS, "owner":
-            claim = states.claim(item)
+            claim = decode_claim(item)
             assert claim is not None
             board.owners[task], board.tokens[task] = claim, item.revision
         case keys.READY, _:
@@ -77,7 +77,7 @@ def _learn(board: Board, item: Item) -> None:
         case keys.HANGS, _:
             board.hangs.setdefault(task, []).append(keys.decode(item.key.split("/")[1]))
         case keys.CLAIMS, _:
-            board.claims[item.key.split("/")[1], task] = states.names(item)
+            board.claims[item.key.split("/")[1], task] = decode_names(item)
         case keys.ENDED, _:
             board.ended.add(task)
         case keys.TASKS, "result":

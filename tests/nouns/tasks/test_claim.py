@@ -17,10 +17,10 @@ from interlock.nouns.grants.targets import (
     SeveralTarget,
     SlotsTarget,
 )
-from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.held_claim import ClaimHandle, HeldClaim, claim_for_block
 from interlock.nouns.tasks.task import TaskView
+from interlock.nouns.tasks.task_reader import decode_status
 from interlock.runtime.keeper import margin
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -48,7 +48,7 @@ def while_away(client: Client, op: Op[object]) -> None:
 
 
 def status(stage: Testbed, task: str = "t1") -> core.TaskStatus:
-    found = decode.status(stage.store.read(keys.status(task))[keys.status(task)])
+    found = decode_status(stage.store.read(keys.status(task))[keys.status(task)])
     assert found is not None
     return found
 

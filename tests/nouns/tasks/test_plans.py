@@ -15,10 +15,11 @@ from tests.hypothesis_settings import budget
 
 from interlock.core import keys
 from interlock.errors import BadInput, StoreTrouble, TooLarge
-from interlock.nouns.tasks import decode, plan_rules, progress_rules
+from interlock.nouns.tasks import plan_rules
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.plan_rules import Checked, Imported, PlanExists
 from interlock.nouns.tasks.task import TaskView
+from interlock.nouns.tasks.task_reader import decode_status
 from interlock.store import LIVE, Range
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit
@@ -65,7 +66,7 @@ def statuses(store: MemoryStore) -> dict[str, core.TaskStatus]:
     page = Range(keys.TASKS, limit=100_000)
     found = {}
     for item in store.read(page).ranges[page]:
-        if item.key.endswith("/status") and (status := decode.status(item)) is not None:
+        if item.key.endswith("/status") and (status := decode_status(item)) is not None:
             found[keys.task_of(item.key)] = status
     return {id_: status for id_, status in found.items() if not id_.startswith(core.BATCH)}
 
@@ -217,7 +218,7 @@ def is_shown(stage: Testbed) -> bool:
     """Whether the last commit was made."""
     page = Range(f"{keys.TASKS}{core.BATCH}", limit=10)
     found = [item for item in stage.store.read(page).ranges[page] if item.key.endswith("/status")]
-    return bool(found) and (decode.status(found[0]) or core.FRESH).state == "complete"
+    return bool(found) and (decode_status(found[0]) or core.FRESH).state == "complete"
 
 
 ORDER = ["t0", "t1", "t2", "t3", *(f"t{n}" for n in range(4, 20))]
@@ -237,7 +238,7 @@ def test_killed_anywhere_nobody_sees_a_part_of_it_and_repeating_ends_with_all(fa
             assert isinstance(bob.run(bob.tasks.next(can=["*"])), core.NoTask)
             for id_ in statuses(stage.store):
                 claim = bob.run(bob.tasks.claim(id_))
-                assert claim == core.Blocked(task=id_, reason=progress_rules.HIDDEN_REASON)
+                assert claim == core.Blocked(task=id_, reason=core.HIDDEN_REASON)
         outcome = bob.run(bob.tasks.publish_all(CHAIN))
         assert isinstance(outcome, PlanExists if shown else Imported), number
         assert sorted(drained(bob)) == sorted(ORDER), "each of them once"
@@ -277,11 +278,11 @@ def test_nobody_can_touch_what_is_not_there_yet(stage: Testbed) -> None:
     assert (
         cancelled
         == retried
-        == core.Unchanged(task="t0", state="blocked", reason=progress_rules.HIDDEN_REASON)
+        == core.Unchanged(task="t0", state="blocked", reason=core.HIDDEN_REASON)
     )
-    assert claimed == core.Blocked(task="t0", reason=progress_rules.HIDDEN_REASON)
+    assert claimed == core.Blocked(task="t0", reason=core.HIDDEN_REASON)
     assert isinstance(shown, TaskView)
-    assert (shown.state, shown.reason) == ("blocked", progress_rules.HIDDEN_REASON)
+    assert (shown.state, shown.reason) == ("blocked", core.HIDDEN_REASON)
     assert all_keys(stage.store) == before
 
 

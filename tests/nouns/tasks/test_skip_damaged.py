@@ -9,7 +9,7 @@ import pytest
 from interlock.core import codec, keys
 from interlock.errors import Lapsed, StoreDamaged
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.service import SLOW_PATH
+from interlock.nouns.tasks.claim_service import SLOW_PATH
 from interlock.store import Put, Range, Txn
 from interlock.testing.testbed import Client, Testbed
 

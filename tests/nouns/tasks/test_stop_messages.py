@@ -19,8 +19,8 @@ from interlock.clock import SystemClock
 from interlock.core import keys
 from interlock.errors import Lost
 from interlock.nouns.messages.message import Sent
-from interlock.nouns.tasks import decode
 from interlock.nouns.tasks.task import State
+from interlock.nouns.tasks.task_reader import decode_status
 from interlock.stores.memory import MemoryStore
 
 
@@ -44,7 +44,7 @@ def ada(store: MemoryStore, boss: interlock.Fleet) -> Iterator[interlock.Fleet]:
 
 
 def stands(store: MemoryStore) -> list[State]:
-    found = [decode.status(store.read(key)[key]) for key in map(keys.status, ("t1", "t2"))]
+    found = [decode_status(store.read(key)[key]) for key in map(keys.status, ("t1", "t2"))]
     return [status.state for status in found if status is not None]
 
 

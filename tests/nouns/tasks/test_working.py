@@ -21,8 +21,8 @@ from interlock.clock import SystemClock
 from interlock.core import keys
 from interlock.drivers import drive, drive_async
 from interlock.errors import Lapsed, Lost, StoreAway, StoreBusy, Unavailable
-from interlock.nouns.tasks import decode
 from interlock.nouns.tasks.task import NoTask, State, TaskEvent
+from interlock.nouns.tasks.task_reader import decode_result, decode_status
 from interlock.nouns.tasks.worker import SIGNALS
 from interlock.store import Ref, Snapshot
 from interlock.stores.memory import MemoryStore
@@ -45,12 +45,12 @@ def publish(fleet: interlock.Fleet, many: int, backoff: float = 0) -> None:
 
 
 def stands(store: MemoryStore, many: int) -> list[State]:
-    found = [decode.status(store.read(key)[key]) for key in map(keys.status, names(many))]
+    found = [decode_status(store.read(key)[key]) for key in map(keys.status, names(many))]
     return [status.state for status in found if status is not None]
 
 
 def came_of(store: MemoryStore, task: str) -> bytes | None:
-    found = decode.result(store.read(keys.result(task))[keys.result(task)])
+    found = decode_result(store.read(keys.result(task))[keys.result(task)])
     return None if found is None else bytes(found.result or b"")
 
 

@@ -247,14 +247,14 @@ def _holders(wanted: Iterable[str]) -> Op[dict[str, str]]:
 
 def _worker(task: str) -> Op[TaskOwner | None]:
     """Who works on a task, or on the one that it hangs on in the end."""
-    from interlock.nouns.tasks import decode as tasks
+    from interlock.nouns.tasks.task_reader import decode_claim, decode_status
 
     for _ in range(LINKS):
         own = (keys.status(task), keys.owner(task))
         snapshot: Snapshot = yield Read(*own)
-        status = reads.readable(tasks.status, snapshot[own[0]])
+        status = reads.readable(decode_status, snapshot[own[0]])
         if status is None or status.state != "blocked":
-            return reads.readable(tasks.claim, snapshot[own[1]])
+            return reads.readable(decode_claim, snapshot[own[1]])
         task = status.on
     return None
 

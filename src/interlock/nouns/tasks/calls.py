@@ -171,7 +171,7 @@ class TaskCalls(Calls[D]):
         patience = self.context.asking(wait)
         lives, _ = self.context.terms({}, ttl, None)
         identity = self._identity(given)
-        claiming = self._tasks.claim(identity, named(task), ttl=lives, wait=patience)
+        claiming = self._tasks.claims.by_name(identity, named(task), ttl=lives, wait=patience)
         return self._fenced(identity, claiming)
 
     @grants
@@ -194,11 +194,13 @@ class TaskCalls(Calls[D]):
         lives, _ = self.context.terms({}, ttl, None)
         identity = self._identity(given)
         if not patience or self.context.session_lease is None:
-            claiming = self._tasks.next(identity, able(can), ttl=lives, wait=patience)
+            claiming = self._tasks.claims.next(identity, able(can), ttl=lives, wait=patience)
             return self._fenced(identity, claiming)
         this = object()
         asleep = partial(self._asleep, this)
-        claiming = self._tasks.next(identity, able(can), ttl=lives, wait=patience, asleep=asleep)
+        claiming = self._tasks.claims.next(
+            identity, able(can), ttl=lives, wait=patience, asleep=asleep
+        )
         return self._fenced(identity, self._reported(this, claiming))
 
     def _asleep(self, wait: object) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
@@ -27,16 +27,10 @@ from msgspec.structs import replace
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
 from interlock.drivers import NextChanges, Op, OpenWatch, Read
-from interlock.errors import InterlockError, StoreTrouble
+from interlock.errors import InterlockError, Lapsed, StoreDamaged, StoreTrouble
 from interlock.nouns.grants.service import GrantService, PendingRelease
-from interlock.nouns.tasks import decode, rules
+from interlock.nouns.tasks import rules
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.claim_wait import (
-    ClaimAttempt,
-    TaskWait,
-    require_session,
-    session_expired,
-)
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping
 from interlock.nouns.tasks.ready_index import (
     SETS_AT_ONCE,
@@ -45,14 +39,20 @@ from interlock.nouns.tasks.ready_index import (
     ReadyWindowReader,
     delete_idle_sets,
 )
-from interlock.nouns.tasks.task_reader import TaskReader
-from interlock.runtime import handover
+from interlock.nouns.tasks.task_reader import TaskReader, decode_ready, decode_spec
+from interlock.runtime import callers, handover
 from interlock.runtime.decide import ALIVE, DecideOp
 from interlock.runtime.identity import Identity
 from interlock.runtime.reads import every, outside
 from interlock.runtime.runner import Decided, Runner
 from interlock.store import Item, Range, Snapshot, Watch
 
+if TYPE_CHECKING:
+    from interlock.nouns.tasks.claim_wait import TaskWait
+
+SLOW_PATH = 60.0
+"""Seconds for which ``next`` skips its fast path after that found a damaged item.  An attempt there
+may leave a claim that has to be released, so it is not made each time."""
 _TRIES = 8
 _WAKES = 4
 """How many portions of due tasks are made ready before a claim goes on without the rest."""
@@ -68,6 +68,29 @@ _SPECS = 512
 _FRESH = codec.encode(core.FRESH)
 
 
+class ClaimAttempt:
+    """One call that claims: its terms, and what it may have committed so far, a claim or a wait."""
+
+    __slots__ = ("asleep", "began", "caller", "identity", "task_wait", "terms", "ttl", "unsettled")
+
+    def __init__(
+        self,
+        identity: Identity,
+        ttl: float | None,
+        caller: callers.LocalCaller | None,
+        began: float,
+    ) -> None:
+        self.identity = identity
+        self.began = began
+        self.ttl = ttl
+        self.caller = None if identity.caller else caller
+        self.terms = callers.caller_terms(identity.caller, caller)
+        self.asleep: Callable[[], None] | None = None
+        """Called before each sleep of a wait."""
+        self.unsettled: core.ClaimRequest | None = None
+        self.task_wait: TaskWait | None = None
+
+
 class ClaimService:
     """Claims by name and claims of the next task, as generators for a driver."""
 
@@ -81,6 +104,7 @@ class ClaimService:
         self._ready = ReadyWindowReader(runner)
         self._spread = 1
         self._calls = 0
+        self._fast_path_from = 0.0
         self.specs: dict[str, core.Spec] = {}
         """Tasks that this client claimed blindly, without their data."""
 
@@ -89,17 +113,14 @@ class ClaimService:
     ) -> Op[core.ClaimOutcome]:
         """Claim one task; with ``wait``, wait until it can be claimed."""
         attempt = self._new_attempt(identity, ttl)
-        request, scope = self._request_for(attempt, task), f"{keys.TASKS}{keys.encode(task)}/"
+        request = self._request_for(attempt, task)
         if wait:
-            attempt.task_wait = TaskWait(
-                self._runner, self._grants, identity.actor.plain, request, attempt.terms
-            )
-        waiting = self._retry_until(
-            attempt,
-            scope,
-            wait,
-            lambda: self._claim_named(attempt, attempt.current_request(request)),
-        )
+            from interlock.nouns.tasks.claim_wait import TaskWait
+
+            actor = identity.actor.plain
+            attempt.task_wait = TaskWait(self._runner, self._grants, actor, request, attempt.terms)
+        best = partial(self._claim_named, attempt, request)
+        waiting = self._retry_until(attempt, f"{keys.TASKS}{keys.encode(task)}/", wait, best)
         return (yield from self._guarded(attempt, waiting))
 
     def next(
@@ -111,13 +132,28 @@ class ClaimService:
         wait: float,
         asleep: Callable[[], None] | None = None,
     ) -> Op[core.ClaimOutcome]:
-        """Claim the best ready task that we can do; ``asleep`` is called before each sleep."""
+        """Claim the best ready task that we can do; damaged ones are passed over.
+
+        ``asleep`` is called before each sleep of a wait.
+        """
         attempt, able = self._new_attempt(identity, ttl), frozenset(can)
-        attempt.asleep = asleep
-        best = partial(self._claim_best, attempt, able)
-        checks = partial(self._something_ready, able), partial(self._nothing_to_do, identity, able)
-        waiting = self._retry_until(attempt, keys.WAKE_READY, wait, best, checks)
-        return (yield from self._guarded(attempt, waiting))
+        if attempt.began >= self._fast_path_from:
+            attempt.asleep = asleep
+            best = partial(self._claim_best, attempt, able)
+            checks = (
+                partial(self._something_ready, able),
+                partial(self._nothing_to_do, identity, able),
+            )
+            waiting = self._retry_until(attempt, keys.WAKE_READY, wait, best, checks)
+            try:
+                return (yield from self._guarded(attempt, waiting))
+            except StoreDamaged:
+                self._fast_path_from = self._runner.clock.monotonic() + SLOW_PATH
+        left = max(0.0, attempt.began + wait - self._runner.clock.monotonic())
+        from interlock.nouns.tasks.skip_damaged import claim_readable
+
+        claim = partial(self.by_name, identity, ttl=ttl, wait=0.0)
+        return (yield from claim_readable(self._runner, identity, able, claim, left))
 
     def _new_attempt(self, identity: Identity, ttl: float | None) -> ClaimAttempt:
         return ClaimAttempt(
@@ -127,48 +163,45 @@ class ClaimService:
     def _guarded(self, attempt: ClaimAttempt, op: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
         """Run a call; if it raises, release the claim that it may have made.
 
-        The listed wait is deleted however the call ends.
+        The listed wait is deleted however the call ends; the commit of a claim or of a refused
+        wait deletes it, too.
         """
         call_handover = handover.current(self._grants)
-        call_handover.add(attempt, lambda: (*self._unsettled_claim(attempt), *attempt.listed()))
+        call_handover.add(attempt, partial(self._pending_releases, attempt))
         try:
             outcome = yield from op
-            yield from self._note_outcome(attempt, outcome)
-            if not isinstance(outcome, core.Claimed):
-                call_handover.remove(attempt)
-            return outcome  # noqa: TRY300 - an interrupt up to here releases it
+            if isinstance(outcome, core.Claimed):
+                if attempt.caller is not None:
+                    owner, token = (keys.owner(outcome.task),), outcome.token or 0
+                    self._grants.add_holder(attempt.caller, owner, token)
+                return outcome  # an interrupt up to here releases it
+            if not isinstance(outcome, core.TaskDeadlock):
+                for release in self._pending_releases(attempt, claim=False):
+                    yield from self._grants.release_or_queue(release)
+            call_handover.remove(attempt)
+            return outcome  # noqa: TRY300 - so does one here
         except (StoreTrouble, GeneratorExit):
-            for release in (*self._unsettled_claim(attempt), *attempt.listed()):
+            for release in self._pending_releases(attempt):
                 self._grants.add_pending(release)
             call_handover.remove(attempt)
             raise
         except BaseException as error:
             refused = isinstance(error, InterlockError)  # only the wait was committed
-            for release in (
-                *(() if refused else self._unsettled_claim(attempt)),
-                *attempt.listed(),
-            ):
+            for release in self._pending_releases(attempt, claim=not refused):
                 yield from self._grants.release_or_queue(release)
             call_handover.remove(attempt)
             raise
 
-    def _note_outcome(self, attempt: ClaimAttempt, outcome: core.ClaimOutcome) -> Op[None]:
-        """Remember which caller has the claim; without a claim, delete the wait."""
-        if isinstance(outcome, core.Claimed):
-            if attempt.caller is not None:
-                self._grants.add_holder(
-                    attempt.caller, (keys.owner(outcome.task),), outcome.token or 0
-                )
-        elif not isinstance(outcome, core.TaskDeadlock):
-            for release in attempt.listed():
-                yield from self._grants.release_or_queue(release)
-
-    def _unsettled_claim(self, attempt: ClaimAttempt) -> Iterator[PendingRelease]:
-        """The pending release of a claim that may be committed."""
-        if (request := attempt.unsettled) is not None:
+    def _pending_releases(
+        self, attempt: ClaimAttempt, *, claim: bool = True
+    ) -> Iterator[PendingRelease]:
+        """The releases of the ``claim`` and of the wait that a call may have committed."""
+        if claim and (request := attempt.unsettled) is not None:
             identity = replace(attempt.identity, actor=attempt.identity.actor.plain)
             pay = partial(self.take_back, identity, request.task, request.claim)
             yield PendingRelease(request.claim, f"task/{request.task}", pay)
+        if attempt.task_wait is not None and (listed := attempt.task_wait.withdrawal) is not None:
+            yield listed
 
     def _retry_until(
         self,
@@ -194,11 +227,10 @@ class ClaimService:
                 if not _may_change(outcome) or watch is None or left <= 0:
                     return outcome
                 yield from require_session(attempt.identity)
-                refused = (
-                    (yield from attempt.task_wait.look()) if attempt.task_wait is not None else None
-                )
-                if refused is not None:
-                    return refused
+                if attempt.task_wait is not None:
+                    refused = yield from attempt.task_wait.look()
+                    if refused is not None:
+                        return refused
                 if attempt.asleep is not None:
                     attempt.asleep()
                 nap = self._sleep_limit(outcome)
@@ -230,24 +262,19 @@ class ClaimService:
     def _claim_named(
         self, attempt: ClaimAttempt, request: core.ClaimRequest
     ) -> Op[core.ClaimOutcome]:
-        identity, blind = attempt.identity, not self._runner.capabilities.transacts
+        if attempt.task_wait is not None:
+            request = attempt.task_wait.request
+        actor, blind = attempt.identity.actor, not self._runner.capabilities.transacts
         while True:
             outcome = yield from self._claim(attempt, request, None, blind=blind)
             if outcome == "stale":
-                yield from self._housekeeping.reclaim(identity.actor, request.task)
-            elif isinstance(outcome, core.Blocked) and (
-                yield from self._unblocked(identity, outcome)
-            ):
-                pass
+                yield from self._housekeeping.reclaim(actor, request.task)
+            elif isinstance(outcome, core.Blocked) and outcome.on:
+                if not (yield from self._housekeeping.drain(actor, outcome.on)):
+                    return outcome
             elif not isinstance(outcome, str):
                 return outcome
             blind = False
-
-    def _unblocked(self, identity: Identity, outcome: core.Blocked) -> Op[bool]:
-        """Whether its need is complete, and draining the need unblocked some dependents."""
-        if not outcome.on:
-            return False
-        return (yield from self._housekeeping.drain(identity.actor, outcome.on)) > 0
 
     def _claim_best(self, attempt: ClaimAttempt, able: frozenset[str]) -> Op[core.ClaimOutcome]:
         """Claim the best task at this moment; housekeeping comes before the answer ``NoTask``."""
@@ -255,27 +282,20 @@ class ClaimService:
         self._calls += 1
         if self._calls % _HOUSEKEEPING_EVERY == 0:
             yield from self._housekeeping.step(identity.actor)
+        take = self._claim_optimistically
+        if self._runner.capabilities.transacts:
+            take = self._claim_in_transaction
         for last in (False, True):
-            take = (
-                self._claim_in_transaction
-                if self._runner.capabilities.transacts
-                else self._claim_optimistically
-            )
             outcome = yield from take(attempt, able)
             if self._calls % _HOUSEKEEPING_EVERY == 1 and len(self._ready.idle) > _IDLE_SETS:
-                yield from self._delete_idle_sets(identity)
+                with suppress(InterlockError):  # then a later call does it
+                    idle = self._ready.idle[:SETS_AT_ONCE]
+                    yield from delete_idle_sets(self._runner, identity.actor, idle)
             if outcome is not None:
                 return outcome
             if last or not (yield from self._housekeeping.step(identity.actor)):
                 break
         return core.NoTask(reason="no task that is ready is one that you can do")
-
-    def _delete_idle_sets(self, identity: Identity) -> Op[None]:
-        """Delete some idle sets of requirements; if that fails now, a later call does it."""
-        with suppress(InterlockError):
-            yield from delete_idle_sets(
-                self._runner, identity.actor, self._ready.idle[:SETS_AT_ONCE]
-            )
 
     def _something_ready(self, able: frozenset[str]) -> Op[bool]:
         """Whether a task is ready or due; a read makes no other claim conflict."""
@@ -360,7 +380,8 @@ class ClaimService:
             if not places:
                 return None
             for _ in range(_TRIES):
-                place = places.pop(self._chosen(len(places)))
+                spread = min(self._spread, len(places))
+                place = places.pop(self._runner.random_below(spread))
                 outcome = yield from self._try_entry(attempt, place)
                 if isinstance(outcome, core.Claimed):
                     self._spread = max(1, self._spread // 2)
@@ -370,27 +391,21 @@ class ClaimService:
 
     def _try_entry(self, attempt: ClaimAttempt, place: Item) -> Op[core.ClaimOutcome | str]:
         """Claim the task of this entry; ``expired`` if the deadlines of others may be over, too."""
-        identity, request = (
-            attempt.identity,
-            self._request_for(attempt, keys.task_in_index(place.key)),
-        )
-        deadline = decode.ready(place).deadline
-        blind = deadline is None
+        actor = attempt.identity.actor
+        request = self._request_for(attempt, keys.task_in_index(place.key))
+        blind = decode_ready(place).deadline is None
         outcome = yield from self._claim(attempt, request, place, blind=blind)
         if isinstance(outcome, core.Claimed):
             return outcome
         if outcome == "gone":  # another worker was faster
             self._spread = min(2 * self._spread, WIDTH)
         elif outcome == "stale":
-            yield from self._housekeeping.reclaim(identity.actor, request.task)
+            yield from self._housekeeping.reclaim(actor, request.task)
         elif outcome == "expired":
-            yield from self._housekeeping.expire_best(identity.actor, place.key)
+            yield from self._housekeeping.expire_best(actor, place.key)
         elif not isinstance(outcome, str):
-            yield from self._housekeeping.delete_ready_entry(identity.actor, place.key)
+            yield from self._housekeeping.delete_ready_entry(actor, place.key)
         return outcome
-
-    def _chosen(self, among: int) -> int:
-        return self._runner.random_below(min(self._spread, among))
 
     def _claim(
         self, attempt: ClaimAttempt, request: core.ClaimRequest, place: Item | None, *, blind: bool
@@ -430,7 +445,7 @@ class ClaimService:
         *,
         blind: bool,
     ) -> DecideOp[core.ClaimOutcome | str]:
-        """One attempt at a claim."""
+        """One attempt at a claim, with the component that makes it and the time it took so far."""
         identity = attempt.identity
         own = keys.live(identity.actor.session) if identity.joined else ""
         data = keys.data(request.task)
@@ -444,25 +459,15 @@ class ClaimService:
         reader = TaskReader(self._runner, base)
         reader.learn(items)
         spec = None if blind else reader.facts.specs[request.task]
-        decision = yield from reader.change(
-            lambda changes: rules.claim(changes, request, spec, place)
-        )
+        decide = partial(rules.claim, request=request, spec=spec, place=place)
+        decision = yield from reader.change(decide)
         if isinstance(decision.outcome, core.Taken):
             return Decision(outcome=reader.timed(decision.outcome))
-        return self._with_origin(attempt, decision, (data,) if blind else ())
-
-    def _with_origin(
-        self,
-        attempt: ClaimAttempt,
-        decision: Decision[core.ClaimOutcome | str],
-        reads: tuple[str, ...],
-    ) -> Decision[core.ClaimOutcome | str]:
-        """A claim with the component that made it and the time it took so far."""
         if not decision.changes:
             return decision
-        role, via = attempt.identity.role, self._runner.via
+        via = f"{self._runner.via}/{identity.role}" if identity.role else self._runner.via
         took = round((self._runner.clock.monotonic() - attempt.began) * 1000, 3)
-        return replace(decision, reads=reads, via=f"{via}/{role}" if role else via, took=took)
+        return replace(decision, reads=(data,) if blind else (), via=via, took=took)
 
     def take_back(self, identity: Identity, task: str, claim: str) -> Op[None]:
         """Release a claim that may be committed; without a task, find out which one it is."""
@@ -496,7 +501,7 @@ class ClaimService:
         item = done.items.get(key)
         if outcome.data is None and item is None:
             item = (yield Read(key))[key]
-        if (spec := decode.spec(item)) is not None:
+        if (spec := decode_spec(item)) is not None:
             self._remember(outcome.task, spec)
             outcome = replace(
                 outcome, data=spec.data, priority=spec.priority, requires=spec.requires
@@ -534,6 +539,18 @@ def _sleep_on(
     return (yield from still())
 
 
+def require_session(identity: Identity) -> Op[None]:
+    """Raise if the session of a waiter has expired."""
+    own = keys.live(identity.actor.session)
+    if identity.joined and (yield Read(own))[own] is None:
+        raise session_expired(identity)
+
+
+def session_expired(identity: Identity) -> Lapsed:
+    """The error of a caller whose session has expired."""
+    return Lapsed(f"session {identity.actor.session} expired; join again")
+
+
 def _may_change(outcome: core.ClaimOutcome) -> bool:
     """Whether waiting may help."""
     if isinstance(outcome, core.NoTask):
@@ -543,5 +560,5 @@ def _may_change(outcome: core.ClaimOutcome) -> bool:
 
 def _fresh(place: Item | None) -> bytes:
     """The stored status of a task without an attempt."""
-    trace = "" if place is None else decode.ready(place).trace
+    trace = "" if place is None else decode_ready(place).trace
     return codec.encode(replace(core.FRESH, trace=trace)) if trace else _FRESH

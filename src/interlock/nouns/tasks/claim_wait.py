@@ -2,61 +2,47 @@
 
 A claim without a wait pays nothing for this.  The wait is listed before the first sleep, by a
 commit of its own.  The commit of the claim deletes it; if the wait ends otherwise, it is withdrawn.
+
+In the wait graph the blockers of a task are the workers on all that it needs.  A running task has
+one blocker, its worker.  A blocked task needs all of its needs that are not complete, each of which
+runs or is blocked in turn; so its resources are all running tasks below it.  Any other task blocks
+no wait for good: a worker may claim a ready task, a rest ends by itself, and a failed task may be
+retried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.core.wait import UnqueuedWait, wait_keys, wait_writes
-from interlock.drivers import Op, Read
-from interlock.errors import Lapsed
+from interlock.core.wait import UnqueuedWait, caller_name, wait_keys, wait_writes
+from interlock.drivers import Op
+from interlock.errors import StoreDamaged
 from interlock.nouns.grants.service import GrantService, PendingRelease
 from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks.task_reader import decode_claim, decode_spec, decode_status
 from interlock.runtime import callers
 from interlock.runtime.deadlock import DeadlockDetector
-from interlock.runtime.decide import DecideOp
-from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.decide import DecideOp, ReadOp
+from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.runtime.wait_graph import Start
+from interlock.runtime.wait_graph.target import (
+    Blocker,
+    SharedResource,
+    WaitTarget,
+    WaitTargets,
+    glanced,
+)
+from interlock.store import Item
+
+FOLLOWED = 1000
+"""The most tasks below one that are followed; a task further down counts as an open way."""
 
 _WITHDRAW = "task.withdraw"
-
-
-class ClaimAttempt:
-    """One call that claims: its terms, and what it may have committed so far, a claim or a wait."""
-
-    __slots__ = ("asleep", "began", "caller", "identity", "task_wait", "terms", "ttl", "unsettled")
-
-    def __init__(
-        self,
-        identity: Identity,
-        ttl: float | None,
-        caller: callers.LocalCaller | None,
-        began: float,
-    ) -> None:
-        self.identity = identity
-        self.began = began
-        self.ttl = ttl
-        self.caller = None if identity.caller else caller
-        self.terms = callers.caller_terms(identity.caller, caller)
-        self.asleep: Callable[[], None] | None = None
-        """Called before each sleep of a wait."""
-        self.unsettled: core.ClaimRequest | None = None
-        self.task_wait: TaskWait | None = None
-
-    def current_request(self, request: core.ClaimRequest) -> core.ClaimRequest:
-        """The request, with the keys of the wait once that is listed."""
-        return request if self.task_wait is None else self.task_wait.request
-
-    def listed(self) -> Iterator[PendingRelease]:
-        """The pending withdrawal of a wait that may be listed."""
-        if self.task_wait is not None and (withdrawal := self.task_wait.withdrawal) is not None:
-            yield withdrawal
 
 
 class TaskWait:
@@ -135,13 +121,62 @@ class TaskWait:
         yield from self._runner.change(deciding, self._who)
 
 
-def require_session(identity: Identity) -> Op[None]:
-    """Raise if the session of a waiter has expired."""
-    own = keys.live(identity.actor.session)
-    if identity.joined and (yield Read(own))[own] is None:
-        raise session_expired(identity)
+def read(wanted: tuple[str, ...], _base: int) -> ReadOp[WaitTargets]:
+    """These tasks as targets of waits, with all that runs below them."""
+    found: WaitTargets = {}
+    for key in wanted:
+        try:
+            found[key] = yield from _target(keys.task_of(key))
+        except StoreDamaged:  # nothing is known of what runs below it, so the way is open
+            found[key] = WaitTarget()
+    return found
 
 
-def session_expired(identity: Identity) -> Lapsed:
-    """The error of a caller whose session has expired."""
-    return Lapsed(f"session {identity.actor.session} expired; join again")
+def _target(first: str) -> ReadOp[WaitTarget]:
+    above: dict[str, str] = {first: ""}
+    """The task that needs each of them, by which we came there."""
+    born: dict[str, int] = {}
+    running: list[SharedResource] = []
+    level = [first]
+    while level:
+        items = yield from glanced(
+            tuple([key(task) for task in level for key in (keys.status, keys.owner)])
+        )
+        blocked: dict[str, core.TaskStatus] = {}
+        for task in level:
+            item, owner = items[keys.status(task)], items[keys.owner(task)]
+            born[task] = 0 if item is None else item.created
+            if above[task] and born[task] > born[above[task]]:
+                continue  # it only has the name of the need, which was deleted
+            status = decode_status(item)
+            if status is None:
+                continue
+            if status.state == "running" and owner is not None:
+                running.append(_resource(owner, _path(task, above)))
+            if status.state == "blocked" and not status.on.startswith(core.BATCH):
+                blocked[task] = status
+        data = yield from glanced(tuple(map(keys.data, blocked)))
+        level = []
+        for task, status in blocked.items():
+            spec = decode_spec(data[keys.data(task)])
+            for need in () if spec is None else spec.needs[status.place :]:
+                if need not in above and len(above) < FOLLOWED:
+                    above[need] = task
+                    level.append(need)
+    return WaitTarget(tuple(running))
+
+
+def _resource(owner: Item, path: Iterator[str]) -> SharedResource:
+    """A running task with its worker; it blocks while the statuses on the path to it stay."""
+    claim = decode_claim(owner)
+    assert claim is not None  # noqa: S101 - the item exists
+    worker = caller_name(claim.agent, claim.session, claim.caller)
+    blocker = Blocker(worker, 1, claim.id, claim.live, agent=claim.agent)
+    return SharedResource(owner.key, (blocker,), 1, (owner.key, *map(keys.status, path)))
+
+
+def _path(task: str, above: Mapping[str, str]) -> Iterator[str]:
+    """The task, and all between it and the one that is waited for."""
+    while task:
+        yield task
+        task = above[task]

@@ -23,9 +23,9 @@ from interlock.core.log import Entry
 from interlock.core.validate import ALL_ABILITIES
 from interlock.drivers import NextChanges, Op, Read
 from interlock.errors import BadInput
-from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.task import EVENT_NAMES, TaskEvent
+from interlock.nouns.tasks.task_reader import decode_spec
 from interlock.runtime.history import open_log, read_entry
 from interlock.runtime.reads import looked_up
 from interlock.store import Change, Item, Range, Resync, Watch
@@ -136,7 +136,7 @@ class TaskEventFeed:
         ]
         items = (yield from looked_up(refs)) if refs else {}
         events, self._events = self._events, []
-        specs = {key: decode.spec(item) for key, item in items.items()}
+        specs = {key: decode_spec(item) for key, item in items.items()}
         return [
             _with_spec(event, spec)
             for event in events

@@ -17,8 +17,15 @@ from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op, Read
 from interlock.nouns.agents.views import SessionOverview, all_deaths, session_overview
-from interlock.nouns.tasks import decode, progress_rules
 from interlock.nouns.tasks.task import BATCH, EndedEntry, TaskOwner, TaskStatus
+from interlock.nouns.tasks.task_reader import (
+    decode_claim,
+    decode_ended,
+    decode_names,
+    decode_ready,
+    decode_spec,
+    decode_status,
+)
 from interlock.nouns.tasks.why_state import able_sessions, read_snapshots
 from interlock.runtime.health import HealthCheck, Patience, Problem
 from interlock.runtime.reads import decode_wait, every, looked_up, readable
@@ -110,7 +117,7 @@ class TaskHealth:
         items = yield from looked_up(wanted)
         found = []
         for task, names in lives.items():
-            claim = readable(decode.claim, items[keys.owner(task)])
+            claim = readable(decode_claim, items[keys.owner(task)])
             status = _status(items[keys.status(task)])
             if claim is not None and status is not None and claim.live == names:
                 alive = all(live[name] is not None for name in names)
@@ -138,7 +145,7 @@ class TaskHealth:
         for name, places in (yield from self._places([keys.NO_REQUIREMENTS, *sets])).items():
             standing = [item for item in places if keys.task_in_index(item.key) not in running]
             since = {
-                keys.task_in_index(item.key): decode.ready(item).since or keys.ready_at(item.key)
+                keys.task_in_index(item.key): decode_ready(item).since or keys.ready_at(item.key)
                 for item in standing
             }
             found.append((yield from self._first(since, sets.get(name, ()))))
@@ -160,9 +167,9 @@ class TaskHealth:
         page = Range(keys.DUE, limit=HEAD)
         now = self._runner.clock.wall()
         since = {
-            keys.task_in_index(item.key): progress_rules.due_moment(item.key)
+            keys.task_in_index(item.key): keys.due_at(item.key)
             for item in (yield Read(page)).ranges[page]
-            if progress_rules.due_moment(item.key) < now
+            if keys.due_at(item.key) < now
         }
         return (yield from self._first(since, ()))
 
@@ -213,7 +220,7 @@ class TaskHealth:
         return {
             keys.task_in_index(item.key): found
             for item in items
-            if (found := readable(decode.ended, item)) is not None
+            if (found := readable(decode_ended, item)) is not None
         }
 
     def _ended_problems(self, ended: Mapping[str, EndedEntry]) -> Op[list[Problem]]:
@@ -316,7 +323,7 @@ def _later_needs(
     items = yield from looked_up(map(keys.data, tasks))
     found = []
     for task in tasks:
-        spec = readable(decode.spec, items[keys.data(task)])
+        spec = readable(decode_spec, items[keys.data(task)])
         need = next((each for each in spec.needs if each in ended), "") if spec else ""
         if need:
             found.append((task, need))
@@ -462,11 +469,11 @@ def _required(item: Item) -> tuple[str, ...]:
 
 
 def _names(item: Item) -> tuple[str, ...]:
-    return readable(decode.names, item) or ()
+    return readable(decode_names, item) or ()
 
 
 def _status(item: Item | None) -> TaskStatus | None:
-    return readable(decode.status, item)
+    return readable(decode_status, item)
 
 
 def _named(need: str) -> str:

@@ -26,8 +26,8 @@ from interlock.core.decision import REFUSALS, Event
 from interlock.core.history import HistoryEvent, NounHistory, OpenSpan, history_event, seconds_since
 from interlock.core.log import RecordLine
 from interlock.drivers import Op, Read
-from interlock.nouns.tasks import decode, progress_rules
 from interlock.nouns.tasks.task import BATCH
+from interlock.nouns.tasks.task_reader import decode_status
 from interlock.store import Snapshot
 
 _ENDS = ("released", "completed", "failed", "dead", "reclaimed", "cancelled", "requeued")
@@ -138,7 +138,7 @@ def _rests(line: RecordLine, thing: str) -> float | None:
     """Seconds until a worker may begin it, if the entry made it wait."""
     for key in line.put:
         if key.startswith(keys.DUE) and keys.task_in_index(key) == _task(thing):
-            return round(max(progress_rules.due_moment(key) - line.at, 0.0), 3)
+            return round(max(keys.due_at(key) - line.at, 0.0), 3)
     return None
 
 
@@ -158,7 +158,7 @@ def _task(thing: str) -> str:
 def with_reason(found: tuple[HistoryEvent, ...], task: str) -> Op[tuple[HistoryEvent, ...]]:
     """The events, with the reason that the task itself still has."""
     snapshot: Snapshot = yield Read(keys.status(task))
-    status = decode.status(snapshot[keys.status(task)])
+    status = decode_status(snapshot[keys.status(task)])
     last = next((each for each in reversed(found) if each.what in _WITH_REASON), None)
     if last is None or status is None or status.state in ("running", "complete"):
         return found

@@ -19,7 +19,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.drivers import Op, Read
 from interlock.errors import InterlockError, StoreDamaged, TooLarge
-from interlock.nouns.tasks import decode, progress_rules, rules
+from interlock.nouns.tasks import progress_rules, rules
 from interlock.nouns.tasks.progress_rules import Moved
 from interlock.nouns.tasks.ready_index import (
     SETS_AT_ONCE,
@@ -29,7 +29,13 @@ from interlock.nouns.tasks.ready_index import (
     restore_set,
 )
 from interlock.nouns.tasks.task_change import TaskFacts
-from interlock.nouns.tasks.task_reader import TaskReader, change
+from interlock.nouns.tasks.task_reader import (
+    TaskReader,
+    change,
+    decode_names,
+    decode_ready,
+    decode_status,
+)
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up, readable
@@ -65,7 +71,7 @@ class TaskHousekeeping:
     def expect_due(self, due: Sequence[str]) -> None:
         """Plan the next look no later than the first of these tasks is due."""
         if due:
-            first = progress_rules.due_moment(due[0]) - self._runner.clock.wall()
+            first = keys.due_at(due[0]) - self._runner.clock.wall()
             moment = self._runner.clock.monotonic() + max(first, 0.0)
             self._next_look = moment if self._next_look is None else min(self._next_look, moment)
 
@@ -127,9 +133,7 @@ class TaskHousekeeping:
         live = yield from looked_up([*liveness_keys(claims), *rests.values()], times=True)
         left = [item.expires_in for item in live.values() if item and item.expires_in is not None]
         now = self._runner.clock.wall()
-        moments = [
-            progress_rules.due_moment(item.key) - now for item in due if item.key not in rests
-        ]
+        moments = [keys.due_at(item.key) - now for item in due if item.key not in rests]
         soonest = min([*left, *moments], default=None)
         here = self._runner.clock.monotonic()
         self._next_look = None if soonest is None else here + max(soonest, 0.0)
@@ -173,7 +177,7 @@ class TaskHousekeeping:
         """Expire the late ones of the best ready tasks with the same requirements."""
         page = Range(keys.ready(keys.ready_set(place)), limit=EXPIRED_AT_ONCE)
         found: Snapshot = yield Read(page)
-        timed = [item for item in found.ranges[page] if decode.ready(item).deadline is not None]
+        timed = [item for item in found.ranges[page] if decode_ready(item).deadline is not None]
         if not timed:
             return 0
         return (yield from self.expire(actor, [keys.task_in_index(item.key) for item in timed]))
@@ -185,7 +189,7 @@ class TaskHousekeeping:
 
         def deciding() -> DecideOp[str]:
             items = (yield (place, owner, status)).items
-            stands = decode.status(items[status])
+            stands = decode_status(items[status])
             ready = stands is not None and stands.state == "pending" and not stands.due
             if items[place] is None or (ready and items[owner] is None):
                 return Decision(outcome="gone")
@@ -243,7 +247,7 @@ class TaskHousekeeping:
 
 def liveness_keys(claims: Sequence[Item]) -> list[str]:
     """The liveness keys of these claims, without unreadable ones."""
-    return [name for item in claims for name in readable(decode.names, item) or ()]
+    return [name for item in claims for name in readable(decode_names, item) or ()]
 
 
 def lost_claims(claims: Sequence[Item], live: Mapping[str, Item | None]) -> list[str]:
@@ -379,5 +383,5 @@ def _one(count: _Count, size: int, act: Op[int]) -> Op[int]:
 
 def _timed(places: Sequence[Item], running: set[str]) -> list[str]:
     """The ready tasks with a deadline."""
-    timed = [item for item in places if decode.ready(item).deadline is not None]
+    timed = [item for item in places if decode_ready(item).deadline is not None]
     return [task for item in timed if (task := keys.task_in_index(item.key)) not in running]

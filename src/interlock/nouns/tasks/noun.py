@@ -233,7 +233,7 @@ NOUN = Noun(
     blocking="interlock.client_tasks:Tasks",
     awaiting="interlock.aio_tasks:Tasks",
     keys=tuple(
-        KeyKind(prefix=prefix, read="interlock.nouns.tasks.decode:examine", bulk=True)
+        KeyKind(prefix=prefix, read="interlock.nouns.tasks.task_reader:examine", bulk=True)
         for prefix in keys.TASK_FOLDERS
     ),
     why={"task": "interlock.nouns.tasks.why:task"},
@@ -241,7 +241,7 @@ NOUN = Noun(
     health=Part(30, "interlock.nouns.tasks.health:health"),
     housekeeping=Part(10, "interlock.nouns.tasks.retention:TaskHousekeepingPart"),
     history="interlock.nouns.tasks.history:TaskHistory",
-    waits={keys.TASKS: "interlock.nouns.tasks.wait_graph:read"},
+    waits={keys.TASKS: "interlock.nouns.tasks.claim_wait:read"},
     history_details="interlock.nouns.tasks.history:with_reason",
     texts=("interlock.nouns.tasks.text",),
     operations=(

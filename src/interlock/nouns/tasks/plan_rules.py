@@ -138,8 +138,8 @@ def check_store(changes: TaskChanges, wanted: Plan) -> PlanCheck:
 def _check_outside_needs(changes: TaskChanges, wanted: Plan) -> None:
     """Check that the needs outside of the plan exist."""
     progress_rules.read_needs(changes, wanted.outside)
-    changes.facts.need_all(lambda need: progress_rules.exists(changes, need), wanted.outside)
-    if missing := [need for need in wanted.outside if not progress_rules.exists(changes, need)]:
+    changes.facts.need_all(changes.exists, wanted.outside)
+    if missing := [need for need in wanted.outside if not changes.exists(need)]:
         raise plan.unknown(wanted, missing)
 
 
@@ -159,7 +159,7 @@ def in_use(changes: TaskChanges, wanted: Plan, id_: str) -> PlanExists | StaleBa
     status = changes.status(id_)
     if status is None or status.on == wanted.batch:
         return None
-    if not progress_rules.is_hidden(changes, status):
+    if not changes.is_hidden(status):
         why = f"there is a task {id_} already; give yours another id, or take it out of the plan"
         return PlanExists(plan=wanted.id, task=id_, state=status.state, reason=why)
     other = changes.status(status.on)

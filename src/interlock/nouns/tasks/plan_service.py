@@ -13,7 +13,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.drivers import Op, Read
 from interlock.errors import StoreBusy
-from interlock.nouns.tasks import decode, plan_rules
+from interlock.nouns.tasks import plan_rules
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping, dependents
 from interlock.nouns.tasks.plan import Plan, PlanTask
@@ -27,7 +27,7 @@ from interlock.nouns.tasks.plan_rules import (
     StaleBatch,
 )
 from interlock.nouns.tasks.task_change import TaskChanges
-from interlock.nouns.tasks.task_reader import TaskReader, change
+from interlock.nouns.tasks.task_reader import TaskReader, change, decode_status
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import looked_up, outside
@@ -80,7 +80,7 @@ class PlanService:
     def free_id(self, actor: Actor, task: str) -> Op[bool]:
         """Whether an id is free again, since the import that began to use it was abandoned."""
         key = keys.status(task)
-        status = decode.status((yield Read(key))[key])
+        status = decode_status((yield Read(key))[key])
         if status is None or not status.on.startswith(core.BATCH):
             return False
         return (yield from self._delete_batch(actor, status.on))

@@ -30,7 +30,6 @@ NEEDS_AT_FIRST, NEEDS_FACTOR = 8, 4
 complete, and where thousands are, few reads should be enough."""
 CLOCK_TTL = 10 * 365 * 86400.0
 """The ttl of the key that shows a break of the engine's clock."""
-HIDDEN_REASON = "it belongs to an import that has not ended; if that was interrupted, repeat it"
 
 
 class Moved(Success, frozen=True, kw_only=True, tag="moved"):
@@ -126,20 +125,6 @@ def _failed(status: TaskStatus | None) -> bool:
     return status is not None and status.state in ("failed", "dead")
 
 
-def is_hidden(changes: TaskChanges, status: TaskStatus) -> bool:
-    """Whether a task belongs to a batch that is not complete, which hides it."""
-    if not status.on.startswith(core.BATCH):
-        return False
-    batch = changes.status(status.on)
-    return batch is None or batch.state != "complete"
-
-
-def exists(changes: TaskChanges, id_: str) -> bool:
-    """Whether a task of this id exists and is not hidden."""
-    status = changes.status(id_)
-    return status is not None and not is_hidden(changes, status)
-
-
 def record_name(need: str) -> str:
     """The name of a need in the record: of a task, or of the plan of a batch."""
     batch = need.startswith(core.BATCH)
@@ -217,7 +202,7 @@ def wake_due(changes: TaskChanges, dues: Sequence[str]) -> Decision[Moved]:
             changes.rely(due, keys.status(id_))
             changes.delete(due)
             woken += 1
-        elif is_due(changes, status):
+        elif changes.is_due(status):
             blame = FailureCause(status.reason, status.by, status.token, status.session)
             changes.move(id_, "ready", "pending", **asdict(blame))
             changes.make_ready(id_, changes.facts.spec(id_))
@@ -237,8 +222,8 @@ def _rests(changes: TaskChanges, id_: str, due: str) -> bool:
 def expire(changes: TaskChanges, ids: Sequence[str]) -> Decision[Moved]:
     """Make dead letters of tasks that no worker began before their deadline."""
     changes.facts.need_statuses(ids)
-    changes.facts.need_all(lambda id_: is_late(changes, id_, changes.facts.status(id_)), ids)
-    late = [id_ for id_ in ids if is_late(changes, id_, changes.facts.status(id_))]
+    changes.facts.need_all(lambda id_: changes.is_late(id_, changes.facts.status(id_)), ids)
+    late = [id_ for id_ in ids if changes.is_late(id_, changes.facts.status(id_))]
     changes.facts.need_all(changes.facts.spec, late)
     for id_ in late:
         expire_one(changes, id_)
@@ -248,29 +233,6 @@ def expire(changes: TaskChanges, ids: Sequence[str]) -> Decision[Moved]:
     return changes.decision(Expired(tasks=len(late)), "task.expire", about)
 
 
-def is_late(changes: TaskChanges, id_: str, status: TaskStatus | None) -> bool:
-    """Whether it is too late to begin a task; one that was begun in time may be retried."""
-    if status is None or status.state != "pending" or status.attempts:
-        return False
-    return status.deadline is not None and is_deadline_over(changes, id_, status.deadline)
-
-
-def is_deadline_over(changes: TaskChanges, id_: str, deadline: float) -> bool:
-    """Whether the deadline of a task is over, by the engine's clock.
-
-    The deadline has a liveness key, so a wrong clock of a client does no harm.  An absent key
-    proves nothing if the engine lost all liveness since the task was published (a reboot under
-    SQLite), or if an older version put no key: then the wall clock of the client decides.
-    """
-    known = changes.facts
-    known.need_all(known.has, (keys.deadline(id_), keys.CLOCK))
-    if known.has(keys.deadline(id_)):
-        changes.rely(keys.deadline(id_))
-        return False
-    unbroken = 0 < known.clock <= known.oldest.get(id_, 0)
-    return (unbroken and known.spec(id_).measured) or deadline < changes.now
-
-
 def _measure(changes: TaskChanges, id_: str, deadline: float) -> None:
     """Put the liveness key of a deadline, so that the engine's clock measures it."""
     changes.rely(keys.CLOCK)
@@ -278,21 +240,6 @@ def _measure(changes: TaskChanges, id_: str, deadline: float) -> None:
         changes.put(keys.CLOCK, {}, CLOCK_TTL)
     left = max(deadline - changes.now, changes.facts.min_ttl)
     changes.put(keys.deadline(id_), {"for": f"task/{id_}"}, left)
-
-
-def is_due(changes: TaskChanges, status: TaskStatus) -> bool:
-    """Whether neither a rest nor a moment keeps a task from being begun."""
-    if not status.due:
-        return True
-    due = changes.facts.due(status.due)
-    if due is None:
-        return True
-    return not changes.facts.has(due.rest) if due.rest else due_moment(status.due) <= changes.now
-
-
-def due_moment(due: str) -> float:
-    """The moment in a key of the ``due`` index."""
-    return int(due.split("/")[1]) / 1000
 
 
 def _next_need(changes: TaskChanges, id_: str) -> int | None:

@@ -24,8 +24,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.validate import ALL_ABILITIES
 from interlock.drivers import Op
-from interlock.nouns.tasks import decode, progress_rules
-from interlock.nouns.tasks.task_reader import change
+from interlock.nouns.tasks.task_reader import change, decode_due, decode_names, is_leaving
 from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import readable
@@ -116,7 +115,7 @@ class ReadyWindowReader:
         while True:
             found = (yield (page,)).ranges[page]
             for item in found:
-                sets[item.key[len(keys.SETS) :]] = frozenset(decode.names(item))
+                sets[item.key[len(keys.SETS) :]] = frozenset(decode_names(item))
             if len(found) < page.limit:
                 return RequirementSets(revision, sets, {})
             page = Range(keys.SETS, found[-1].key)
@@ -131,7 +130,7 @@ class ReadyWindowReader:
 
 def rest_keys(found: Sequence[Item]) -> dict[str, str]:
     """The liveness keys of rests, by their keys in the ``due`` index."""
-    return {item.key: due.rest for item in found if (due := decode.due(item)) and due.rest}
+    return {item.key: due.rest for item in found if (due := decode_due(item)) and due.rest}
 
 
 def due_now(found: Sequence[Item], lives: Mapping[str, Item | None], now: float) -> tuple[str, ...]:
@@ -140,11 +139,7 @@ def due_now(found: Sequence[Item], lives: Mapping[str, Item | None], now: float)
     return tuple(
         item.key
         for item in found
-        if (
-            lives[rests[item.key]] is None
-            if item.key in rests
-            else progress_rules.due_moment(item.key) <= now
-        )
+        if (lives[rests[item.key]] is None if item.key in rests else keys.due_at(item.key) <= now)
     )
 
 
@@ -191,7 +186,7 @@ def _deleting(sets: Iterable[str], *, marked: bool) -> DecideOp[int]:
     own = {
         key: item
         for key, item in found.items.items()
-        if item is not None and (decode.leaving(item) or not marked)
+        if item is not None and (is_leaving(item) or not marked)
     }
     idle = yield from _idle(own)
     if not idle:
@@ -202,7 +197,7 @@ def _deleting(sets: Iterable[str], *, marked: bool) -> DecideOp[int]:
 
 def _idle(items: Mapping[str, Item | None]) -> ReadOp[dict[str, tuple[str, ...]]]:
     """The requirements of the sets of these that have no ready task."""
-    known = {key: readable(decode.names, item) for key, item in items.items() if item is not None}
+    known = {key: readable(decode_names, item) for key, item in items.items() if item is not None}
     sets = {key: tuple(dict.fromkeys(names)) for key, names in known.items() if names}
     heads = {key: Range(keys.ready(key.removeprefix(keys.SETS)), limit=1) for key in sets}
     ranges = (yield Unchecked(heads.values())).ranges if heads else {}

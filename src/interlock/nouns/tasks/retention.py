@@ -34,12 +34,11 @@ from interlock.core.decision import Decision
 from interlock.drivers import Op, Pause, Read
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.messages.retention_rules import Forgotten, RetentionLimits
-from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import retention_rules as core
 from interlock.nouns.tasks.housekeeping import TaskMaintenance
 from interlock.nouns.tasks.retention_rules import EndedTask, RetentionSurvey
 from interlock.nouns.tasks.task import BATCH, Spec, TaskStatus
-from interlock.nouns.tasks.task_reader import TaskReader
+from interlock.nouns.tasks.task_reader import TaskReader, decode_spec, decode_status
 from interlock.runtime import retention_clock
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.housekeeping import HousekeepingPart
@@ -371,7 +370,7 @@ class RetentionScan:
             return None
         task = keys.task_of(item.key)
         data = self._data if self._data and self._data.key == keys.data(task) else None
-        status, spec = readable(decode.status, item), readable(decode.spec, data)
+        status, spec = readable(decode_status, item), readable(decode_spec, data)
         if status is None or spec is None:
             self.sure = False
             return None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Raw
-from msgspec.structs import replace
+from msgspec import UNSET, Raw
+from msgspec.structs import asdict, replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
@@ -17,6 +17,7 @@ from interlock.core.validate import quote
 from interlock.errors import BadInput
 from interlock.nouns.grants.pool import BreakNote
 from interlock.nouns.tasks import progress_rules, task
+from interlock.nouns.tasks.progress_rules import FailureCause
 from interlock.nouns.tasks.task import (
     Claimant,
     Claimed,
@@ -37,7 +38,7 @@ def publish(
     if (status := changes.facts.status(id_)) is not None:
         return Decision(outcome=task.TaskExists(task=id_, state=status.state))
     ended = progress_rules.read_needs(changes, spec.needs)
-    unknown = next((need for need in spec.needs if not progress_rules.exists(changes, need)), None)
+    unknown = next((need for need in spec.needs if not changes.exists(need)), None)
     if unknown is not None:
         raise BadInput(
             f"task {id_!r} needs {unknown!r}, which does not exist; publish that first,"
@@ -62,8 +63,8 @@ def claim(
         return Decision(
             outcome=task.NoTask(task=id_, state="unknown", reason=f"there is no task {id_}")
         )
-    if progress_rules.is_hidden(changes, status):
-        return Decision(outcome=task.Blocked(task=id_, reason=progress_rules.HIDDEN_REASON))
+    if changes.is_hidden(status):
+        return Decision(outcome=task.Blocked(task=id_, reason=task.HIDDEN_REASON))
     match status.state:
         case "pending":
             return _claim(changes, request, status, spec, place)
@@ -93,9 +94,7 @@ def reclaim(
         changes.end_claim(id_, held)
     agent = "" if held is None else held.agent
     session = "" if held is None else held.session
-    blame = progress_rules.FailureCause(
-        reason or f"{agent or 'its worker'} was lost", session=session
-    )
+    blame = FailureCause(reason or f"{agent or 'its worker'} was lost", session=session)
     after = progress_rules.count_failure(changes, id_, "reclaim", blame, chance)
     changes.task_event("reclaimed", agent)
     if after.state == "dead":
@@ -113,18 +112,15 @@ def _tidied(changes: TaskChanges, id_: str, entry: str) -> Decision[str]:
 
 def release(changes: TaskChanges, claimant: Claimant) -> Decision[task.ReleaseOutcome]:
     """Put a task back in the queue without counting an attempt."""
-    status, held = _held(changes, claimant)
-    if status is None or held is None:
-        return _refused(changes, claimant, status, "task.release")
-    if not _lives(changes, held):
-        return _lapsed(changes, claimant, status, "task.release")
-    changes.end_claim(claimant.task, held)
-    changes.move(claimant.task, "release", "pending")
-    changes.make_ready(claimant.task, changes.facts.spec(claimant.task))
+    found = _own_claim(changes, claimant, "task.release")
+    if isinstance(found, Decision):
+        return found
+    id_, (_, held) = claimant.task, found
+    changes.end_claim(id_, held)
+    changes.move(id_, "release", "pending")
+    changes.make_ready(id_, changes.facts.spec(id_))
     changes.task_event("released", held.agent)
-    return changes.decision(
-        task.TaskReleased(task=claimant.task), "task.release", f"task/{claimant.task}"
-    )
+    return changes.decision(task.TaskReleased(task=id_), "task.release", f"task/{id_}")
 
 
 def complete(
@@ -141,14 +137,12 @@ def complete(
     or one may have been published since they were listed.
     """
     id_ = claimant.task
-    status, held = _held(changes, claimant)
-    if status is None or held is None:
-        if status is not None and status.state == "complete" and claimant.ended(status):
-            return Decision(outcome=task.Completed(task=id_, already=True))
-        return _refused(changes, claimant, status, "task.complete")
-    if not _lives(changes, held):
-        return _lapsed(changes, claimant, status, "task.complete")
-    token = changes.facts.tokens[id_]
+    if _ended_by(changes, claimant, ("complete",)) is not None:
+        return Decision(outcome=task.Completed(task=id_, already=True))
+    found = _own_claim(changes, claimant, "task.complete")
+    if isinstance(found, Decision):
+        return found
+    (status, held), token = found, changes.facts.tokens[id_]
     changes.end_claim(id_, held)
     changes.move(
         id_,
@@ -160,11 +154,7 @@ def complete(
         token=token,
         session=held.session,
     )
-    if result is not None:
-        kept = TaskResult(by=held.agent, at=changes.now, token=token, result=result)
-        changes.put(keys.result(id_), kept)
-    elif status.attempts:  # the result of an earlier attempt
-        changes.delete(keys.result(id_))
+    _keep_result(changes, id_, status, held, result=result)
     if status.deadline is not None:  # a task that failed needs it for a retry
         changes.delete(keys.deadline(id_))
     changes.task_event("completed", held.agent)
@@ -186,48 +176,56 @@ def fail(
 ) -> Decision[task.FailOutcome]:
     """Fail an attempt: the task rests and is retried, or it has ended."""
     id_ = claimant.task
-    status, held = _held(changes, claimant)
-    if status is None or held is None:
-        if status is not None and status.state in _AFTER_FAILURE and claimant.ended(status):
-            return Decision(outcome=_failed(changes, id_, status, already=True))
-        return _refused(changes, claimant, status, "task.fail")
-    if not _lives(changes, held):
-        return _lapsed(changes, claimant, status, "task.fail")
-    token = changes.facts.tokens[id_]
+    if (ended := _ended_by(changes, claimant, ("pending", "failed", "dead"))) is not None:
+        return Decision(outcome=_failed(changes, id_, ended, already=True))
+    found = _own_claim(changes, claimant, "task.fail")
+    if isinstance(found, Decision):
+        return found
+    status, held = found
+    blame = FailureCause(reason, held.agent, changes.facts.tokens[id_], held.session)
     changes.end_claim(id_, held)
     if retry:
-        blame = progress_rules.FailureCause(reason, held.agent, token, held.session)
         after = progress_rules.count_failure(changes, id_, "fail", blame, chance)
     else:
-        after = changes.move(
-            id_,
-            "fail",
-            "failed",
-            attempts=status.attempts + 1,
-            since=changes.now,
-            reason=reason,
+        attempts = status.attempts + 1
+        kept = {"attempts": attempts, "since": changes.now, **asdict(blame)}
+        after = changes.move(id_, "fail", "failed", **kept)
+    _keep_result(changes, id_, status, held, error=error)
+    changes.task_event("dead" if after.state == "dead" else "failed", held.agent)
+    return changes.decision(_failed(changes, id_, after), "task.fail", f"task/{id_}")
+
+
+def _keep_result(
+    changes: TaskChanges,
+    id_: str,
+    status: TaskStatus,
+    held: TaskOwner,
+    *,
+    result: Raw | None = None,
+    error: Raw | None = None,
+) -> None:
+    """Write what came of an attempt; without that, delete what came of an earlier one."""
+    if result is not None or error is not None:
+        kept = TaskResult(
             by=held.agent,
-            token=token,
-            session=held.session,
+            at=changes.now,
+            token=changes.facts.tokens[id_],
+            result=UNSET if result is None else result,
+            error=UNSET if error is None else error,
         )
-    if error is not None:
-        kept = TaskResult(by=held.agent, at=changes.now, token=token, error=error)
         changes.put(keys.result(id_), kept)
     elif status.attempts:
         changes.delete(keys.result(id_))
-    changes.task_event("dead" if after.state == "dead" else "failed", held.agent)
-    return changes.decision(_failed(changes, id_, after), "task.fail", f"task/{id_}")
 
 
 def beat(
     changes: TaskChanges, claimant: Claimant, session_ttl: float
 ) -> Decision[task.BeatOutcome]:
     """Renew the liveness of a claim; one that expired is not revived."""
-    status, held = _held(changes, claimant)
-    if status is None or held is None:
-        return _refused(changes, claimant, status, "task.beat")
-    if not _lives(changes, held):
-        return _lapsed(changes, claimant, status, "task.beat")
+    found = _own_claim(changes, claimant, "task.beat")
+    if isinstance(found, Decision):
+        return found
+    _, held = found
     ttl = held.ttl or session_ttl
     outcome = task.TaskExtended(
         task=claimant.task,
@@ -243,7 +241,7 @@ def beat(
 def cancel(changes: TaskChanges, id_: str, agent: str, reason: str) -> Decision[task.CancelOutcome]:
     """End a task as failed; its worker finds its claim fenced at its next act."""
     status = changes.facts.status(id_)
-    if status is None or progress_rules.is_hidden(changes, status):
+    if status is None or changes.is_hidden(status):
         return Decision(outcome=_absent(id_, status))
     if status.state == "failed" and status.reason.startswith(_CANCELLED):
         return Decision(outcome=task.TaskCancelled(task=id_, already=True))
@@ -266,7 +264,7 @@ def requeue(
 ) -> Decision[task.RequeueOutcome]:
     """End the claim of a worker for an operator, without counting an attempt."""
     status = changes.facts.status(id_)
-    if status is None or progress_rules.is_hidden(changes, status):
+    if status is None or changes.is_hidden(status):
         return Decision(outcome=_absent(id_, status))
     held = changes.facts.claim(id_)
     if status.state != "running" or held is None:
@@ -297,16 +295,14 @@ def requeue(
 def retry(changes: TaskChanges, id_: str, agent: str) -> Decision[task.RetryOutcome]:
     """Put a failed or dead task back in the queue, with all its attempts."""
     status = changes.facts.status(id_)
-    if status is None or progress_rules.is_hidden(changes, status):
+    if status is None or changes.is_hidden(status):
         return Decision(outcome=_absent(id_, status))
     if status.state not in ("failed", "dead"):
         reason = f"it is {status.state}; only a failed or dead task can be sent back"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=reason))
     spec = changes.facts.spec(id_)
     at = progress_rules.first_unmet_need(changes, id_, spec.needs, 0)
-    missed = status.deadline is not None and progress_rules.is_deadline_over(
-        changes, id_, status.deadline
-    )
+    missed = status.deadline is not None and changes.is_deadline_over(id_, status.deadline)
     kept = {"attempts": 0, "deadline": None if missed else status.deadline}
     if at is None:
         changes.move(id_, "retry", "pending", **kept)
@@ -322,27 +318,19 @@ def retry(changes: TaskChanges, id_: str, agent: str) -> Decision[task.RetryOutc
 
 def tag(claim: TaskOwner, id_: str) -> dict[str, str]:
     """The value of a liveness key, for an operator who reads the store."""
-    return (
-        {"agent": claim.agent}
-        if claim.ttl is None
-        else {
-            "agent": claim.agent,
-            "for": f"task/{id_}",
-        }
-    )
+    return {"agent": claim.agent} | ({} if claim.ttl is None else {"for": f"task/{id_}"})
 
 
 _CANCELLED = "cancelled by"
-_AFTER_FAILURE = ("pending", "failed", "dead")
 
 
 def _claim(
     changes: TaskChanges, request: ClaimRequest, status: TaskStatus, spec: Spec | None, place: str
 ) -> Decision[task.ClaimOutcome | str]:
     id_ = request.task
-    if not progress_rules.is_due(changes, status):
+    if not changes.is_due(status):
         return Decision(outcome=_resting(changes, id_, status))
-    if spec is not None and progress_rules.is_late(changes, id_, status):
+    if spec is not None and changes.is_late(id_, status):
         progress_rules.expire_one(changes, id_)
         return changes.decision("expired", "task.expire", f"task/{id_}")
     live = keys.live(request.session if request.ttl is None else request.claim)
@@ -395,7 +383,7 @@ def _blocked(id_: str, status: TaskStatus) -> task.Blocked:
 
 
 def _resting(changes: TaskChanges, id_: str, status: TaskStatus) -> task.Blocked:
-    left = max(0.0, progress_rules.due_moment(status.due) - changes.now)
+    left = max(0.0, keys.due_at(status.due) - changes.now)
     word = "rests after a failed attempt" if status.attempts else "must not begin yet"
     return task.Blocked(task=id_, reason=f"it {word}", retry_in=round(left, 3))
 
@@ -409,71 +397,53 @@ def _over(id_: str, status: TaskStatus) -> str:
     )
 
 
-def _held(changes: TaskChanges, claimant: Claimant) -> tuple[TaskStatus | None, TaskOwner | None]:
-    """The status of the task, and the claim if it is the claimant's."""
+def _ended_by(
+    changes: TaskChanges, claimant: Claimant, states: tuple[State, ...]
+) -> TaskStatus | None:
+    """The status of a task that the claimant has brought into one of these states before."""
     status = changes.facts.status(claimant.task)
-    held = None if status is None else changes.facts.claim(claimant.task)
-    if held is None or not claimant.speaks_for(held, changes.facts.tokens[claimant.task]):
-        return status, None
-    return status, held
+    if status is None or status.state not in states or not claimant.ended(status):
+        return None
+    return status
 
 
-def _lives(changes: TaskChanges, held: TaskOwner) -> bool:
-    """Whether a claim lives; the commit checks that it still does."""
-    changes.rely(*held.live)
-    return changes.facts.alive(held)
-
-
-def _lapsed(
-    changes: TaskChanges, claimant: Claimant, status: TaskStatus, verb: str
-) -> Decision[task.TaskFenced]:
-    """Refuse: the claim expired, though no other worker has the task yet."""
-    return changes.refuse(
-        task.TaskFenced(task=claimant.task, state=status.state), verb, claimant.task
-    )
-
-
-def _refused(
-    changes: TaskChanges, claimant: Claimant, status: TaskStatus | None, verb: str
-) -> Decision[task.TaskFenced | task.TaskNotOwner]:
-    """Refuse a claimant that does not own the task; recorded at most once a minute."""
+def _own_claim(
+    changes: TaskChanges, claimant: Claimant, verb: str
+) -> tuple[TaskStatus, TaskOwner] | Decision[task.TaskFenced | task.TaskNotOwner]:
+    """The status and the live claim of the claimant, which the commit checks; else a refusal."""
+    facts, id_ = changes.facts, claimant.task
+    status = facts.status(id_)
     if status is None:
-        return Decision(outcome=task.TaskNotOwner(task=claimant.task, state="unknown"))
-    held = changes.facts.claim(claimant.task)
-    if _was_ours(changes, claimant, status, held):
-        return changes.refuse(_fenced(changes, claimant, status), verb, claimant.task)
-    outcome = task.TaskNotOwner(
-        task=claimant.task, state=status.state, holder="" if held is None else held.agent
-    )
-    return changes.refuse(outcome, verb, claimant.task)
+        return Decision(outcome=task.TaskNotOwner(task=id_, state="unknown"))
+    held = facts.claim(id_)
+    refusal: task.TaskFenced | task.TaskNotOwner = task.TaskFenced(task=id_, state=status.state)
+    if held is not None and claimant.speaks_for(held, facts.tokens[id_]):
+        changes.rely(*held.live)
+        if facts.alive(held):
+            return status, held
+    elif not _was_ours(changes, claimant, status, held):
+        holder = "" if held is None else held.agent
+        refusal = task.TaskNotOwner(task=id_, state=status.state, holder=holder)
+    elif held is not None:
+        refusal = replace(refusal, holder=held.agent, token=facts.tokens[id_])
+    return changes.refuse(refusal, verb, id_)
 
 
 def _was_ours(
     changes: TaskChanges, claimant: Claimant, status: TaskStatus, held: TaskOwner | None
 ) -> bool:
     """Whether the claimant may have had a claim: its token is one that a claim could have."""
+    facts, id_ = changes.facts, claimant.task
     if claimant.token is None:
         return bool(status.session) and status.session == claimant.session
-    newest = (
-        changes.facts.newest[claimant.task]
-        if held is None
-        else changes.facts.tokens[claimant.task] - 1
-    )
-    return changes.facts.oldest[claimant.task] < claimant.token <= newest
-
-
-def _fenced(changes: TaskChanges, claimant: Claimant, status: TaskStatus) -> task.TaskFenced:
-    held = changes.facts.claim(claimant.task)
-    if held is None:
-        return task.TaskFenced(task=claimant.task, state=status.state)
-    token = changes.facts.tokens[claimant.task]
-    return task.TaskFenced(task=claimant.task, state=status.state, holder=held.agent, token=token)
+    newest = facts.newest[id_] if held is None else facts.tokens[id_] - 1
+    return facts.oldest[id_] < claimant.token <= newest
 
 
 def _failed(
     changes: TaskChanges, id_: str, status: TaskStatus, *, already: bool = False
 ) -> task.Failed:
-    left = max(0.0, progress_rules.due_moment(status.due) - changes.now) if status.due else None
+    left = max(0.0, keys.due_at(status.due) - changes.now) if status.due else None
     return task.Failed(
         task=id_,
         state=status.state,
@@ -487,4 +457,4 @@ def _absent(id_: str, status: TaskStatus | None) -> task.Unchanged:
     """Nothing changed: the task does not exist, or is still hidden."""
     if status is None:
         return task.Unchanged(task=id_, state="unknown", reason=f"there is no task {id_}")
-    return task.Unchanged(task=id_, state=status.state, reason=progress_rules.HIDDEN_REASON)
+    return task.Unchanged(task=id_, state=status.state, reason=task.HIDDEN_REASON)

@@ -7,7 +7,7 @@ their workers is in ``housekeeping.py``, the deletion of old tasks in ``retentio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,17 +17,16 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.drivers import Op
-from interlock.errors import StoreDamaged
 from interlock.nouns.grants.service import GrantService, break_notes
 from interlock.nouns.grants.waiting import recalled, session_ttl_of
-from interlock.nouns.tasks import decode, rules
+from interlock.nouns.tasks import rules
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.claim_service import ClaimService
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping, dependents
 from interlock.nouns.tasks.task_change import TaskChanges
-from interlock.nouns.tasks.task_reader import TaskReader, change
+from interlock.nouns.tasks.task_reader import TaskReader, change, decode_names
 from interlock.runtime.decide import DecideOp, ReadOp
-from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, outside
 from interlock.runtime.runner import Decided, Runner
 from interlock.settings import Settings
@@ -36,13 +35,8 @@ from interlock.store import Item, Range
 if TYPE_CHECKING:
     from interlock.nouns.tasks.plan_service import PlanService
     from interlock.nouns.tasks.retention import TaskRetention
-    from interlock.nouns.tasks.skip_damaged import SkipDamaged
 
 T = TypeVar("T")
-
-SLOW_PATH = 60.0
-"""Seconds for which ``next`` skips its fast path after that found a damaged item.  An attempt there
-may leave a claim that has to be released, so it is not made each time."""
 
 
 class TaskService:
@@ -57,7 +51,6 @@ class TaskService:
         self.housekeeping = TaskHousekeeping(runner)
         self.claims = ClaimService(runner, grants, self.housekeeping)
         self._last_time = 0.0
-        self._fast_path_from = 0.0
 
     @cached_property
     def plans(self) -> PlanService:
@@ -76,16 +69,6 @@ class TaskService:
     def forget(self, actor: Actor) -> Op[bool]:
         """Delete some tasks that ended long ago; whether there is more to do at once."""
         return (yield from self._retention.some(actor))
-
-    @cached_property
-    def _skip_damaged(self) -> SkipDamaged:
-        """Claims that pass over damaged items."""
-        from interlock.nouns.tasks.skip_damaged import SkipDamaged
-
-        return SkipDamaged(
-            self._runner,
-            lambda identity, task, ttl: self.claims.by_name(identity, task, ttl=ttl, wait=0.0),
-        )
 
     def moment(self, count: int = 1) -> float:
         """A time of publishing: now, and later than any returned before, so that the order is kept.
@@ -124,36 +107,6 @@ class TaskService:
         if hidden and (yield from self.plans.free_id(actor.plain, task)):
             return (yield from self.publish(actor, task, spec))
         return done.outcome
-
-    def claim(
-        self, identity: Identity, task: str, *, ttl: float | None, wait: float
-    ) -> Op[core.ClaimOutcome]:
-        """Claim one task by name."""
-        return self.claims.by_name(identity, task, ttl=ttl, wait=wait)
-
-    def next(
-        self,
-        identity: Identity,
-        can: Collection[str],
-        *,
-        ttl: float | None,
-        wait: float,
-        asleep: Callable[[], None] | None = None,
-    ) -> Op[core.ClaimOutcome]:
-        """Claim the best task that is ready; damaged ones are passed over.
-
-        ``asleep`` is called before each sleep of a wait.
-        """
-        began = self._runner.clock.monotonic()
-        if began >= self._fast_path_from:
-            try:
-                return (
-                    yield from self.claims.next(identity, can, ttl=ttl, wait=wait, asleep=asleep)
-                )
-            except StoreDamaged:
-                self._fast_path_from = self._runner.clock.monotonic() + SLOW_PATH
-        left = max(0.0, began + wait - self._runner.clock.monotonic())
-        return (yield from self._skip_damaged.next(identity, can, ttl=ttl, wait=left))
 
     def complete(
         self, actor: Actor, claimant: core.Claimant, result: Raw | None
@@ -267,7 +220,7 @@ class TaskService:
         """Release all tasks whose claims live by this session."""
         released: list[str] = []
         for item in (yield from every(keys.claims(actor.session))):
-            if keys.live(actor.session) in decode.names(item):
+            if keys.live(actor.session) in decode_names(item):
                 task = keys.task_in_index(item.key)
                 claimant = core.Claimant(task=task, agent=actor.agent, session=actor.session)
                 outcome = yield from self.release(actor, claimant)

@@ -8,22 +8,22 @@ work goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from interlock.core import keys
 from interlock.core.validate import ALL_ABILITIES
 from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.errors import StoreDamaged
-from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.claim_wait import require_session
+from interlock.nouns.tasks.claim_service import require_session
 from interlock.nouns.tasks.housekeeping import TaskMaintenance
+from interlock.nouns.tasks.task_reader import decode_names, examine
 from interlock.runtime.identity import Identity
 from interlock.runtime.reads import every, readable
 from interlock.runtime.runner import Runner
-from interlock.store import Item
 
-ClaimByName = Callable[[Identity, str, float | None], Op[core.ClaimOutcome]]
+Claim = Callable[[str], Op[core.ClaimOutcome]]
+"""Claims one task by its name."""
 
 TRIED = 1000
 """The most ready tasks of each set of requirements that are tried."""
@@ -32,82 +32,64 @@ RECLAIMED_AT_ONCE = 16
 _NAP = 1.0
 
 
-class SkipDamaged:
-    """Claims of the next readable task, as generators for a driver."""
+def claim_readable(
+    runner: Runner, identity: Identity, able: frozenset[str], claim: Claim, wait: float
+) -> Op[core.ClaimOutcome]:
+    """Claim the best readable task; with ``wait``, wait until there is one."""
+    ends = runner.clock.monotonic() + wait
+    watch = yield OpenWatch(keys.WAKE_READY, (yield Read(keys.BASE)).revision)
+    try:
+        while True:
+            outcome = yield from _claim_best(runner, identity, able, claim)
+            left = ends - runner.clock.monotonic()
+            if isinstance(outcome, core.Claimed) or left <= 0:
+                return outcome
+            yield from require_session(identity)
+            yield NextChanges(watch, min(left, runner.capabilities.allow(_NAP)))
+    finally:
+        watch.close()
 
-    def __init__(self, runner: Runner, claim: ClaimByName) -> None:
-        self._runner = runner
-        self._claim = claim
-        self._maintenance = TaskMaintenance(runner)
 
-    def next(
-        self, identity: Identity, can: Collection[str], *, ttl: float | None, wait: float
-    ) -> Op[core.ClaimOutcome]:
-        """Claim the best readable task; with ``wait``, wait until there is one."""
-        ends = self._runner.clock.monotonic() + wait
-        watch = yield OpenWatch(keys.WAKE_READY, (yield Read(keys.BASE)).revision)
-        try:
-            while True:
-                outcome = yield from self._claim_best(identity, frozenset(can), ttl)
-                left = ends - self._runner.clock.monotonic()
-                if isinstance(outcome, core.Claimed) or left <= 0:
-                    return outcome
-                yield from require_session(identity)
-                yield NextChanges(watch, min(left, self._runner.capabilities.allow(_NAP)))
-        finally:
-            watch.close()
-
-    def _claim_best(
-        self, identity: Identity, able: frozenset[str], ttl: float | None
-    ) -> Op[core.ClaimOutcome]:
-        """Claim the best readable task; maintenance comes before the answer ``NoTask``."""
-        for last in (False, True):
-            for place in (yield from _ready_entries(able)):
-                outcome = yield from self._claim_readable(
-                    identity, keys.task_in_index(place.key), ttl
-                )
-                if isinstance(outcome, core.Claimed):
-                    return outcome
-            if last or not (yield from self._maintained(identity)):
+def _claim_best(
+    runner: Runner, identity: Identity, able: frozenset[str], claim: Claim
+) -> Op[core.ClaimOutcome]:
+    """Claim the best readable task; maintenance comes before the answer ``NoTask``."""
+    for last in (False, True):
+        for task in (yield from _ready_tasks(able)):
+            outcome = yield from _claim_if_readable(task, claim)
+            if isinstance(outcome, core.Claimed):
+                return outcome
+        if not last:
+            done = yield from TaskMaintenance(runner).run(identity.actor, RECLAIMED_AT_ONCE)
+            if not done.reclaimed + done.moved:
                 break
-        return core.NoTask(
-            reason="no task that is ready is one that you can do, and something cannot be read:"
-            " see 'interlock doctor'"
-        )
-
-    def _claim_readable(
-        self, identity: Identity, task: str, ttl: float | None
-    ) -> Op[core.ClaimOutcome | None]:
-        """Claim a task if all its items can be read; no claim of a damaged one is begun."""
-        snapshot = yield Read(keys.data(task), keys.status(task), keys.owner(task))
-        try:
-            for item in snapshot.items.values():
-                if item is not None:
-                    decode.examine(item)
-            return (yield from self._claim(identity, task, ttl))
-        except StoreDamaged:
-            return None
-
-    def _maintained(self, identity: Identity) -> Op[bool]:
-        kept = yield from self._maintenance.run(identity.actor, RECLAIMED_AT_ONCE)
-        return kept.reclaimed + kept.moved > 0
+    return core.NoTask(
+        reason="no task that is ready is one that you can do, and something cannot be read:"
+        " see 'interlock doctor'"
+    )
 
 
-def _ready_entries(able: frozenset[str]) -> Op[list[Item]]:
-    """The ready tasks that we can do, best first."""
-    found = []
-    for set_ in (yield from _sets(able)):
-        found += yield from every(keys.ready(set_), most=TRIED)
-    return sorted(found, key=lambda item: keys.ready_order(item.key))
+def _claim_if_readable(task: str, claim: Claim) -> Op[core.ClaimOutcome | None]:
+    """Claim a task if all its items can be read; no claim of a damaged one is begun."""
+    snapshot = yield Read(keys.data(task), keys.status(task), keys.owner(task))
+    try:
+        for item in snapshot.items.values():
+            if item is not None:
+                examine(item)
+        return (yield from claim(task))
+    except StoreDamaged:
+        return None
 
 
-def _sets(able: frozenset[str]) -> Op[list[str]]:
-    """The readable sets of requirements that we can do."""
-    items = (yield from every(keys.SETS)) if able else []
-    known = {item.key: readable(decode.names, item) for item in items}
-    fitting = [
-        key.removeprefix(keys.SETS)
-        for key, names in known.items()
-        if names is not None and (ALL_ABILITIES in able or able.issuperset(names))
-    ]
-    return [keys.NO_REQUIREMENTS, *fitting]
+def _ready_tasks(able: frozenset[str]) -> Op[list[str]]:
+    """The ready tasks that we can do, as far as their sets of requirements are readable."""
+    sets = [keys.NO_REQUIREMENTS]
+    for item in (yield from every(keys.SETS)) if able else ():
+        names = readable(decode_names, item)
+        if names is not None and (ALL_ABILITIES in able or able.issuperset(names)):
+            sets.append(item.key.removeprefix(keys.SETS))
+    places = []
+    for set_ in sets:
+        places += yield from every(keys.ready(set_), most=TRIED)
+    places.sort(key=lambda item: keys.ready_order(item.key))
+    return [keys.task_in_index(item.key) for item in places]

@@ -31,7 +31,7 @@ Indexes say where to look and are never the truth:
             The engine's clock measures a rest, by a liveness key, so that no jump of a wall clock
             makes it longer; a moment that the publisher named is a moment of the wall clock.
             The engine's clock also measures the time until a deadline
-            (``progress_rules.is_deadline_over``): a client whose clock is wrong must not end the
+            (``TaskChanges.is_deadline_over``): a client whose clock is wrong must not end the
             tasks of others.
     claims  Each running task, under the session that works on it.
     hangs   A blocked task hangs on one unmet need at a time, with a check of that need's status.
@@ -90,6 +90,7 @@ LABELS_LIMIT = 32
 BATCH = "+"
 """The first character of the id of a batch, on which the tasks of an import hang
 (``plan_rules.py``).  No legal name begins with it."""
+HIDDEN_REASON = "it belongs to an import that has not ended; if that was interrupted, repeat it"
 
 
 class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -122,9 +122,51 @@ class TaskChanges(Changes[TaskFacts]):
         """The status of a task after the changes so far."""
         return self._statuses.get(task) or self.facts.status(task)
 
+    def exists(self, task: str) -> bool:
+        """Whether a task of this id exists and is not hidden."""
+        status = self.status(task)
+        return status is not None and not self.is_hidden(status)
+
+    def is_hidden(self, status: TaskStatus) -> bool:
+        """Whether a task belongs to a batch that is not complete, which hides it."""
+        if not status.on.startswith(BATCH):
+            return False
+        batch = self.status(status.on)
+        return batch is None or batch.state != "complete"
+
+    def is_due(self, status: TaskStatus) -> bool:
+        """Whether neither a rest nor a moment keeps a task from being begun."""
+        if not status.due:
+            return True
+        due = self.facts.due(status.due)
+        if due is None:
+            return True
+        return not self.facts.has(due.rest) if due.rest else keys.due_at(status.due) <= self.now
+
+    def is_late(self, task: str, status: TaskStatus | None) -> bool:
+        """Whether it is too late to begin a task; one that was begun in time may be retried."""
+        if status is None or status.state != "pending" or status.attempts:
+            return False
+        return status.deadline is not None and self.is_deadline_over(task, status.deadline)
+
+    def is_deadline_over(self, task: str, deadline: float) -> bool:
+        """Whether the deadline of a task is over, by the engine's clock.
+
+        The deadline has a liveness key, so a wrong clock of a client does no harm.  An absent key
+        proves nothing if the engine lost all liveness since the task was published (a reboot under
+        SQLite), or if an older version put no key: then the wall clock of the client decides.
+        """
+        known = self.facts
+        known.need((keys.deadline(task), keys.CLOCK))
+        if known.has(keys.deadline(task)):
+            self.rely(keys.deadline(task))
+            return False
+        unbroken = 0 < known.clock <= known.oldest.get(task, 0)
+        return (unbroken and known.spec(task).measured) or deadline < self.now
+
     def move(self, task: str, act: str, state: State, **changes: object) -> TaskStatus:
         """Change the state of a task by an act, with its entries in the indexes."""
-        before = self.status(task)
+        before = self._statuses.get(task) or self.facts.status(task)
         if before is None:
             raise AssertionError(f"there is no task {task}")
         status = transition(before, act, state, **changes)

@@ -1,21 +1,33 @@
-"""Reads the items that a decision about tasks asks for (``task_change.py``)."""
+"""Reads the items of tasks: decoded, and as the facts of a decision (``task_change.py``).
+
+An item that cannot be decoded is damaged, and raises.  The value of an entry in the ``ready`` or
+``due`` index only repeats the status of its task and its own key; a damaged one reads as empty.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from interlock.core import keys
+from interlock.core import codec, keys
 from interlock.core.decision import Decision
 from interlock.drivers import Op
-from interlock.nouns.tasks import decode
-from interlock.nouns.tasks.task import Taken
+from interlock.nouns.tasks.task import (
+    DueEntry,
+    EndedEntry,
+    ReadyEntry,
+    Spec,
+    Taken,
+    TaskOwner,
+    TaskResult,
+    TaskStatus,
+)
 from interlock.nouns.tasks.task_change import TaskChanges, TaskFacts
 from interlock.runtime.decide import DecideOp, FactReader
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import OWN_OPERATIONS
+from interlock.runtime.reads import OWN_OPERATIONS, decoded, readable
 from interlock.runtime.runner import Decided, Runner
 from interlock.store import Item
 
@@ -25,6 +37,90 @@ _ROOM_ELSEWHERE = 1000
 """Operations of one commit on a shared engine, which makes other clients wait."""
 _TEXT = 4, 5
 """The part of the largest value that an entry may have: a sealed entry must fit into a value."""
+
+_SPEC = codec.Decoder(Spec)
+_STATUS = codec.Decoder(TaskStatus)
+_CLAIM = codec.Decoder(TaskOwner)
+_READY = codec.Decoder(ReadyEntry)
+_DUE = codec.Decoder(DueEntry)
+_ENDED = codec.Decoder(EndedEntry)
+_RESULT = codec.Decoder(TaskResult)
+_NAMES = codec.Decoder(tuple[str, ...])
+_OF_TASKS: dict[str, codec.Decoder[Any]] = {
+    "data": _SPEC,
+    "status": _STATUS,
+    "owner": _CLAIM,
+    "result": _RESULT,
+}
+_OF_INDEXES: dict[str, codec.Decoder[Any]] = {
+    keys.READY: _READY,
+    keys.SETS: _NAMES,
+    keys.DUE: _DUE,
+    keys.CLAIMS: _NAMES,
+    keys.ENDED: _ENDED,
+}
+
+
+def decode_spec(item: Item | None) -> Spec | None:
+    """The data of a task."""
+    return None if item is None else decoded(_SPEC, item)
+
+
+def decode_status(item: Item | None) -> TaskStatus | None:
+    """The status of a task."""
+    return None if item is None else decoded(_STATUS, item)
+
+
+def decode_claim(item: Item | None) -> TaskOwner | None:
+    """The claim of a task."""
+    return None if item is None else decoded(_CLAIM, item)
+
+
+def decode_result(item: Item | None) -> TaskResult | None:
+    """The result of a task."""
+    return None if item is None else decoded(_RESULT, item)
+
+
+def decode_ready(item: Item) -> ReadyEntry:
+    """The value of an entry in the ``ready`` index."""
+    return readable(lambda known: decoded(_READY, known), item) or ReadyEntry()
+
+
+def decode_due(item: Item | None) -> DueEntry | None:
+    """The value of an entry in the ``due`` index."""
+    if item is None:
+        return None
+    return readable(lambda known: decoded(_DUE, known), item) or DueEntry()
+
+
+def decode_ended(item: Item) -> EndedEntry:
+    """The value of an entry in the ``ended`` index."""
+    return decoded(_ENDED, item)
+
+
+def decode_names(item: Item) -> tuple[str, ...]:
+    """A list of names: the requirements of a set, or the liveness keys of a claim."""
+    return decoded(_NAMES, item)
+
+
+def is_leaving(item: Item) -> bool:
+    """Whether a set of requirements is marked as leaving: it names one of them twice.
+
+    A client that only wants the requirements reads a marked set as before.
+    """
+    requires = readable(decode_names, item)
+    return requires is not None and len(set(requires)) < len(requires)
+
+
+def examine(item: Item) -> None:
+    """Raise if an item of a task, or of an index of tasks, is damaged."""
+    folder, _, rest = item.key.partition("/")
+    if item.key.startswith(keys.TASKS):
+        decoder = _OF_TASKS.get(rest.rpartition("/")[2])
+    else:
+        decoder = _OF_INDEXES.get(f"{folder}/")
+    if decoder is not None:
+        decoded(decoder, item)
 
 
 class TaskReader(FactReader[TaskFacts]):
@@ -52,22 +148,22 @@ class TaskReader(FactReader[TaskFacts]):
             task = keys.task_of(key)
             match key.rpartition("/")[2]:
                 case "status":
-                    facts.statuses[task] = decode.status(item)
+                    facts.statuses[task] = decode_status(item)
                     facts.newest[task] = 0 if item is None else self.base + item.revision
                     facts.oldest[task] = 0 if item is None else self.base + item.created
                 case "owner":
-                    facts.claims[task] = decode.claim(item)
+                    facts.claims[task] = decode_claim(item)
                     facts.tokens[task] = 0 if item is None else self.base + item.revision
                 case "data":
-                    facts.specs[task] = decode.spec(item)
+                    facts.specs[task] = decode_spec(item)
                 case other:
                     raise AssertionError(f"no decision reads the {other} of a task")
 
     def _learn_other(self, key: str, item: Item | None) -> None:
         if key.startswith(keys.DUE):
-            self.facts.dues[key] = decode.due(item)
+            self.facts.dues[key] = decode_due(item)
         elif key.startswith(keys.SETS):
-            self.facts.exists[key] = item is not None and not decode.leaving(item)
+            self.facts.exists[key] = item is not None and not is_leaving(item)
         else:
             self.facts.exists[key] = item is not None
             self._lives[key] = None if item is None else item.expires_in

@@ -23,8 +23,6 @@ from interlock.core.validate import quote
 from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged
 from interlock.nouns.grants.waiting import expires_in
-from interlock.nouns.tasks import decode as states
-from interlock.nouns.tasks import progress_rules
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.task import (
     BATCH,
@@ -37,6 +35,13 @@ from interlock.nouns.tasks.task import (
     TaskResult,
     TaskStatus,
     TaskView,
+)
+from interlock.nouns.tasks.task_reader import (
+    decode_claim,
+    decode_due,
+    decode_result,
+    decode_spec,
+    decode_status,
 )
 from interlock.runtime.reads import looked_up, readable
 from interlock.runtime.runner import Runner
@@ -127,7 +132,7 @@ class TaskViews:
             )
             return core.NoTask(task=task, state="unknown", reason=reason)
         (listed,) = yield from self._listed([row])
-        result_item = states.result(snapshot[result])
+        result_item = decode_result(snapshot[result])
         return TaskView(**asdict(listed), data=_value(row.spec.data), **_outcome(result_item))
 
     def list(self, query: TaskQuery) -> Op[TaskList]:
@@ -148,7 +153,7 @@ class TaskViews:
     def _listed(self, tasks: Sequence[_TaskRow]) -> Op[tuple[ListedTask, ...]]:
         """Tasks with their liveness, as a list shows them."""
         due = yield from looked_up(each.status.due for each in tasks if each.status.due)
-        rests = [found.rest for item in due.values() if (found := states.due(item)) and found.rest]
+        rests = [found.rest for item in due.values() if (found := decode_due(item)) and found.rest]
         lives = [key for each in tasks if each.claim is not None for key in each.claim.live]
         live = yield from looked_up([*lives, *rests], times=True)
         gone = [each for each in tasks if each.claim and not all(map(live.get, each.claim.live))]
@@ -213,7 +218,7 @@ class _TaskScan:
     def _fits(self, item: Item) -> bool:
         if item.key != keys.status(keys.task_of(item.key)):
             return False
-        status = readable(states.status, item)
+        status = readable(decode_status, item)
         named = self._query.names(keys.task_of(item.key))
         return named and status is not None and status.state in self._query.states
 
@@ -259,14 +264,14 @@ def _visible(on: str, ended: set[str]) -> bool:
 
 
 def _complete(item: Item | None) -> bool:
-    status = readable(states.status, item)
+    status = readable(decode_status, item)
     return status is not None and status.state == "complete"
 
 
 def _lost(gone: Sequence[_TaskRow]) -> Op[frozenset[str]]:
     """The ids of these tasks that still have the claim that is not alive."""
     owners = yield from looked_up(keys.owner(each.task) for each in gone)
-    still = {key: readable(states.claim, item) for key, item in owners.items()}
+    still = {key: readable(decode_claim, item) for key, item in owners.items()}
     return frozenset(each.task for each in gone if still[keys.owner(each.task)] == each.claim)
 
 
@@ -283,12 +288,12 @@ def _readable(task: str, items: Mapping[str, Item | None], base: int) -> _TaskRo
 
 
 def _read_row(task: str, items: Mapping[str, Item | None], base: int) -> _TaskRow | None:
-    spec, status = states.spec(items[keys.data(task)]), states.status(items[keys.status(task)])
+    spec, status = decode_spec(items[keys.data(task)]), decode_status(items[keys.status(task)])
     if spec is None or status is None:
         return None
     owner = items[keys.owner(task)]
     token = None if owner is None else base + owner.revision
-    return _TaskRow(task=task, spec=spec, status=status, claim=states.claim(owner), token=token)
+    return _TaskRow(task=task, spec=spec, status=status, claim=decode_claim(owner), token=token)
 
 
 def _listed_task(row: _TaskRow, liveness: _Liveness) -> ListedTask:
@@ -334,15 +339,15 @@ def _retry_in(status: TaskStatus, liveness: _Liveness) -> float | None:
     """Seconds until a task may begin that must wait."""
     if not status.due:
         return None
-    due = states.due(liveness.items[status.due])
+    due = decode_due(liveness.items[status.due])
     if due is None or not due.rest:
-        return round(max(0.0, progress_rules.due_moment(status.due) - liveness.now), 3)
+        return round(max(0.0, keys.due_at(status.due) - liveness.now), 3)
     rest = liveness.items[due.rest]
     return 0.0 if rest is None else round(rest.expires_in or 0.0, 3)
 
 
 def _reason(status: TaskStatus) -> str:
-    return progress_rules.HIDDEN_REASON if status.on.startswith(BATCH) else status.reason
+    return core.HIDDEN_REASON if status.on.startswith(BATCH) else status.reason
 
 
 def _outcome(result_item: TaskResult | None) -> dict[str, Any]:

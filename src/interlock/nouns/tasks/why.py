@@ -21,8 +21,8 @@ from interlock.nouns.agents.session_service import Sessions, decode_session
 from interlock.nouns.agents.views import session_overview
 from interlock.nouns.grants.decode import decode_pool
 from interlock.nouns.grants.why import meanwhile, with_ended
-from interlock.nouns.tasks import decode
 from interlock.nouns.tasks.task import BATCH, TaskOwner
+from interlock.nouns.tasks.task_reader import decode_status
 from interlock.nouns.tasks.why_state import (
     DAMAGED,
     Able,
@@ -196,7 +196,7 @@ class TaskExplanations:
         key = keys.status(need)
         item = (yield Read(key))[key]
         if not need.startswith(BATCH) and _state_of(item) == "blocked":
-            return TaskSnapshot(task=need, status=decode.status(item))
+            return TaskSnapshot(task=need, status=decode_status(item))
         return (yield from read_snapshots(self._runner, [need], states_of=("pending",)))[need]
 
 
@@ -322,7 +322,7 @@ def _meant(need: Item | None, own: Item | None) -> Item | None:
 def _state_of(item: Item | None) -> str:
     """The state in an item, ``unknown`` or ``damaged``."""
     try:
-        status = decode.status(item)
+        status = decode_status(item)
     except StoreDamaged:
         return DAMAGED
     return "unknown" if status is None else status.state

@@ -19,8 +19,8 @@ from interlock.core import keys
 from interlock.core.validate import ALL_ABILITIES, quote, span
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
-from interlock.nouns.tasks import decode, progress_rules
 from interlock.nouns.tasks.task import BATCH, DueEntry, Spec, TaskOwner, TaskStatus
+from interlock.nouns.tasks.task_reader import decode_claim, decode_due, decode_spec, decode_status
 from interlock.runtime.reads import looked_up
 from interlock.runtime.runner import Runner
 from interlock.store import Item
@@ -86,15 +86,15 @@ def read_snapshots(
     items = yield from looked_up(map(keys.status, named))
     damage: dict[str, str] = {}
     found = {
-        task: _decoded(decode.status, items[keys.status(task)], task, damage) for task in named
+        task: _decoded(decode_status, items[keys.status(task)], task, damage) for task in named
     }
     more = yield from looked_up(_particulars(found, states_of))
-    specs = {task: _decoded(decode.spec, more.get(keys.data(task)), task, damage) for task in named}
+    specs = {task: _decoded(decode_spec, more.get(keys.data(task)), task, damage) for task in named}
     claims = {
-        task: _decoded(decode.claim, more.get(keys.owner(task)), task, damage) for task in named
+        task: _decoded(decode_claim, more.get(keys.owner(task)), task, damage) for task in named
     }
     dues = {
-        task: _decoded(decode.due, more.get(each.due), task, damage)
+        task: _decoded(decode_due, more.get(each.due), task, damage)
         for task, each in found.items()
         if each is not None
     }
@@ -155,7 +155,7 @@ def _left(
 ) -> float | None:
     if status is not None and status.due:
         if due is None or not due.rest:
-            return max(0.0, progress_rules.due_moment(status.due) - now)
+            return max(0.0, keys.due_at(status.due) - now)
         return _shortest_life(live, (due.rest,)) or 0.0
     return None if claim is None else _shortest_life(live, claim.live)
 

@@ -166,7 +166,9 @@ class WorkerLoop:
         sent, patience = context.runner.clock.monotonic(), context.asking(wait)
         fresh = "" if context.identity.caller else callers.new_name()
         identity = replace(context.identity, caller=context.identity.caller or fresh, role="worker")
-        outcome = yield from context.tasks.next(identity, self.can, ttl=self._ttl, wait=patience)
+        outcome = yield from context.tasks.claims.next(
+            identity, self.can, ttl=self._ttl, wait=patience
+        )
         if not isinstance(outcome, Claimed):
             return None
         return (yield from hold_claim(context, outcome, self._ttl, sent, fresh))
