@@ -30,7 +30,7 @@ from tests.nouns.record.records import (
 from tests.nouns.record.test_judge import TAMPERING, random_history, tamper, under_way
 
 import interlock
-from interlock import aio
+from interlock import aio, check_record
 from interlock.core import codec, keys
 from interlock.core.decision import Write
 from interlock.core.segment import SealedMark
@@ -318,6 +318,26 @@ def test_what_others_write_meanwhile_is_no_finding(
         stop.set()
         writer.join()
     assert words(agree(fleet, tmp_path)) == OK
+
+
+def test_an_export_is_sound_although_the_log_is_sealed_while_it_is_read(
+    fleet: interlock.Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segment that comes next may begin before the last entry that was read from the log."""
+    monkeypatch.setattr(reader, "PAGE", 5)
+    busy(fleet, 10)
+    pages: list[bytes] = []
+
+    def write(lines: bytes) -> None:
+        pages.append(lines)
+        if sum(b'"entry"' in page for page in pages) == 1:
+            seal(fleet, 5, seal(fleet, 3))
+
+    fleet.record.export(write)
+    path = tmp_path / "record.jsonl"
+    path.write_bytes(b"".join(pages))
+    checked = check_record.ExportCheck(str(path))
+    assert list(checked.verdicts.values()) == list(OK), checked.findings()
 
 
 # ---- anchors ------------------------------------------------------------------------------------

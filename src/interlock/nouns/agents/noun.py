@@ -22,7 +22,7 @@ class AgentJoin(Request, frozen=True, kw_only=True):
     """Begin a session that outlives this command."""
 
     ttl: Annotated[
-        Duration, option("duration", "it lives so long after the last command that carries it")
+        Duration, option("duration", "how long it lives after the last command that uses it")
     ] = core.SHELL_TTL
     metadata: Annotated[Any, option("json", "JSON that others see beside the session")] = None
     can: Annotated[tuple[str, ...], option("names", "what it can do, such as rust,gpu")] = ()
@@ -41,13 +41,17 @@ class AgentStatus(Request, frozen=True, kw_only=True):
 
     state: Annotated[
         ReportState | None,
-        option("name", "idle, waiting or busy; with nothing given: what it is", positional=True),
+        option(
+            "name",
+            "idle, waiting or busy; without any option the last report is shown",
+            positional=True,
+        ),
     ] = None
     can: Annotated[tuple[str, ...] | None, option("names", "what it can do, such as rust,gpu")] = (
         None
     )
     doing: Annotated[str | None, option("name", "what it is busy with, such as task/t1")] = None
-    note: Annotated[str | None, option("text", "a line for people")] = None
+    note: Annotated[str | None, option("text", "a short note for people")] = None
 
 
 class AgentLogRequest(Request, frozen=True, kw_only=True):
@@ -55,10 +59,10 @@ class AgentLogRequest(Request, frozen=True, kw_only=True):
 
     name: Annotated[str, option("name", "an agent's name", positional=True)]
     limit: Annotated[int, option("int", "how many lines, counted from the last", least=1)] = 100
-    follow: Annotated[bool, option("flag", "go on with the lines that come")] = False
+    follow: Annotated[bool, option("flag", "show new lines as they arrive, until stopped")] = False
     upload: Annotated[
         str | None,
-        option("text", "put the lines of this file (- for stdin) into it, while they are written"),
+        option("text", "add the lines of this file (- for stdin) to the log as they are written"),
     ] = None
     file: Annotated[
         str | None,
@@ -82,7 +86,7 @@ class AgentPause(Request, frozen=True, kw_only=True):
     """Let an agent send nothing."""
 
     name: Annotated[str, option("name", "an agent's name", positional=True)]
-    reason: Annotated[str, option("text", "why, for it and for others to read")] = ""
+    reason: Annotated[str, option("text", "the reason, shown to the agent and to others")] = ""
 
 
 class AgentResume(Request, frozen=True, kw_only=True):
@@ -201,7 +205,7 @@ def _resume(fleet: "FleetCalls", request: AgentResume) -> "Op[Resumed | UnknownA
 
 NOUN = Noun(
     name="agent",
-    help="sessions of agents: who is here, and what they do",
+    help="sessions of agents, their status and their logs",
     calls="interlock.nouns.agents.calls:AgentCalls",
     keys=(
         KeyKind(prefix=keys.SESSIONS, read="interlock.nouns.agents.session_service:decode_session"),
@@ -223,7 +227,7 @@ NOUN = Noun(
     operations=(
         Operation(
             name="agent join",
-            help="begin a session for a shell; prints the line that sets it",
+            help="begin a session for a shell, and print the line that sets it",
             request=AgentJoin,
             outcomes=(core.Joined,),
             needs="agent",
@@ -246,7 +250,7 @@ NOUN = Noun(
         ),
         Operation(
             name="agent beat",
-            help="renew this session; every command that carries it does so too",
+            help="renew this session; every command that uses it renews it too",
             request=AgentBeat,
             outcomes=(core.Renewed,),
             needs="session",
@@ -255,7 +259,7 @@ NOUN = Noun(
         ),
         Operation(
             name="agent status",
-            help="say what this session does and can do, or show what it said",
+            help="report the status and abilities of this session, or show its last report",
             request=AgentStatus,
             outcomes=(Reported, Unreported),
             needs="session",
@@ -283,7 +287,7 @@ NOUN = Noun(
         ),
         Operation(
             name="agent list",
-            help="all sessions, what they do and hold; and who else can be written to",
+            help="list all sessions, what they do and hold, and other agents that get mail",
             request=AgentsList,
             outcomes=(AgentList,),
             needs="store",
@@ -292,7 +296,7 @@ NOUN = Noun(
         ),
         Operation(
             name="agent show",
-            help="the sessions under one name",
+            help="show the sessions under one name",
             request=AgentShow,
             outcomes=(AgentList, UnknownAgentName),
             needs="store",
@@ -301,7 +305,7 @@ NOUN = Noun(
         ),
         Operation(
             name="agent pause",
-            help="let an agent send nothing until it is resumed",
+            help="stop an agent from sending until it is resumed",
             request=AgentPause,
             outcomes=(PausedAgent, UnknownAgent),
             needs="agent",
@@ -310,7 +314,7 @@ NOUN = Noun(
         ),
         Operation(
             name="agent resume",
-            help="let an agent send again",
+            help="allow a paused agent to send again",
             request=AgentResume,
             outcomes=(Resumed, UnknownAgent),
             needs="agent",
@@ -319,7 +323,7 @@ NOUN = Noun(
         ),
         Operation(
             name="agent ack",
-            help="acknowledge that sessions died: health no longer shows them",
+            help="acknowledge dead sessions, so that health no longer shows them",
             request=AgentAck,
             outcomes=(core.DeathsAcknowledged, core.NoDeath),
             needs="agent",

@@ -193,7 +193,7 @@ NOUN = Noun(
         ),
         Operation(
             name="demo",
-            help="a demonstration: agents work, one crashes, another takes over",
+            help="run a demonstration: agents work, one crashes, another takes over",
             request=DemoRequest,
             outcomes=(),
             needs="nothing",
@@ -223,7 +223,7 @@ NOUN = Noun(
         ),
         Operation(
             name="observe",
-            help="follow every event as it is recorded; or print totals",
+            help="follow every event as it is recorded, or print totals",
             request=ObserveRequest,
             outcomes=(Counters,),
             lines=(Observed,),

@@ -24,12 +24,12 @@ def _info(fleet: "FleetCalls", _request: StoreInfo) -> "Op[dict[str, object]]":
 
 NOUN = Noun(
     name="store",
-    help="where the state is kept",
+    help="the store that keeps the data",
     texts=("interlock.nouns.fleet.text",),
     operations=(
         Operation(
             name="store info",
-            help="facts about the store: where, how large, how durable",
+            help="show facts about the store: location, size and durability",
             request=StoreInfo,
             outcomes=(dict,),
             needs="store",

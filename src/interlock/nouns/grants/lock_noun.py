@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from interlock.runtime.fleet_calls import FleetCalls
 
 Lock = Annotated[str, option("name", "the lock, such as merge or deploy/eu", positional=True)]
-Why = Annotated[str, option("text", "why, for the holder and for the record")]
+Why = Annotated[str, option("text", "the reason, for the holder and the record")]
 Token = Annotated[int | None, option("int", "the token of the grant; may be left out in a session")]
 Wait = Annotated[
     Duration,
-    option("duration", "queue for so long, first come first served: 5s, or forever", forever=True),
+    option("duration", "wait in the queue for at most this time: 5s, or forever", forever=True),
 ]
 MaxHold = Annotated[
-    Duration | None, option("duration", "end the grant after so long, renewed or not")
+    Duration | None, option("duration", "end the grant after this time, renewed or not")
 ]
 Metadata = Annotated[Any, option("json", "JSON that others see beside it, up to 16 KiB")]
 
@@ -64,7 +64,7 @@ class LockRun(Request, frozen=True, kw_only=True):
     max_hold: MaxHold = None
     metadata: Metadata = None
     ttl: Annotated[
-        Duration, option("duration", "others may take over so long after our last sign of life")
+        Duration, option("duration", "how long after the last renewal others may take over")
     ] = 30.0
     grace: Annotated[
         Duration,
@@ -112,7 +112,7 @@ def _list(fleet: "FleetCalls", _request: LocksList) -> "Op[LockList]":
 
 NOUN = Noun(
     name="lock",
-    help="one holder at a time, and a token that fences the past",
+    help="named locks with one holder at a time; outdated tokens are refused",
     calls="interlock.nouns.grants.calls:LockCalls",
     keys=(
         KeyKind(prefix=keys.LOCKS, read="interlock.nouns.grants.decode:decode_pool"),
@@ -128,7 +128,7 @@ NOUN = Noun(
     operations=(
         Operation(
             name="lock acquire",
-            help="take a lock, or say who has it",
+            help="acquire a lock, or show its holder",
             request=LockAcquire,
             outcomes=(
                 core.LockAcquired,
@@ -147,7 +147,7 @@ NOUN = Noun(
         ),
         Operation(
             name="lock release",
-            help="release a lock; the first waiter has it at once",
+            help="release a lock; the first waiter gets it at once",
             request=LockRelease,
             outcomes=(core.LockReleased, core.AlreadyFree, core.LockNotOwner, core.LockFenced),
             needs="agent",
@@ -185,7 +185,7 @@ NOUN = Noun(
         ),
         Operation(
             name="lock list",
-            help="the locks that are held, with their holders and times",
+            help="list the locks that are held, with their holders and times",
             request=LocksList,
             outcomes=(LockList,),
             needs="store",
@@ -194,7 +194,7 @@ NOUN = Noun(
         ),
         Operation(
             name="lock show",
-            help="one lock: its holder, its token, its queue",
+            help="show one lock: its holder, its token and its queue",
             request=LockShow,
             outcomes=(LockView,),
             needs="store",

@@ -19,7 +19,7 @@ Semaphore = Annotated[str, option("name", "the semaphore, such as builds", posit
 Weight = Annotated[int, option("int", "the number of slots", least=1, most=CAPACITY)]
 Capacity = Annotated[
     int | None,
-    option("int", "how many slots there are in all; makes the semaphore", least=1, most=CAPACITY),
+    option("int", "the total number of slots; creates the semaphore", least=1, most=CAPACITY),
 ]
 
 
@@ -39,7 +39,7 @@ class SemaphoreAcquire(Request, frozen=True, kw_only=True):
     max_hold: MaxHold = None
     metadata: Metadata = None
     token: Annotated[
-        int | None, option("int", "the token of your grant: keeps it, or makes it larger")
+        int | None, option("int", "the token of your grant: renews or enlarges it")
     ] = None
 
 
@@ -67,7 +67,7 @@ class SemaphoreRun(Request, frozen=True, kw_only=True):
     max_hold: MaxHold = None
     metadata: Metadata = None
     ttl: Annotated[
-        Duration, option("duration", "others may take over so long after our last sign of life")
+        Duration, option("duration", "how long after the last renewal others may take over")
     ] = 30.0
     grace: Annotated[
         Duration,
@@ -86,9 +86,9 @@ class SemaphoreBreak(Request, frozen=True, kw_only=True):
 
     semaphore: Semaphore
     reason: Why = ""
-    holder: Annotated[str, option("name", "whose grant, where several agents hold some")] = ""
+    holder: Annotated[str, option("name", "the agent whose grant ends, if several hold slots")] = ""
     token: Annotated[
-        int | None, option("int", "only the grant with this token, where one holds several")
+        int | None, option("int", "only the grant with this token, if the agent has several")
     ] = None
 
 
@@ -100,7 +100,7 @@ class SemaphoreResize(Request, frozen=True, kw_only=True):
         int,
         option(
             "int",
-            "how many slots there are in all from now on; makes the semaphore",
+            "the new total number of slots; creates the semaphore",
             positional=True,
             least=1,
             most=CAPACITY,
@@ -138,7 +138,7 @@ def _list(fleet: "FleetCalls", _request: SemaphoresList) -> "Op[SemaphoreList]":
 
 NOUN = Noun(
     name="sem",
-    help="a number of slots, taken by weight, first come first served",
+    help="a number of slots, granted first come, first served",
     calls="interlock.nouns.grants.calls:SemaphoreCalls",
     keys=(KeyKind(prefix=keys.SEMAPHORES, read="interlock.nouns.grants.decode:decode_pool"),),
     why={"sem": "interlock.nouns.grants.why:semaphore"},
@@ -146,7 +146,7 @@ NOUN = Noun(
     operations=(
         Operation(
             name="sem acquire",
-            help="take slots of a semaphore, or say how many there are",
+            help="acquire slots of a semaphore, or show how many are free",
             request=SemaphoreAcquire,
             outcomes=(
                 core.SlotsAcquired,
@@ -164,7 +164,7 @@ NOUN = Noun(
         ),
         Operation(
             name="sem release",
-            help="release slots; the first waiters that fit have them at once",
+            help="release slots; the first waiters that fit get them at once",
             request=SemaphoreRelease,
             outcomes=(core.SlotsReleased, core.NotHolder, core.SlotsFenced),
             needs="agent",
@@ -221,7 +221,7 @@ NOUN = Noun(
         ),
         Operation(
             name="sem list",
-            help="all semaphores: free slots, holders and waiters",
+            help="list all semaphores: free slots, holders and waiters",
             request=SemaphoresList,
             outcomes=(SemaphoreList,),
             needs="store",
@@ -230,7 +230,7 @@ NOUN = Noun(
         ),
         Operation(
             name="sem show",
-            help="one semaphore: its holders, their tokens, its queue",
+            help="show one semaphore: its holders, their tokens and its queue",
             request=SemaphoreShow,
             outcomes=(SemaphoreView, core.NoSemaphore),
             needs="store",

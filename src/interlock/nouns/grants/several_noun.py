@@ -13,7 +13,11 @@ class SeveralAcquire(Request, frozen=True, kw_only=True):
 
     things: Annotated[
         tuple[str, ...],
-        option("things", "what you want: lock/merge, sem/builds, sem/builds=2", positional=True),
+        option(
+            "things",
+            "the locks and slots to acquire: lock/merge, sem/builds, sem/builds=2",
+            positional=True,
+        ),
     ]
     ttl: Annotated[
         Duration | None,
@@ -30,7 +34,8 @@ class SeveralRelease(Request, frozen=True, kw_only=True):
     """Give several locks and slots back at once."""
 
     things: Annotated[
-        tuple[str, ...], option("things", "what you have: lock/merge, sem/builds", positional=True)
+        tuple[str, ...],
+        option("things", "the locks and slots to release: lock/merge, sem/builds", positional=True),
     ]
     token: Token = None
 
@@ -59,7 +64,7 @@ NOUN = Noun(
         ),
         Operation(
             name="release",
-            help="give several locks and slots back at once",
+            help="release several locks and slots at once",
             request=SeveralRelease,
             outcomes=(several.SeveralReleased, several.SeveralNotOwner, several.SeveralFenced),
             needs="agent",

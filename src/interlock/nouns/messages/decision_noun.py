@@ -82,7 +82,7 @@ NOUN = Noun(
         ),
         Operation(
             name="decision show",
-            help="one decision: the asker, the question and the answer",
+            help="show one decision: the asker, the question and the answer",
             request=DecisionShow,
             outcomes=(core.DecisionView, core.UnknownDecision),
             needs="store",
@@ -92,7 +92,7 @@ NOUN = Noun(
         ),
         Operation(
             name="decision resolve",
-            help="make a decision; the asker gets it as a message",
+            help="answer a decision; the asker gets the answer as a message",
             request=DecisionResolve,
             outcomes=(core.Resolved, core.AlreadyResolved, core.UnknownDecision, GivenFenced),
             needs="agent",

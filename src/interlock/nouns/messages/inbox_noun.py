@@ -59,7 +59,7 @@ class InboxShow(Request, frozen=True, kw_only=True):
     """List messages."""
 
     ack: Annotated[bool, option("flag", "acknowledge the listed messages but questions")] = False
-    all: Annotated[bool, option("flag", "all that is kept, read or not")] = False
+    all: Annotated[bool, option("flag", "all kept messages, read or not")] = False
     sent: Annotated[bool, option("flag", "the mail that you sent")] = False
     kind: Annotated[str | None, option("name", f"only these: {', '.join(core.KINDS)}")] = None
     senders: Annotated[tuple[str, ...], option("names", "only from these agents")] = field(
@@ -204,7 +204,7 @@ NOUN = Noun(
     operations=(
         Operation(
             name="subscribe",
-            help="deliver alerts of a type, across restarts",
+            help="receive alerts of a type, across restarts",
             request=AlertSubscribe,
             outcomes=(core.Subscribed, SubscriptionList, GivenFenced),
             lines=(core.Received,),
@@ -219,7 +219,7 @@ NOUN = Noun(
         ),
         Operation(
             name="unsubscribe",
-            help="stop delivering alerts of a type",
+            help="stop receiving alerts of a type",
             request=AlertUnsubscribe,
             outcomes=(core.Unsubscribed, core.NotSubscribed, GivenFenced),
             needs="agent",

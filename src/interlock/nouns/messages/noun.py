@@ -62,7 +62,7 @@ class QueryAsk(Request, frozen=True, kw_only=True):
         option("duration", "accept an answer to the same question up to this age"),
     ] = None
     hold: Annotated[
-        bool, option("flag", "let it wait for an agent that is away or has not joined yet")
+        bool, option("flag", "keep it for an agent that is away or has not joined yet")
     ] = False
     person: Annotated[bool, option("flag", "ask a person if no agent answers")] = False
     type: Annotated[
@@ -116,7 +116,7 @@ class MessageStop(Request, frozen=True, kw_only=True):
     """Ask an agent to end."""
 
     who: Annotated[str, option("name", "an agent", positional=True)]
-    reason: Annotated[str, option("text", "why, for others to read", positional=True)] = ""
+    reason: Annotated[str, option("text", "the reason, shown to others", positional=True)] = ""
     id: Id = None
     given: Given = ()
 
@@ -375,7 +375,7 @@ NOUN = Noun(
         ),
         Operation(
             name="share",
-            help="give data of some type to an agent",
+            help="send data of a type to an agent",
             request=MessageShare,
             outcomes=(*_DIRECT, GivenFenced),
             needs="agent",
@@ -387,7 +387,7 @@ NOUN = Noun(
         ),
         Operation(
             name="stop",
-            help="ask an agent to end: it finishes its step and exits",
+            help="ask an agent to stop: it finishes its step and exits",
             request=MessageStop,
             outcomes=(*_DIRECT, core.NobodyToStop, GivenFenced),
             needs="agent",
@@ -396,7 +396,7 @@ NOUN = Noun(
         ),
         Operation(
             name="send",
-            help="mail to one agent, to several or to all; the last word is the body",
+            help="send mail to one agent, to several or to all; the last word is the body",
             request=MessageSend,
             outcomes=(*_DIRECT, GivenFenced),
             needs="agent",

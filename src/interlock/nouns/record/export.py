@@ -133,7 +133,7 @@ class _Exporter:
             self.begin()
             if begins.revision > at:
                 self._add({"missing": _mark(begins), "why": ""})
-            elif begins.revision:
+            elif begins.revision == at and at:  # else it was sealed while the log was read
                 self._add({"mark": _mark(begins), "name": f"the beginning of {key}"})
         if ends is not None and ends.revision > self._after:
             self._add({"mark": _mark(ends), "name": key})

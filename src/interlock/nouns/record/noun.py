@@ -34,13 +34,14 @@ class RecordLog(Request, frozen=True, kw_only=True):
     after: Annotated[
         int | None, option("int", "the first entries after this revision, not the last ones")
     ] = None
-    limit: Annotated[int, option("int", "the most entries", least=1)] = 100
-    by: Annotated[
-        str | None, option("name", "what this agent (or session) did, and what happened to it")
+    limit: Annotated[int, option("int", "how many entries at most", least=1)] = 100
+    by: Annotated[str | None, option("name", "entries by or about this agent or session")] = None
+    verb: Annotated[
+        str | None,
+        option("name", "entries with this verb: lock.acquire, or all of a noun: lock, task"),
     ] = None
-    verb: Annotated[str | None, option("name", "lock.acquire, or all of a noun: lock, task")] = None
     thing: Annotated[
-        str | None, option("name", "what is about lock/merge, or just merge; task/t1; agent/ada")
+        str | None, option("name", "entries about lock/merge, or just merge; task/t1; agent/ada")
     ] = None
     since: Annotated[
         str | None, option("text", "a duration back from now: 2h; or a time: 2026-11-15T10:00")
@@ -48,8 +49,8 @@ class RecordLog(Request, frozen=True, kw_only=True):
     until: Annotated[
         str | None, option("text", "a duration back or a time; a time without Z is local")
     ] = None
-    trace: Annotated[str | None, option("name", "what carries this trace id")] = None
-    follow: Annotated[bool, option("flag", "go on with new ones as they come, until stopped")] = (
+    trace: Annotated[str | None, option("name", "entries with this trace id")] = None
+    follow: Annotated[bool, option("flag", "show new entries as they arrive, until stopped")] = (
         False
     )
 
@@ -65,7 +66,9 @@ class RecordExplain(Request, frozen=True, kw_only=True):
             positional=True,
         ),
     ]
-    limit: Annotated[int, option("int", "the most events, the last ones", least=1)] = 100
+    limit: Annotated[
+        int, option("int", "how many events at most, counted from the last", least=1)
+    ] = 100
 
 
 class RecordVerify(Request, frozen=True, kw_only=True):
@@ -82,10 +85,10 @@ class RecordVerify(Request, frozen=True, kw_only=True):
 class RecordExport(Request, frozen=True, kw_only=True):
     """The record as a file that others can check."""
 
-    out: Annotated[str | None, option("text", "the file to write, not stdout")] = None
+    out: Annotated[str | None, option("text", "the file to write instead of stdout")] = None
     after: Annotated[int | None, option("int", "only the entries after this revision")] = None
     checker: Annotated[
-        bool, option("flag", "not the record but the checker: a script that needs only Python")
+        bool, option("flag", "print the checker instead: a script that needs only Python")
     ] = False
 
 
@@ -236,7 +239,7 @@ def _export(fleet: "FleetCalls", request: RecordExport) -> "Op[Exported]":
 
 NOUN = Noun(
     name="record",
-    help="what happened, and the proof of it",
+    help="the tamper-evident record of all changes",
     calls="interlock.nouns.record.calls:RecordCalls",
     health=Part(90, "interlock.nouns.record.seal_service:health"),
     housekeeping=Part(30, "interlock.nouns.record.seal_service:RecordHousekeepingPart"),
@@ -244,7 +247,7 @@ NOUN = Noun(
     operations=(
         Operation(
             name="record log",
-            help="what happened: the last entries, or those after a revision",
+            help="list entries of the record: the last ones, or those after a revision",
             request=RecordLog,
             outcomes=(Entries,),
             lines=(RecordLine, Gap),
@@ -261,7 +264,7 @@ NOUN = Noun(
         ),
         Operation(
             name="record explain",
-            help="the story of a lock, a task, a message or an agent: who, when, how",
+            help="show the history of a lock, a task, a message or an agent",
             request=RecordExplain,
             outcomes=(Story, NoHistory),
             needs="store",
@@ -276,7 +279,7 @@ NOUN = Noun(
         ),
         Operation(
             name="record verify",
-            help="whether the record was changed, lacks something, or was cut",
+            help="check whether the record was changed, lacks entries or was cut off",
             request=RecordVerify,
             outcomes=(Verified,),
             needs="store",
@@ -303,7 +306,7 @@ NOUN = Noun(
         ),
         Operation(
             name="record anchor",
-            help="keep a mark of the record outside of the store",
+            help="save a mark of the record outside of the store, as proof for verify",
             request=RecordAnchor,
             outcomes=(Anchored,),
             needs="store",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from interlock.runtime.fleet_calls import FleetCalls
 
 Task = Annotated[str, option("name", "the id of the task", positional=True)]
-Reason = Annotated[str, option("text", "why, for others to read", positional=True)]
+Reason = Annotated[str, option("text", "the reason, shown to others", positional=True)]
 Token = Annotated[int | None, option("int", "the token of the claim; may be left out in a session")]
 Ttl = Annotated[
     Duration | None,
@@ -29,7 +29,7 @@ class TaskAdd(Request, frozen=True, kw_only=True):
     task: Annotated[
         str | None,
         option(
-            "name", "its id, which no other task may have; without one it gets one", positional=True
+            "name", "its id, which no other task may have; generated if left out", positional=True
         ),
     ] = None
     data: Annotated[Any, option("json", f"the data for its worker: {_JSON}")] = None
@@ -43,13 +43,13 @@ class TaskAdd(Request, frozen=True, kw_only=True):
         ),
     ] = core.PRIORITY
     needs: Annotated[
-        tuple[str, ...], option("names", "tasks that must be complete before it begins")
+        tuple[str, ...], option("names", "tasks that must be complete before it starts")
     ] = ()
     requires: Annotated[
         tuple[str, ...],
         option("names", "abilities that 'task next' asks of the worker"),
     ] = ()
-    label: Annotated[tuple[str, ...], option("names", "words to find it by")] = ()
+    label: Annotated[tuple[str, ...], option("names", "labels to filter by")] = ()
     not_before: Annotated[
         str | None, option("text", "begin no sooner: 2h from now, or a time: 2026-11-15T10:00")
     ] = None
@@ -61,9 +61,9 @@ class TaskAdd(Request, frozen=True, kw_only=True):
         int, option("int", "how often a failed attempt is repeated", most=core.MOST_RETRIES)
     ] = core.RETRIES
     backoff: Annotated[
-        Duration, option("duration", "rest after a failed attempt, doubled with each")
+        Duration, option("duration", "pause after a failed attempt, doubled with each one")
     ] = core.BACKOFF
-    backoff_most: Annotated[Duration, option("duration", "the longest rest")] = core.BACKOFF_MOST
+    backoff_most: Annotated[Duration, option("duration", "the longest pause")] = core.BACKOFF_MOST
     given: Given = ()
 
 
@@ -74,7 +74,7 @@ class TaskClaim(Request, frozen=True, kw_only=True):
     ttl: Ttl = None
     wait: Annotated[
         Duration,
-        option("duration", "stand by until it can be claimed: 5m, or forever", forever=True),
+        option("duration", "wait until it can be claimed: 5m, or forever", forever=True),
     ] = 0.0
     given: Given = ()
 
@@ -87,7 +87,7 @@ class TaskNext(Request, frozen=True, kw_only=True):
     ] = ()
     ttl: Ttl = None
     wait: Annotated[
-        Duration, option("duration", "stand by until there is one: 5m, or forever", forever=True)
+        Duration, option("duration", "wait until there is one: 5m, or forever", forever=True)
     ] = 0.0
     given: Given = ()
 
@@ -105,7 +105,7 @@ class TaskDone(Request, frozen=True, kw_only=True):
 
     task: Task
     token: Token = None
-    result: Annotated[Any, option("json", f"what came of it: {_JSON}")] = None
+    result: Annotated[Any, option("json", f"the result: {_JSON}")] = None
     given: Given = ()
 
 
@@ -140,7 +140,7 @@ class TaskRequeue(Request, frozen=True, kw_only=True):
     """End the claim of another."""
 
     task: Task
-    reason: Annotated[str, option("text", "why, for the worker and for the record")] = ""
+    reason: Annotated[str, option("text", "the reason, for the worker and the record")] = ""
     token: Annotated[
         int | None, option("int", "only the claim with this token; else any claim")
     ] = None
@@ -164,10 +164,12 @@ class TasksList(Request, frozen=True, kw_only=True):
     requires: Annotated[
         tuple[str, ...], option("names", "only tasks that require all of these")
     ] = ()
-    holder: Annotated[str | None, option("name", "only what this agent works on")] = None
+    holder: Annotated[str | None, option("name", "only tasks that this agent works on")] = None
     prefix: Annotated[str | None, option("text", "only ids that begin like this")] = None
-    after: Annotated[str | None, option("name", "go on after this id")] = None
-    limit: Annotated[int, option("int", "the most tasks to list", least=1, most=MOST)] = core.LISTED
+    after: Annotated[str | None, option("name", "start after this id")] = None
+    limit: Annotated[int, option("int", "how many tasks to list at most", least=1, most=MOST)] = (
+        core.LISTED
+    )
 
 
 class TaskShow(Request, frozen=True, kw_only=True):
@@ -188,7 +190,7 @@ class TaskWatch(Request, frozen=True, kw_only=True):
     ] = ()
     prefix: Annotated[str | None, option("text", "only ids that begin like this")] = None
     after: Annotated[
-        int | None, option("int", "begin after this revision, not with what comes now")
+        int | None, option("int", "begin with the events after this revision, not now")
     ] = None
 
 
@@ -228,7 +230,7 @@ def _requeue(fleet: "FleetCalls", request: TaskRequeue) -> "Op[core.RequeueOutco
 
 NOUN = Noun(
     name="task",
-    help="published once, worked on by one at a time, done once",
+    help="units of work, each claimed by one worker at a time and completed once",
     calls="interlock.nouns.tasks.calls:TaskCalls",
     blocking="interlock.client_tasks:Tasks",
     awaiting="interlock.aio_tasks:Tasks",
@@ -261,7 +263,7 @@ NOUN = Noun(
         ),
         Operation(
             name="task claim",
-            help="claim one task, or say who works on it",
+            help="claim one task, or show which agent works on it",
             request=TaskClaim,
             outcomes=(
                 core.Claimed,
@@ -301,7 +303,7 @@ NOUN = Noun(
         ),
         Operation(
             name="task done",
-            help="complete a task; what needed it may begin at once",
+            help="complete a task; its dependents may start at once",
             request=TaskDone,
             outcomes=(core.Completed, core.TaskFenced, core.TaskNotOwner, GivenFenced),
             needs="agent",
@@ -312,7 +314,7 @@ NOUN = Noun(
         ),
         Operation(
             name="task fail",
-            help="say that an attempt failed; it is tried again after a rest",
+            help="report that an attempt failed; the task is retried after a pause",
             request=TaskFail,
             outcomes=(core.Failed, core.TaskFenced, core.TaskNotOwner, GivenFenced),
             needs="agent",
@@ -322,7 +324,7 @@ NOUN = Noun(
         ),
         Operation(
             name="task release",
-            help="give a task back to the queue; no attempt is counted",
+            help="return a task to the queue; no attempt is counted",
             request=TaskRelease,
             outcomes=(core.TaskReleased, core.TaskFenced, core.TaskNotOwner, GivenFenced),
             needs="agent",
@@ -349,7 +351,7 @@ NOUN = Noun(
         ),
         Operation(
             name="task retry",
-            help="send back a task that failed or is a dead letter",
+            help="return a task that failed or is a dead letter to the queue",
             request=TaskRetry,
             outcomes=(core.Retried, core.Unchanged, GivenFenced),
             needs="agent",
@@ -358,7 +360,7 @@ NOUN = Noun(
         ),
         Operation(
             name="task list",
-            help="tasks by id, without complete ones",
+            help="list tasks by id, without complete ones",
             request=TasksList,
             outcomes=(TaskList,),
             needs="store",
@@ -372,7 +374,7 @@ NOUN = Noun(
         ),
         Operation(
             name="task show",
-            help="one task: how it stands, its data, and what came of it",
+            help="show one task: its state, its data and its result",
             request=TaskShow,
             outcomes=(TaskView, core.NoTask),
             needs="store",
@@ -381,7 +383,7 @@ NOUN = Noun(
         ),
         Operation(
             name="task watch",
-            help="what happens to tasks, as it happens, until stopped",
+            help="follow the events of tasks until stopped",
             request=TaskWatch,
             outcomes=(),
             lines=(core.TaskEvent,),
