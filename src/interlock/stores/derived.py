@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from interlock.drivers import finish_future
 from interlock.errors import OutcomeUnknown
 from interlock.store import (
     FAST,
@@ -16,6 +21,12 @@ from interlock.store import (
     Txn,
     View,
 )
+
+if TYPE_CHECKING:
+    import asyncio
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class BlockingStore:
@@ -61,29 +72,26 @@ class BlockingStore:
             puts = alive(puts, answer)
         return frozenset([put.key for put in puts])
 
-    async def read_async(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+    def read_async(
+        self, *refs: Ref, times: bool = False, fresh: bool = True
+    ) -> Awaitable[Snapshot]:
         """Read in an event loop."""
-        if self.capabilities.latency <= FAST:
-            return self.read(*refs, times=times, fresh=fresh)
-        import asyncio
+        return self._in_loop(self.read, *refs, times=times, fresh=fresh)
 
-        return await asyncio.to_thread(self.read, *refs, times=times, fresh=fresh)
-
-    async def commit_async(self, txn: Txn) -> Answer:
+    def commit_async(self, txn: Txn) -> Awaitable[Answer]:
         """Commit in an event loop; an engine that transacts only settles this way."""
-        if self.capabilities.latency <= FAST:
-            return self.commit(txn)
-        import asyncio
+        return self._in_loop(self.commit, txn)
 
-        return await asyncio.to_thread(self.commit, txn)
-
-    async def renew_async(self, puts: tuple[Put, ...]) -> frozenset[str]:
+    def renew_async(self, puts: tuple[Put, ...]) -> Awaitable[frozenset[str]]:
         """Renew in an event loop."""
+        return self._in_loop(self.renew, puts)
+
+    async def _in_loop(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self.capabilities.latency <= FAST:
-            return self.renew(puts)
+            return method(*args, **kwargs)
         import asyncio
 
-        return await asyncio.to_thread(self.renew, puts)
+        return await asyncio.to_thread(method, *args, **kwargs)
 
     async def close_async(self) -> None:
         """Close; an event loop that ends may wait for it."""
@@ -114,3 +122,9 @@ class RenewalWork:
         puts = tuple([put for put in self._puts if items[put.key] is not None])
         self.alive = frozenset([put.key for put in puts])
         return Txn(id="renewal", puts=puts, quiet=True, ends=True) if puts else None
+
+
+def wake(sleeper: asyncio.Future[None]) -> None:
+    """Finish a future of an event loop, from any thread."""
+    with suppress(RuntimeError):  # its loop was closed: no task waits there any more
+        sleeper.get_loop().call_soon_threadsafe(finish_future, sleeper)

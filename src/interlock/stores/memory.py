@@ -10,13 +10,12 @@ import asyncio
 import threading
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from contextlib import suppress
 from math import inf
 
 from msgspec import Struct
 
 from interlock.clock import Clock, SystemClock
-from interlock.drivers import finish_future, wait_for_future
+from interlock.drivers import wait_for_future
 from interlock.errors import StoreClosed
 from interlock.store import (
     LIVE,
@@ -42,7 +41,7 @@ from interlock.store import (
     covers,
     scopes,
 )
-from interlock.stores.derived import BlockingStore, RenewalWork
+from interlock.stores.derived import BlockingStore, RenewalWork, wake
 
 AT_ONCE = 1000
 """Entries that one call of ``trim`` deletes at most."""
@@ -311,16 +310,14 @@ class MemoryWatch:
         self.after = after
         self._store = store
         self._rung = threading.Condition(store._mutex)  # noqa: SLF001 - one module, one mutex
-        self._sleeper: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
+        self._sleeper: asyncio.Future[None] | None = None
 
     def ring(self) -> None:
         """Wake the reader; called under the mutex."""
         self._rung.notify_all()
-        if self._sleeper is not None:
-            loop, future = self._sleeper
-            self._sleeper = None
-            with suppress(RuntimeError):  # the loop was closed without a word
-                loop.call_soon_threadsafe(finish_future, future)
+        sleeper, self._sleeper = self._sleeper, None
+        if sleeper is not None:
+            wake(sleeper)
 
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """What changed since the last call; waits for the first change, at most so long."""
@@ -343,8 +340,7 @@ class MemoryWatch:
                 found = self._store._since(self)  # noqa: SLF001
                 if found or (ends is not None and loop.time() >= ends):
                     return found
-                future: asyncio.Future[None] = loop.create_future()
-                self._sleeper = (loop, future)
+                self._sleeper = future = loop.create_future()
             left = None if ends is None else ends - loop.time()
             try:
                 await wait_for_future(future, left)

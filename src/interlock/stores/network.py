@@ -184,13 +184,30 @@ class NetworkStore:
         if self._pid != os.getpid():
             raise StoreClosed("this store was opened before a fork; connect again in the child")
 
-    def asked(self, request: object) -> Op[Any]:
-        """The answer to a request that may be repeated."""
-        return self._until_answered(request, None)
+    def asked(self, request: object, once: str | None = None) -> Op[Any]:
+        """The answer to a request, which is repeated until the patience is over.
 
-    def sent(self, request: object, txn: str) -> Op[Any]:
-        """The answer to a request that must not be repeated once it has left."""
-        return self._until_answered(request, txn)
+        ``once`` is for a request that must not be repeated once it has left: the transaction whose
+        outcome is unknown then.
+        """
+        ends, delays = time.monotonic() + self.patience, pauses()
+        while True:
+            try:
+                answer = yield SendRequest(request)
+            except (Unanswered, Unsent) as error:
+                trouble: Unanswered | Unsent = error
+            else:
+                if self._away is not None:
+                    self.note_answer()
+                return answer
+            self.check()  # closed in the meantime: that is why
+            self.note_outage(trouble)
+            if once is not None and isinstance(trouble, Unanswered):
+                raise OutcomeUnknown(f"{self.where} did not answer ({trouble})", once) from trouble
+            delay = next(delays)
+            if time.monotonic() + delay > ends:
+                raise self.away_error(trouble) from trouble
+            yield Pause(delay)
 
     def note_outage(self, error: Exception) -> None:
         """Note that the engine did not answer; logged once, until it answers again."""
@@ -218,37 +235,6 @@ class NetworkStore:
         finally:
             self.patience = patience
 
-    def _until_answered(self, request: object, txn: str | None) -> Op[Any]:
-        began = time.monotonic()
-        try:
-            answer = yield SendRequest(request)
-        except (Unanswered, Unsent) as error:
-            return (yield from self._again(request, txn, error, began + self.patience))
-        if self._away is not None:
-            self.note_answer()
-        return answer
-
-    def _again(
-        self, request: object, txn: str | None, trouble: Unanswered | Unsent, ends: float
-    ) -> Op[Any]:
-        """Ask again until the patience is over, if that can do no harm."""
-        for pause in pauses():
-            self.check()  # closed in the meantime: that is why
-            self.note_outage(trouble)
-            if txn is not None and isinstance(trouble, Unanswered):
-                raise OutcomeUnknown(f"{self.where} did not answer ({trouble})", txn) from trouble
-            if time.monotonic() + pause > ends:
-                raise self.away_error(trouble) from trouble
-            yield Pause(pause)
-            try:
-                answer = yield SendRequest(request)
-            except (Unanswered, Unsent) as error:
-                trouble = error
-            else:
-                self.note_answer()
-                return answer
-        raise AssertionError("pauses never end")
-
     def _open(self) -> Op[None]:
         raise NotImplementedError
 
@@ -260,14 +246,14 @@ class NetworkStore:
 
     def _renew(self, puts: tuple[Put, ...]) -> Op[frozenset[str]]:
         """One quiet commit, and another one if some of them are gone."""
-        ends, pause = time.monotonic() + self.patience, pauses()
+        ends, delays = time.monotonic() + self.patience, pauses()
         while puts:
             try:
                 answer = yield from self._commit(renewal(puts))
             except OutcomeUnknown as error:
                 if time.monotonic() > ends:
                     raise self.away_error(error) from error
-                yield Pause(next(pause))  # to renew twice does no harm
+                yield Pause(next(delays))  # to renew twice does no harm
                 continue
             if isinstance(answer, Committed):
                 break

@@ -335,10 +335,10 @@ def test_who_listens_asks_soon_when_another_call_is_in_trouble(store: RedisStore
     assert watch.take(0.01) == []
     line = watch._subscription
     assert isinstance(line, redis_watch.BlockingSubscription)
-    line._patience = redis_watch.LONGEST
-    assert line._alarm() > time.monotonic() + 4 * redis_watch.PING
+    line.silence.patience = redis_watch.LONGEST
+    assert line.silence.due() > time.monotonic() + 4 * redis_watch.PING
     store.note_outage(Unanswered("no answer"))
-    assert line._alarm() <= time.monotonic() + redis_watch.PING
+    assert line.silence.due() <= time.monotonic() + redis_watch.PING
     store.note_answer()
     watch.close()
 

@@ -15,7 +15,7 @@ last knew: a request that is older than the last trim is always refused.
 
 As a rule renewals write nothing: the leases of the keys are kept alive.  A store knows the leases
 of the keys that it put itself, so an idle session costs one keep-alive and nothing else
-(``renew``, ``_again``); the leases of other keys are read first (``_renew``).
+(``renew``); the leases of other keys are read first (``_kept_alive``).
 
 ``fresh`` is for a cluster whose former leader may revoke leases that were renewed elsewhere: there
 no lease is ever renewed.  A renewal puts its keys with new leases, which a former leader does not
@@ -33,6 +33,7 @@ from msgspec import Struct
 from interlock.drivers import Op
 from interlock.errors import OutcomeUnknown, StoreBusy, StoreTrouble
 from interlock.store import LIVE, LOG, Answer, Check, Committed, Conflict, Item, Put, Txn
+from interlock.stores.derived import renewal
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.encoding import Namespace, wrapped
 from interlock.stores.etcd.errors import NoLease
@@ -57,7 +58,7 @@ class _Own(Struct, frozen=True):
 
     lease: int
     seconds: int
-    item: Item
+    value: bytes
 
 
 class EtcdCommits:
@@ -75,7 +76,7 @@ class EtcdCommits:
     def commit(self, txn: Txn) -> Op[Answer]:
         """Check and write, all or nothing."""
         if not self.fresh and _renews(txn):
-            renewed = (yield from self._again(txn)) or (yield from self._renew(txn))
+            renewed = yield from self._kept_alive(txn)
             if renewed is not None:
                 return renewed
         seen: Items | None = None
@@ -94,7 +95,10 @@ class EtcdCommits:
     def renew(self, puts: tuple[Put, ...]) -> Op[frozenset[str]]:
         """Keep alive the leases of keys that this store put itself; returns these keys.
 
-        Other keys, and keys that another client deleted, take a commit.
+        Other keys, and keys that another client deleted, take a commit.  A client that deletes a
+        liveness key ends its lease, and one that puts it again keeps the lease, so a lease that can
+        be kept alive has its key.  If a client dies between the deletion and the end of the lease,
+        we learn of it with our next commit, or our next look at our grants.
         """
         own = [] if self.fresh else [put for put in puts if self._is_own(put)]
         if not own:
@@ -113,7 +117,7 @@ class EtcdCommits:
         """Whether this store put the same value with the same ttl: then its lease is known."""
         mine = self._own.get(put.key)
         wanted = (self._leases.seconds(put.ttl or 0.0), put.value)
-        return mine is not None and (mine.seconds, mine.item.value) == wanted
+        return mine is not None and (mine.seconds, mine.value) == wanted
 
     def _try(self, txn: Txn, seen: Items | None) -> Op[Answer | Items | None]:
         """One attempt; the items as they stand if only what we added to the checks failed."""
@@ -138,7 +142,8 @@ class EtcdCommits:
             self._leases.revoke(made)
             raise
         try:
-            answer = yield from self._sent(txn, request)
+            within = _within(txn.puts) if _renews(txn) else REPLY
+            answer = yield from self._asked(request, within, txn.id)
         except NoLease:  # it was revoked, or the commit took longer than the lease
             self._leases.forget_signal()
             self._leases.revoke(made)
@@ -154,12 +159,12 @@ class EtcdCommits:
                 yield from self._stretch(txn, answer, kept)
         return self._answer(txn, answer, leases, seen, known)
 
-    def _sent(self, txn: Txn, request: rpc.TxnRequest) -> Op[Any]:
-        """The answer to one attempt."""
-        if _renews(txn) and (within := _within(txn.puts)) < REPLY:
-            (answer,) = yield from self._store.sent(RequestBatch([(TXN, request)], within), txn.id)
+    def _asked(self, request: rpc.TxnRequest, within: float, once: str | None = None) -> Op[Any]:
+        """The answer to a request that is waited for so long."""
+        if within < REPLY:
+            (answer,) = yield from self._store.asked(RequestBatch([(TXN, request)], within), once)
             return answer
-        return (yield from self._store.sent((TXN, request), txn.id))
+        return (yield from self._store.asked((TXN, request), once))
 
     def _foreign(self, answer: rpc.TxnResponse, kept: frozenset[str]) -> list[int]:
         """Leases without a key that another client may keep alive."""
@@ -187,8 +192,7 @@ class EtcdCommits:
         leases = [old.get(self._shape.key(put.key), 0) for put in puts]
         _, granted = yield from self._leases.kept(leases)
         if granted != [self._leases.seconds(put.ttl or 0.0) for put in puts]:
-            checks = tuple(Check(put.key, "exists") for put in puts)
-            yield from self.commit(Txn(id=txn.id, checks=checks, puts=puts, quiet=True))
+            yield from self.commit(renewal(puts))
 
     def _answer(
         self,
@@ -201,7 +205,7 @@ class EtcdCommits:
         """What it means; None if only the log was trimmed since ``known``."""
         if answer.succeeded:
             self._leases.revoke(self._replaced(answer, self._kept(txn)))
-            self._remember(txn, leases, answer)
+            self._remember(txn, leases)
             reads = tuple(dict.fromkeys(txn.reads))
             return Committed(answer.header.revision, self._items(_found(reads, answer)))
         self._leases.revoke(leases.values())
@@ -276,52 +280,19 @@ class EtcdCommits:
             case "has":
                 return _same(key, None if seen is None else seen[check.key])
 
-    def _remember(self, txn: Txn, leases: dict[str, int], answer: rpc.TxnResponse) -> None:
+    def _remember(self, txn: Txn, leases: dict[str, int]) -> None:
         """Know the leases of what we put; what we deleted is no longer ours."""
         for key in (*leases, *txn.deletes):
             self._own.pop(key, None)
-        if not leases:
-            return
-        kept = {kv.key: kv for each in answer.responses if (kv := each.put.prev_kv).key}
         for put in txn.puts:
-            if put.key not in leases:
-                continue
-            old, revision = kept.get(self._shape.key(put.key)), answer.header.revision
-            stamp = (txn.id, txn.hash)
-            if txn.quiet:
-                before = None if old is None else self._shape.item(old)
-                stamp = ("", "") if before is None else (before.entry, before.hash)
-            created = revision if old is None else old.create_revision
-            item = Item(put.key, put.value, revision, created, *stamp)
-            seconds = self._leases.seconds(put.ttl or 0.0)
-            self._own[put.key] = _Own(leases[put.key], seconds, item)
+            if put.key in leases:
+                seconds = self._leases.seconds(put.ttl or 0.0)
+                self._own[put.key] = _Own(leases[put.key], seconds, put.value)
         if len(self._own) > _MEMORY:
             with suppress(RuntimeError, StopIteration):  # another thread was quicker
                 self._own.pop(next(iter(self._own)), None)
 
-    def _again(self, txn: Txn) -> Op[Committed | None]:
-        """Keep alive what we put ourselves, if nothing else is asked; None if that is not all.
-
-        A client that deletes a liveness key ends its lease, and one that puts it again keeps the
-        lease, so a lease that can be kept alive has its key.  If a client dies between the
-        deletion and the end of the lease, we learn of it with our next commit, or our next look
-        at our grants.
-        """
-        keys = [put.key for put in txn.puts]
-        if txn.reads or [check.key for check in txn.checks] != keys:
-            return None
-        if not all(map(self._is_own, txn.puts)):
-            return None
-        known = [self._own[key] for key in keys]
-        leases = [mine.lease for mine in known]
-        revision, granted = yield from self._leases.kept(leases, _within(txn.puts))
-        if granted == [self._leases.seconds(put.ttl or 0.0) for put in txn.puts]:
-            return Committed(revision, {mine.item.key: mine.item for mine in known})
-        for key in keys:
-            self._own.pop(key, None)
-        return None
-
-    def _renew(self, txn: Txn) -> Op[Answer | None]:
+    def _kept_alive(self, txn: Txn) -> Op[Answer | None]:
         """Keep alive what is there already, with the checks as of one moment right before.
 
         That is as if all of it happened at that moment: a key that is deleted after it has
@@ -365,11 +336,7 @@ class EtcdCommits:
     ) -> Op[tuple[int, dict[str, rpc.KeyValue | None]]]:
         """These keys at one moment, and which."""
         reads = [rpc.RequestOp(range=self._shape.one(key)) for key in keys]
-        request = (TXN, rpc.TxnRequest(success=reads))
-        if within < REPLY:
-            (answer,) = yield from self._store.asked(RequestBatch([request], within))
-        else:
-            answer = yield from self._store.asked(request)
+        answer = yield from self._asked(rpc.TxnRequest(success=reads), within)
         return answer.header.revision, _found(keys, answer)
 
     def _items(self, kvs: dict[str, rpc.KeyValue | None]) -> Items:

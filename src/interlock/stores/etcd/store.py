@@ -173,22 +173,25 @@ class EtcdStore(NetworkStore):
         answer, marks = (each.range for each in answers.responses)
         self._commits.trimmed = max((kv.mod_revision for kv in marks.kvs), default=0)
         if not answer.kvs:
-            value = wrapped(str(FORMAT).encode(), "", "", quiet=True)
-            absent = rpc.Compare(key=one.key, target=rpc.Compare.CREATE, create_revision=0)
-            put = rpc.RequestOp(put=rpc.PutRequest(key=one.key, value=value))
-            yield from self.asked((TXN, rpc.TxnRequest(compare=[absent], success=[put])))
+            yield from self._set_format(
+                rpc.Compare(key=one.key, target=rpc.Compare.CREATE, create_revision=0)
+            )
             answer = yield from self.asked((RANGE, one))  # another client may have been first
-        found = int(self.shape.item(answer.kvs[0]).value)
+        kept = answer.kvs[0]
+        found = int(self.shape.item(kept).value)
         if found < FORMAT:  # what we write from now on, an older version cannot read
-            kept = answer.kvs[0]
-            same = rpc.Compare(key=one.key, target=rpc.Compare.MOD, mod_revision=kept.mod_revision)
-            value = wrapped(str(FORMAT).encode(), "", "", quiet=True)
-            put = rpc.RequestOp(put=rpc.PutRequest(key=one.key, value=value))
-            yield from self.asked((TXN, rpc.TxnRequest(compare=[same], success=[put])))
+            yield from self._set_format(
+                rpc.Compare(key=one.key, target=rpc.Compare.MOD, mod_revision=kept.mod_revision)
+            )
         if found > FORMAT:
             raise StoreNewer(
                 f"{self.where} has format {found}, this Interlock knows {FORMAT}; update Interlock"
             )
+
+    def _set_format(self, unless_changed: rpc.Compare) -> Op[None]:
+        value = wrapped(str(FORMAT).encode(), "", "", quiet=True)
+        put = rpc.RequestOp(put=rpc.PutRequest(key=self.shape.key(_FORMAT_KEY), value=value))
+        yield from self.asked((TXN, rpc.TxnRequest(compare=[unless_changed], success=[put])))
 
     def _read(self, refs: tuple[Ref, ...], *, times: bool) -> Op[Snapshot]:
         while True:
@@ -239,8 +242,9 @@ class EtcdStore(NetworkStore):
             some = pairs[start : start + _AT_ONCE]
             revision, answers = yield from self._some([each for _, each in some], revision)
             for (ref, request), answer in zip(some, answers, strict=False):
-                rest = self._rest(ref, request, answer, revision)
-                found[ref] = list(answer.kvs) if rest is None else (yield from rest)
+                found[ref] = kvs = list(answer.kvs)
+                if isinstance(ref, Range) and any(kv.key.endswith(NUL) for kv in kvs):
+                    found[ref] = yield from self._page(ref.limit, request, answer, revision)
         return revision, found
 
     def _some(self, requests: list[rpc.RangeRequest], revision: int) -> Op[tuple[int, list[Any]]]:
@@ -255,17 +259,10 @@ class EtcdStore(NetworkStore):
         answer = yield from self.asked((RANGE, one))
         return revision or answer.header.revision, [answer]
 
-    def _rest(
-        self, ref: Ref, request: rpc.RangeRequest, answer: rpc.RangeResponse, revision: int
-    ) -> Op[list[rpc.KeyValue]] | None:
-        """A page from which signals must be taken out, and filled up again; None for others."""
-        if not isinstance(ref, Range) or not any(kv.key.endswith(NUL) for kv in answer.kvs):
-            return None
-        return self._page(ref.limit, request, answer, revision)
-
     def _page(
         self, limit: int, request: rpc.RangeRequest, answer: rpc.RangeResponse, revision: int
     ) -> Op[list[rpc.KeyValue]]:
+        """A page without the signals in it, filled up again."""
         found = [kv for kv in answer.kvs if not kv.key.endswith(NUL)]
         while answer.more and len(found) < limit:
             request.key = answer.kvs[-1].key + NUL

@@ -31,9 +31,10 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from interlock.drivers import Op, drive, drive_async, finish_future, wait_for_future
+from interlock.drivers import Op, drive, drive_async, wait_for_future
 from interlock.errors import StoreRefused
 from interlock.store import WAKE, Change, Resync
+from interlock.stores.derived import wake
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.encoding import NUL, Namespace, is_quiet
 from interlock.stores.etcd.errors import SILENT, TokenExpired, translated
@@ -310,7 +311,7 @@ class EtcdWatch:
         self.arrived: list[Change | Resync] = []
         self._feed = feed
         self._rung = threading.Condition(feed.lock)
-        self._sleeper: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
+        self._sleeper: asyncio.Future[None] | None = None
 
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """What changed since the last call; waits for the first change, at most so long."""
@@ -346,8 +347,7 @@ class EtcdWatch:
                         return found
                     if self._behind:
                         continue
-                    future: asyncio.Future[None] = loop.create_future()
-                    self._sleeper = (loop, future)
+                    self._sleeper = future = loop.create_future()
                 await wait_for_future(future, left)
         finally:
             with self._rung:  # the thread must not call a loop that is gone
@@ -361,11 +361,9 @@ class EtcdWatch:
     def wake(self) -> None:
         """Wake the waiter of this watch; called under the lock."""
         self._rung.notify_all()
-        if self._sleeper is not None:
-            loop, future = self._sleeper
-            self._sleeper = None
-            with suppress(RuntimeError):  # the loop was closed without a word
-                loop.call_soon_threadsafe(finish_future, future)
+        sleeper, self._sleeper = self._sleeper, None
+        if sleeper is not None:
+            wake(sleeper)
 
     def append(self, changes: list[Change]) -> None:
         """Keep what arrived in one of the parts; called under the lock."""

@@ -23,14 +23,13 @@ from hiredis import ProtocolError, ReplyError
 from interlock.stores.network import REPLY, Unanswered, Unsent
 from interlock.stores.redis.scripts import pack
 from interlock.stores.redis.transport import Connection, reason
-from interlock.stores.redis.watch import LONGEST, PING
+from interlock.stores.redis.watch import PING, PING_REQUEST, Silence
 
 if TYPE_CHECKING:
     from interlock.stores.redis.transport import Connection, RedisTransport
 
 
 _CHUNK = 1 << 18
-_PING = pack(("PING",))
 _WANT = frozenset(("SSLWantReadError", "SSLWantWriteError"))
 
 
@@ -48,6 +47,7 @@ class LoopConnection:
         self._reader = connection.reader
         self._out: list[bytes] = []
         self._rest = b""
+        self._timer: asyncio.TimerHandle | None = None
         self._sock.setblocking(False)
         loop.add_reader(self._sock.fileno(), self._readable)
 
@@ -61,7 +61,7 @@ class LoopConnection:
         raise NotImplementedError
 
     def finished(self, why: str) -> None:
-        """It is over; there will be no further reply."""
+        """It is over; there will be no further reply.  Not called if its loop is closed."""
         raise NotImplementedError
 
     def write(self, data: bytes) -> None:
@@ -87,8 +87,12 @@ class LoopConnection:
             with suppress(Exception):  # a loop may be half gone
                 self.loop.remove_reader(fileno)
                 self.loop.remove_writer(fileno)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._transport.drop(self._connection)
-        self.finished(why)
+        if not self.loop.is_closed():
+            self.finished(why)
 
     def _flush(self) -> None:
         if not self.ended:
@@ -171,7 +175,6 @@ class PipelinedConnection(LoopConnection):
         self._waiting = deque[asyncio.Future[Any]]()
         self._since = 0.0
         self._retired = False
-        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def usable(self) -> bool:
@@ -210,11 +213,6 @@ class PipelinedConnection(LoopConnection):
 
     def finished(self, why: str) -> None:
         """The calls that wait get no answer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self.loop.is_closed():
-            return
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():
@@ -245,10 +243,8 @@ class LoopSubscriptions(LoopConnection):
         self._by_channel: dict[bytes, set[LoopSubscription]] = {}
         self._unconfirmed: dict[bytes, int] = {}
         self._joining: dict[bytes, list[asyncio.Future[None]]] = {}
-        self._heard = loop.time()
-        self._pinged: float | None = None
-        self._patience = 1
-        self._timer: asyncio.TimerHandle | None = loop.call_later(PING, self._watch)
+        self._silence = Silence(transport, loop.time())
+        self._timer = loop.call_later(PING, self._watch)
 
     async def join(self, channels: tuple[bytes, ...]) -> LoopSubscription:
         """Listen on these channels, from when this returns on."""
@@ -297,13 +293,13 @@ class LoopSubscriptions(LoopConnection):
 
     def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply of the server
         """A message, a confirmation, or a sign of life."""
-        self._heard, self._pinged = self.loop.time(), None
+        self._silence.end(self.loop.time())
         if isinstance(reply, ReplyError):
             self.end(str(self._transport.meaning(reply)))
             return
         kind, channel = reply[0], reply[1]
         if kind == b"message":
-            self._patience = 1
+            self._silence.patience = 1
             for subscription in self._by_channel.get(channel, ()):
                 subscription.published(reply[2])
         elif kind == b"subscribe":
@@ -316,11 +312,6 @@ class LoopSubscriptions(LoopConnection):
 
     def finished(self, why: str) -> None:
         """All who listen must start over."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self.loop.is_closed():
-            return
         for futures in self._joining.values():
             for future in futures:
                 if not future.done():
@@ -333,26 +324,19 @@ class LoopSubscriptions(LoopConnection):
     def _watch(self) -> None:
         """Ask for a sign of life after a while of silence, and end if none comes."""
         now = self.loop.time()
-        if self._pinged is not None and now >= self._alarm():
-            self._timer = None
-            self.end(f"no sign of life for {REPLY:.0f} s")
-            return
-        if self._pinged is None and now >= self._alarm():
-            self._pinged = now
-            self._patience = min(2 * self._patience, LONGEST)
-            self.write(_PING)
+        if now >= self._silence.due():
+            try:
+                self._silence.ask(now)
+            except Unanswered as error:
+                self._timer = None
+                self.end(str(error))
+                return
+            self.write(PING_REQUEST)
             if self.ended:
                 return
         # Not later than this: another call may meet an outage first.
-        soon = min(self._alarm(), now + PING)
+        soon = min(self._silence.due(), now + PING)
         self._timer = self.loop.call_at(max(soon, now + 0.01), self._watch)
-
-    def _alarm(self) -> float:
-        if self._pinged is None:
-            doubted = self._transport.doubted > self._heard
-            return self._heard + PING * (1 if doubted else self._patience)
-        # A loop that was blocked for a while asks first, and gives the answer its time.
-        return max(self._heard + REPLY, self._pinged + REPLY - PING)
 
 
 class LoopSubscription:
@@ -486,11 +470,21 @@ class OnePerLoop(Generic[S]):
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> S:
         """Connect in a thread: host lookup, TLS and the greeting are blocking code."""
-        handover = PendingConnection(self._transport)
+        dialled: list[Connection] = []
+        abandoned = False
+
+        def dial() -> Connection:
+            dialled.append(self._transport.dial())
+            if abandoned:  # the loop did not wait for it
+                self._transport.drop(dialled[0])
+            return dialled[0]
+
         try:
-            connection = await loop.run_in_executor(None, handover.dial)
+            connection = await loop.run_in_executor(None, dial)
         except BaseException:
-            handover.abandon()
+            abandoned = True
+            for each in dialled:  # to drop it twice does no harm
+                self._transport.drop(each)
             raise
         if self._transport.closed:
             self._transport.drop(connection)
@@ -503,28 +497,6 @@ class OnePerLoop(Generic[S]):
             self.there.pop(loop).end("its event loop is gone")
         for loop in [loop for loop in tuple(self._coming) if loop.is_closed()]:
             self._coming.pop(loop, None)
-
-
-class PendingConnection:
-    """A connection on its way from the thread that dials to a loop that may not wait for it."""
-
-    def __init__(self, transport: RedisTransport) -> None:
-        self._transport = transport
-        self._connection: Connection | None = None
-        self._abandoned = False
-
-    def dial(self) -> Connection:
-        """In the thread."""
-        connection = self._connection = self._transport.dial()
-        if self._abandoned:
-            self._transport.drop(connection)
-        return connection
-
-    def abandon(self) -> None:
-        """In the loop; closing twice is fine."""
-        self._abandoned = True
-        if self._connection is not None:
-            self._transport.drop(self._connection)
 
 
 def _retrieved(task: asyncio.Task[Any]) -> None:

@@ -161,7 +161,7 @@ class RedisStore(NetworkStore):
             args = scripts.changing(txn, self.transport.latest(), self.bound)
             request = self._in_full(COMMIT, args) if whole else pack((*self._commits, *args))
             try:
-                answer = yield from self.sent(request, txn.id)
+                answer = yield from self.asked(request, txn.id)
             except NoScript:
                 whole = True
             except RequestTooLate:

@@ -49,6 +49,12 @@ it looked in vain, up to six times as many."""
 _LONGEST = 6
 PAGE = 1000
 """Entries that one look goes through."""
+PING = 1.5
+"""Seconds of silence after which a listener asks whether the server is still there; twice as many
+each time that it was for nothing, up to ``LONGEST`` times as many, unless another call is in
+trouble."""
+LONGEST = 14
+PING_REQUEST = pack(("PING",))
 
 
 class ChannelSubscription(Protocol):
@@ -264,12 +270,33 @@ class WatchPosition:
         self.after, self._begun = revision, 0
 
 
-PING = 1.5
-"""Seconds of silence after which a listener asks whether the server is still there; twice as many
-each time that it was for nothing, up to ``LONGEST`` times as many, unless another call is in
-trouble."""
-LONGEST = 14
-_PING = pack(("PING",))
+class Silence:
+    """How long a listener has heard nothing: when it asks for a sign of life, or gives up."""
+
+    def __init__(self, transport: RedisTransport, now: float) -> None:
+        self.patience = 1
+        self._transport = transport
+        self._heard = now
+        self._asked: float | None = None
+
+    def end(self, now: float) -> None:
+        """A word came."""
+        self._heard, self._asked = now, None
+
+    def due(self) -> float:
+        """When to ask; and once it was asked, when to give up."""
+        if self._asked is None:
+            doubted = self._transport.doubted > self._heard
+            return self._heard + PING * (1 if doubted else self.patience)
+        # Who did not listen for a while asks first, and gives the answer its time.
+        return max(self._heard + REPLY, self._asked + REPLY - PING)
+
+    def ask(self, now: float) -> None:
+        """Note that a ping is sent now; Unanswered if the last one had no answer."""
+        if self._asked is not None:
+            raise Unanswered(f"no sign of life for {REPLY:.0f} s")
+        self._asked = now
+        self.patience = min(2 * self.patience, LONGEST)
 
 
 class BlockingSubscription:
@@ -280,9 +307,7 @@ class BlockingSubscription:
         self._connection = connection
         self._channels: frozenset[bytes] = frozenset()
         self._left = False
-        self._heard = time.monotonic()
-        self._pinged: float | None = None
-        self._patience = 1
+        self.silence = Silence(transport, time.monotonic())
 
     @classmethod
     def join(cls, transport: RedisTransport, channels: tuple[bytes, ...]) -> BlockingSubscription:
@@ -310,7 +335,7 @@ class BlockingSubscription:
                 raise self._transport.meaning(reply)
             if reply[0] == b"subscribe":
                 unconfirmed.discard(reply[1])
-        self._heard, self._pinged = time.monotonic(), None
+        self.silence.end(time.monotonic())
         connection.busy = False
 
     def serves(self, loop: object) -> bool:
@@ -328,20 +353,22 @@ class BlockingSubscription:
                 self.close()
 
     def _listened(self, ends: float) -> list[bytes]:
+        silence = self.silence
         while True:
             payloads = self._parsed()
             if payloads:
-                self._patience = 1
+                silence.patience = 1
                 return payloads
             now = time.monotonic()
             # Not longer than this: another call may meet an outage first.
-            if self._connection.readable(max(0.0, min(ends, self._alarm(), now + PING) - now)):
+            if self._connection.readable(max(0.0, min(ends, silence.due(), now + PING) - now)):
                 self._connection.feed()
-                self._heard, self._pinged = time.monotonic(), None
+                silence.end(time.monotonic())
                 continue
             now = time.monotonic()
-            if now >= self._alarm():
-                self._stir(now)
+            if now >= silence.due():
+                silence.ask(now)
+                self._connection.send(PING_REQUEST)
             if now >= ends:
                 return []
 
@@ -365,20 +392,6 @@ class BlockingSubscription:
         except (Unsent, Unanswered):
             return False
         return True
-
-    def _alarm(self) -> float:
-        if self._pinged is None:
-            doubted = self._transport.doubted > self._heard
-            return self._heard + PING * (1 if doubted else self._patience)
-        # Who did not listen for a while asks first, and gives the answer its time.
-        return max(self._heard + REPLY, self._pinged + REPLY - PING)
-
-    def _stir(self, now: float) -> None:
-        if self._pinged is not None:
-            raise Unanswered(f"no sign of life for {REPLY:.0f} s")
-        self._pinged = now
-        self._patience = min(2 * self._patience, LONGEST)
-        self._connection.send(_PING)
 
     def _parsed(self) -> list[bytes]:
         """The payloads that have arrived in full; what earlier channels left is dropped."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from interlock.drivers import finish_future, wait_for_future
 from interlock.errors import StoreTrouble
 from interlock.store import LOG, Change, Resync, Scope, scopes
+from interlock.stores.derived import wake
 from interlock.stores.sqlite.connection import ROWS_AT_ONCE
 from interlock.stores.sqlite.notify import Notifier, NotifySocket
 
@@ -329,12 +330,10 @@ class SQLiteWatch:
         sleeper = self.sleeper
         if sleeper is None:
             return
-        loop = sleeper.get_loop()
-        if loop is _running():
+        if sleeper.get_loop() is _running():
             finish_future(sleeper)
         else:
-            with suppress(RuntimeError):  # closed: no task waits there any more
-                loop.call_soon_threadsafe(finish_future, sleeper)
+            wake(sleeper)
 
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """What changed since the last call; waits for the first change, at most so long."""

@@ -33,6 +33,7 @@ from interlock.testing.conformance.place import (
     committed,
     fresh,
     refused,
+    there,
     txn,
     write,
 )
@@ -104,8 +105,7 @@ class Commits(Suite):
         change = txn(Put("a", b"1"))
         answer = committed(store.commit(change))
         key = LOG + change.id
-        entry = store.read(key)[key]
-        assert entry is not None
+        entry = there(store, key)
         assert entry.value == change.entry
         assert entry.hash == change.hash
         assert entry.entry == change.id
@@ -175,16 +175,14 @@ class Commits(Suite):
     def test_created_stays_while_revision_moves(self, store: Store) -> None:
         first = write(store, Put("a", b"1"))
         second = write(store, Put("a", b"2"))
-        item = store.read("a")["a"]
-        assert item is not None
+        item = there(store, "a")
         assert (item.created, item.revision) == (first, second)
 
     def test_a_key_put_after_its_deletion_is_created_anew(self, store: Store) -> None:
         write(store, Put("a", b"1"))
         write(store, deletes=("a",))
         again = write(store, Put("a", b"2"))
-        item = store.read("a")["a"]
-        assert item is not None
+        item = there(store, "a")
         assert (item.created, item.revision) == (again, again)
 
     def test_an_item_is_stamped_by_its_last_recorded_write(self, store: Store) -> None:
@@ -194,8 +192,7 @@ class Commits(Suite):
         assert _stamp(store, "a") == (second.id, second.hash)
         quiet = write(store, Put("a", b"3"), quiet=True)
         assert _stamp(store, "a") == (second.id, second.hash)
-        item = store.read("a")["a"]
-        assert item is not None
+        item = there(store, "a")
         assert (item.value, item.revision) == (b"3", quiet)
 
     def test_an_item_that_was_only_written_quietly_has_no_stamp(self, store: Store) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from interlock.store import Check, Conflict, Put, Range, Store
-from interlock.testing.conformance.place import Place, Suite, gather, txn, write
+from interlock.testing.conformance.place import Place, Suite, gather, there, txn, write
 
 KEY = "live/ses_1"
 LONG = 600.0
@@ -99,8 +99,7 @@ class Liveness(Suite):
     def test_a_key_put_after_it_lapsed_is_created_anew(self, place: Place, store: Store) -> None:
         self._lapsed(place, store)
         revision = write(store, Put(KEY, b"new", ttl=LONG), quiet=True)
-        item = store.read(KEY)[KEY]
-        assert item is not None
+        item = there(store, KEY)
         assert (item.created, item.value) == (revision, b"new")
         assert (item.entry, item.hash) == ("", "")
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from interlock.store import Change, Check, Committed, Conflict, Put, Resync, Store, Txn, Watch
+from interlock.store import Change, Check, Committed, Conflict, Item, Put, Resync, Store, Txn, Watch
 
 T = TypeVar("T")
 
@@ -125,6 +125,13 @@ def write(
     """Commit something that must succeed; returns its revision."""
     change = txn(*puts, deletes=deletes, signals=signals, quiet=quiet)
     return committed(store.commit(change)).revision
+
+
+def there(store: Store, key: str) -> Item:
+    """The item under a key, which must be there."""
+    item = store.read(key)[key]
+    assert item is not None, key
+    return item
 
 
 def committed(answer: object) -> Committed:

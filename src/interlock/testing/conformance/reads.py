@@ -24,6 +24,7 @@ from interlock.testing.conformance.place import (
     at_once,
     committed,
     gather,
+    there,
     txn,
     write,
 )
@@ -60,8 +61,7 @@ class Reads(Suite):
     def test_read_keeps_any_bytes_as_they_are(self, store: Store) -> None:
         for value in (b"", b"\0", bytes(range(256)), "ü€😀".encode()):
             write(store, Put("a", value))
-            item = store.read("a")["a"]
-            assert item is not None
+            item = there(store, "a")
             assert item.value == value
 
     def test_read_is_one_moment_while_others_write(self, place: Place, store: Store) -> None:
@@ -151,8 +151,7 @@ class Reads(Suite):
         other = place.open()
         for number in range(20):
             revision = write(store, Put("a", str(number).encode()))
-            item = other.read("a")["a"]
-            assert item is not None
+            item = there(other, "a")
             assert item.revision == revision
             assert other.read().revision == revision
 

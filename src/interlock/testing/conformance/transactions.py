@@ -28,6 +28,7 @@ from interlock.testing.conformance.place import (
     Suite,
     at_once,
     committed,
+    there,
     txn,
     write,
 )
@@ -192,6 +193,5 @@ def _increment(view: View) -> Txn:
 
 
 def _counted(store: Store) -> int:
-    item = store.read("counter")["counter"]
-    assert item is not None
+    item = there(store, "counter")
     return int(item.value)
