@@ -48,7 +48,7 @@ from interlock.nouns.agents.session_rules import Agent
 from interlock.nouns.grants.lock_service import LockView
 from interlock.nouns.grants.semaphore_service import SemaphoreView
 from interlock.nouns.messages.message import Kind, SendOutcome
-from interlock.nouns.messages.query_rules import ReplyOutcome
+from interlock.nouns.messages.query import ReplyOutcome
 from interlock.nouns.messages.views import Inbox
 from interlock.nouns.record.noun import Verified
 from interlock.nouns.tasks.task import TaskEvent, TaskList, TaskView

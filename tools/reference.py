@@ -30,7 +30,7 @@ from interlock.nouns.agents.report_service import StatusReporter
 from interlock.nouns.grants import lock, semaphore, several
 from interlock.nouns.grants.lock_service import LockView
 from interlock.nouns.grants.semaphore_service import SemaphoreView, Slots
-from interlock.nouns.messages import human_decision, message, query_rules, views
+from interlock.nouns.messages import message, query, views
 from interlock.nouns.record.noun import Compared, RecordFinding, Verified
 from interlock.nouns.tasks import task
 from interlock.nouns.tasks.task import ListedTask, TaskList, TaskView
@@ -60,7 +60,7 @@ RETURNED: tuple[type, ...] = (
     message.File,
     message.SubscriptionView,
     views.Inbox,
-    human_decision.DecisionView,
+    query.DecisionView,
     session_rules.Agent,
     log_rules.LogLine,
     RecordLine,
@@ -79,10 +79,10 @@ RETURNED: tuple[type, ...] = (
 PUBLIC = sorted({*interlock.__all__, *interlock.outcomes.__all__})
 UNIONS = {
     "SendOutcome": message.SendOutcome,
-    "AskOutcome": query_rules.AskOutcome,
-    "ReplyOutcome": query_rules.ReplyOutcome,
-    "CancelOutcome": query_rules.CancelOutcome,
-    "ResolveOutcome": human_decision.ResolveOutcome,
+    "AskOutcome": query.AskOutcome,
+    "ReplyOutcome": query.ReplyOutcome,
+    "CancelOutcome": query.CancelOutcome,
+    "ResolveOutcome": query.ResolveOutcome,
 }
 """Answers about messages, by the name that signatures have for them."""
 INSIDE = ("finish", "forgotten", "go_on", "keep", "let_go", "run", "wait")

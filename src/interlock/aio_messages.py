@@ -14,7 +14,7 @@ from interlock.drivers import drive_async
 from interlock.nouns.messages import files
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.message import Acknowledged, File, Received, UnknownMessages
-from interlock.nouns.messages.query_rules import ReplyOutcome
+from interlock.nouns.messages.query import ReplyOutcome
 from interlock.nouns.messages.receive_loop import ReceivedMessage, ids_of
 from interlock.nouns.messages.receiver import REDELIVER
 from interlock.runtime.calls import Awaiting

@@ -84,7 +84,6 @@ if TYPE_CHECKING:
         SeveralReleased,
         SeveralWaiting,
     )
-    from interlock.nouns.messages.human_decision import AlreadyResolved, Resolved, UnknownDecision
     from interlock.nouns.messages.message import (
         Acknowledged,
         AlreadyAcknowledged,
@@ -102,7 +101,8 @@ if TYPE_CHECKING:
         UnknownMessages,
         Unsubscribed,
     )
-    from interlock.nouns.messages.query_rules import (
+    from interlock.nouns.messages.query import (
+        AlreadyResolved,
         Answered,
         Asked,
         Handed,
@@ -113,9 +113,11 @@ if TYPE_CHECKING:
         QueryDeadlock,
         QueryExists,
         Replied,
+        Resolved,
         TakenBack,
         TimedOut,
         TooMany,
+        UnknownDecision,
         UnknownQuery,
     )
     from interlock.nouns.messages.retention_rules import Forgotten
@@ -170,16 +172,15 @@ HOMES = {
         "SeveralAcquired", "SeveralBusy", "SeveralDeadlock", "SeveralFenced", "SeveralGone",
         "SeveralNotOwner", "SeveralReleased", "SeveralWaiting",
     ),
-    "interlock.nouns.messages.human_decision": ("AlreadyResolved", "Resolved", "UnknownDecision"),
     "interlock.nouns.messages.message": (
         "Acknowledged", "AlreadyAcknowledged", "Halted", "InboxFull", "Limited",
         "MessageExists", "NobodyToStop", "NotSubscribed", "PausedAgent", "Resumed", "Sent",
         "Subscribed", "UnknownAgent", "UnknownMessages", "Unsubscribed",
     ),
-    "interlock.nouns.messages.query_rules": (
-        "Answered", "Asked", "Handed", "Late", "NobodyToAsk", "NotAsked", "QueryCancelled",
-        "QueryDeadlock", "QueryExists", "Replied", "TakenBack", "TimedOut", "TooMany",
-        "UnknownQuery",
+    "interlock.nouns.messages.query": (
+        "AlreadyResolved", "Answered", "Asked", "Handed", "Late", "NobodyToAsk", "NotAsked",
+        "QueryCancelled", "QueryDeadlock", "QueryExists", "Replied", "Resolved", "TakenBack",
+        "TimedOut", "TooMany", "UnknownDecision", "UnknownQuery",
     ),
     "interlock.nouns.messages.retention_rules": ("Forgotten",),
     "interlock.nouns.messages.views": ("Arrived", "NothingUnread"),

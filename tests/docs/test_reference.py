@@ -14,7 +14,8 @@ from interlock import errors, registry, settings
 from interlock.core import validate
 from interlock.nouns.agents import session_rules
 from interlock.nouns.grants import pool, pool_change
-from interlock.nouns.messages import message, query_rules, rate_limit
+from interlock.nouns.messages import message, send_rules
+from interlock.nouns.messages import query as queries
 from interlock.runtime.context import GRANT_TTL
 from interlock.stores import SCHEMES, address, network
 from interlock.stores.memory import MemoryStore
@@ -69,10 +70,10 @@ def test_every_error_is_explained() -> None:
         ("ttl of a grant without a session", f"{GRANT_TTL / 60:.0f} min"),
         ("a message", f"{message.BODY_LIMIT // 1024**2} MiB"),
         ("readers of one mail", f"{message.RECIPIENTS_LIMIT}"),
-        ("messages of a sender", f"{rate_limit.LIMIT} in a second"),
+        ("messages of a sender", f"{send_rules.RATE_LIMIT} in a second"),
         ("unread messages of an agent", f"{message.DEPTH:,}"),
-        ("open questions", f"{query_rules.OPEN_LIMIT:,}"),
-        ("wait for an answer", f"{query_rules.TIMEOUT:.0f} s"),
+        ("open questions", f"{queries.OPEN_LIMIT:,}"),
+        ("wait for an answer", f"{queries.TIMEOUT:.0f} s"),
         ("read messages, and sent mail", f"a day, and the last {message.KEPT:,} of an agent"),
         ("alerts of a type, and mail to all", f"a day, and the last {message.ALERTS_KEPT:,}"),
         ("claim window", f"{pool_change.CLAIM_WINDOW:.0f} s"),

@@ -14,7 +14,7 @@ from interlock.nouns.grants import lock, semaphore, several
 from interlock.nouns.grants.lock import LockAcquired, LockBusy, LockFenced, LockNotOwner
 from interlock.nouns.grants.lock_noun import LockList
 from interlock.nouns.grants.lock_service import LockView
-from interlock.nouns.messages import query_rules
+from interlock.nouns.messages import query as queries
 from interlock.nouns.messages.message import Received
 from interlock.nouns.record.noun import Entries
 from interlock.nouns.tasks import task as listing
@@ -140,13 +140,13 @@ def test_a_deadlock_shows_the_circle_and_what_to_do() -> None:
 
 
 def test_a_question_that_would_never_be_answered_says_whom_to_answer_first() -> None:
-    refused = query_rules.QueryDeadlock(query="qry_1", cycle=("cleo", "ada", "bob"))
+    refused = queries.QueryDeadlock(query="qry_1", cycle=("cleo", "ada", "bob"))
     assert render(refused) == (
         "deadlock qry_1: waiting would never end (cleo -> ada -> bob -> cleo);"
         " answer bob first (interlock inbox --agent cleo), or give back what it waits for;"
         " then ask again"
     )
-    alone = query_rules.QueryDeadlock(query="qry_1", cycle=("ada",))
+    alone = queries.QueryDeadlock(query="qry_1", cycle=("ada",))
     assert render(alone) == (
         "deadlock qry_1: waiting would never end (ada -> ada); only you could answer"
     )

@@ -14,7 +14,7 @@ from tests.processes.lock_programs import Notes, say, wait
 import interlock
 from interlock import aio
 from interlock.nouns.messages.message import Limited, MessageExists, Sent
-from interlock.nouns.messages.query_rules import Answered, Replied
+from interlock.nouns.messages.query import Answered, Replied
 
 
 def deadly(name: str, url: str, write: str, when: str, *arguments: str) -> None:

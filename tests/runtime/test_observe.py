@@ -12,7 +12,7 @@ import interlock
 from interlock import aio
 from interlock.errors import BadInput
 from interlock.nouns.messages.message import Sent
-from interlock.nouns.messages.rate_limit import Rate
+from interlock.nouns.messages.send_rules import Rate
 from interlock.runtime import observe
 from interlock.runtime.observe import Counters, Observed
 from interlock.store import LOG, Put, Txn

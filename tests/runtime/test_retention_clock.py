@@ -13,7 +13,7 @@ import pytest
 import interlock
 from interlock.clock import SystemClock
 from interlock.core import keys
-from interlock.nouns.messages.query_rules import Answered
+from interlock.nouns.messages.query import Answered
 from interlock.nouns.tasks.task import Claimed, NoTask
 from interlock.runtime.retention_clock import earlier_time
 from interlock.store import Put, Range, Store, Txn

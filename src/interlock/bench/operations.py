@@ -42,8 +42,9 @@ from interlock.nouns.agents.session_rules import TTL
 from interlock.nouns.grants.lock import LockAcquired, LockReleased
 from interlock.nouns.grants.several import SeveralAcquired
 from interlock.nouns.messages.calls import MessageCalls
+from interlock.nouns.messages.inbox_service import subscribe
 from interlock.nouns.messages.message import AlertSubscription, Sent
-from interlock.nouns.messages.rate_limit import Rate
+from interlock.nouns.messages.send_rules import Rate
 from interlock.nouns.tasks.task import Claimed
 from interlock.runtime.context import Context
 from interlock.runtime.decide import Attempt
@@ -212,7 +213,8 @@ def subscribers(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
         for number in range(size.subscribers):
             for type_ in ("to.many", "to.one")[: 1 if number else 2]:
                 actor = Actor(f"reader.{number}")
-                drive(calls.topics.subscribe(actor, type_, AlertSubscription(), 0), fleet.store)
+                subscription = subscribe(calls.context.runner, actor, type_, AlertSubscription(), 0)
+                drive(subscription, fleet.store)
         before = len(fleet.record.log(limit=10_000))
         many, one = in_turns(
             size.names,

@@ -37,7 +37,7 @@ from interlock.bench.measuring import Sizes, Spans
 from interlock.bench.operations import DATA, HIGH_LIMIT, SETTLED, limit_rate
 from interlock.bench.table import Row, percentile, timed
 from interlock.nouns.grants.lock import LockAcquired
-from interlock.nouns.messages.query_rules import Answered
+from interlock.nouns.messages.query import Answered
 from interlock.nouns.tasks.task import Claimed, Completed
 from interlock.stores import is_network
 

@@ -27,7 +27,7 @@ from interlock.client_messages import Message
 from interlock.client_tasks import Claim
 from interlock.demo import plan
 from interlock.demo.plan import Ledger, TaskWork, WorkerJob, WorkerReport
-from interlock.nouns.messages.query_rules import Answered
+from interlock.nouns.messages.query import Answered
 from interlock.threads import background
 
 LEAVING = 3.0

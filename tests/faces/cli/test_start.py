@@ -39,7 +39,7 @@ def test_claiming_a_task_imports_only_what_it_takes(ada: Shell) -> None:
 def test_sending_a_message_imports_only_what_it_takes(ada: Shell) -> None:
     assert ada.run("inbox", "--agent", "bob").status == 0
     imported = _imported_by(ada, "send", "bob", "hello")
-    assert "interlock.nouns.messages.sending" in imported
+    assert "interlock.nouns.messages.send_service" in imported
     others = ("task", "semaphore", "several", "plan", "logs", "story", "verify")
     assert _about(imported, *others) == set()
 

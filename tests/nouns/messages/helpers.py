@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from interlock.drivers import Op
 from interlock.nouns.messages.message import Received, Sent
-from interlock.nouns.messages.query_rules import Answered
+from interlock.nouns.messages.query import Answered
 from interlock.nouns.messages.receiver import InboxReceiver
 from interlock.testing.testbed import Client
 

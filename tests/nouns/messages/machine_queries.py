@@ -12,7 +12,8 @@ from tests.nouns.messages.machine_world import ABLE, GONE, RARELY, READERS, TERM
 
 from interlock.core import keys
 from interlock.drivers import Op, drive
-from interlock.nouns.messages import decode, human_decision, query_rules
+from interlock.nouns.messages import decode
+from interlock.nouns.messages import query as queries
 from interlock.runtime.reads import every
 from interlock.testing.testbed import Stepper
 
@@ -63,7 +64,7 @@ class Questions(Letters):
         refused = self.model.refusal(letter.sender, to, now, hold=hold)
         hand = process.client.start(self._op(process, question, hold=hold))
         if many:
-            assert isinstance(hand.result(), query_rules.TooMany)
+            assert isinstance(hand.result(), queries.TooMany)
         elif refused:
             self._refused(hand.result(), refused)
         elif letter.to[0] == GONE and not hold:
@@ -82,14 +83,14 @@ class Questions(Letters):
         return self._no_room(agent)
 
     def _no_room(self, agent: str) -> bool:
-        own = self.model.open(agent) >= query_rules.agent_share(TERMS.open)
+        own = self.model.open(agent) >= queries.agent_share(TERMS.open)
         return own or self.model.open() >= TERMS.open
 
     def _away(self, got: Any, question: Question, now: float) -> None:
         if not question.person:
-            assert got == query_rules.NobodyToAsk(to=GONE)
+            assert got == queries.NobodyToAsk(to=GONE)
             return
-        assert isinstance(got, query_rules.Handed)
+        assert isinstance(got, queries.Handed)
         self.model.turns.setdefault(question.asker, []).append(now)
         self.model.known.add(question.asker)
         question.state, question.decision = "handed", got.decision
@@ -111,7 +112,7 @@ class Questions(Letters):
 
     def answer_what_may_be_over(self, data: st.DataObject) -> None:
         process = self._process(data)
-        assert process.run(process.calls.reply("qry_nothing", 1)) == query_rules.UnknownQuery(
+        assert process.run(process.calls.reply("qry_nothing", 1)) == queries.UnknownQuery(
             unknown=("qry_nothing",), query="qry_nothing"
         )
         if self.model.questions:
@@ -133,17 +134,17 @@ class Questions(Letters):
         late = before == "open" and self.moves and self.now >= question.ends
         got = process.run(process.calls.reply(question.id, answer, can=ABLE[process.agent]))
         if not self._may(process.agent, question):
-            assert isinstance(got, query_rules.NotAsked), got
+            assert isinstance(got, queries.NotAsked), got
         elif before == "answered" and (question.by, question.answer) == (process.agent, answer):
-            assert isinstance(got, query_rules.Replied)
+            assert isinstance(got, queries.Replied)
         elif late:
             self._late(question)
-            assert (type(got), got.state) == (query_rules.Late, question.state)
+            assert (type(got), got.state) == (queries.Late, question.state)
         elif before in ("open", "handed"):
-            assert isinstance(got, query_rules.Replied), got
+            assert isinstance(got, queries.Replied), got
             self._answered(question, process.agent, answer)
         else:
-            assert (type(got), got.state) == (query_rules.Late, before)
+            assert (type(got), got.state) == (queries.Late, before)
 
     def _late(self, question: Question) -> None:
         self.model.close(question, "handed" if question.person else "expired")
@@ -200,14 +201,14 @@ class Questions(Letters):
         process = data.draw(st.sampled_from(own * 3 + self.processes), "process")
         got = process.run(process.calls.cancel(question.id))
         if process.agent != question.asker:
-            assert isinstance(got, query_rules.NotAsked)
+            assert isinstance(got, queries.NotAsked)
         elif question.state in ("open", "handed"):
-            assert got == query_rules.QueryCancelled(query=question.id)
+            assert got == queries.QueryCancelled(query=question.id)
             self.model.close(question, "cancelled")
         elif question.state == "cancelled":
-            assert got == query_rules.QueryCancelled(query=question.id)
+            assert got == queries.QueryCancelled(query=question.id)
         else:
-            assert (type(got), got.state) == (query_rules.Late, question.state)
+            assert (type(got), got.state) == (queries.Late, question.state)
 
     def resolve(self, data: st.DataObject) -> None:
         """A person decides."""
@@ -217,17 +218,15 @@ class Questions(Letters):
         open_now = {each.about.removeprefix("query/") for each in shown if each.state == "open"}
         assert open_now == {id_ for id_, each in unanswered.items() if each.state == "handed"}
         got = process.run(process.calls.resolve("dec_nothing", 1))
-        assert isinstance(got, human_decision.UnknownDecision)
+        assert isinstance(got, queries.UnknownDecision)
         if unanswered:
             question = data.draw(st.sampled_from([*unanswered.values()]), "question")
             got = process.run(process.calls.resolve(question.decision, 7))
             if question.state == "handed":
-                assert isinstance(got, human_decision.Resolved)
+                assert isinstance(got, queries.Resolved)
                 self._answered(question, process.agent, 7)
             else:
-                assert isinstance(
-                    got, human_decision.AlreadyResolved | human_decision.UnknownDecision
-                )
+                assert isinstance(got, queries.AlreadyResolved | queries.UnknownDecision)
 
     def advance(self, data: st.DataObject) -> None:
         for _ in range(data.draw(st.integers(1, 3), "seconds")):
@@ -254,22 +253,20 @@ class Questions(Letters):
                 self._late(question)
 
     def _told(self, question: Question, got: Any) -> None:
-        if isinstance(got, query_rules.QueryDeadlock):
+        if isinstance(got, queries.QueryDeadlock):
             assert self.model.knotted(question)
             if question.state == "open":
                 self.model.close(question, "deadlock")
         match question.state:
             case "answered":
-                told = query_rules.Answered(
-                    query=question.id, answer=question.answer, by=question.by
-                )
+                told = queries.Answered(query=question.id, answer=question.answer, by=question.by)
                 assert replace(got, replied_at=None) == told
             case "cancelled":
-                assert got == query_rules.TakenBack(query=question.id)
+                assert got == queries.TakenBack(query=question.id)
             case "expired":
-                assert isinstance(got, query_rules.TimedOut)
+                assert isinstance(got, queries.TimedOut)
             case "handed":
-                assert isinstance(got, query_rules.Handed)
+                assert isinstance(got, queries.Handed)
                 question.decision = got.decision
             case other:
-                assert (other, type(got)) == ("deadlock", query_rules.QueryDeadlock)
+                assert (other, type(got)) == ("deadlock", queries.QueryDeadlock)

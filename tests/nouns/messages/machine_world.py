@@ -15,7 +15,8 @@ from tests.nouns.messages.machine_model import Letter, Model, Terms
 
 from interlock.core import keys
 from interlock.drivers import Op
-from interlock.nouns.messages import decode, query_rules
+from interlock.nouns.messages import decode
+from interlock.nouns.messages import query as queries
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.message import Received
 from interlock.nouns.messages.receiver import InboxReceiver
@@ -179,7 +180,7 @@ class World(RuleBasedStateMachine):
         wanted, unsure = self._unread(process.agent)
         return [each for each in wanted if process.obeys(each)], unsure
 
-    def _query(self, id_: str) -> query_rules.Query:
+    def _query(self, id_: str) -> queries.Query:
         found = decode.query(self.under.read(keys.query(id_))[keys.query(id_)])
         assert found is not None
         return found

@@ -9,7 +9,7 @@ from tests.nouns.messages.helpers import sent, waiting
 
 from interlock.core import keys
 from interlock.drivers import Read, Step
-from interlock.nouns.messages import acknowledging, decode
+from interlock.nouns.messages import decode, inbox_service
 from interlock.nouns.messages.message import Acknowledged
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -62,8 +62,8 @@ def test_large_messages_are_read_few_at_a_time() -> None:
 def test_a_cursor_stays_short_however_many_are_acknowledged_by_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(acknowledging, "_LONG_CURSOR", 5)
-    monkeypatch.setattr(acknowledging, "_BYTES", 100)
+    monkeypatch.setattr(inbox_service, "_LONG_CURSOR", 5)
+    monkeypatch.setattr(inbox_service, "_BYTES", 100)
     ada, bob = pair("build")
     ids = [sent(ada, ada.messages.alert("build", number)) for number in range(20)]
     for id_ in ids[:-1]:

@@ -10,7 +10,7 @@ from interlock.core.wait import UnqueuedWait, wait_keys
 from interlock.drivers import drive
 from interlock.nouns.messages import views
 from interlock.nouns.messages.message import Acknowledged, Subscribed
-from interlock.nouns.messages.query_rules import TimedOut
+from interlock.nouns.messages.query import TimedOut
 from interlock.runtime.integrity import unreadable
 from interlock.store import Put, Txn
 from interlock.testing.testbed import Client, Testbed

@@ -12,9 +12,8 @@ from tests.faces.shell import until
 
 import interlock
 from interlock.core import keys
-from interlock.nouns.messages.human_decision import DecisionView
 from interlock.nouns.messages.message import Acknowledged, Limited, MessageExists, Sent
-from interlock.nouns.messages.query_rules import Answered, Handed, Late, TimedOut, TooMany
+from interlock.nouns.messages.query import Answered, DecisionView, Handed, Late, TimedOut, TooMany
 from interlock.store import Range
 from interlock.stores import open_store
 

@@ -11,7 +11,7 @@ import pytest
 
 import interlock
 from interlock.nouns.messages.message import InboxFull, Limited, MessageExists, Sent
-from interlock.nouns.messages.query_rules import TooMany
+from interlock.nouns.messages.query import TooMany
 from interlock.store import View
 from interlock.stores import open_store
 from interlock.stores.sqlite import SQLiteStore

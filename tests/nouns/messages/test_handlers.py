@@ -15,7 +15,7 @@ import interlock
 from interlock import aio
 from interlock.core import keys
 from interlock.nouns.grants.lock import LockAcquired
-from interlock.nouns.messages.query_rules import Answered, AskOutcome, QueryDeadlock
+from interlock.nouns.messages.query import Answered, AskOutcome, QueryDeadlock
 from interlock.runtime import callers
 from interlock.store import Item, Range
 from interlock.testing.testbed import Testbed

@@ -8,9 +8,9 @@ from tests.nouns.messages.helpers import answer, came, sent, waiting
 from interlock.core import keys
 from interlock.errors import BadInput
 from interlock.nouns.messages import decode
-from interlock.nouns.messages.human_decision import AlreadyResolved, Resolved, UnknownDecision
 from interlock.nouns.messages.message import Acknowledged, InboxFull, UnknownAgent
-from interlock.nouns.messages.query_rules import (
+from interlock.nouns.messages.query import (
+    AlreadyResolved,
     Answered,
     AskOutcome,
     Handed,
@@ -20,9 +20,11 @@ from interlock.nouns.messages.query_rules import (
     QueryCancelled,
     QueryExists,
     Replied,
+    Resolved,
     TakenBack,
     TimedOut,
     TooMany,
+    UnknownDecision,
     UnknownQuery,
 )
 from interlock.store import Put, Range, Ref, Snapshot, Txn
@@ -381,7 +383,7 @@ def test_questions_that_an_older_client_answered_take_no_room(stage: Testbed, by
     if by == "maintenance":
         ada.run(ada.fleet.maintain())
         left = stage.store.read(page).ranges[page]
-        assert {decode.quota_slot(item).query for item in left} == {"qry_open"}
+        assert {decode.slot_query(item) for item in left} == {"qry_open"}
     for number in range(5, 9):  # without a pause in between
         assert not asking(ada, id_=f"qry_{number}").done
         older_reply(bob, f"qry_{number}")

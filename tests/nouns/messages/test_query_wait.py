@@ -8,7 +8,7 @@ from tests.nouns.messages.helpers import answer, waiting
 
 from interlock.core import keys
 from interlock.drivers import NextChanges
-from interlock.nouns.messages.query_rules import (
+from interlock.nouns.messages.query import (
     Answered,
     AskOutcome,
     Handed,
@@ -17,7 +17,7 @@ from interlock.nouns.messages.query_rules import (
     Replied,
     TimedOut,
 )
-from interlock.nouns.messages.query_wait import ASKER_TTL
+from interlock.nouns.messages.query_service import ASKER_TTL
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
 

@@ -21,11 +21,11 @@ from interlock.client_messages import Receiver
 from interlock.core import keys
 from interlock.errors import BadInput, StoreAway
 from interlock.nouns.messages import retention
-from interlock.nouns.messages.delivery_queue import DeliveryQueue
+from interlock.nouns.messages.inbox_reader import InboxEntry
 from interlock.nouns.messages.message import Acknowledged, Received, Sent
-from interlock.nouns.messages.query_rules import Answered, Late, Replied
-from interlock.nouns.messages.reading import InboxEntry
+from interlock.nouns.messages.query import Answered, Late, Replied
 from interlock.nouns.messages.receive_loop import ReceiveLoop
+from interlock.nouns.messages.receiver import DeliveryQueue
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
 

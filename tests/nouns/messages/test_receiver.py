@@ -12,10 +12,10 @@ from interlock.core import keys
 from interlock.drivers import NextChanges, Read
 from interlock.errors import StoreBusy
 from interlock.nouns.messages import decode
-from interlock.nouns.messages.delivery_queue import DeliveryQueue
+from interlock.nouns.messages.inbox_reader import InboxEntry
 from interlock.nouns.messages.message import Acknowledged, Received
-from interlock.nouns.messages.query_rules import Answered
-from interlock.nouns.messages.reading import InboxEntry
+from interlock.nouns.messages.query import Answered
+from interlock.nouns.messages.receiver import DeliveryQueue
 from interlock.store import Change, Put, Range, Txn
 from interlock.testing.testbed import Client, Stepper, Testbed
 

@@ -15,7 +15,7 @@ from interlock.drivers import Read
 from interlock.nouns.messages import decode, retention, retention_rules
 from interlock.nouns.messages.inbox_rules import TopicTrim
 from interlock.nouns.messages.message import MessageExists, Sent
-from interlock.nouns.messages.query_rules import Answered, Late, Replied, TimedOut, UnknownQuery
+from interlock.nouns.messages.query import Answered, Late, Replied, TimedOut, UnknownQuery
 from interlock.nouns.messages.retention_rules import RetentionItem, RetentionLimits
 from interlock.nouns.messages.views import Inbox
 from interlock.runtime.housekeeping import Maintained

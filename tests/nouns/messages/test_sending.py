@@ -31,7 +31,7 @@ from interlock.nouns.messages.message import (
     UnknownMessages,
     Unsubscribed,
 )
-from interlock.nouns.messages.query_rules import Answered, TimedOut
+from interlock.nouns.messages.query import Answered, TimedOut
 from interlock.runtime.decide import DecideOp
 from interlock.store import VOID, Log
 from interlock.testing.testbed import Client, Stepper, Testbed

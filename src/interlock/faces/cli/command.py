@@ -134,7 +134,7 @@ def _done(outcome: object) -> str:
     from interlock.core.decision import Success
     from interlock.core.outcomes import Acquired, Listing
     from interlock.nouns.agents.session_rules import Joined
-    from interlock.nouns.messages.query_rules import Handed
+    from interlock.nouns.messages.query import Handed
     from interlock.nouns.tasks.plan_rules import Checked
     from interlock.runtime.text import render
 
@@ -162,7 +162,7 @@ def _asked_for(outcome: object) -> str | None:
     from interlock.core.outcomes import Granted, Listing
     from interlock.nouns.agents.session_rules import Joined
     from interlock.nouns.messages.message import Sent
-    from interlock.nouns.messages.query_rules import Answered
+    from interlock.nouns.messages.query import Answered
     from interlock.nouns.tasks.plan_rules import Imported
     from interlock.nouns.tasks.task import Published
 

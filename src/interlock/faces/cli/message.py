@@ -78,7 +78,7 @@ def _left(fleet: Fleet, request: QueryAsk, waited: float) -> str:
     if request.id is None:
         return "interrupted, so the question is taken back; one that is asked with --id stays"
     from interlock.core.validate import duration
-    from interlock.nouns.messages.query_rules import TIMEOUT
+    from interlock.nouns.messages.query import TIMEOUT
 
     usual = fleet.context.settings.query(request.who, request.type) or TIMEOUT
     timeout = usual if request.timeout is None else duration(request.timeout, "timeout")

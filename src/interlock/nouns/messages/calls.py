@@ -1,4 +1,4 @@
-"""The calls on received messages; ``send_calls.py`` and ``query_calls.py`` have the others."""
+"""The calls on messages: questions, subscriptions, the inbox; ``send_calls.py`` has the others."""
 
 from __future__ import annotations
 
@@ -7,28 +7,150 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
-from interlock.core import validate
+from interlock.core import keys, validate
 from interlock.core.outcomes import GivenFenced
 from interlock.drivers import Op
 from interlock.errors import BadInput, BadName
+from interlock.nouns.messages import inbox_reader, inbox_service, presence, views
 from interlock.nouns.messages import message as core
-from interlock.nouns.messages import presence, reading, views
-from interlock.nouns.messages.common import several
-from interlock.nouns.messages.query_calls import QueryCalls
+from interlock.nouns.messages import query as queries
+from interlock.nouns.messages.message import ABLE
+from interlock.nouns.messages.query import (
+    AskOutcome,
+    CancelOutcome,
+    DecisionView,
+    ReplyOutcome,
+    ResolveOutcome,
+    UnknownDecision,
+)
+from interlock.nouns.messages.query_service import AskOptions as AskTerms
 from interlock.nouns.messages.receiver import REDELIVER, InboxReceiver
-from interlock.nouns.messages.send_calls import SendCalls
+from interlock.nouns.messages.send_calls import SendCalls, named, several
+from interlock.runtime import callers
 from interlock.runtime.calls import D, call
 from interlock.runtime.given import Given
 from interlock.runtime.identity import Actor
 from interlock.runtime.outage import Outage
-from interlock.runtime.reads import is_prefix, whole_id
+from interlock.runtime.reads import by_prefix, is_prefix, whole_id
 
 if TYPE_CHECKING:
     from interlock.nouns.messages.receive_loop import ReceiveLoop
 
 
-class MessageCalls(SendCalls[D], QueryCalls[D]):
+class MessageCalls(SendCalls[D]):
     """All calls on messages of one client."""
+
+    @call
+    def query(
+        self,
+        to: str,
+        question: object,
+        *,
+        timeout: float | str | None = None,
+        cached: float | str | None = None,
+        hold: bool = False,
+        person: bool = False,
+        urgent: bool = False,
+        type: str = "",  # noqa: A002
+        id: str | None = None,  # noqa: A002
+        given: Given = (),
+    ) -> Op[AskOutcome]:
+        """Ask an agent or an ability (``?ability``), and wait for the answer.
+
+        An agent that had a session and has none now is ``away``, at once; with ``hold`` the
+        question waits for it. An earlier answer to the same question is accepted up to the age
+        ``cached``; it carries the id of the earlier question. With ``person`` a person is asked if
+        no agent answers. Without a ``timeout`` it waits as configured for this ``type`` of
+        question, for this recipient, or for all (``[query.timeouts]`` and ``[query."*"]``), else 30
+        s. Asked again with the same ``id``, also by another process, it is the same question; a
+        different question with that id is ``exists``.
+        """
+        identity = self._identity(given)
+        recipient = _recipient(to)
+        kind = validate.name(type, "type") if type else ""
+        usual = self.context.settings.query(recipient, kind)
+        wait = (
+            (usual or queries.TIMEOUT) if timeout is None else validate.duration(timeout, "timeout")
+        )
+        asked = queries.Query(
+            id=self._id(id, "qry"),
+            agent=identity.actor.agent,
+            session=identity.actor.session,
+            to=recipient,
+            question=self._body(question, "question"),
+            at=self.context.runner.clock.wall(),
+            timeout=wait,
+            type=kind,
+            urgent=validate.flag(urgent, "urgent"),
+            person=validate.flag(person, "person"),
+            trace=self.context.purpose or self.context.trace,
+        )
+        age = None if cached is None else validate.duration(cached, "age of an answer")
+        terms = AskTerms(hold=validate.flag(hold, "hold"), cached=age, keep=id is not None)
+        waits = callers.caller_terms(identity.caller, self.context.grants.current_caller())
+        return self._fenced(identity, self.queries.query(identity, asked, terms, waits))
+
+    @call
+    def reply(
+        self, query: str, answer: object, *, can: Iterable[str] = (), given: Given = ()
+    ) -> Op[ReplyOutcome]:
+        """Answer a question, which also acknowledges it.
+
+        A question to an ability can be answered by an agent that has it: by its session's report
+        (``pulse``), by the ``can`` of its receiver, or by ``can`` here.
+        """
+        id_, able = validate.name(query, "query id"), validate.abilities(can)
+        said = self._body(answer, "answer")
+        if id_.startswith("msg_"):
+            return self._no_question(id_)
+        identity = self._identity(given)
+        return by_prefix(
+            id_,
+            lambda each: self._fenced(
+                identity, self.queries.reply(identity.actor, each, said, able)
+            ),
+            keys.QUERIES,
+        )
+
+    def _no_question(self, id_: str) -> Op[ReplyOutcome]:
+        """Say how to answer a message that is not a question."""
+        found = yield from inbox_reader.find_message(self.context.me().actor.agent, id_)
+        to = "AGENT" if found is None else found.sender
+        how = f"interlock send {validate.quote(to)} --reply-to {id_} TEXT"
+        raise BadInput(f"that is no question; answer with: {how}")
+
+    @call
+    def cancel(self, query: str, *, given: Given = ()) -> Op[CancelOutcome]:
+        """Cancel our question."""
+        identity, id_ = self._identity(given), validate.name(query, "query id")
+        return by_prefix(
+            id_,
+            lambda each: self._fenced(identity, self.queries.cancel(identity.actor, each)),
+            keys.QUERIES,
+        )
+
+    @call
+    def resolve(self, decision: str, answer: object, *, given: Given = ()) -> Op[ResolveOutcome]:
+        """Make a decision; the asker gets it as a message."""
+        id_ = validate.name(decision, "decision id")
+        identity, said = self._identity(given), self._body(answer, "answer")
+        return by_prefix(
+            id_,
+            lambda each: self._fenced(identity, self.queries.resolve(identity.actor, each, said)),
+            keys.DECISIONS,
+        )
+
+    @call
+    def decisions(self) -> Op[tuple[DecisionView, ...]]:
+        """Open decisions and recent ones."""
+        return self.queries.decisions()
+
+    @call
+    def decision(self, decision: str) -> Op[DecisionView | UnknownDecision]:
+        """One decision."""
+        return by_prefix(
+            validate.name(decision, "decision id"), self.queries.decision, keys.DECISIONS
+        )
 
     @call
     def subscribe(
@@ -52,7 +174,8 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
         )
         number = validate.integer(last, "number of alerts", 0, core.SHOWN_LIMIT)
         identity = self._identity(given)
-        return self._fenced(identity, self.topics.subscribe(identity.actor, type_, wanted, number))
+        op = inbox_service.subscribe(self.context.runner, identity.actor, type_, wanted, number)
+        return self._fenced(identity, op)
 
     @call
     def unsubscribe(
@@ -63,12 +186,13 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
     ) -> Op[core.Unsubscribed | core.NotSubscribed | GivenFenced]:
         """Stop delivering alerts of this type."""
         identity, type_ = self._identity(given), validate.unmarked_name(type, "type of an alert")
-        return self._fenced(identity, self.topics.unsubscribe(identity.actor, type_))
+        op = inbox_service.unsubscribe(self.context.runner, identity.actor, type_)
+        return self._fenced(identity, op)
 
     @call
     def subscriptions(self) -> Op[tuple[core.SubscriptionView, ...]]:
         """Our subscriptions by type, with their filters."""
-        return self.topics.list(self.context.me().actor.agent)
+        return inbox_service.subscriptions(self.context.me().actor.agent)
 
     @call
     def ack(
@@ -102,7 +226,7 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
     def _whole(self, ids: tuple[str, ...]) -> Op[tuple[str, ...]]:
         """Complete shortened ids of our messages."""
         agent = self.context.me().actor.agent
-        folders = yield from reading.message_folders(agent)
+        folders = yield from inbox_reader.message_folders(agent)
         found: tuple[str, ...] = ()
         for each in ids:
             found += ((yield from whole_id(each, *folders)),)
@@ -216,6 +340,12 @@ class MessageCalls(SendCalls[D], QueryCalls[D]):
         return (yield from views.wait(self.receiver(can=able), receiving, limit))
 
 
+def _recipient(to: str) -> str:
+    if validate.require_text(to, "agent name").startswith(ABLE):
+        return ABLE + validate.name(to[len(ABLE) :], "ability")
+    return named(to)
+
+
 def _type(type_: str) -> str:
     """The type of alerts to subscribe to: one type, not a pattern."""
     if "*" in validate.require_text(type_, "type of an alert"):
@@ -230,7 +360,7 @@ def _id(id_: str | list[str] | tuple[str, ...] | set[str]) -> str:
     """The id of a message, or of a notice of missed messages."""
     if isinstance(id_, list | tuple | set):
         raise BadInput("ack takes ids one by one; for several write ack(*ids)")
-    told = reading.parse_missed_id(validate.require_text(id_, "message id"))
+    told = inbox_reader.parse_missed_id(validate.require_text(id_, "message id"))
     return id_ if told else validate.name(id_, "message id")
 
 

@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from interlock.core import keys
 from interlock.core.outcomes import GivenFenced, Listing
-from interlock.nouns.messages import human_decision as core
+from interlock.nouns.messages import query as queries
 from interlock.nouns.messages.noun import Data, Text, said
 from interlock.runtime.noun import KeyKind, Noun
 from interlock.runtime.operation import Given, Operation, Request, option
@@ -39,12 +39,12 @@ class DecisionResolve(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class DecisionList(Listing[core.DecisionView], frozen=True, kw_only=True):
+class DecisionList(Listing[queries.DecisionView], frozen=True, kw_only=True):
     """Decisions, oldest first, and how many cannot be read."""
 
     listed = "decisions"
 
-    decisions: tuple[core.DecisionView, ...]
+    decisions: tuple[queries.DecisionView, ...]
     unreadable: int = 0
 
 
@@ -58,7 +58,7 @@ def _list(fleet: "FleetCalls", request: DecisionsList) -> "Op[DecisionList]":
     )
 
 
-def _resolve(fleet: "FleetCalls", request: DecisionResolve) -> "Op[core.ResolveOutcome]":
+def _resolve(fleet: "FleetCalls", request: DecisionResolve) -> "Op[queries.ResolveOutcome]":
     return fleet.messages.resolve(request.id, said(request.text, request.data))
 
 
@@ -68,7 +68,7 @@ NOUN = Noun(
     name="decision",
     help="questions escalated to a person",
     keys=(_DECISIONS,),
-    texts=("interlock.nouns.messages.query_text",),
+    texts=("interlock.nouns.messages.text",),
     operations=(
         Operation(
             name="decision list",
@@ -84,7 +84,7 @@ NOUN = Noun(
             name="decision show",
             help="show one decision: the asker, the question and the answer",
             request=DecisionShow,
-            outcomes=(core.DecisionView, core.UnknownDecision),
+            outcomes=(queries.DecisionView, queries.UnknownDecision),
             needs="store",
             reads=True,
             call="messages.decision",
@@ -94,7 +94,12 @@ NOUN = Noun(
             name="decision resolve",
             help="answer a decision; the asker gets the answer as a message",
             request=DecisionResolve,
-            outcomes=(core.Resolved, core.AlreadyResolved, core.UnknownDecision, GivenFenced),
+            outcomes=(
+                queries.Resolved,
+                queries.AlreadyResolved,
+                queries.UnknownDecision,
+                GivenFenced,
+            ),
             needs="agent",
             act=_resolve,
             examples=("interlock decision resolve dec_12 'yes, go ahead' --agent maria",),

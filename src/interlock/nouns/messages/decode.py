@@ -1,13 +1,20 @@
-"""Decode stored items of messages."""
+"""Stored items of messages: decode them, and repair those that only repeat other items.
+
+An unread mark repeats its message; the listing of an open query repeats the query. A repair returns
+the value to write again, or None to delete the item.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.nouns.messages.human_decision import HumanDecision
+from interlock.core.codec import Decoder
 from interlock.nouns.messages.inbox_rules import Cursor, TopicTrim
 from interlock.nouns.messages.message import (
     ABLE,
@@ -18,25 +25,29 @@ from interlock.nouns.messages.message import (
     StoredMessage,
     Unread,
 )
-from interlock.nouns.messages.query_rules import CachedAnswer, Query, QuotaSlot
+from interlock.nouns.messages.query import CachedAnswer, HumanDecision, Query, QuotaSlot
+from interlock.nouns.messages.send_rules import MAILBOX
+from interlock.runtime.decide import ReadOp
 from interlock.runtime.reads import decoded, readable
 from interlock.store import Item
 
-_MESSAGE = msgspec.json.Decoder(StoredMessage)
-_UNREAD = msgspec.json.Decoder(Unread)
-_READ = msgspec.json.Decoder(ReadMark)
-_SUBSCRIPTION = msgspec.json.Decoder(AlertSubscription)
-_CURSOR = msgspec.json.Decoder(Cursor)
-_TRIMMED = msgspec.json.Decoder(TopicTrim)
-_PAUSED = msgspec.json.Decoder(SenderPause)
-_QUERY = msgspec.json.Decoder(Query)
-_QUOTA_SLOT = msgspec.json.Decoder(QuotaSlot)
-_CACHED_ANSWER = msgspec.json.Decoder(CachedAnswer)
-_DECISION = msgspec.json.Decoder(HumanDecision)
-_SLOT_TIME = msgspec.json.Decoder(float)
-_NOTE = msgspec.json.Decoder(dict[str, Any])
+T = TypeVar("T")
 
-_ALL: dict[str, msgspec.json.Decoder[Any]] = {
+_MESSAGE = Decoder(StoredMessage)
+_UNREAD = Decoder(Unread)
+_READ = Decoder(ReadMark)
+_SUBSCRIPTION = Decoder(AlertSubscription)
+_CURSOR = Decoder(Cursor)
+_TRIMMED = Decoder(TopicTrim)
+_PAUSED = Decoder(SenderPause)
+_QUERY = Decoder(Query)
+_QUOTA_SLOT = Decoder(QuotaSlot)
+_CACHED_ANSWER = Decoder(CachedAnswer)
+_DECISION = Decoder(HumanDecision)
+_SLOT_TIME = Decoder(float)
+_NOTE = Decoder(dict[str, Any])
+
+_ALL: dict[str, Decoder[Any]] = {
     keys.MESSAGES: _MESSAGE,
     keys.UNREAD: _UNREAD,
     keys.READ: _READ,
@@ -57,15 +68,26 @@ _ALL: dict[str, msgspec.json.Decoder[Any]] = {
 }
 
 
+def _optional(decoder: Decoder[T]) -> Callable[[Item | None], T | None]:
+    """A function that decodes an item, and returns None if there is no item."""
+    return lambda item: None if item is None else decoded(decoder, item)
+
+
+subscription = _optional(_SUBSCRIPTION)
+cursor = _optional(_CURSOR)
+trimmed = _optional(_TRIMMED)
+paused = _optional(_PAUSED)
+query = _optional(_QUERY)
+cached_answer = _optional(_CACHED_ANSWER)
+decision = _optional(_DECISION)
+slot_used_at = _optional(_SLOT_TIME)
+
+
 def message(item: Item) -> StoredMessage:
     """The message in an item; for a query, the question as a message."""
-    if item.key.startswith(keys.QUERIES):
-        return asked(decoded(_QUERY, item))
-    return decoded(_MESSAGE, item)
-
-
-def asked(query: Query) -> StoredMessage:
-    """A question as a message."""
+    if not item.key.startswith(keys.QUERIES):
+        return decoded(_MESSAGE, item)
+    query = decoded(_QUERY, item)
     return StoredMessage(
         id=query.id,
         kind="query",
@@ -79,7 +101,7 @@ def asked(query: Query) -> StoredMessage:
     )
 
 
-def received(message: StoredMessage, seq: int, **more: Any) -> Received:  # noqa: ANN401 - as Received has
+def received(message: StoredMessage, seq: int, expires_in: float | None) -> Received:
     """A message as its receiver gets it."""
     return Received(
         id=message.id,
@@ -95,7 +117,7 @@ def received(message: StoredMessage, seq: int, **more: Any) -> Received:  # noqa
         urgent=message.urgent,
         data=msgspec.json.decode(message.data),
         file=message.file,
-        **more,
+        expires_in=expires_in,
     )
 
 
@@ -104,14 +126,9 @@ def unread(item: Item) -> Unread:
     return decoded(_UNREAD, item)
 
 
-def read(item: Item) -> ReadMark:
-    """The mark of an acknowledged message."""
-    return decoded(_READ, item)
-
-
 def read_at(item: Item) -> float:
     """When a message was acknowledged or sent, or an id was taken."""
-    return read(item).at
+    return decoded(_READ, item).at
 
 
 def sent_at(item: Item) -> float:
@@ -119,29 +136,14 @@ def sent_at(item: Item) -> float:
     return message(item).at
 
 
-def subscription(item: Item | None) -> AlertSubscription | None:
-    """A subscription."""
-    return None if item is None else decoded(_SUBSCRIPTION, item)
+def slot_query(item: Item) -> str:
+    """The open question that holds a quota slot."""
+    return decoded(_QUOTA_SLOT, item).query
 
 
-def cursor(item: Item | None) -> Cursor | None:
-    """The cursor of an agent in a topic."""
-    return None if item is None else decoded(_CURSOR, item)
-
-
-def trimmed(item: Item | None) -> TopicTrim | None:
-    """The deletions in a topic."""
-    return None if item is None else decoded(_TRIMMED, item)
-
-
-def paused(item: Item | None) -> SenderPause | None:
-    """The pause of a sender."""
-    return None if item is None else decoded(_PAUSED, item)
-
-
-def query(item: Item | None) -> Query | None:
-    """A query."""
-    return None if item is None else decoded(_QUERY, item)
+def violations(item: Item | None) -> tuple[float, ...]:
+    """When a sender exceeded its rate, as recorded in its refusal mark."""
+    return () if item is None else tuple(decoded(_NOTE, item).get("times", ()))
 
 
 def is_open_query(item: Item | None) -> bool:
@@ -152,29 +154,14 @@ def is_open_query(item: Item | None) -> bool:
     return found is None or found.state == "open"
 
 
-def quota_slot(item: Item) -> QuotaSlot:
-    """The open question that holds a quota slot."""
-    return decoded(_QUOTA_SLOT, item)
-
-
-def cached_answer(item: Item | None) -> CachedAnswer | None:
-    """The last query that answered a question."""
-    return None if item is None else decoded(_CACHED_ANSWER, item)
-
-
-def decision(item: Item | None) -> HumanDecision | None:
-    """A decision by a person."""
-    return None if item is None else decoded(_DECISION, item)
-
-
-def slot_used_at(item: Item | None) -> float | None:
-    """When a rate slot was used."""
-    return None if item is None else decoded(_SLOT_TIME, item)
-
-
-def violations(item: Item | None) -> tuple[float, ...]:
-    """When a sender exceeded its rate, as recorded in its refusal mark."""
-    return () if item is None else tuple(decoded(_NOTE, item).get("times", ()))
+def query_with_answer(item: Item | None) -> ReadOp[Query | None]:
+    """The question in an item, with an answer that is stored separately."""
+    found = query(item)
+    if found is None or not found.apart:
+        return found
+    key = keys.reply(found.id)
+    reply = (yield (key,))[key]
+    return found if reply is None else replace(found, answer=Raw(reply.value))
 
 
 def examine(item: Item) -> None:
@@ -184,3 +171,30 @@ def examine(item: Item) -> None:
     decoder = _UNREAD if asked else _ALL.get(folder)
     if decoder is not None:  # other items hold no value that matters
         decoded(decoder, item)
+
+
+def repair_unread(item: Item, _now: float) -> ReadOp[object | None]:
+    """An unread mark."""
+    key = keys.message(keys.id_of(item.key))
+    found = (yield (key,))[key]
+    stored = None if found is None else readable(message, found)
+    return Unread() if stored is None else Unread(stored.urgent, stored.trace)
+
+
+def repair_mark(_item: Item, now: float) -> ReadOp[object | None]:
+    """The mark of a read or sent message."""
+    yield ()
+    return ReadMark(now)
+
+
+def repair_mailbox(_item: Item, _now: float) -> ReadOp[object | None]:
+    """A mailbox."""
+    yield ()
+    return MAILBOX
+
+
+def repair_open_query(item: Item, _now: float) -> ReadOp[object | None]:
+    """The listing of an open query; None if the query does not exist."""
+    key = keys.query(keys.id_of(item.key))
+    found = readable(query, (yield (key,))[key])
+    return None if found is None else {"to": found.to}

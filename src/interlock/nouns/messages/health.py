@@ -16,9 +16,9 @@ from interlock.core import keys
 from interlock.core.validate import quote, span
 from interlock.drivers import Op, Read
 from interlock.nouns.messages import decode
-from interlock.nouns.messages.human_decision import HumanDecision
 from interlock.nouns.messages.limits import MessageLimits, message_limits
 from interlock.nouns.messages.presence import liveness_key, receiver_note
+from interlock.nouns.messages.query import HumanDecision
 from interlock.runtime.health import HealthCheck, Patience, Problem
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Runner

@@ -20,8 +20,7 @@ killed repeats the call with the same id and gets ``exists``, for as long as mes
 Generated ids are unique and need no mark. A receiver gets each message at least once, with the same
 id each time, and never after it has acknowledged it.
 
-Senders are limited, and each refusal names the limit and when to retry: ``rate_limit.py`` limits
-the rate; the depth of an inbox is counted periodically, so a few messages may exceed it. An unread
+Senders are limited (``limits.py``), and each refusal names the limit and when to retry. An unread
 direct message is never deleted. A topic cannot wait for subscribers that never return, so its
 oldest messages are deleted, and a subscriber that missed some gets a ``missed`` notice.
 """

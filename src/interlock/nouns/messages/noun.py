@@ -10,7 +10,7 @@ from interlock.core.outcomes import GivenFenced, always
 from interlock.core.validate import ALL_AGENTS
 from interlock.errors import BadInput, StoreTrouble
 from interlock.nouns.messages import message as core
-from interlock.nouns.messages import query_rules as queries
+from interlock.nouns.messages import query as queries
 from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Given, Operation, Request, option
 
@@ -188,7 +188,7 @@ def _alert(fleet: "FleetCalls", request: AlertSend) -> "Op[core.SendOutcome]":
 def _with_subscribers(sent: core.Sent) -> "Op[core.Sent]":
     """The outcome of an alert, marked if its type has no subscriber: it may be misspelled."""
     from interlock.core.validate import closest_names
-    from interlock.nouns.messages.subscriptions import subscribed_types
+    from interlock.nouns.messages.inbox_service import subscribed_types
 
     types = yield from subscribed_types()
     if sent.type in types:
@@ -274,11 +274,11 @@ _ANSWERS = (
 
 _BULK = (keys.READ, keys.SENT, keys.ANSWERS, keys.RATES)
 _REPAIRS = {
-    keys.UNREAD: "interlock.nouns.messages.repair:unread",
-    keys.READ: "interlock.nouns.messages.repair:read_mark",
-    keys.SENT: "interlock.nouns.messages.repair:read_mark",
-    keys.MAILBOXES: "interlock.nouns.messages.repair:mailbox",
-    keys.OPEN: "interlock.nouns.messages.repair:open_query",
+    keys.UNREAD: "interlock.nouns.messages.decode:repair_unread",
+    keys.READ: "interlock.nouns.messages.decode:repair_mark",
+    keys.SENT: "interlock.nouns.messages.decode:repair_mark",
+    keys.MAILBOXES: "interlock.nouns.messages.decode:repair_mailbox",
+    keys.OPEN: "interlock.nouns.messages.decode:repair_open_query",
     keys.ASKING: DELETE,
     keys.ANSWERS: DELETE,
     keys.RATES: DELETE,
@@ -317,7 +317,7 @@ NOUN = Noun(
     housekeeping=Part(50, "interlock.nouns.messages.retention:MessageHousekeepingPart"),
     history="interlock.nouns.messages.history:MessageHistory",
     waits={keys.QUERIES: "interlock.nouns.messages.wait_graph:read"},
-    texts=("interlock.nouns.messages.text", "interlock.nouns.messages.query_text"),
+    texts=("interlock.nouns.messages.text",),
     operations=(
         Operation(
             name="alert",

@@ -1,253 +1,53 @@
-"""Queries: a question to an agent or to an ability, and its one answer.
+"""Queries: the decisions that ask, answer, cancel and end a question; ``query.py`` has the states.
 
-    ask ──> open ──reply──> answered
-              │ ├──cancel──────────────> cancelled
-              │ ├──time is up──────────> expired
-              │ ├──would never end─────> deadlock
-              │ └──no agent answers──> handed ──reply, resolve──> answered
-              │                           └──cancel──> cancelled
-              └ (asked again with the same id and the same text: the same query)
-
-``TRANSITIONS`` is the table of these moves; only ``transition`` changes a state.
-
-``queries/{id}`` holds the question and its state. It can be answered while ``live/{id}`` exists;
-the asker puts that key for as long as it waits. So the engine's clock decides what is too late, a
-restart of either side changes nothing, and the question of a killed asker expires. Asker and
-answerer share only this item: an asker that restarts asks with the same id and waits on or gets the
-answer; an answerer that restarts finds the question in its inbox.
-
-A question may outlive the wait for it, since an asker that knows the id can return. So the wait is
-listed separately (``waits``) and ends separately (``leave``). An asker that returns with a longer
-timeout extends the question.
-
-A question to an ability is one message in the topic ``?ability``. The first answer wins; the same
-commit removes the question from all inboxes.
-
-If the asker allows it and no agent answers, the question goes to a person (``human_decision.py``).
-The asker stops waiting then, and the answer arrives as a message.
+A question gets one answer, in the commit that ends it for all. The answerer is the recipient, or an
+agent with the ability; a person may answer a question that no agent answered. If the asker no
+longer waits, because the question went to a person, the answer is also sent as a message. Resolving
+a decision is one commit with its effects, such as the answer to the query that it is about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from interlock.core import codec, keys, outcomes
-from interlock.core.decision import Decision, Event, Refusal, Success, Write
-from interlock.core.outcomes import always
+from interlock.core import codec, keys
+from interlock.core.decision import Decision, Event, Write
+from interlock.core.thing_names import message_thing
 from interlock.nouns.messages import send_rules
-from interlock.nouns.messages.human_decision import HumanDecision
-from interlock.nouns.messages.message import ABLE, Refused, Unread
-from interlock.nouns.messages.send_rules import SenderState
-
-State: TypeAlias = Literal["open", "answered", "cancelled", "expired", "deadlock", "handed"]
-
-TRANSITIONS: dict[str, tuple[tuple[State, ...], State]] = {
-    "reply": (("open", "handed"), "answered"),
-    "resolve": (("handed",), "answered"),
-    "cancel": (("open", "handed"), "cancelled"),
-    "expire": (("open",), "expired"),
-    "refuse": (("open",), "deadlock"),
-    "hand": (("open",), "handed"),
-}
-"""For each action: the states that allow it, and the state after it."""
-
-TIMEOUT = 30.0
-OPEN_LIMIT = 1000
-
-
-def agent_share(limit: int) -> int:
-    """The share of open questions that one agent may have: half, so that others can ask."""
-    return limit - limit // 2
-
-
-class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A question as it is stored; ``to`` is an agent or ``?ability``.
-
-    ``apart`` means that the answer is stored under ``replies/{id}``. ``room`` are the quota slots
-    that it holds while it is open (``query_quota.py``). ``waits`` are the keys that list the
-    asker's wait (``core/wait.py``), with its liveness key if it has its own; empty while the asker
-    does not wait.
-    """
-
-    id: str
-    agent: str
-    to: str
-    question: Raw
-    at: float
-    timeout: float
-    session: str = ""
-    waits: tuple[str, ...] = ()
-    room: tuple[str, ...] = ()
-    type: str = ""
-    urgent: bool = False
-    person: bool = False
-    state: State = "open"
-    answer: Raw = Raw(b"null")
-    apart: bool = False
-    by: str = ""
-    replied: float = 0.0
-    decision: str = ""
-    cycle: tuple[str, ...] = ()
-    trace: str = ""
-
-    @property
-    def mark(self) -> str:
-        """The key of its unread mark."""
-        if self.to.startswith(ABLE):
-            return keys.topic(self.to, self.id)
-        return keys.unread(self.to, self.id)
-
-    @property
-    def listings(self) -> tuple[str, ...]:
-        """All keys that exist only while it is open."""
-        own = keys.open_query(self.agent, self.id)
-        return self.mark, own, keys.live(self.id), *self.waits, *self.room
-
-
-class QuotaSlot(Struct, frozen=True):
-    """The open question that holds a slot of the quota."""
-
-    query: str
-
-
-class CachedAnswer(Struct, frozen=True):
-    """The last query that answered a question."""
-
-    query: str
-
-
-class Asked(Success, frozen=True, kw_only=True, tag="asked"):
-    """The question is open and delivered to ``to``."""
-
-    query: str
-    to: str
-
-
-class Answered(Success, frozen=True, kw_only=True, tag="answered"):
-    """The answer, its author and its time; ``age`` if it was given to an earlier question."""
-
-    query: str
-    answer: Any
-    by: str
-    age: float | None = None
-    replied_at: float | None = None
-
-
-class TimedOut(Refusal, frozen=True, kw_only=True, tag="timed_out"):
-    """No answer came in time; ``over`` if the question had already expired."""
-
-    query: str
-    to: str
-    timeout: float
-    over: bool = False
-
-
-class QueryCancelled(outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
-    """The asker cancelled the question."""
-
-    query: str
-
-
-class TakenBack(Refusal, frozen=True, kw_only=True, tag="taken_back"):
-    """The asker cancelled the question while this caller waited for its answer."""
-
-    query: str
-
-
-class NobodyToAsk(outcomes.Away, frozen=True, kw_only=True, tag="away"):
-    """No agent that could answer is present."""
-
-    to: str
-
-
-class QueryDeadlock(outcomes.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
-    """Waiting would never end: ``cycle`` lists the agents that wait for each other, you first."""
-
-    query: str
-    cycle: tuple[str, ...]
-
-
-class Handed(Refusal, frozen=True, kw_only=True, tag="handed"):
-    """The question went to a person; the answer will arrive as a message."""
-
-    query: str
-    decision: str
-
-
-class TooMany(Refusal, frozen=True, kw_only=True, tag="too_many"):
-    """The limit of open questions is reached, for ``agent`` or, if that is empty, for all.
-
-    ``by`` counts the open questions of the agents with the most. ``retry_in`` is the number of
-    seconds until the first of the open questions expires.
-    """
-
-    counted = True
-    exit_status = 3
-    http_status = 429
-    open: int
-    limit: int
-    agent: str = ""
-    by: Mapping[str, int] = {}
-    retry_in: float | None = None
-
-
-class QueryExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
-    """Another agent used this id, or (``ours``) the caller did for a different question."""
-
-    query: str
-    ours: bool = False
-
-
-class Replied(Success, frozen=True, kw_only=True, tag="replied"):
-    """The asker has the answer."""
-
-    query: str
-    to: str
-
-
-class Late(Refusal, frozen=True, kw_only=True, tag="late"):
-    """The question has already ended, in ``state``; ``mine`` if the caller asked it."""
-
-    query: str
-    state: State
-    by: str = ""
-    mine: bool = False
-
-
-class NotAsked(outcomes.NotOwner, frozen=True, kw_only=True, tag="not_owner"):
-    """The question belongs to another agent."""
-
-    query: str
-    agent: str
-
-
-class UnknownQuery(outcomes.Unknown, frozen=True, kw_only=True, tag="unknown"):
-    """No such question exists, or none any more; ``mine`` if the caller's own was meant."""
-
-    what: Literal["query"] = always("query")
-    query: str
-    mine: bool = False
-
-
-AskOutcome: TypeAlias = (
-    Asked
-    | Answered
-    | TimedOut
-    | TakenBack
-    | NobodyToAsk
-    | QueryDeadlock
-    | Handed
-    | TooMany
-    | QueryExists
-    | Refused
-    | outcomes.GivenFenced
+from interlock.nouns.messages.message import ABLE, BODY_LIMIT, StoredMessage, Unread
+from interlock.nouns.messages.query import (
+    TRANSITIONS,
+    AlreadyResolved,
+    Answered,
+    Asked,
+    AskOutcome,
+    CachedAnswer,
+    CancelOutcome,
+    Handed,
+    HumanDecision,
+    Late,
+    NobodyToAsk,
+    NotAsked,
+    Query,
+    QueryCancelled,
+    QueryDeadlock,
+    QueryExists,
+    QueryState,
+    QuotaSlot,
+    Replied,
+    ReplyOutcome,
+    Resolved,
+    ResolveOutcome,
+    TakenBack,
+    TimedOut,
+    TooMany,
+    UnknownDecision,
+    UnknownQuery,
 )
-ReplyOutcome: TypeAlias = Replied | Late | NotAsked | UnknownQuery | outcomes.GivenFenced
-CancelOutcome: TypeAlias = QueryCancelled | Late | NotAsked | UnknownQuery | outcomes.GivenFenced
+from interlock.nouns.messages.send_rules import SenderState
 
 
 class AskContext(Struct, frozen=True, kw_only=True):
@@ -281,10 +81,7 @@ def ask(
     if (refused := send_rules.refusal(query.agent, sender_state, now, hold=ask.hold)) is not None:
         return refused
     query = replace(query, at=now)
-    sender_writes = (
-        *send_rules.slot_writes(query.agent, sender_state, now),
-        *send_rules.mailbox_writes(sender_state),
-    )
+    sender_writes = tuple(send_rules.sender_writes(query.agent, sender_state, now))
     if not ask.here and not ask.hold:
         if not query.person:
             return Decision(outcome=NobodyToAsk(to=query.to))
@@ -396,7 +193,7 @@ def _handed(
         question=query.question,
         at=now,
     )
-    handed = replace(query, state="handed", decision=decision_id, room=())
+    handed = transition(query, "hand", decision=decision_id)
     return Decision(
         outcome=Handed(query=query.id, decision=decision_id),
         verb="query.hand",
@@ -412,7 +209,7 @@ def _handed(
 
 
 def transition(query: Query, act: str, **changes: object) -> Query:
-    """The question after an action that its state allows."""
+    """The question after an action that its state allows; no other function changes a state."""
     allowed, state = TRANSITIONS[act]
     if query.state not in allowed:
         raise AssertionError(f"{act} of a query that is {query.state}")
@@ -447,27 +244,140 @@ def expire(query: Query, now: float, decision_id: str = "") -> Decision[AskOutco
     if query.person and decision_id:
         handed = _handed(query, decision_id, now)
         return replace(handed, deletes=query.listings)
-    return Decision(
-        outcome=TimedOut(query=query.id, to=query.to, timeout=query.timeout),
-        verb="query.expire",
-        thing=f"query/{query.id}",
-        trace=query.trace,
-        puts=(Write(keys.query(query.id), transition(query, "expire")),),
-        deletes=query.listings,
-        events=(Event("query:expired", query.agent),),
-    )
+    outcome = TimedOut(query=query.id, to=query.to, timeout=query.timeout)
+    return _ended(query, "expire", outcome, "query:expired")
 
 
 def refuse(query: Query, cycle: tuple[str, ...]) -> Decision[AskOutcome]:
     """End a question whose wait closes a cycle."""
     if query.state != "open":
         return Decision(outcome=outcome_of(query))
+    outcome = QueryDeadlock(query=query.id, cycle=cycle)
+    return _ended(query, "refuse", outcome, "query:deadlock", cycle=cycle)
+
+
+def _ended(
+    query: Query, act: str, outcome: AskOutcome, event: str, **changes: object
+) -> Decision[AskOutcome]:
     return Decision(
-        outcome=QueryDeadlock(query=query.id, cycle=cycle),
-        verb="query.refuse",
+        outcome=outcome,
+        verb=f"query.{act}",
         thing=f"query/{query.id}",
         trace=query.trace,
-        puts=(Write(keys.query(query.id), transition(query, "refuse", cycle=cycle)),),
+        puts=(Write(keys.query(query.id), transition(query, act, **changes)),),
         deletes=query.listings,
-        events=(Event("query:deadlock", query.agent),),
+        events=(Event(event, query.agent),),
+    )
+
+
+def resolve_decision(
+    decision: HumanDecision | None, id_: str, agent: str, answer: Raw, now: float
+) -> Decision[ResolveOutcome]:
+    """Make a decision."""
+    if decision is None:
+        return Decision(outcome=UnknownDecision(unknown=(id_,), decision=id_))
+    if decision.state == "resolved":
+        return Decision(outcome=AlreadyResolved(decision=id_, by=decision.by))
+    done = replace(decision, state="resolved", by=agent, answer=answer, resolved=now)
+    return Decision(
+        outcome=Resolved(decision=id_, about=decision.about),
+        verb="decision.resolve",
+        thing=f"decision/{id_}",
+        puts=(Write(keys.decision(id_), done),),
+        events=(Event("decision:resolved", agent),),
+    )
+
+
+class ReplyContext(Struct, frozen=True, kw_only=True):
+    """An answer, its author, and the stored state when it is given.
+
+    ``able`` is whether the author has the ability that was asked for, ``alive`` whether the
+    question can still be answered, ``unread`` whether it is in the author's inbox. ``message`` is
+    the id of the message to an asker that no longer waits; ``closes`` is the decision that this
+    answer resolves, ``decision_id`` the id of the decision if the answer is late.
+    """
+
+    agent: str
+    answer: Raw
+    now: float
+    able: bool = True
+    alive: bool = True
+    unread: bool = False
+    message: str = ""
+    decision_id: str = ""
+    closes: HumanDecision | None = None
+
+
+def reply(query: Query | None, id_: str, context: ReplyContext) -> Decision[ReplyOutcome]:
+    """Answer a question once."""
+    if query is None:
+        return Decision(outcome=UnknownQuery(unknown=(id_,), query=id_))
+    agent, said = context.agent, context.answer
+    able = query.to.startswith(ABLE) and context.able and agent != query.agent
+    if agent != query.to and not able:
+        return Decision(outcome=NotAsked(query=id_, agent=query.to))
+    if query.state == "answered" and (query.by, bytes(query.answer)) == (agent, bytes(said)):
+        return Decision(outcome=Replied(query=id_, to=query.agent))
+    if query.state not in TRANSITIONS["reply"][0]:
+        return Decision(outcome=Late(query=id_, state=query.state, by=query.by))
+    if query.state == "open" and not context.alive:
+        late: Decision[Any] = expire(query, context.now, context.decision_id)
+        state: QueryState = "handed" if query.person and context.decision_id else "expired"
+        return replace(late, outcome=Late(query=id_, state=state))
+    return answer(query, "reply", context)
+
+
+def answer(query: Query, act: str, context: ReplyContext) -> Decision[ReplyOutcome]:
+    """End a question with its answer; ``act`` is ``reply``, or ``resolve`` for a decision."""
+    agent, now = context.agent, context.now
+    done = transition(query, act, answer=context.answer, by=agent, replied=now)
+    read, _ = send_rules.ack_writes(agent, (query.id,) if context.unread else (), now)
+    closed: tuple[Write, ...] = ()
+    as_message: tuple[Write, ...] = ()
+    if query.state == "handed":
+        as_message = _answer_message(done, context.message)
+        if (open_ := context.closes) is not None:
+            closed = resolve_decision(open_, open_.id, agent, context.answer, now).puts
+    return Decision(
+        outcome=Replied(query=query.id, to=query.agent),
+        verb=f"query.{act}",
+        thing=f"query/{query.id}",
+        trace=query.trace,
+        puts=(
+            *_kept(done),
+            Write(keys.last_answer(query.to, bytes(query.question)), CachedAnswer(query.id)),
+            *as_message,
+            *closed,
+            *read,
+        ),
+        deletes=query.listings,
+        events=(
+            Event("query:replied", agent),
+            *[Event("decision:resolved", agent, message_thing(write.key)) for write in closed],
+        ),
+    )
+
+
+def _kept(query: Query) -> tuple[Write, ...]:
+    """The question with its answer; an answer too large for one item gets its own."""
+    if len(bytes(query.question)) + len(bytes(query.answer)) <= BODY_LIMIT:
+        return (Write(keys.query(query.id), query),)
+    alone = replace(query, answer=Raw(b"null"), apart=True)
+    return Write(keys.query(query.id), alone), Write(keys.reply(query.id), query.answer)
+
+
+def _answer_message(query: Query, message: str) -> tuple[Write, ...]:
+    said = StoredMessage(
+        id=message,
+        kind="answer",
+        sender=query.by,
+        at=query.replied,
+        to=(query.agent,),
+        reply_to=query.id,
+        data=query.answer,
+        trace=query.trace,
+    )
+    return (
+        Write(keys.message(message), said),
+        Write(keys.unread(query.agent, message), Unread(trace=query.trace)),
     )

@@ -26,7 +26,7 @@ from interlock.errors import BadInput, StoreClosed, StoreMissing, StoreTrouble
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.message import Acknowledged, File, Kind, Received, UnknownMessages
 from interlock.nouns.messages.presence import ReceiverPresence, receiver_notes
-from interlock.nouns.messages.query_rules import ReplyOutcome
+from interlock.nouns.messages.query import ReplyOutcome
 from interlock.nouns.messages.receiver import NEVER, REDELIVER, InboxReceiver
 from interlock.runtime.outage import OutageLog
 from interlock.runtime.stoppable import stoppable

@@ -7,7 +7,7 @@ engine that is not ``ordered`` keeps the order within the inbox and within each 
 A delivered message that is not acknowledged is delivered again after ``redeliver`` seconds, and to
 the next receiver at once, so it survives a receiver that is killed. Two receivers with one name
 both get everything; neither redelivers a message that the other has acknowledged. A stop for
-earlier sessions is not delivered (``acknowledging.py``).
+earlier sessions is not delivered (``inbox_service.py``).
 
 A cursor advances to the first unread message, so a receiver must know all unread ones: it keeps its
 entries until it has read the whole state again.
@@ -23,29 +23,31 @@ request as the changes that announced them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.core.validate import ALL_ABILITIES
 from interlock.drivers import NextChanges, Op, OpenWatch
-from interlock.nouns.messages import acknowledging, decode, inbox_rules, log_lines, reading
-from interlock.nouns.messages.acknowledging import combine
-from interlock.nouns.messages.delivery_queue import Delivery, DeliveryQueue
+from interlock.nouns.messages import decode, inbox_reader, inbox_rules, inbox_service, log_lines
+from interlock.nouns.messages.inbox_reader import InboxEntry, TopicState
 from interlock.nouns.messages.inbox_rules import Cursor, TopicAcks
+from interlock.nouns.messages.inbox_service import combine
 from interlock.nouns.messages.message import ABLE, Acknowledged, Received, UnknownMessages
-from interlock.nouns.messages.reading import InboxEntry, TopicState
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up, readable
 from interlock.runtime.runner import Runner
 from interlock.store import Change, Item, Resync, Watch
 
 if TYPE_CHECKING:
-    from interlock.nouns.messages.acknowledging import Acknowledger
+    from interlock.nouns.messages.inbox_service import Acknowledger
+
 
 REDELIVER = 60.0
 PORTION = KEYS_AT_ONCE * 4 // 5
@@ -53,6 +55,59 @@ PORTION = KEYS_AT_ONCE * 4 // 5
 FEW = KEYS_AT_ONCE // 3
 """Changes that one request can fetch with everything needed to deliver them."""
 NEVER = float("inf")
+
+
+class Delivery(Struct, frozen=True):
+    """A delivered message: how often, and when it is due for redelivery."""
+
+    entry: InboxEntry
+    attempts: int
+    due: float
+
+
+class DeliveryQueue:
+    """The entries to deliver: urgent ones first, then in the order of sending.
+
+    A heap ticket of a dropped entry stays until it is popped.
+    """
+
+    def __init__(self, found: Iterable[InboxEntry] = ()) -> None:
+        self._entries = {each.id: each for each in found}
+        self._tickets = [(each.order, each.id) for each in self._entries.values()]
+        heapify(self._tickets)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[InboxEntry]:
+        return iter(self._entries.values())
+
+    def __contains__(self, id_: str) -> bool:
+        return id_ in self._entries
+
+    def add(self, found: InboxEntry) -> None:
+        """Queue an entry, unless it is queued."""
+        if found.id not in self._entries:
+            self._entries[found.id] = found
+            heappush(self._tickets, (found.order, found.id))
+
+    def first(self, most: int) -> list[InboxEntry]:
+        """The first entries; they stay until they are dropped."""
+        found: list[InboxEntry] = []
+        popped: list[tuple[tuple[bool, int], str]] = []
+        while self._tickets and len(found) < most:
+            ticket = heappop(self._tickets)
+            each = self._entries.get(ticket[1])
+            if each is not None and popped[-1:] != [ticket]:  # queued again: two tickets
+                found.append(each)
+                popped.append(ticket)
+        for ticket in popped:
+            heappush(self._tickets, ticket)
+        return found
+
+    def drop(self, id_: str) -> bool:
+        """Remove an entry; return whether it was queued."""
+        return self._entries.pop(id_, None) is not None
 
 
 class InboxReceiver:
@@ -179,11 +234,11 @@ class InboxReceiver:
     def _begin(self) -> Op[Watch]:
         """Read the state at one revision, and watch from there on."""
         agent = self._who.agent
-        found, revision = yield from reading.unread_entries(agent)
-        every = yield from reading.topics_of(agent, self._can)
+        found, revision = yield from inbox_reader.unread_entries(agent)
+        every = yield from inbox_reader.topics_of(agent, self._can)
         topics = {name: each for name, each in every.items() if self._only in ("", name)}
         for topic in topics.values():
-            found += (yield from reading.unread_in_topic(topic))[0]
+            found += (yield from inbox_reader.unread_in_topic(topic))[0]
         topic_prefixes = (
             (keys.TOPICS,) if ALL_ABILITIES in self._can else tuple(map(keys.topic, topics))
         )
@@ -237,7 +292,7 @@ class InboxReceiver:
             fresh = [each for each in changed if not each.deleted and self._concerns(each)]
         yield from self._read_trims(trimmed_topics)
         few = fresh if len(fresh) <= FEW else ()
-        along = reading.keys_to_deliver(self._who.agent, [each.key for each in few])
+        along = inbox_reader.keys_to_deliver(self._who.agent, [each.key for each in few])
         items = yield from looked_up([*[each.key for each in fresh], *along])
         with self._lock:
             for each in fresh:
@@ -251,18 +306,20 @@ class InboxReceiver:
         """The topic of a change, if this receiver reads it."""
         name = keys.topic_of(change.key)
         if name not in self._topics and name.startswith(ABLE):
-            begins = inbox_rules.first_cursor(reading.ALL_MESSAGES, 0)
-            self._topics[name] = TopicState(name=name, wanted=reading.ALL_MESSAGES, cursor=begins)
+            begins = inbox_rules.first_cursor(inbox_reader.ALL_MESSAGES, 0)
+            self._topics[name] = TopicState(
+                name=name, wanted=inbox_reader.ALL_MESSAGES, cursor=begins
+            )
         return self._topics.get(name)
 
     def _enqueue(self, change: Change, item: Item | None) -> None:
         """Queue an entry that still exists."""
         topic: TopicState | None = None
         if change.key.startswith(keys.UNREAD):
-            found = [] if item is None else [reading.entry_of_mark(item)]
+            found = [] if item is None else [inbox_reader.entry_of_mark(item)]
         else:
             topic = self._topics[keys.topic_of(change.key)]
-            found = [] if item is None else list(reading.topic_entries(topic, [item]))
+            found = [] if item is None else list(inbox_reader.topic_entries(topic, [item]))
         for each in found:
             if each.id not in self._delivered:
                 self._queue.add(each)
@@ -301,12 +358,12 @@ class InboxReceiver:
             wanted = [*[each.key for each in first], *self._keys_to_check(first)]
         known, self._prefetched = self._prefetched, {}
         items = known | (yield from looked_up([key for key in wanted if key not in known]))
-        if reading.subscriptions_changed(self._topics, items):
+        if inbox_reader.subscriptions_changed(self._topics, items):
             self.close()
             return None
-        lives = yield from reading.question_lives(first)
-        yield from acknowledging.end_expired_questions(self._runner, self._who, lives)
-        old_stops = yield from acknowledging.skip_old_stops(
+        lives = yield from inbox_reader.question_lives(first)
+        yield from inbox_service.end_expired_questions(self._runner, self._who, lives)
+        old_stops = yield from inbox_service.skip_old_stops(
             self._acknowledger, self._who, first, items
         )
         lost = {each.topic for each in first if items[each.key] is None}
@@ -325,13 +382,15 @@ class InboxReceiver:
     ) -> list[Received]:
         """The messages of entries that are still unread, and notices of missed ones."""
         messages = [
-            reading.missed_notice(each) for each in self._topics.values() if self._has_missed(each)
+            inbox_reader.missed_notice(each)
+            for each in self._topics.values()
+            if self._has_missed(each)
         ]
         for each in messages:
             place = InboxEntry(id=each.id, seq=each.seq, key="", topic=each.type)
             self._delivered[each.id] = Delivery(place, 1, NEVER)
         waits = [each for each in first if each.id in self._queue and each.id not in old_stops]
-        for found, message in reading.decoded_entries(waits, items, lives):
+        for found, message in inbox_reader.decoded_entries(waits, items, lives):
             if not self._is_acknowledged(found, items, lives):
                 messages.append(self._record_delivery(found, message))
         for found in first:
@@ -350,7 +409,7 @@ class InboxReceiver:
         agent = self._who.agent
         for each in first:
             if each.topic:
-                yield from reading.topic_state_keys(agent, each.topic)
+                yield from inbox_reader.topic_state_keys(agent, each.topic)
             elif (
                 each.id in self._delivered or each.id in self._unconfirmed
             ):  # the watch reports others
@@ -391,7 +450,7 @@ class InboxReceiver:
         return self._runner.clock.monotonic() + self._redeliver
 
     def _has_missed(self, topic: TopicState) -> bool:
-        return topic.missed and reading.missed_notice(topic).id not in self._delivered
+        return topic.missed and inbox_reader.missed_notice(topic).id not in self._delivered
 
     def _requeue_due(self) -> None:
         now = self._runner.clock.monotonic()
@@ -421,7 +480,7 @@ class InboxReceiver:
                 messages=messages,
                 pending=self._pending(topic),
                 upto=self._upto[topic],
-                told=reading.missed_ids(messages),
+                told=inbox_reader.missed_ids(messages),
                 terms=self._topics[topic].terms,
                 traces={id_: traces[id_] for id_ in messages},
             )

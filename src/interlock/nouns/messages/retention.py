@@ -27,7 +27,7 @@ from interlock.nouns.messages import decode, query_rules, retention_rules
 from interlock.nouns.messages.limits import MessageLimits, message_limits
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import ReceiverNote, liveness_key, receiver_note
-from interlock.nouns.messages.query_rules import AskOutcome
+from interlock.nouns.messages.query import AskOutcome
 from interlock.nouns.messages.retention_rules import (
     Forgotten,
     MarkDeletion,
@@ -305,7 +305,9 @@ class MessageRetention:
 
     def _pass_quota_slots(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         """Free quota slots of ended questions: a client of an older version ended them."""
-        found = yield from self._walk(group, lambda item: (item.key, readable(_slot_query, item)))
+        found = yield from self._walk(
+            group, lambda item: (item.key, readable(decode.slot_query, item))
+        )
         taken = {key: id_ for key, id_ in found if id_}
         asked = yield from looked_up(map(keys.query, taken.values()))
         ended = {
@@ -315,7 +317,7 @@ class MessageRetention:
         }
 
         def over(item: Item) -> bool:
-            return readable(_slot_query, item) == taken[item.key]
+            return readable(decode.slot_query, item) == taken[item.key]
 
         yield from self._delete(actor, "query.forget", list(ended)[:bound], over, ended)
         return RetentionResult()
@@ -406,10 +408,6 @@ class MessageRetention:
     def _change(self, actor: Actor, deciding: Callable[[], DecideOp[Forgotten]]) -> Op[int]:
         done: Decided[Forgotten] = yield from self._runner.change(deciding, actor)
         return done.outcome.count
-
-
-def _slot_query(item: Item) -> str:
-    return decode.quota_slot(item).query
 
 
 def _topic_item(item: Item) -> RetentionItem:

@@ -30,7 +30,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Success, Write
 from interlock.nouns.messages.inbox_rules import TopicTrim
 from interlock.nouns.messages.message import StoredMessage
-from interlock.nouns.messages.query_rules import CachedAnswer, Query
+from interlock.nouns.messages.query import CachedAnswer, Query
 
 THING = "record"
 

@@ -1,17 +1,23 @@
-"""The calls that send: alerts, shares, stops and mail."""
+"""The services that all calls on messages share, and the calls that send."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
 
 from interlock.core import validate
 from interlock.drivers import Op
 from interlock.errors import BadInput
+from interlock.nouns.agents.report_rules import Reported
+from interlock.nouns.messages import inbox_reader
 from interlock.nouns.messages import message as core
-from interlock.nouns.messages import reading
-from interlock.nouns.messages.common import MessageServices, named, several
 from interlock.nouns.messages.files import describe
+from interlock.nouns.messages.inbox_service import Acknowledger
+from interlock.nouns.messages.limits import message_limits
 from interlock.nouns.messages.message import (
     ALL,
     NobodyToStop,
@@ -20,12 +26,78 @@ from interlock.nouns.messages.message import (
     StoredMessage,
 )
 from interlock.nouns.messages.presence import is_running
+from interlock.nouns.messages.query_service import QueryService
 from interlock.nouns.messages.send_rules import SendOptions
-from interlock.nouns.messages.sending import TopicAckSet
-from interlock.runtime.calls import D, call
+from interlock.nouns.messages.send_service import MessageSender
+from interlock.runtime.calls import Calls, D, call
+from interlock.runtime.context import Context
 from interlock.runtime.given import Given
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import is_prefix, whole_id
+
+if TYPE_CHECKING:
+    from interlock.nouns.messages.retention import MessageRetention
+
+
+class MessageServices(Calls[D]):
+    """The services that the calls of one client share."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.limits = message_limits(context.settings)
+        self.message_sender = MessageSender(context.runner, self.limits)
+        self.acknowledger = Acknowledger(context.runner)
+        context.housekeeping.passes["messages"] = self._small_pass
+
+    @cached_property
+    def queries(self) -> QueryService:
+        """Questions; created on first use."""
+        return QueryService(self.context.runner, self.message_sender, self.context.grants)
+
+    @cached_property
+    def retention(self) -> MessageRetention:
+        """Retention; created on first use."""
+        from interlock.nouns.messages.retention import MessageRetention
+
+        return MessageRetention(self.context.runner, self.limits)
+
+    def _small_pass(self, actor: Actor) -> Op[bool]:
+        return (yield from self.retention.some(actor)).more
+
+    def abilities(self, can: Iterable[str] | None) -> Op[tuple[str, ...]]:
+        """The abilities of this client: as given, else as its session reports."""
+        identity = self.context.me()
+        if can is not None:
+            return validate.abilities(can)
+        if not identity.joined:
+            return ()
+        from interlock.nouns.agents.report_service import Reports
+
+        said = yield from Reports(self.context.runner).show(identity.actor.session)
+        return said.can if isinstance(said, Reported) else ()
+
+    def _body(self, data: object, what: str) -> Raw:
+        return Raw(validate.payload(data, what, self.limits.body))
+
+    def _id(self, id_: str | None, prefix: str) -> str:
+        if id_ is None:
+            return self.context.runner.new_id(prefix)
+        begins, _, rest = validate.name(id_, "id").partition("_")
+        if begins != prefix or not rest or "/" in rest:
+            raise BadInput(f"the id {id_!r} is none; write {prefix}_ and a word, without a '/'")
+        return id_
+
+
+def named(agent: str) -> str:
+    """The validated name of a single recipient."""
+    if agent in (validate.ALL_AGENTS, ALL):
+        raise BadInput("only mail goes to all; for an announcement use an alert")
+    return validate.unmarked_name(agent, "agent name")
+
+
+def several(names: str | Iterable[str], what: str) -> tuple[str, ...]:
+    """One name, or several."""
+    return (names,) if isinstance(names, str) else tuple(validate.require_iterable(names, what))
 
 
 class SendCalls(MessageServices[D]):
@@ -154,7 +226,7 @@ class SendCalls(MessageServices[D]):
         self, to: tuple[str, ...], body: object, *, thread: str, reply_to: str, **more: object
     ) -> Op[SendOutcome]:
         if is_prefix(thread) or is_prefix(reply_to):
-            folders = yield from reading.message_folders(self.context.me().actor.agent)
+            folders = yield from inbox_reader.message_folders(self.context.me().actor.agent)
             thread = yield from whole_id(thread, *folders)
             reply_to = yield from whole_id(reply_to, *folders)
         if reply_to and not thread:
@@ -164,7 +236,7 @@ class SendCalls(MessageServices[D]):
 
     def _thread(self, id_: str) -> Op[str]:
         """The thread of a message; an unknown message starts one with its own id."""
-        found = yield from reading.find_message(self.context.me().actor.agent, id_)
+        found = yield from inbox_reader.find_message(self.context.me().actor.agent, id_)
         return id_ if found is None else found.thread or id_
 
     def _post(
@@ -213,14 +285,8 @@ class SendCalls(MessageServices[D]):
     ) -> Op[SendOutcome]:
         """Send a message that acknowledges others, which may be of topics."""
         able = yield from self.abilities(None)
-        topic_acks, begins = yield from self.acknowledger.topic_acks(
-            actor.agent, options.acks, able
-        )
-        return (
-            yield from self.message_sender.send(
-                actor, message, options, TopicAckSet(topic_acks, begins)
-            )
-        )
+        found = yield from self.acknowledger.topic_acks(actor.agent, options.acks, able)
+        return (yield from self.message_sender.send(actor, message, options, *found))
 
 
 def _recipients(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -7,6 +7,16 @@ A new sender gets a mailbox with its first message, so that others can reply. An
 is refused, since its name is probably misspelled; with ``hold`` it gets a mailbox that keeps the
 message.
 
+The **rate** of a sender is a number of messages in a sliding window. A sender has ``limit`` slots.
+A slot is an item that holds the time of its last use, and is free one window later. Sending takes a
+free slot in the same commit, so no window has more than ``limit`` messages, from any number of
+processes of one sender. Two processes conflict only if they pick the same slot. A slot holds
+exactly the time of the message that took it, so the times that messages show keep the rate too.
+
+The times come from the sender's own clocks, and only the sender is limited by them. A time less
+than a window ahead counts as used: another machine of the sender has a fast clock. A time further
+ahead was written before a clock was set back, and is ignored.
+
 A send may acknowledge received messages in the same commit, so that a message is handled exactly
 once: both happen, or neither. If one of these messages is no longer unread, another process handled
 it, maybe our own before a crash; then nothing is sent.
@@ -23,7 +33,6 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.core.thing_names import message_thing_by_id
-from interlock.nouns.messages import rate_limit as rate
 from interlock.nouns.messages.message import (
     ALL,
     AlreadyAcknowledged,
@@ -42,10 +51,11 @@ from interlock.nouns.messages.message import (
     UnknownAgent,
     Unread,
 )
-from interlock.nouns.messages.rate_limit import Rate
 
 T = TypeVar("T")
 
+RATE_LIMIT = 100
+RATE_WINDOW = 1.0
 MAILBOX: dict[str, object] = {}
 """The value of a mailbox: its existence is all that matters, so it can be put and checked without
 having been read.
@@ -53,6 +63,24 @@ having been read.
 REFUSAL_WINDOW = 60.0
 GUARD = "limits.pause_after"
 """The name of the setting that pauses a sender, given as the one who paused it."""
+
+
+class Rate(Struct, frozen=True):
+    """At most ``limit`` messages in a window of seconds; no limit if it is 0."""
+
+    limit: int = RATE_LIMIT
+    window: float = RATE_WINDOW
+
+
+def slot_is_free(used: float | None, rate: Rate, now: float) -> bool:
+    """Whether a slot with this last use is free."""
+    return used is None or abs(now - used) >= rate.window
+
+
+def retry_in(slots: Mapping[int, float | None], rate: Rate, now: float) -> float:
+    """Seconds until the first slot is free, if all are in use."""
+    used = [slots.get(number) or 0.0 for number in range(rate.limit)]
+    return max(0.001, round(min(used) + rate.window - now, 3))
 
 
 class SenderState(Struct, frozen=True, kw_only=True):
@@ -125,7 +153,7 @@ def refusal(sender: str, state: SenderState, now: float, *, hold: bool) -> Decis
         return Decision(outcome=UnknownAgent(unknown=state.unknown))
     if state.rate.limit and state.slot is None:
         limit, window = state.rate.limit, state.rate.window
-        wait = rate.retry_in(state.slots, state.rate, now)
+        wait = retry_in(state.slots, state.rate, now)
         refused = Limited(agent=sender, limit=limit, window=window, retry_in=wait)
         if state.pause_after:
             return _violation(refused, sender, state, now)
@@ -165,14 +193,8 @@ def _violation(outcome: Limited, sender: str, state: SenderState, now: float) ->
         return replace(recorded, puts=(put,), quiet=not recorded.verb)
     reason = f"{len(times)} messages too many within a minute"
     paused = SenderPause(agent=sender, by=GUARD, since=now, reason=reason)
-    return Decision(
-        outcome=Halted(agent=sender, by=GUARD, since=now, reason=reason),
-        verb="agent.pause",
-        thing=f"agent/{sender}",
-        puts=(Write(keys.paused(sender), paused),),
-        deletes=(refusal_key(sender),),
-        events=(Event("agent:paused", sender),),
-    )
+    halted = Halted(agent=sender, by=GUARD, since=now, reason=reason)
+    return _paused(paused, halted, deletes=(refusal_key(sender),))
 
 
 def send(
@@ -192,14 +214,6 @@ def send(
     message = replace(message, at=now)  # the time of its slot, so that readers can check the rate
     puts, deletes = ack_writes(message.sender, acks.waiting, now)
     id_ = (Write(keys.chosen_id(message.id), ReadMark(message.at)),) if options.chosen else ()
-    written = (
-        *_message(message),
-        *id_,
-        *slot_writes(message.sender, state, now),
-        *mailbox_writes(state),
-        *puts,
-        *acks.moves,
-    )
     return Decision(
         outcome=Sent(
             message=message.id,
@@ -210,24 +224,25 @@ def send(
         ),
         verb=f"message.{'send' if message.kind == 'mail' else message.kind}",
         thing=f"alert/{message.type}" if message.kind == "alert" else f"message/{message.id}",
-        puts=written,
-        deletes=deletes,
-        events=(
-            Event("message:sent", message.sender, f"message/{message.id}"),
-            *_received(message.sender, (*acks.waiting, *acks.from_topics)),
-            *_stops(message),
+        puts=(
+            *_message(message),
+            *id_,
+            *sender_writes(message.sender, state, now),
+            *puts,
+            *acks.moves,
         ),
+        deletes=deletes,
+        events=tuple(_events(message, acks)),
     )
 
 
-def _received(agent: str, ids: Iterable[str]) -> Iterable[Event]:
-    return (Event("message:received", agent, message_thing_by_id(each)) for each in ids)
-
-
-def _stops(message: StoredMessage) -> Iterable[Event]:
-    """A stop is an event in the history of its recipients."""
-    if message.kind == "stop":
-        yield from (Event("agent:stop", each, f"agent/{each}") for each in message.to)
+def _events(message: StoredMessage, acks: AckPlan) -> Iterable[Event]:
+    """A stop is also an event in the history of its recipients."""
+    yield Event("message:sent", message.sender, f"message/{message.id}")
+    for each in (*acks.waiting, *acks.from_topics):
+        yield Event("message:received", message.sender, message_thing_by_id(each))
+    for each in message.to if message.kind == "stop" else ():
+        yield Event("agent:stop", each, f"agent/{each}")
 
 
 def topic_of(message: StoredMessage) -> str:
@@ -244,21 +259,17 @@ def _message(message: StoredMessage) -> Iterable[Write]:
         yield Write(keys.topic(to_all, message.id), message)
         return
     yield Write(keys.message(message.id), message)
-    refusal_key = Unread(message.urgent, message.trace)
-    yield from (Write(keys.unread(each, message.id), refusal_key) for each in message.to)
+    mark = Unread(message.urgent, message.trace)
+    yield from (Write(keys.unread(each, message.id), mark) for each in message.to)
 
 
-def slot_writes(sender: str, state: SenderState, now: float) -> Iterable[Write]:
-    """The writes of a rate slot and of a new sender's mailbox."""
+def sender_writes(sender: str, state: SenderState, now: float) -> Iterable[Write]:
+    """The writes of a rate slot, and the mailboxes of a new sender and of unknown recipients."""
     if state.slot is not None:
         yield Write(keys.rate_slot(sender, state.slot), now)
     if not state.registered:
         yield Write(keys.mailbox(sender), MAILBOX)
-
-
-def mailbox_writes(state: SenderState) -> Iterable[Write]:
-    """The mailboxes of unknown recipients."""
-    return (Write(keys.mailbox(agent), MAILBOX) for agent in state.unknown)
+    yield from (Write(keys.mailbox(agent), MAILBOX) for agent in state.unknown)
 
 
 def ack_writes(
@@ -280,12 +291,17 @@ def pause(
     if before is not None and (before.by, before.reason) == (by, reason):
         return Decision(outcome=PausedAgent(agent=agent))
     paused = SenderPause(agent=agent, by=by, since=now, reason=reason)
+    return _paused(paused, PausedAgent(agent=agent))
+
+
+def _paused(pause: SenderPause, outcome: T, deletes: tuple[str, ...] = ()) -> Decision[T]:
     return Decision(
-        outcome=PausedAgent(agent=agent),
+        outcome=outcome,
         verb="agent.pause",
-        thing=f"agent/{agent}",
-        puts=(Write(keys.paused(agent), paused),),
-        events=(Event("agent:paused", agent),),
+        thing=f"agent/{pause.agent}",
+        puts=(Write(keys.paused(pause.agent), pause),),
+        deletes=deletes,
+        events=(Event("agent:paused", pause.agent),),
     )
 
 

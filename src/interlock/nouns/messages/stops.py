@@ -19,8 +19,8 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.drivers import NextChanges, Op, OpenWatch, Pause, Read
 from interlock.errors import StoreClosed, StoreDamaged, StoreTrouble
-from interlock.nouns.messages import acknowledging, decode, reading
-from interlock.nouns.messages.acknowledging import Acknowledger
+from interlock.nouns.messages import decode, inbox_reader, inbox_service
+from interlock.nouns.messages.inbox_service import Acknowledger
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import looked_up
 from interlock.runtime.runner import Runner
@@ -128,7 +128,7 @@ class Stops:
             snapshot: Snapshot = yield Read(own)
             item = snapshot[own]
             self._since = snapshot.revision if item is None else item.created
-        found, revision = yield from reading.unread_entries(self._who.agent)
+        found, revision = yield from inbox_reader.unread_entries(self._who.agent)
         self._new_entries.update({each.id: each.seq for each in found if each.urgent})
         self._watch = yield OpenWatch(self.inbox, revision)
 
@@ -168,7 +168,7 @@ class Stops:
         now = self._runner.clock.monotonic()
         if self._old_stops and now >= self._due:
             for id_ in (
-                yield from acknowledging.acknowledge_old_stops(
+                yield from inbox_service.acknowledge_old_stops(
                     Acknowledger(self._runner), self._who, self._old_stops
                 )
             ):
@@ -181,7 +181,7 @@ class Stops:
         wanted = [
             keys.message(keys.id_of(key))
             for key, item in marks.items()
-            if item is None or reading.entry_of_mark(item).urgent
+            if item is None or inbox_reader.entry_of_mark(item).urgent
         ]
         found: list[StopNotice] = []
         for item in (yield from looked_up(wanted)).values():

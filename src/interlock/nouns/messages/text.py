@@ -1,4 +1,4 @@
-"""Outcomes of messages as text.
+"""Outcomes of messages, questions and decisions as text.
 
 Text from other agents stands behind a bar, line by line, below the name of its author. So a body
 cannot imitate our own lines, and a reader, also a model, sees that it is another agent's text.
@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING
 
 from interlock.core.safe_text import printable
 from interlock.core.validate import quote
-from interlock.runtime.text import ago, as_json, lasting, table
+from interlock.nouns.messages.message import ABLE
+from interlock.runtime.text import ago, as_json, lasting, listed, never_ends, table
 
 if TYPE_CHECKING:
     from interlock.nouns.messages import message as core
+    from interlock.nouns.messages import query as queries
     from interlock.nouns.messages import views
+    from interlock.nouns.messages.decision_noun import DecisionList
     from interlock.nouns.messages.inbox_noun import SubscriptionList
     from interlock.nouns.messages.message import MailReader, Received
     from interlock.nouns.messages.noun import SentUnsubscribed
     from interlock.runtime.text import Paint, Text
 
+_SHORT = 60
 _LONG = 1000
 _LINES = 20
 _ENDED = {
@@ -103,8 +107,7 @@ def recipients(names: Sequence[str]) -> str:
     return "all" if "*" in names else ", ".join(names)
 
 
-def inbox(outcome: views.Inbox, paint: Paint) -> str:
-    """A listing of messages, with a hint."""
+def _inbox(outcome: views.Inbox, paint: Paint) -> str:
     if not outcome.messages:
         return _empty(outcome)
     more = "\nthere are more: give a higher --limit" if outcome.more else ""
@@ -151,8 +154,7 @@ def _empty(outcome: views.Inbox) -> str:
     return f"nothing matches; {number} other{'' if number == 1 else 's'} {verb}{more}"
 
 
-def arrived(outcome: views.Arrived, paint: Paint) -> str:
-    """Messages that arrived."""
+def _arrived(outcome: views.Arrived, paint: Paint) -> str:
     return f"{_several(outcome.messages, paint)}\n{to_settle(outcome.messages)}"
 
 
@@ -171,13 +173,11 @@ def _several(messages: Sequence[Received], paint: Paint, reader: str = "") -> st
     return "\n\n".join(blocks) + (f"\n\n{paint('dim', _THEIRS)}" if theirs else "")
 
 
-def nothing(_outcome: views.NothingUnread, paint: Paint) -> str:
-    """Nothing arrived before the timeout."""
+def _nothing(_outcome: views.NothingUnread, paint: Paint) -> str:
     return f"{paint('yellow', 'nothing')} came in time"
 
 
-def sent(outcome: core.Sent, paint: Paint) -> str:
-    """The message was sent."""
+def _sent(outcome: core.Sent, paint: Paint) -> str:
     if outcome.kind == "alert":
         readers = f"all who subscribed to {outcome.type}"
     else:
@@ -186,22 +186,19 @@ def sent(outcome: core.Sent, paint: Paint) -> str:
     return f"{paint('green', 'sent')} {outcome.message} to {readers}{thread}"
 
 
-def unheard(outcome: SentUnsubscribed, paint: Paint) -> str:
-    """The alert has no subscriber yet; similar types may be meant."""
+def _unheard(outcome: SentUnsubscribed, paint: Paint) -> str:
     meant = f"did you mean {' or '.join(outcome.close)}? " if outcome.close else ""
     yet = f"{outcome.type} has no subscriber yet; {meant}"
     kept = "a subscriber gets it with --last"
     return f"{paint('green', 'sent')} {outcome.message}: {yet}{kept}"
 
 
-def exists(outcome: core.MessageExists, paint: Paint) -> str:
-    """The id is taken."""
+def _exists(outcome: core.MessageExists, paint: Paint) -> str:
     word = paint("yellow", "exists")
     return f"{word} {outcome.message}: it was sent before; for another one choose another --id"
 
 
-def unknown(outcome: core.UnknownAgent, paint: Paint) -> str:
-    """The agent is unknown; similar names, and how to send anyway."""
+def _unknown(outcome: core.UnknownAgent, paint: Paint) -> str:
     meant = f"did you mean {' or '.join(outcome.close)}? " if outcome.close else ""
     names = ", ".join(outcome.unknown)
     has = (
@@ -213,43 +210,37 @@ def unknown(outcome: core.UnknownAgent, paint: Paint) -> str:
     return f"{paint('yellow', 'unknown')} {names}: {has} been here yet; {quotes}{meant}{hold}"
 
 
-def gone(outcome: core.NobodyToStop, paint: Paint) -> str:
-    """The agent has no session to stop."""
+def _gone(outcome: core.NobodyToStop, paint: Paint) -> str:
     why = f"{outcome.to} has no session now, so there is nothing to stop"
     hint = "'interlock agent list' lists present agents"
     return f"{paint('yellow', 'away')} {outcome.to}: {why}; {hint}"
 
 
-def full(outcome: core.InboxFull, paint: Paint) -> str:
-    """The inbox is full."""
+def _full(outcome: core.InboxFull, paint: Paint) -> str:
     waits = f"{outcome.depth} messages wait there already"
     then = f"retry in {lasting(outcome.retry_in)}, or when {outcome.agent} has read some"
     return f"{paint('yellow', 'full')} {outcome.agent}: {waits}; {then}"
 
 
-def limited(outcome: core.Limited, paint: Paint) -> str:
-    """The rate limit, and when to retry."""
+def _limited(outcome: core.Limited, paint: Paint) -> str:
     window = "a second" if outcome.window == 1 else lasting(outcome.window)
     allowed = f"{outcome.limit} messages in {window} are allowed, from all its processes together"
     again = f"retry in {lasting(outcome.retry_in)}"
     return f"{paint('yellow', 'limited')} {outcome.agent}: {allowed}; {again}"
 
 
-def halted(outcome: core.Halted, paint: Paint) -> str:
-    """Who paused the sender, why, and how to resume it."""
+def _halted(outcome: core.Halted, paint: Paint) -> str:
     why = f" ({outcome.reason})" if outcome.reason else ""
     end = f"until 'interlock agent resume {quote(outcome.agent)}' it can send nothing"
     word = paint("red", "paused")
     return f"{word} {outcome.agent}: by {outcome.by}, {ago(outcome.since)}{why}; {end}"
 
 
-def acknowledged(outcome: core.Acknowledged, paint: Paint) -> str:
-    """How many messages were acknowledged."""
+def _acknowledged(outcome: core.Acknowledged, paint: Paint) -> str:
     return _acked(outcome.messages, outcome.already, paint)
 
 
-def not_yours(outcome: core.UnknownMessages, paint: Paint) -> str:
-    """Which ids are unknown, and which were acknowledged."""
+def _not_yours(outcome: core.UnknownMessages, paint: Paint) -> str:
     which = ", ".join(outcome.unknown)
     both = outcome.messages or outcome.already
     others = f"; {_acked(outcome.messages, outcome.already, paint)}" if both else ""
@@ -269,8 +260,7 @@ def _messages(ids: Sequence[str]) -> str:
     return f"{len(ids)} message{'' if len(ids) == 1 else 's'}"
 
 
-def subscribed(outcome: core.Subscribed, paint: Paint) -> str:
-    """What is delivered from now on."""
+def _subscribed(outcome: core.Subscribed, paint: Paint) -> str:
     last = f", beginning with the last {outcome.last}" if outcome.last else ""
     last = " already, and you go on where you were" if outcome.already else last
     follow = f"'interlock subscribe {quote(outcome.type)} --follow'"
@@ -278,8 +268,7 @@ def subscribed(outcome: core.Subscribed, paint: Paint) -> str:
     return f"{paint('green', 'subscribed')} to alerts of {outcome.type}{last}; {how}"
 
 
-def subscriptions(outcome: SubscriptionList, paint: Paint) -> str:
-    """A table of subscriptions."""
+def _subscriptions(outcome: SubscriptionList, paint: Paint) -> str:
     if not outcome.subscriptions:
         return f"{outcome.agent} is subscribed to nothing; see 'interlock subscribe --help'"
     rows = [
@@ -293,48 +282,218 @@ def subscriptions(outcome: SubscriptionList, paint: Paint) -> str:
     return table(("TYPE", "FROM", "WHERE"), rows, paint)
 
 
-def unsubscribed(outcome: core.Unsubscribed, paint: Paint) -> str:
-    """The subscription has ended."""
+def _unsubscribed(outcome: core.Unsubscribed, paint: Paint) -> str:
     return f"{paint('green', 'unsubscribed')} from alerts of {outcome.type}"
 
 
-def not_subscribed(outcome: core.NotSubscribed, paint: Paint) -> str:
-    """There was no subscription."""
+def _not_subscribed(outcome: core.NotSubscribed, paint: Paint) -> str:
     return f"{paint('yellow', 'not subscribed')} to alerts of {outcome.type}; nothing changed"
 
 
-def paused(outcome: core.PausedAgent, paint: Paint) -> str:
-    """The agent is paused, and how to resume it."""
+def _paused(outcome: core.PausedAgent, paint: Paint) -> str:
     end = f"'interlock agent resume {quote(outcome.agent)}' ends that"
     return f"{paint('green', 'paused')} {outcome.agent}: it can send nothing; {end}"
 
 
-def resumed(outcome: core.Resumed, paint: Paint) -> str:
-    """The agent can send."""
+def _resumed(outcome: core.Resumed, paint: Paint) -> str:
     return f"{paint('green', 'resumed')} {outcome.agent}: it can send"
 
 
+def _answered(outcome: queries.Answered, paint: Paint) -> str:
+    before = f", {lasting(outcome.age)} ago" if outcome.age is not None else ""
+    head = f"{paint('green', 'answered')} {outcome.query} by {outcome.by}{before}"
+    return "\n".join([head, *body(outcome.answer, paint)])
+
+
+def _timed_out(outcome: queries.TimedOut, paint: Paint) -> str:
+    who = _recipient(outcome.to, "{} did not answer", "no agent that can do {} answered")
+    more = "ask again with a longer --timeout, or with --person"
+    if outcome.over:
+        more = "this question has ended: ask under another --id, or without one"
+    word = paint("yellow", "timed out")
+    within = f"within {lasting(outcome.timeout)}" if outcome.timeout else "at once"
+    return f"{word} {outcome.query}: {who} {within}; {more}"
+
+
+def _cancelled(outcome: queries.QueryCancelled, paint: Paint) -> str:
+    return f"{paint('green', 'cancelled')} {outcome.query}"
+
+
+def _taken_back(outcome: queries.TakenBack, paint: Paint) -> str:
+    word = paint("yellow", "taken back")
+    why = "its asker cancelled it"
+    return f"{word} {outcome.query}: {why}; ask again if you still need the answer"
+
+
+def _away(outcome: queries.NobodyToAsk, paint: Paint) -> str:
+    why = _recipient(outcome.to, "{} has no session now", "no agent here can do {}")
+    more = "--hold lets the question wait, --person asks a person"
+    return f"{paint('yellow', 'away')} {outcome.to}: {why}; {more}"
+
+
+def _deadlock(outcome: queries.QueryDeadlock, paint: Paint) -> str:
+    you, last = outcome.cycle[0], outcome.cycle[-1]
+    inbox = (
+        f"answer {last} first"
+        f" (interlock inbox --agent {quote(you)}), or give back what it waits for"
+    )
+    then = f"{inbox}; then ask again" if last != you else "only you could answer"
+    return f"{paint('red', 'deadlock')} {outcome.query}: {never_ends(outcome.cycle, then)}"
+
+
+def _handed(outcome: queries.Handed, paint: Paint) -> str:
+    then = "the answer will be in your inbox"
+    word = paint("yellow", "handed")
+    return f"{word} {outcome.query} to a person, who decides {outcome.decision}; {then}"
+
+
+def _asked(outcome: queries.Asked, paint: Paint) -> str:
+    return f"{paint('green', 'asked')} {outcome.query}, to {outcome.to}"
+
+
+def _too_many(outcome: queries.TooMany, paint: Paint) -> str:
+    word = paint("yellow", "too many")
+    soon = "" if outcome.retry_in is None else f"in {lasting(outcome.retry_in)}, or "
+    again = f"retry {soon}when some are answered"
+    if outcome.agent:
+        count = f"{outcome.agent} has {outcome.open} questions open, and may have {outcome.limit}"
+        return f"{word}: {count}; {again}, or 'interlock cancel' some"
+    whose = ", ".join(f"{agent} has {number}" for agent, number in outcome.by.items())
+    count = f"{outcome.open} questions are open, and no more are allowed"
+    more = f" ({whose})" if whose else ""
+    return f"{word}: {count}{more}; {again}"
+
+
+def _taken(outcome: queries.QueryExists, paint: Paint) -> str:
+    why = "that was another question" if outcome.ours else "another agent used this id"
+    return f"{paint('yellow', 'exists')} {outcome.query}: {why}; choose another --id"
+
+
+def _replied(outcome: queries.Replied, paint: Paint) -> str:
+    return f"{paint('green', 'replied')} {outcome.query}; {outcome.to} has the answer"
+
+
+def _late(outcome: queries.Late, paint: Paint) -> str:
+    expired = "it has expired, and its asker no longer waits; mail may still help"
+    how = {
+        "answered": f"{outcome.by} has answered it already",
+        "cancelled": "its asker cancelled it",
+        "expired": "it has expired already" if outcome.mine else expired,
+        "deadlock": "it was refused, since waiting for it would never have ended",
+    }.get(outcome.state, f"it is {outcome.state}")
+    return f"{paint('yellow', 'late')} {outcome.query}: {how}"
+
+
+def _not_asked(outcome: queries.NotAsked, paint: Paint) -> str:
+    word = paint("red", "not owner")
+    if outcome.agent.startswith(ABLE):
+        able = outcome.agent[len(ABLE) :]
+        whose = f"it is for others who can do {able}; if you can, say so: --can {able}"
+        return f"{word} {outcome.query}: {whose}"
+    whose = f"it is for {outcome.agent} to do, not for you; --agent says who you are"
+    return f"{word} {outcome.query}: {whose}"
+
+
+def _no_query(outcome: queries.UnknownQuery, paint: Paint) -> str:
+    theirs = "see 'interlock inbox --kind query'"
+    own = "'interlock record log --verb query.ask' lists what was asked"
+    hint = f"there is no such question, or none any more; {own if outcome.mine else theirs}"
+    return f"{paint('yellow', 'unknown')} {outcome.query}: {hint}"
+
+
+def _recipient(to: str, agent: str, able: str) -> str:
+    return able.format(to[len(ABLE) :]) if to.startswith(ABLE) else agent.format(to)
+
+
+def _decision_list(outcome: DecisionList, paint: Paint) -> str:
+    lost = f"\n{outcome.unreadable} cannot be read; run 'interlock doctor'"
+    more = lost if outcome.unreadable else ""
+    if not outcome.decisions:
+        none = (
+            "there is nothing to decide; 'interlock decision list --all' also lists past decisions"
+        )
+        return none + more
+    titles = ("DECISION", "STATE", "ASKED BY", "ASKED", "QUESTION")
+    return table(titles, [_row(each, paint) for each in outcome.decisions], paint) + more
+
+
+def _row(each: queries.DecisionView, paint: Paint) -> tuple[str, ...]:
+    state = paint("yellow" if each.state == "open" else "dim", each.state)
+    text = as_json(each.question)
+    short = text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
+    return each.decision, state, each.agent, ago(each.at), short
+
+
+def _decision(outcome: queries.DecisionView, paint: Paint) -> str:
+    facts = [
+        ("decision", outcome.decision),
+        ("state", paint("yellow" if outcome.state == "open" else "green", outcome.state)),
+        ("about", outcome.about),
+        ("asked by", f"{outcome.agent}, {ago(outcome.at)}"),
+    ]
+    lines = [listed(facts), *body(outcome.question, paint)]
+    if outcome.state == "open":
+        return "\n".join([*lines, f"to decide: interlock decision resolve {outcome.decision} TEXT"])
+    decided = f"decided by {outcome.by}, {ago(outcome.resolved)}"
+    return "\n".join([*lines, decided, *body(outcome.answer, paint)])
+
+
+def _resolved(outcome: queries.Resolved, paint: Paint) -> str:
+    word = paint("green", "resolved")
+    return f"{word} {outcome.decision}; the asker has it in its inbox"
+
+
+def _already(outcome: queries.AlreadyResolved, paint: Paint) -> str:
+    hint = f"see 'interlock decision show {outcome.decision}'"
+    word = paint("yellow", "already resolved")
+    return f"{word} {outcome.decision}: {outcome.by} decided it; {hint}"
+
+
+def _no_decision(outcome: queries.UnknownDecision, paint: Paint) -> str:
+    hint = "there is nothing of this id to decide; see 'interlock decision list'"
+    return f"{paint('yellow', 'unknown')} {outcome.decision}: {hint}"
+
+
 TEXTS: dict[str, Text] = {
-    "Sent": sent,
-    "SentUnsubscribed": unheard,
-    "MessageExists": exists,
-    "UnknownAgent": unknown,
-    "NobodyToStop": gone,
-    "InboxFull": full,
-    "Limited": limited,
-    "Halted": halted,
-    "Acknowledged": acknowledged,
-    "UnknownMessages": not_yours,
-    "Subscribed": subscribed,
-    "SubscriptionList": subscriptions,
-    "Unsubscribed": unsubscribed,
-    "NotSubscribed": not_subscribed,
+    "Sent": _sent,
+    "SentUnsubscribed": _unheard,
+    "MessageExists": _exists,
+    "UnknownAgent": _unknown,
+    "NobodyToStop": _gone,
+    "InboxFull": _full,
+    "Limited": _limited,
+    "Halted": _halted,
+    "Acknowledged": _acknowledged,
+    "UnknownMessages": _not_yours,
+    "Subscribed": _subscribed,
+    "SubscriptionList": _subscriptions,
+    "Unsubscribed": _unsubscribed,
+    "NotSubscribed": _not_subscribed,
     "Received": received,
-    "PausedAgent": paused,
-    "Resumed": resumed,
-    "Inbox": inbox,
-    "InboxAcknowledged": inbox,
-    "Arrived": arrived,
-    "NothingUnread": nothing,
+    "PausedAgent": _paused,
+    "Resumed": _resumed,
+    "Inbox": _inbox,
+    "InboxAcknowledged": _inbox,
+    "Arrived": _arrived,
+    "NothingUnread": _nothing,
+    "TakenBack": _taken_back,
+    "Asked": _asked,
+    "Answered": _answered,
+    "TimedOut": _timed_out,
+    "QueryCancelled": _cancelled,
+    "NobodyToAsk": _away,
+    "QueryDeadlock": _deadlock,
+    "Handed": _handed,
+    "TooMany": _too_many,
+    "QueryExists": _taken,
+    "Replied": _replied,
+    "Late": _late,
+    "NotAsked": _not_asked,
+    "UnknownQuery": _no_query,
+    "DecisionView": _decision,
+    "Resolved": _resolved,
+    "AlreadyResolved": _already,
+    "UnknownDecision": _no_decision,
+    "DecisionList": _decision_list,
 }
 """The text of each outcome, by the name of its class."""

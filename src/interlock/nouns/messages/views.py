@@ -16,11 +16,11 @@ from interlock.core import codec, keys, outcomes
 from interlock.core.decision import Success
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
-from interlock.nouns.messages import acknowledging, decode, reading
+from interlock.nouns.messages import decode, inbox_reader, inbox_service
+from interlock.nouns.messages.inbox_reader import InboxEntry
 from interlock.nouns.messages.inbox_rules import Cursor
 from interlock.nouns.messages.message import ALL, Kind, MailReader, Received
 from interlock.nouns.messages.presence import ReceiverPresence, is_new, mailboxes
-from interlock.nouns.messages.reading import InboxEntry
 from interlock.nouns.messages.receiver import InboxReceiver
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up, readable
@@ -87,14 +87,14 @@ class NothingUnread(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
 def unread(runner: Runner, actor: Actor, wanted: InboxFilter, can: Iterable[str] = ()) -> Op[Inbox]:
     """The unread messages of an agent, urgent ones first, then in the order of sending."""
     agent = actor.agent
-    found, _ = yield from reading.unread_entries(agent)
+    found, _ = yield from inbox_reader.unread_entries(agent)
     missed: list[Received] = []
-    for topic in (yield from reading.topics_of(agent, can)).values():
-        found += (yield from reading.unread_in_topic(topic))[0]
-        missed += [reading.missed_notice(topic)] if topic.missed else []
+    for topic in (yield from inbox_reader.topics_of(agent, can)).values():
+        found += (yield from inbox_reader.unread_in_topic(topic))[0]
+        missed += [inbox_reader.missed_notice(topic)] if topic.missed else []
     found.sort(key=lambda each: each.order)
-    ended = yield from acknowledging.end_expired_questions(
-        runner, actor, (yield from reading.question_lives(found))
+    ended = yield from inbox_service.end_expired_questions(
+        runner, actor, (yield from inbox_reader.question_lives(found))
     )
     open_ = [each for each in found if each.id not in ended]
     return (yield from _listing(agent, open_, wanted, missed))
@@ -109,12 +109,12 @@ def kept(agent: str, wanted: InboxFilter, can: Iterable[str] = (), *, sent: bool
     entries = yield from _entries_of({keys.id_of(item.key) for item in marks})
     cursors: dict[str, Cursor] = {}
     if not sent:
-        waiting, _ = yield from reading.unread_entries(agent)
+        waiting, _ = yield from inbox_reader.unread_entries(agent)
         entries |= {each.id: each for each in waiting}
-        for topic in (yield from reading.topics_of(agent, can)).values():
+        for topic in (yield from inbox_reader.topics_of(agent, can)).values():
             if topic.name == ALL or not wanted.thread:
                 cursors[topic.name] = topic.cursor
-                found, _ = yield from reading.unread_in_topic(topic.from_start)
+                found, _ = yield from inbox_reader.unread_in_topic(topic.from_start)
                 entries |= {each.id: each for each in found}
     order = sorted(entries.values(), key=lambda each: each.seq)
     listing = yield from _listing(agent, order, wanted, [], last=True)
@@ -194,7 +194,7 @@ def _read_time(mark: Item) -> tuple[str, float] | None:
     """The message of a mark, and when it was read."""
     with suppress(StoreDamaged):
         if mark.key.startswith(keys.READ):
-            return keys.id_of(mark.key), decode.read(mark).at
+            return keys.id_of(mark.key), decode.read_at(mark)
     return None
 
 
@@ -248,7 +248,7 @@ def _listing(
     order = entries[::-1] if last else entries
     portion = min(PORTION, max(wanted.limit + 1, LEAST))
     for start in range(0, len(order), portion):
-        messages = yield from reading.with_bodies(order[start : start + portion])
+        messages = yield from inbox_reader.with_bodies(order[start : start + portion])
         found += [message for _, message in messages if wanted.fits(message)]
         seen += len(messages)
         if len(found) > wanted.limit:

@@ -12,7 +12,7 @@ from interlock.nouns.agents.views import all_reports
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import can_answer
-from interlock.nouns.messages.query_rules import Query
+from interlock.nouns.messages.query import Query
 from interlock.runtime.reads import every, looked_up, whole_id
 from interlock.runtime.runner import Runner
 from interlock.runtime.why import Why

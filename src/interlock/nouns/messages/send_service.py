@@ -17,10 +17,21 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.drivers import Op
-from interlock.nouns.messages import acknowledging, decode, inbox_rules, log_lines, rate_limit
-from interlock.nouns.messages import send_rules as post
+from interlock.nouns.messages import (
+    decode,
+    inbox_rules,
+    inbox_service,
+    log_lines,
+    send_rules,
+)
 from interlock.nouns.messages.inbox_rules import Cursor, TopicAcks
-from interlock.nouns.messages.limits import COUNTED, DepthCounts, MessageLimits, used_slots
+from interlock.nouns.messages.limits import (
+    COUNTED,
+    DepthCounts,
+    MessageLimits,
+    RateSlots,
+    used_slots,
+)
 from interlock.nouns.messages.message import (
     MessageExists,
     Refused,
@@ -28,7 +39,6 @@ from interlock.nouns.messages.message import (
     Sent,
     StoredMessage,
 )
-from interlock.nouns.messages.rate_limit import RateSlots
 from interlock.nouns.messages.send_rules import MAILBOX, NO_ACKS, AckPlan, SenderState, SendOptions
 from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
@@ -41,58 +51,35 @@ T = TypeVar("T")
 _MAILBOX = codec.encode(MAILBOX)
 
 
-class SendAttempt:
-    """The rate slot of one message, over all attempts to commit it.
+class SendPlan(Struct, kw_only=True):
+    """What a send reads and checks, over all attempts to commit it.
 
-    ``needed`` is false if the message was sent before. ``entered`` are the recipients whose inboxes
-    have admitted it, ``full`` is one whose inbox is full.
-    """
-
-    __slots__ = ("entered", "full", "needed", "slot")
-
-    def __init__(self, slot: int | None) -> None:
-        self.slot = slot
-        self.needed = True
-        self.entered: list[str] = []
-        self.full = ""
-
-
-class SendPlan(Struct, frozen=True, kw_only=True):
-    """What a send reads and checks.
-
-    ``places`` are keys that exist if it was sent before, ``room`` keys that it takes and that must
-    be free.
+    ``id_keys`` exist if it was sent before, and then it is not ``needed``. It takes the
+    ``free_keys``, which must not exist, and the rate ``slot``. ``entered`` are the recipients whose
+    inboxes have admitted it, ``full`` is one whose inbox is full.
     """
 
     sender: str
     id_keys: tuple[str, ...]
-    to: tuple[str, ...] = ()
-    acks: tuple[str, ...] = ()
-    free_keys: tuple[str, ...] = ()
-    attempt: SendAttempt
+    to: tuple[str, ...]
+    acks: tuple[str, ...]
+    free_keys: tuple[str, ...]
+    slot: int | None
+    needed: bool = True
+    entered: list[str] = []
+    full: str = ""
 
     @property
     def refs(self) -> tuple[str, ...]:
         """The keys that its commit depends on."""
-        slot = self.attempt.slot
         return (
             *self.id_keys,
             keys.paused(self.sender),
             *[keys.mailbox(agent) for agent in self.to],
             *[keys.unread(self.sender, id_) for id_ in self.acks],
-            *([] if slot is None else [keys.rate_slot(self.sender, slot)]),
+            *([] if self.slot is None else [keys.rate_slot(self.sender, self.slot)]),
             *self.free_keys,
         )
-
-
-class TopicAckSet(Struct, frozen=True):
-    """Messages of topics that a send acknowledges, and the first cursors of those topics."""
-
-    seen: tuple[TopicAcks, ...] = ()
-    begins: Mapping[str, Cursor] = {}
-
-
-NO_TOPIC_ACKS = TopicAckSet()
 
 
 class MessageSender:
@@ -110,10 +97,15 @@ class MessageSender:
         actor: Actor,
         message: StoredMessage,
         options: SendOptions,
-        topic_acks: TopicAckSet = NO_TOPIC_ACKS,
+        topic_acks: tuple[TopicAcks, ...] = (),
+        begins: Mapping[str, Cursor] = {},
     ) -> Op[SendOutcome]:
-        """Send a message; return when it is durable, or with the refusal."""
-        topic = post.topic_of(message)
+        """Send a message; return when it is durable, or with the refusal.
+
+        ``topic_acks`` are the messages of topics among those that it acknowledges, and ``begins``
+        the first cursors of those topics.
+        """
+        topic = send_rules.topic_of(message)
         id_key = keys.topic(topic, message.id) if topic else keys.message(message.id)
         id_keys = (id_key, keys.chosen_id(message.id)) if options.chosen else (id_key,)
         to = () if topic else message.to
@@ -123,10 +115,10 @@ class MessageSender:
             snapshot = yield plan.refs
             state = yield from self.sender_state(plan, snapshot)
             now = self.moment()
-            ack_plan = NO_ACKS
+            seen = NO_ACKS
             if options.acks and not state.exists:
-                ack_plan = yield from _ack_plan(message.sender, options.acks, snapshot, topic_acks)
-            return post.send(message, state, now, options, ack_plan)
+                seen = yield from _ack_plan(plan, snapshot, topic_acks, begins)
+            return send_rules.send(message, state, now, options, seen)
 
         done: Decided[SendOutcome] = yield from self.commit(plan, deciding, actor)
         if isinstance(done.outcome, Sent):
@@ -147,11 +139,11 @@ class MessageSender:
             return done
         finally:
             sent = done is not None and not isinstance(done.outcome, Refused | MessageExists)
-            if done is not None and done.revision is not None and sent and plan.attempt.needed:
+            if done is not None and done.revision is not None and sent and plan.needed:
                 self._registered.add(plan.sender)
-            elif (slot := plan.attempt.slot) is not None:
+            elif (slot := plan.slot) is not None:
                 self._rate_slots[plan.sender].release(slot)
-            for agent in plan.attempt.entered:
+            for agent in plan.entered:
                 self._depths.settled(keys.unread(agent))
 
     def _change(
@@ -160,7 +152,7 @@ class MessageSender:
         """A sender that exceeds its rate is refused before any inbox is counted."""
         if not (limited := self._limited(plan)):
             yield from self._enter(plan)
-        if limited or plan.attempt.full:
+        if limited or plan.full:
             refused = yield from outside(deciding())
             if not refused.changes:
                 yield from self._runner.counted(refused.outcome, actor)
@@ -170,15 +162,15 @@ class MessageSender:
         return (yield from self._runner.change(deciding, actor, self._guess(plan)))
 
     def _limited(self, plan: SendPlan) -> bool:
-        return bool(self.limits.rate.limit) and plan.attempt.slot is None
+        return bool(self.limits.rate.limit) and plan.slot is None
 
     def _enter(self, plan: SendPlan) -> Op[None]:
         """Take space in the inboxes of all recipients until the send has ended."""
         for agent in plan.to:
             if (yield from outside(self._depths.full(keys.unread(agent)))):
-                plan.attempt.full = agent
+                plan.full = agent
                 return
-            plan.attempt.entered.append(agent)
+            plan.entered.append(agent)
 
     def plan(
         self,
@@ -198,7 +190,7 @@ class MessageSender:
             to=tuple(to),
             acks=acks,
             free_keys=free_keys,
-            attempt=SendAttempt(slot),
+            slot=slot,
         )
 
     def _guess(self, plan: SendPlan) -> dict[str, Item | None] | None:
@@ -209,8 +201,8 @@ class MessageSender:
         for agent in plan.to:
             key = keys.mailbox(agent)
             known[key] = Item(key, _MAILBOX, 0, 0)
-        if plan.attempt.slot is not None:
-            known |= self._runner.recall(keys.rate_slot(plan.sender, plan.attempt.slot))
+        if plan.slot is not None:
+            known |= self._runner.recall(keys.rate_slot(plan.sender, plan.slot))
         return known
 
     def sender_state(self, plan: SendPlan, snapshot: Snapshot) -> ReadOp[SenderState]:
@@ -223,15 +215,15 @@ class MessageSender:
             unknown=unknown,
             rate=self.limits.rate,
         )
-        plan.attempt.needed = not state.exists
+        plan.needed = not state.exists
         if state.paused or state.exists:
             return state
-        if plan.attempt.full:
-            state = replace(state, full=(plan.attempt.full, self.limits.depth))
+        if plan.full:
+            state = replace(state, full=(plan.full, self.limits.depth))
         state = yield from self._with_slot(plan, snapshot, state)
         limited = bool(state.rate.limit) and state.slot is None
         if state.full or limited:
-            mark, counts = post.refusal_key(plan.sender), limited and self.limits.pause_after
+            mark, counts = send_rules.refusal_key(plan.sender), limited and self.limits.pause_after
             found = (yield (mark,) if counts else Unchecked((mark,)))[mark]
             state = replace(state, marked=found is not None)
             if counts:
@@ -242,18 +234,18 @@ class MessageSender:
         self, plan: SendPlan, snapshot: Snapshot, state: SenderState
     ) -> ReadOp[SenderState]:
         """Add a free rate slot, if there is one; the clock is read after each store read."""
-        rate_slots, slot = self._slots_of(plan.sender), plan.attempt.slot
+        rate_slots, slot = self._slots_of(plan.sender), plan.slot
         slots: dict[int, float | None] = {}
         while rate_slots is not None:
             if slot is not None:
                 used = decode.slot_used_at(snapshot[keys.rate_slot(plan.sender, slot)])
-                if rate_limit.is_free(used, rate_slots.rate, self.moment()):
+                if send_rules.slot_is_free(used, rate_slots.rate, self.moment()):
                     return replace(state, slots=slots, slot=slot)
                 rate_slots.release(slot)  # another process took it first
             slots = yield from used_slots(plan.sender)
             now = self.moment()
             rate_slots.update(slots, now)
-            slot = plan.attempt.slot = rate_slots.take(now)
+            slot = plan.slot = rate_slots.take(now)
             if slot is None:
                 return replace(state, slots=slots)
             snapshot = yield (keys.rate_slot(plan.sender, slot),)
@@ -269,15 +261,19 @@ class MessageSender:
 
 
 def _ack_plan(
-    agent: str, acks: tuple[str, ...], snapshot: Snapshot, topic_acks: TopicAckSet
+    plan: SendPlan,
+    snapshot: Snapshot,
+    topic_acks: tuple[TopicAcks, ...],
+    begins: Mapping[str, Cursor],
 ) -> ReadOp[AckPlan]:
     """The state of the messages that this send acknowledges."""
+    agent, acks = plan.sender, plan.acks
     waiting = tuple([id_ for id_ in acks if snapshot[keys.unread(agent, id_)] is not None])
-    items = (yield acknowledging.cursor_keys(agent, topic_acks.seen)).items
-    seen, current = acknowledging.current_cursors(agent, topic_acks.seen, topic_acks.begins, items)
+    items = (yield inbox_service.cursor_keys(agent, topic_acks)).items
+    seen, current = inbox_service.current_cursors(agent, topic_acks, begins, items)
     of_topics = {
         id_: current[each.topic].has(revision)
-        for each in topic_acks.seen
+        for each in topic_acks
         for id_, revision in each.messages.items()
     }
     others = tuple([id_ for id_ in acks if id_ not in waiting and id_ not in of_topics])

@@ -1,49 +1,64 @@
 """Asking and answering: the question is committed, then the asker waits for its answer.
 
 The answerer writes the item that the asker watches, so a round trip is two commits and two
-wake-ups, and either side may restart in between. A wait that would close a cycle is refused, as for
-locks.
+wake-ups, and either side may restart in between. A wait ends with the answer, with its timeout, or
+because it would close a cycle, as for locks. The wait and the question have separate timeouts: an
+asker that returns by id with a shorter timeout than the question's leaves the question open when it
+gives up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.decision import Write
+from interlock.core.decision import Decision, Write
 from interlock.core.wait import UnqueuedWait, wait_keys, wait_writes
-from interlock.drivers import Op, Read
+from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.nouns.grants.service import GrantService
-from interlock.nouns.messages import decode, human_decision, log_lines
-from interlock.nouns.messages import query_rules as core
-from interlock.nouns.messages import reply_rules as replies
-from interlock.nouns.messages.human_decision import (
-    DecisionView,
-    HumanDecision,
-    ResolveOutcome,
-    UnknownDecision,
-)
+from interlock.nouns.messages import decode, log_lines, query_rules
+from interlock.nouns.messages.decode import query_with_answer
+from interlock.nouns.messages.limits import QueryQuota
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import can_answer, is_able
-from interlock.nouns.messages.query_quota import QueryQuota
-from interlock.nouns.messages.query_rules import AskOutcome, CancelOutcome, Query, ReplyOutcome
-from interlock.nouns.messages.query_wait import ASKER_TTL, QueryWaits, query_with_answer
-from interlock.nouns.messages.reply_rules import ReplyContext
-from interlock.nouns.messages.sending import MessageSender
+from interlock.nouns.messages.query import (
+    Answered,
+    Asked,
+    AskOutcome,
+    CancelOutcome,
+    DecisionView,
+    HumanDecision,
+    Query,
+    Replied,
+    ReplyOutcome,
+    ResolveOutcome,
+    TakenBack,
+    TimedOut,
+    TooMany,
+    UnknownDecision,
+)
+from interlock.nouns.messages.query_rules import ReplyContext
+from interlock.nouns.messages.send_service import MessageSender
 from interlock.runtime import callers
+from interlock.runtime.deadlock import DeadlockDetector, Withdrawal
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.keeper import BEATS_PER_TTL
 from interlock.runtime.reads import every, outside, readable
 from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.wait_graph import Start
 from interlock.store import Snapshot
 
-T = TypeVar("T")
+ASKER_TTL = 10.0
+"""Seconds after which the wait of a killed command expires."""
+_CHECK_AFTER, _CHECK_LONGEST = 1.0, 8.0
+"""Seconds between two checks for a cycle, at first and at most: the interval doubles while nothing
+changes.  A check may read all agents with an ability, and the wait that closes a cycle checks it.
+"""
 
 
 class AskOptions(Struct, frozen=True, kw_only=True):
@@ -64,7 +79,8 @@ class QueryService:
 
     def __init__(self, runner: Runner, message_sender: MessageSender, grants: GrantService) -> None:
         self._runner = runner
-        self._waits = QueryWaits(runner, grants)
+        self._grants = grants
+        self._deadlocks = DeadlockDetector(runner)
         self._sender = message_sender
         self._quota = QueryQuota(runner, message_sender.limits.open)
 
@@ -78,27 +94,27 @@ class QueryService:
             if known is not None:
                 return known
         asleep = self._listed_wait(identity, query, waits, keep=terms.keep)
-        beat = self._waits.beat(asleep, query)
+        beat = self._beat(asleep, query)
         query = replace(query, waits=(*wait_keys(asleep, query.id), *[each.key for each in beat]))
         try:
             done = yield from self._ask(
                 relying, query, terms, (*wait_writes(asleep, query.id), *beat)
             )
-            if not isinstance(done.outcome, core.Asked):
+            if not isinstance(done.outcome, Asked):
                 return decode_answer(done.outcome)
             log_lines.asked(actor.agent, query.id, query.to)
             start = Start(
                 id=query.id, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0
             )
-            outcome = yield from self._waits.wait(actor, query, start)
-            if isinstance(outcome, core.TimedOut):
+            outcome = yield from self._wait(actor, query, start)
+            if isinstance(outcome, TimedOut):
                 log_lines.timed_out(actor.agent, query.id, query.to, outcome.timeout)
             return decode_answer(outcome)
         except (Exception, GeneratorExit):
             raise
         except BaseException:
             if terms.keep:
-                yield from self._waits.leave(actor, query)
+                yield from self._leave(actor, query)
             else:  # no other process knows its id
                 yield from self.cancel(actor, query.id)
             raise
@@ -132,10 +148,10 @@ class QueryService:
                 decision_id=decision_id,
                 closes=closes,
             )
-            return replies.reply(query, id_, context)
+            return query_rules.reply(query, id_, context)
 
-        outcome = yield from self._done(actor, deciding)
-        if isinstance(outcome, core.Replied):
+        outcome = (yield from self._runner.change(deciding, actor)).outcome
+        if isinstance(outcome, Replied):
             log_lines.replied(actor.agent, id_, outcome.to)
         return outcome
 
@@ -144,9 +160,9 @@ class QueryService:
 
         def deciding() -> DecideOp[CancelOutcome]:
             query = decode.query((yield (keys.query(id_),))[keys.query(id_)])
-            return core.cancel(query, id_, actor.agent)
+            return query_rules.cancel(query, id_, actor.agent)
 
-        return (yield from self._done(actor, deciding))
+        return (yield from self._runner.change(deciding, actor)).outcome
 
     def resolve(self, actor: Actor, id_: str, answer: Raw) -> Op[ResolveOutcome]:
         """Make a decision, and answer the question that it is about."""
@@ -155,7 +171,7 @@ class QueryService:
         def deciding() -> DecideOp[ResolveOutcome]:
             now = self._runner.clock.wall()
             decision = decode.decision((yield (keys.decision(id_),))[keys.decision(id_)])
-            decided = human_decision.resolve(decision, id_, actor.agent, answer, now)
+            decided = query_rules.resolve_decision(decision, id_, actor.agent, answer, now)
             if decision is None or not decided.changes or not decision.about.startswith("query/"):
                 return decided
             key = keys.query(decision.about.removeprefix("query/"))
@@ -163,7 +179,7 @@ class QueryService:
             if query is None or query.state != "handed":
                 return decided
             context = ReplyContext(agent=actor.agent, answer=answer, now=now, message=message)
-            follows = replies.resolve(query, context)
+            follows = query_rules.answer(query, "resolve", context)
             return replace(
                 decided,
                 puts=(*decided.puts, *follows.puts),
@@ -174,7 +190,7 @@ class QueryService:
                 ),
             )
 
-        return (yield from self._done(actor, deciding))
+        return (yield from self._runner.change(deciding, actor)).outcome
 
     def decisions(self) -> Op[tuple[DecisionView, ...]]:
         """Open decisions and recent ones, oldest first."""
@@ -187,11 +203,7 @@ class QueryService:
         found = decode.decision(snapshot[keys.decision(id_)])
         return UnknownDecision(unknown=(id_,), decision=id_) if found is None else _view_of(found)
 
-    def _done(self, actor: Actor, deciding: Callable[[], DecideOp[T]]) -> Op[T]:
-        done: Decided[T] = yield from self._runner.change(deciding, actor)
-        return done.outcome
-
-    def _cached_answer(self, query: Query, age: float) -> Op[core.Answered | None]:
+    def _cached_answer(self, query: Query, age: float) -> Op[AskOutcome | None]:
         key = keys.last_answer(query.to, bytes(query.question))
         cached = decode.cached_answer((yield Read(key))[key])
         if cached is None:
@@ -203,11 +215,7 @@ class QueryService:
         ago = max(self._runner.clock.wall() - before.replied, 0.0)
         if ago > age:
             return None
-        answer = msgspec.json.decode(before.answer)
-        replied = before.replied or None
-        return core.Answered(
-            query=before.id, answer=answer, by=before.by, age=round(ago, 3), replied_at=replied
-        )
+        return decode_answer(replace(query_rules.outcome_of(before), age=round(ago, 3)))
 
     def _listed_wait(
         self, identity: Identity, query: Query, waits: callers.CallerTerms, *, keep: bool
@@ -239,15 +247,17 @@ class QueryService:
     ) -> Op[Decided[AskOutcome]]:
         present = yield from can_answer(query.to, actor.session)
         least = self._runner.capabilities.min_ttl
-        ask = core.AskContext(here=present, hold=terms.hold, least=least, notes=notes)
+        ask = query_rules.AskContext(here=present, hold=terms.hold, least=least, notes=notes)
         done = yield from self._put(actor, query, ask)
-        if isinstance(done.outcome, core.TooMany) and (yield from self._quota.clear_expired(actor)):
+        if isinstance(done.outcome, TooMany) and (yield from self._quota.clear_expired(actor)):
             done = yield from self._put(actor, query, ask)
-        if isinstance(done.outcome, core.TooMany):
+        if isinstance(done.outcome, TooMany):
             return Decided((yield from self._quota.refusal(actor.agent)), None)
         return done
 
-    def _put(self, actor: Actor, query: Query, ask: core.AskContext) -> Op[Decided[AskOutcome]]:
+    def _put(
+        self, actor: Actor, query: Query, ask: query_rules.AskContext
+    ) -> Op[Decided[AskOutcome]]:
         key, live = keys.query(query.id), keys.live(query.id)
         to = () if query.to.startswith(ABLE) else (query.to,)
         slots = self._quota.guess(query.agent)
@@ -265,27 +275,128 @@ class QueryService:
             if before is None and slots:
                 free_slots = yield from self._quota.take(query.agent, slots, snapshot.items)
             known = replace(ask, before=before, alive=alive, full=not free_slots)
-            return core.ask(replace(query, room=free_slots), known, state, now, decision_id)
+            return query_rules.ask(replace(query, room=free_slots), known, state, now, decision_id)
 
         return (yield from self._sender.commit(plan, deciding, actor))
+
+    def _beat(self, asleep: UnqueuedWait, query: Query) -> tuple[Write, ...]:
+        """The wait's own liveness key, if it has one; it is put with the question."""
+        if asleep.live != keys.asker_live(query.id):
+            return ()
+        ttl = max(min(query.timeout, ASKER_TTL), self._runner.capabilities.min_ttl)
+        return (Write(asleep.live, {"agent": asleep.agent}, ttl),)
+
+    def _wait(self, actor: Actor, query: Query, start: Start) -> Op[AskOutcome]:
+        """Wait until the question has ended or the timeout is reached; refuse a wait in a cycle."""
+        clock, key, live = self._runner.clock, keys.query(query.id), keys.live(query.id)
+        snapshot: Snapshot = yield Read(key, live, times=True)
+        stored, lives = decode.query(snapshot[key]), snapshot[live]
+        # The engine may report less than is left, by up to its grain: never end too early.
+        grain = self._runner.capabilities.grain
+        left = 0.0 if lives is None else (lives.expires_in or 0.0) + grain
+        last = stored.timeout if stored is not None and left <= query.timeout else query.timeout
+        ends = clock.monotonic() + min(query.timeout, left)
+        beat = () if start.asleep is None else self._beat(start.asleep, query)
+        pace = _pace(beat)
+        shortest, longest = map(self._runner.capabilities.allow, (_CHECK_AFTER, _CHECK_LONGEST))
+        due, interval = clock.monotonic() + pace, shortest
+        watch = yield OpenWatch(key, start.revision or snapshot.revision)
+        try:
+            while True:
+                now = yield from outside(query_with_answer(snapshot[key]))
+                if now is None or now.state != "open":
+                    gone = TakenBack(query=query.id)
+                    return gone if now is None else query_rules.outcome_of(now)
+                if ends <= clock.monotonic():
+                    return (yield from self._timed_out(actor, query, last))
+                refused = yield from self._refuse(actor, start)
+                if refused is not None:
+                    return refused
+                if due <= clock.monotonic():
+                    due = clock.monotonic() + pace
+                    if not (yield from self._renew(beat)):
+                        due = float("inf")
+                until = min(ends, due, clock.monotonic() + interval)
+                changes = yield NextChanges(watch, until - clock.monotonic())
+                interval = shortest if changes else min(interval * 2, longest)
+                snapshot = yield Read(key)
+        finally:
+            watch.close()
+
+    def _leave(self, actor: Actor, query: Query) -> Op[AskOutcome]:
+        """Stop waiting; the question stays open."""
+
+        def deciding() -> DecideOp[AskOutcome]:
+            key = keys.query(query.id)
+            stored = decode.query((yield (key,))[key])
+            if stored is None:
+                return Decision(outcome=TakenBack(query=query.id))
+            return query_rules.leave(stored, query.waits, query.timeout)
+
+        return (yield from self._runner.change(deciding, actor)).outcome
+
+    def _timed_out(self, actor: Actor, query: Query, last: float) -> Op[AskOutcome]:
+        """End our wait, and the question unless its own timeout is later."""
+        decision_id = self._runner.new_id("dec")
+
+        def deciding() -> DecideOp[AskOutcome]:
+            key, live = keys.query(query.id), keys.live(query.id)
+            stored = yield from query_with_answer((yield (key,))[key])
+            if stored is None:
+                return Decision(outcome=TakenBack(query=query.id))
+            if stored.timeout > last and (yield (live,))[live] is not None:
+                return query_rules.leave(stored, query.waits, query.timeout)
+            return query_rules.expire(stored, self._runner.clock.wall(), decision_id)
+
+        return (yield from self._runner.change(deciding, actor)).outcome
+
+    def _renew(self, beat: tuple[Write, ...]) -> Op[bool]:
+        """Renew the wait's liveness key; return whether it still exists.
+
+        A wait that expired while this machine slept is not revived: the answer still arrives, but
+        others no longer count the wait when they look for cycles.
+        """
+        alive = yield from self._runner.renew(beat)
+        return len(alive) == len(beat)
+
+    def _refuse(self, actor: Actor, start: Start) -> Op[AskOutcome | None]:
+        """Cancel the question if its wait closes a cycle."""
+
+        def withdraw(cycle: tuple[str, ...]) -> DecideOp[AskOutcome | None]:
+            key = start.wants[0]
+            query = yield from query_with_answer((yield (key,))[key])
+            if query is None:
+                return Decision(outcome=None)
+            decision: Decision[AskOutcome | None] = query_rules.refuse(query, cycle)
+            return decision
+
+        pending = self._grants.pending_grants() | callers.pending_grants()
+        give_way: Withdrawal[Any] = withdraw
+        done = yield from self._deadlocks.resolve(actor, start, give_way, pending=pending)
+        refused: AskOutcome | None = done.outcome
+        return refused
 
 
 def decode_answer(outcome: AskOutcome) -> AskOutcome:
     """Decode the JSON of an answer."""
-    if isinstance(outcome, core.Answered) and isinstance(outcome.answer, Raw):
+    if isinstance(outcome, Answered) and isinstance(outcome.answer, Raw):
         return replace(outcome, answer=msgspec.json.decode(outcome.answer))
     return outcome
 
 
-def _view_of(decision_id: HumanDecision) -> DecisionView:
+def _view_of(decision: HumanDecision) -> DecisionView:
     return DecisionView(
-        decision=decision_id.id,
-        state=decision_id.state,
-        about=decision_id.about,
-        agent=decision_id.agent,
-        question=msgspec.json.decode(decision_id.question),
-        at=decision_id.at,
-        by=decision_id.by,
-        answer=msgspec.json.decode(decision_id.answer),
-        resolved=decision_id.resolved or None,
+        decision=decision.id,
+        state=decision.state,
+        about=decision.about,
+        agent=decision.agent,
+        question=msgspec.json.decode(decision.question),
+        at=decision.at,
+        by=decision.by,
+        answer=msgspec.json.decode(decision.answer),
+        resolved=decision.resolved or None,
     )
+
+
+def _pace(beat: tuple[Write, ...]) -> float:
+    return min([(each.ttl or 0.0) / BEATS_PER_TTL for each in beat], default=float("inf"))

@@ -1,4 +1,6 @@
-"""Acknowledging: as many messages in one commit as the store takes.
+"""The inbox: acknowledge messages, skip those that no longer matter, subscribe to alerts.
+
+As many messages are acknowledged in one commit as the store takes.
 
 A message that a subscription filters out becomes unread when the filter changes. So the commit that
 moves a cursor reads and checks the subscription: if it has changed, only acknowledged messages are
@@ -18,17 +20,27 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.decision import Write
+from interlock.core.decision import Decision, Write
 from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged, StoreTrouble
-from interlock.nouns.messages import decode, inbox_rules, log_lines, reading
+from interlock.nouns.messages import decode, inbox_reader, inbox_rules, log_lines, query_rules
+from interlock.nouns.messages.decode import query_with_answer
+from interlock.nouns.messages.inbox_reader import InboxEntry, TopicState
 from interlock.nouns.messages.inbox_rules import AckRequest, AckState, Cursor, TopicAcks
-from interlock.nouns.messages.message import Acknowledged, UnknownMessages
-from interlock.nouns.messages.reading import InboxEntry, TopicState
+from interlock.nouns.messages.message import (
+    Acknowledged,
+    AlertSubscription,
+    NotSubscribed,
+    Subscribed,
+    SubscriptionView,
+    UnknownMessages,
+    Unsubscribed,
+)
+from interlock.nouns.messages.query import AskOutcome, TakenBack
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up, paged, readable
-from interlock.runtime.runner import Decided, Runner
+from interlock.runtime.runner import Runner
 from interlock.store import Item
 
 _OPERATIONS_EACH = 5
@@ -63,7 +75,7 @@ class Acknowledger:
         others = [id_ for id_ in ids if marks[keys.unread(agent, id_)] is None]
         if not others:
             return (), {}
-        topics = yield from reading.topics_of(agent, can)
+        topics = yield from inbox_reader.topics_of(agent, can)
         found: list[TopicAcks] = []
         for name, found_ids in (yield from _find_in_topics(others, topics)).items():
             found.append((yield from _topic_acks(topics[name], found_ids)))
@@ -107,7 +119,7 @@ class Acknowledger:
             marks = {keys.unread(agent, id_): id_ for id_ in acks.ids}
             items = (yield (*marks, *cursor_keys(agent, acks.topics))).items
             waiting = {
-                id_: reading.entry_of_mark(item).trace
+                id_: inbox_reader.entry_of_mark(item).trace
                 for key, id_ in marks.items()
                 if (item := items[key]) is not None
             }
@@ -127,24 +139,22 @@ class Acknowledger:
                 replace(decision, puts=(*decision.puts, *notes)) if decision.changes else decision
             )
 
-        done: Decided[Acknowledged | UnknownMessages] = yield from self._runner.change(
-            deciding, actor
-        )
-        log_lines.received(agent, done.outcome.messages)
-        return done.outcome
+        outcome = (yield from self._runner.change(deciding, actor)).outcome
+        log_lines.received(agent, outcome.messages)
+        return outcome
 
 
 def _topic_acks(topic: TopicState, found_ids: Mapping[str, tuple[int, str]]) -> Op[TopicAcks]:
     """What else is unread in a topic, unless that is much to read and the cursor is short."""
     messages = {id_: revision for id_, (revision, _) in found_ids.items()}
     long = len(topic.cursor.also) + len(messages) > _LONG_CURSOR
-    pending, upto = yield from reading.pending_revisions(topic, None if long else _BYTES)
+    pending, upto = yield from inbox_reader.pending_revisions(topic, None if long else _BYTES)
     return TopicAcks(
         topic=topic.name,
         messages=messages,
         pending=pending,
         upto=upto,
-        told=reading.missed_ids(messages),
+        told=inbox_reader.missed_ids(messages),
         terms=topic.terms,
         traces={id_: trace for id_, (_, trace) in found_ids.items()},
     )
@@ -156,17 +166,17 @@ def _find_in_topics(
     """Which of these are in a topic of the reader, with their revisions and traces."""
     found: dict[str, dict[str, tuple[int, str]]] = {}
     for id_ in ids:
-        if (notice := reading.parse_missed_id(id_)) is not None and notice[0] in topics:
+        if (notice := inbox_reader.parse_missed_id(id_)) is not None and notice[0] in topics:
             trimmed = topics[notice[0]].trimmed
             if trimmed is not None and notice[1] <= trimmed.upto:
                 found.setdefault(notice[0], {})[id_] = notice[1], ""
-    wanted = set(ids) - reading.missed_ids(ids)
+    wanted = set(ids) - inbox_reader.missed_ids(ids)
 
     def collect(items: Iterable[Item | None]) -> None:
         for item in items:
             if item is not None and (id_ := keys.id_of(item.key)) in wanted:
                 entries = found.setdefault(keys.topic_of(item.key), {})
-                entries[id_] = item.created, reading.trace(item)
+                entries[id_] = item.created, inbox_reader.trace(item)
 
     if len(wanted) <= _FEW and len(wanted) * len(topics) <= _LOOKUPS:
         some = yield from looked_up(keys.topic(name, id_) for name in topics for id_ in wanted)
@@ -236,12 +246,25 @@ def end_expired_questions(
     """End the expired questions among these; unreadable ones are left alone."""
     found: set[str] = set()
     for key in [key for key, item in lives.items() if item is None]:
-        from interlock.nouns.messages.query_wait import expire_query
-
         with suppress(StoreDamaged):
             yield from expire_query(runner, actor, keys.id_of(key))
             found.add(keys.id_of(key))
     return found
+
+
+def expire_query(runner: Runner, actor: Actor, id_: str) -> Op[AskOutcome]:
+    """End a question that has expired; return the outcome of any other."""
+    decision_id = runner.new_id("dec")
+
+    def deciding() -> DecideOp[AskOutcome]:
+        query = yield from query_with_answer((yield (keys.query(id_),))[keys.query(id_)])
+        if query is None:
+            return Decision(outcome=TakenBack(query=id_))
+        if (yield (keys.live(id_),))[keys.live(id_)] is not None:
+            return Decision(outcome=query_rules.outcome_of(query))
+        return query_rules.expire(query, runner.clock.wall(), decision_id)
+
+    return (yield from runner.change(deciding, actor)).outcome
 
 
 def skip_old_stops(
@@ -287,3 +310,48 @@ def acknowledge_old_stops(
 def _is_stop(item: Item | None) -> bool:
     message = None if item is None else readable(decode.message, item)
     return message is not None and message.kind == "stop"
+
+
+def subscribe(
+    runner: Runner, actor: Actor, type_: str, wanted: AlertSubscription, last: int
+) -> Op[Subscribed]:
+    """Deliver alerts of this type from now on, after the ``last`` earlier ones."""
+    if last:
+        everything = TopicState(name=type_, wanted=wanted, cursor=Cursor(after=0))
+        found, upto = yield from inbox_reader.unread_in_topic(everything)
+        places = sorted(each.seq for each in found)[-last:]
+        wanted = replace(wanted, since=places[0] - 1 if places else upto)
+    key = keys.subscription(actor.agent, type_)
+
+    def deciding() -> DecideOp[Subscribed]:
+        before = inbox_reader.stored_subscription((yield (key,))[key])
+        return inbox_rules.subscribe(actor.agent, type_, wanted, before, last)
+
+    return (yield from runner.change(deciding, actor)).outcome
+
+
+def unsubscribe(runner: Runner, actor: Actor, type_: str) -> Op[Unsubscribed | NotSubscribed]:
+    """Stop delivering alerts of this type."""
+    key = keys.subscription(actor.agent, type_)
+
+    def deciding() -> DecideOp[Unsubscribed | NotSubscribed]:
+        before = inbox_reader.stored_subscription((yield (key,))[key])
+        return inbox_rules.unsubscribe(actor.agent, type_, before)
+
+    return (yield from runner.change(deciding, actor)).outcome
+
+
+def subscriptions(agent: str) -> Op[tuple[SubscriptionView, ...]]:
+    """The subscriptions of an agent, by type."""
+    items = yield from every(keys.subscription(agent))
+    found = {keys.topic_of(item.key): inbox_reader.stored_subscription(item) for item in items}
+    return tuple(
+        SubscriptionView(type=type_, senders=each.senders, where=each.where)
+        for type_, each in found.items()
+        if each is not None
+    )
+
+
+def subscribed_types() -> Op[set[str]]:
+    """The types of alerts that have a subscriber."""
+    return {keys.topic_of(item.key) for item in (yield from every(keys.SUBSCRIPTIONS))}

@@ -285,7 +285,7 @@ def decoded_entries(
         if message is None:
             found.append((each, unreadable_notice(each)))
         else:
-            found.append((each, decode.received(message, each.seq, expires_in=expires)))
+            found.append((each, decode.received(message, each.seq, expires)))
     return found
 
 
