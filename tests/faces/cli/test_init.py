@@ -152,7 +152,7 @@ def test_a_store_that_may_not_be_written_is_trouble_of_the_store() -> None:
 WITHOUT_RIGHTS = """
 import os, sys
 import interlock.client, interlock.stores.sqlite, interlock.runtime.text
-import interlock.faces.cli.connect, interlock.faces.cli.init
+import interlock.faces.cli.connect, interlock.faces.cli.fleet
 from interlock import registry
 from interlock.faces.cli.command import run
 registry.operations(); import interlock.nouns.grants.calls

@@ -17,7 +17,7 @@ from tests.nouns.record.sealed import SMALL
 import interlock
 from interlock import registry
 from interlock.drivers import drive
-from interlock.faces.cli import record
+from interlock.faces.cli import streams
 from interlock.faces.cli.parse import parse
 from interlock.nouns.record.noun import Entries
 from interlock.nouns.record.seal_service import Sealing
@@ -78,12 +78,12 @@ def test_following_an_empty_log_misses_nothing(monkeypatch: pytest.MonkeyPatch) 
             raise KeyboardInterrupt
 
     parsed = parse(registry.find("record log"), ["--follow"])
-    monkeypatch.setattr(record, "connected", lambda _parsed: fleet)
-    monkeypatch.setattr(record, "stoppable", lambda: None)
-    monkeypatch.setattr(record, "_show", show)
+    monkeypatch.setattr(streams, "connected", lambda _parsed: fleet)
+    monkeypatch.setattr(streams, "stoppable", lambda: None)
+    monkeypatch.setattr(streams, "_show", show)
     monkeypatch.setattr(fleet, "act", look)
     with pytest.raises(KeyboardInterrupt):
-        record.log(parsed)
+        streams.record_log(parsed)
     assert shown == ["lock/between"]
 
 
@@ -205,16 +205,16 @@ def test_following_what_never_was_does_not_go_through_history_again(
     for name in ("a", "b"):
         fleet.locks.acquire(name)
     begun: list[int] = []
-    monkeypatch.setattr(record, "connected", lambda _parsed: fleet)
-    monkeypatch.setattr(record, "stoppable", lambda: None)
+    monkeypatch.setattr(streams, "connected", lambda _parsed: fleet)
+    monkeypatch.setattr(streams, "stoppable", lambda: None)
 
     def later(_fleet: object, after: int, _wanted: object) -> Iterator[Any]:
         begun.append(after)
         return iter(())
 
-    monkeypatch.setattr(record, "_later", later)
+    monkeypatch.setattr(streams, "_later", later)
     newest = fleet.record.log()[-1].revision
-    record.log(parse(registry.find("record log"), ["--follow", "--thing", "new"]))
+    streams.record_log(parse(registry.find("record log"), ["--follow", "--thing", "new"]))
     assert begun == [newest]
 
 
@@ -226,7 +226,7 @@ def test_a_follower_that_missed_many_entries_shows_them_all() -> None:
     sealing = Sealing(fleet.context.runner)
     sealing.limits = SMALL
     assert drive(sealing.tidy(Actor()), store).sealed > 100, "the feed forgot them"
-    lines, gap = next(record._later(fleet, 1, EVERYTHING))
+    lines, gap = next(streams._later(fleet, 1, EVERYTHING))
     missed = [line.thing for line in lines if line.verb == "lock.acquire"]
     assert (missed, gap) == ([f"lock/lock-{number}" for number in range(1, 150)], None)
 

@@ -29,6 +29,26 @@ def test_acquiring_a_lock_imports_nothing_heavy(ada: Shell) -> None:
     assert _about(imported, "task", *OTHERS) == set()
 
 
+LAZY = """
+import sys
+from interlock.faces.cli.main import LazyModule, import_msgspec
+import_msgspec()
+import msgspec, platform
+lazy = sys.modules["msgspec.inspect"], sys.modules["msgspec._json_schema"], platform
+assert all(isinstance(each, LazyModule) for each in lazy)
+assert msgspec.json.schema(int) == {"type": "integer"}
+assert msgspec.inspect.type_info(int) == msgspec.inspect.IntType()
+assert platform.python_version() == sys.version.split()[0]
+assert not any(isinstance(sys.modules[each.__name__], LazyModule) for each in lazy)
+"""
+
+
+def test_a_part_of_msgspec_that_was_left_out_is_imported_when_it_is_used() -> None:
+
+    done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
 def test_claiming_a_task_imports_only_what_it_takes(ada: Shell) -> None:
     assert ada.run("task", "add", "t1").status == 0
     imported = _imported_by(ada, "task", "claim", "t1")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+LOOK = 0.5
+"""How often a stream with nothing to write checks that stdout still has a reader."""
 _SHORT = 300
 """How many characters of an unwritten answer an error message shows."""
 _CLOSED = "stdout is closed, so there is nowhere to answer; send it to /dev/null at least"
@@ -185,9 +187,10 @@ def answer_to(you: str, parsed: Parsed, outcome: object) -> int:
     """Show an outcome, with a note if the caller's own agent is the holder."""
     status = answer(parsed, outcome)
     if status == 1 and you and not parsed.common.json:
-        from interlock.faces.cli.remind import remind
+        from interlock.faces.cli.hints import own_grant
 
-        remind(parsed.request, outcome, you)
+        if hint := own_grant(parsed.request, outcome, you):
+            note(hint)
     return status
 
 

@@ -20,8 +20,7 @@ from interlock.core.safe_text import printable
 from interlock.core.wait import AGENT_CALLER, NAMED_CALLER, SESSION_CALLER
 from interlock.errors import BadInput, Lapsed
 from interlock.faces.cli.command import note
-from interlock.faces.cli.common import Common
-from interlock.faces.cli.parse import Parsed
+from interlock.faces.cli.parse import Common, Parsed
 from interlock.stores import file_of, is_network, open_store
 
 if TYPE_CHECKING:

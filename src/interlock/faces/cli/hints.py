@@ -1,15 +1,18 @@
-"""Suggestions for a word that a command cannot take; empty if there is no good one.
+"""Hints for a caller: what to write instead of a word, and that it is the holder itself.
 
 A wrong suggestion misleads, so an option is suggested only for a typo of one letter, or if it
 begins as the word does.  For a time without its option, an option that takes a time is suggested.
+A suggestion is empty if there is no good one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from os.path import commonprefix
+from typing import Any
 
 from interlock.core import validate
+from interlock.core.outcomes import Fenced
 from interlock.errors import BadDuration
 from interlock.runtime.operation import Field
 
@@ -60,3 +63,31 @@ def _fits(field: Field, word: str) -> bool:
     except BadDuration:
         return False
     return True
+
+
+def own_grant(request: object, outcome: object, you: str) -> str:
+    """A note for a caller that is refused because its own agent is the holder, else nothing.
+
+    There is none for a fenced grant: its caller must not act for the next holder.
+    """
+    if you not in _holders(outcome) or isinstance(outcome, Fenced):
+        return ""
+    return f"{you} is you{_remedy(request)}"
+
+
+def _remedy(request: object) -> str:
+    if not hasattr(request, "token"):
+        return ": you have it already; continue with the --token of that grant, or release it first"
+    if request.token is None:
+        return ": give the --token of that grant, or work in a session (agent join)"
+    return f", but {request.token} is not the token of that grant; give the one you got with it"
+
+
+def _holders(outcome: Any) -> Iterator[str]:  # noqa: ANN401 - any outcome, each with its own fields
+    """The agents that are the only holder of a refused thing."""
+    yield getattr(outcome, "holder", "")
+    holders = getattr(outcome, "holders", ())
+    yield from holders if len(holders) == 1 else ()
+    blocked = getattr(outcome, "blocked", ())
+    for part in blocked if isinstance(blocked, tuple) else ():
+        yield from _holders(part)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from interlock.drivers import drive
-from interlock.faces.cli.command import Stopped, answer, is_read, note, stoppable, write
+from interlock.faces.cli.command import LOOK, Stopped, answer, is_read, note, stoppable, write
 from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.parse import Parsed
 from interlock.nouns.messages import log_lines
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from interlock.nouns.messages.inbox_noun import MessageWait
     from interlock.nouns.messages.noun import QueryAsk
     from interlock.nouns.messages.views import Inbox
-
-_LOOK = 0.5
-"""How often to check that stdout still has a reader, while there is nothing to write."""
 
 
 def wait(parsed: Parsed) -> int:
@@ -128,7 +125,7 @@ def _follow(parsed: Parsed, fleet: Fleet, type_: str) -> None:
     with closing(fleet.messages.receiver(only=type_)) as receiver:
         outage = Outage(fleet.context, "the subscription")
         while is_read():
-            for each in drive(outage.feed(receiver.take, _LOOK), fleet.store):
+            for each in drive(outage.feed(receiver.take, LOOK), fleet.store):
                 answer(parsed, each)
                 ack = partial(receiver.ack, [each.id])
                 drive(outage.through(lambda _: ack(), FOREVER), fleet.store)  # noqa: B023 - at once

@@ -15,7 +15,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct
@@ -24,8 +24,7 @@ from interlock import registry
 from interlock.core import validate as checked
 from interlock.core.safe_text import quoted
 from interlock.errors import BadDuration, BadInput, TooLarge
-from interlock.faces.cli.common import Common
-from interlock.runtime.operation import GREATEST, Field, Operation, fields
+from interlock.runtime.operation import GREATEST, Field, Operation, Request, fields, option
 
 _SHORT = {"-h": "help", "-q": "quiet", "-v": "verbose"}
 _WHO = {"--agent": "INTERLOCK_AGENT", "--session": "INTERLOCK_SESSION"}
@@ -36,15 +35,40 @@ _WORDS = r"[A-Za-z][A-Za-z0-9_ ./-]{0,39}"
 _LARGEST = 64 * 1024 * 1024
 
 
+class Common(Request, frozen=True, kw_only=True):
+    """The options of every command."""
+
+    store: Annotated[
+        str | None,
+        option("text", "a path, redis://HOST or etcd://HOST (or INTERLOCK_STORE)"),
+    ] = None
+    agent: Annotated[str | None, option("name", "who you are (or INTERLOCK_AGENT)")] = None
+    session: Annotated[
+        str | None, option("name", "the session to act in (or INTERLOCK_SESSION)")
+    ] = None
+    trace: Annotated[
+        str | None, option("name", "a trace id for the entries in the record (or INTERLOCK_TRACE)")
+    ] = None
+    no_retry: Annotated[
+        bool, option("flag", "end a wait with an error when the store does not answer for 10 s")
+    ] = False
+    json: Annotated[bool, option("flag", "one JSON object on stdout, errors too")] = False
+    quiet: Annotated[
+        bool, option("flag", "print only the result: a token, an id, an answer, a list")
+    ] = False
+    verbose: Annotated[int, option("count", "log to stderr; twice for debug messages")] = 0
+    help: Annotated[bool, option("flag", "this text")] = False
+
+
+COMMON = fields(Common)
+
+
 class Parsed(Struct, frozen=True):
     """A command that can be carried out, or about which help was asked."""
 
     operation: Operation
     common: Common
     request: Any
-
-
-COMMON = fields(Common)
 
 
 def split(argv: Sequence[str]) -> tuple[str, list[str]]:
@@ -98,9 +122,9 @@ def _check_order(common: Common, program: Sequence[str]) -> None:
     if common.agent or common.session or any(map(os.environ.get, _WHO.values())):
         return
     for word in program:
-        option = word.partition("=")[0]
-        if option in _WHO:
-            raise BadInput(f"options of interlock go before the program; move {option} there")
+        name = word.partition("=")[0]
+        if name in _WHO:
+            raise BadInput(f"options of interlock go before the program; move {name} there")
 
 
 def usage(name: str) -> str:
@@ -268,17 +292,17 @@ def _piped(what: str) -> str:
         raise BadInput(f"{what}: stdin cannot be read ({error}); write the text itself") from None
 
 
-def _pair(option: str, text: str) -> tuple[str, object]:
+def _pair(key: str, text: str) -> tuple[str, object]:
     """A field and the value that it is to have."""
     name, equals, said = text.partition("=")
     if not name or not equals:
-        raise BadInput(f"{option} takes a field and JSON, as in {option} tries=3")
+        raise BadInput(f"{key} takes a field and JSON, as in {key} tries=3")
     try:
         return name, msgspec.json.decode(said.encode())
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise BadInput(
-            f"{option}: {quoted(said)} is not JSON;"
-            f""" a text has its own quotes, as in {option} '{quoted(name)[1:-1]}="main"'"""
+            f"{key}: {quoted(said)} is not JSON;"
+            f""" a text has its own quotes, as in {key} '{quoted(name)[1:-1]}="main"'"""
         ) from None
 
 

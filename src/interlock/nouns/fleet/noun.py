@@ -184,7 +184,7 @@ NOUN = Noun(
             request=InitRequest,
             outcomes=(Created, StoreExists),
             needs="nothing",
-            in_shell="interlock.faces.cli.init:init",
+            in_shell="interlock.faces.cli.fleet:init",
             examples=(
                 "interlock init",
                 "interlock init --store /var/lib/interlock/store.db",
@@ -197,7 +197,7 @@ NOUN = Noun(
             request=DemoRequest,
             outcomes=(),
             needs="nothing",
-            in_shell="interlock.faces.cli.shows:demo",
+            in_shell="interlock.faces.cli.fleet:demo",
         ),
         Operation(
             name="run",
@@ -229,7 +229,7 @@ NOUN = Noun(
             lines=(Observed,),
             needs="store",
             reads=True,
-            in_shell="interlock.faces.cli.observe:observe",
+            in_shell="interlock.faces.cli.streams:observe",
             act=_counters,
             examples=(
                 "interlock observe --json",
@@ -254,7 +254,7 @@ NOUN = Noun(
             outcomes=(Diagnosis,),
             needs="nothing",
             reads=True,
-            in_shell="interlock.faces.cli.doctor:doctor",
+            in_shell="interlock.faces.cli.fleet:doctor",
         ),
         Operation(
             name="maintain",
@@ -270,7 +270,7 @@ NOUN = Noun(
             request=BenchRequest,
             outcomes=(),
             needs="nothing",
-            in_shell="interlock.faces.cli.shows:bench",
+            in_shell="interlock.faces.cli.fleet:bench",
         ),
         Operation(
             name="schema",
@@ -279,7 +279,7 @@ NOUN = Noun(
             outcomes=(dict,),
             needs="nothing",
             reads=True,
-            in_shell="interlock.faces.cli.shows:schema",
+            in_shell="interlock.faces.cli.fleet:schema",
             examples=("interlock schema lock acquire", "interlock schema --json"),
         ),
         Operation(
@@ -288,7 +288,7 @@ NOUN = Noun(
             request=SelftestRequest,
             outcomes=(),
             needs="nothing",
-            in_shell="interlock.faces.cli.shows:selftest",
+            in_shell="interlock.faces.cli.fleet:selftest",
             examples=(
                 "interlock selftest --race",
                 "interlock selftest --race --store redis://localhost --seconds 10s",

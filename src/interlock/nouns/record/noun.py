@@ -254,7 +254,7 @@ NOUN = Noun(
             needs="store",
             reads=True,
             pages=True,
-            in_shell="interlock.faces.cli.record:log",
+            in_shell="interlock.faces.cli.streams:record_log",
             act=_log,
             examples=(
                 "interlock record log --limit 20",
@@ -269,7 +269,7 @@ NOUN = Noun(
             outcomes=(Story, NoHistory),
             needs="store",
             reads=True,
-            in_shell="interlock.faces.cli.record:explain",
+            in_shell="interlock.faces.cli.streams:record_explain",
             act=_explain,
             examples=(
                 "interlock record explain merge",
@@ -297,7 +297,7 @@ NOUN = Noun(
             outcomes=(Exported,),
             needs="store",
             reads=True,
-            in_shell="interlock.faces.cli.record:export",
+            in_shell="interlock.faces.cli.streams:record_export",
             act=_export,
             examples=(
                 "interlock record export --out record.jsonl",

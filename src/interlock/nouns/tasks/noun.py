@@ -389,7 +389,7 @@ NOUN = Noun(
             lines=(core.TaskEvent,),
             needs="store",
             reads=True,
-            in_shell="interlock.faces.cli.task:watch",
+            in_shell="interlock.faces.cli.streams:task_watch",
             aliases=("task subscribe",),
             examples=(
                 "interlock task watch --event published,ready --can rust --json",

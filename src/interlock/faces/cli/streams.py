@@ -1,9 +1,12 @@
-"""``record log``, which can follow the record while stdout has a reader, and ``record export``."""
+"""Commands whose answer is a stream: record log and export, task watch, observe.
+
+A stream that follows what happens continues while stdout has a reader.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec.structs import replace
 
@@ -12,7 +15,16 @@ from interlock.core.history import Story
 from interlock.core.log import RecordLine
 from interlock.drivers import drive
 from interlock.errors import BadInput
-from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json
+from interlock.faces.cli.command import (
+    LOOK,
+    answer,
+    colourful,
+    is_read,
+    note,
+    stoppable,
+    write,
+    write_json,
+)
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
 from interlock.nouns.record.noun import Entries, Gap, RecordExport, RecordLog, filters, gap
@@ -23,12 +35,54 @@ from interlock.store import Resync
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
+    from interlock.client_blocks import Stream
+    from interlock.nouns.tasks.noun import TaskWatch
 
 _MISSED = 100_000
 """What the record may still have of the entries that a feed dropped, sealed ones above all."""
 
 
-def log(parsed: Parsed) -> int:
+def observe(parsed: Parsed) -> int:
+    """Every event, one line each, at once; or the counters."""
+    from interlock.nouns.fleet.noun import fitting
+
+    request = fitting(parsed.request)
+    with connected(parsed) as fleet:
+        if request.counters:
+            return answer(parsed, fleet.act(request))
+        return _follow(
+            parsed, lambda: fleet.observe(nouns=request.noun or None, after=request.after)
+        )
+
+
+def task_watch(parsed: Parsed) -> int:
+    """The events of tasks, one line each, as they are recorded."""
+    from interlock.nouns.tasks.task import EVENT_NAMES
+
+    request: TaskWatch = parsed.request
+    with connected(parsed) as fleet:
+        return _follow(
+            parsed,
+            lambda: fleet.tasks.subscribe(
+                events=request.event or EVENT_NAMES,
+                prefix=request.prefix or "",
+                can=request.can or None,
+                after=request.after,
+            ),
+        )
+
+
+def _follow(parsed: Parsed, opened: Callable[[], Stream[Any, Any]]) -> NoReturn:
+    stoppable()
+    speak_up()
+    with opened() as events:
+        while is_read():
+            for event in events.take(LOOK):
+                answer(parsed, event)
+    raise BrokenPipeError
+
+
+def record_log(parsed: Parsed) -> int:
     """What happened; with ``--follow`` also what happens from now on."""
     request: RecordLog = parsed.request
     if request.follow and request.until is not None:
@@ -53,7 +107,7 @@ def log(parsed: Parsed) -> int:
     return 0
 
 
-def explain(parsed: Parsed) -> int:
+def record_explain(parsed: Parsed) -> int:
     """The history of one thing; the trace of each event with ``-v`` or in JSON."""
     with connected(parsed) as fleet:
         outcome = fleet.act(parsed.request)
@@ -63,7 +117,7 @@ def explain(parsed: Parsed) -> int:
     return answer(parsed, outcome)
 
 
-def export(parsed: Parsed) -> int:
+def record_export(parsed: Parsed) -> int:
     """The record on stdout or in a file; or the script that checks one."""
     request: RecordExport = parsed.request
     if request.checker:

@@ -1,0 +1,193 @@
+"""Commands about this folder and this machine: init, doctor, demo, bench, schema and selftest.
+
+``init`` is the only command that creates a store without a URL.  ``doctor`` makes the checks that
+come before an open store, and adds those that a client can make.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from errno import ENOSPC
+from typing import TYPE_CHECKING
+
+from interlock import store_location
+from interlock.core import validate
+from interlock.core.safe_text import quoted
+from interlock.errors import BadInput, InterlockError, StoreMissing, StoreReadOnly
+from interlock.faces.cli.command import Unwritten, answer, note, write, write_json
+from interlock.faces.cli.connect import CommandIdentity, hush, opened, shown, url_of
+from interlock.faces.cli.parse import Parsed
+from interlock.nouns.fleet.noun import Created, StoreExists
+from interlock.stores import file_of, is_network, open_store
+
+if TYPE_CHECKING:
+    from interlock.store import Finding
+
+
+def init(parsed: Parsed) -> int:
+    """Create a store in the main worktree, or where ``--store`` or the environment says."""
+    found = store_location.from_environment()
+    url = CommandIdentity(parsed.common).store or (found.url if found else _folder())
+    if is_network(url):
+        return answer(parsed, _across(url))
+    outcome: type[Created | StoreExists] = StoreExists
+    try:
+        store = open_store(url, create=False)
+    except StoreMissing:
+        _make_folder_of(url)
+        outcome, store = Created, open_store(url)
+    path = str(getattr(store, "path", url))
+    store.close()
+    return answer(parsed, outcome(store=path))
+
+
+def _across(url: str) -> Created | StoreExists:
+    """Connecting once checks a server and marks the namespace; what has no entry yet is new."""
+    from interlock.store import Log
+
+    hush()
+    store = open_store(url)
+    if caution := str(getattr(store, "caution", "")):
+        note(caution)
+    try:
+        first = Log(limit=1)
+        new = not store.read(first).ranges[first]
+    finally:
+        store.close()
+    return Created(store=shown(url)) if new else StoreExists(store=shown(url))
+
+
+def _make_folder_of(url: str) -> None:
+    """Create the folder of the file, too: ``init`` is an explicit wish for a store."""
+    path = file_of(url)
+    if path is not None:
+        with suppress(OSError):  # opening says what is wrong
+            os.makedirs(os.path.dirname(os.path.abspath(path)), 0o700, exist_ok=True)
+
+
+def _folder() -> str:
+    """The folder of this project, for its owner only and never committed."""
+    settings = store_location.settings()
+    if settings.store:
+        return settings.store
+    folder = store_location.folder() or os.path.join(store_location.home(), store_location.FOLDER)
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+        with suppress(FileExistsError), open(os.path.join(folder, ".gitignore"), "x") as file:
+            file.write("*\n")
+    except OSError as error:
+        raise StoreReadOnly(f"{folder} cannot be created ({error.strerror}); use --store") from None
+    return os.path.join(folder, store_location.FILE)
+
+
+def doctor(parsed: Parsed) -> int:
+    """Check everything that Interlock depends on, and say what to fix."""
+    from interlock.nouns.fleet.doctor import Diagnosis
+
+    return answer(parsed, Diagnosis(checks=tuple(_checks(parsed))))
+
+
+def _checks(parsed: Parsed) -> Iterator[Finding]:
+    """Every check; a check may rely on those before it."""
+    from interlock.drivers import drive
+    from interlock.nouns.fleet.doctor import Examination, ok, python, trouble
+
+    yield python()
+    try:
+        given = CommandIdentity(parsed.common).store
+        found = store_location.StoreLocation(given, "--store") if given else store_location.locate()
+        yield ok("store", f"{shown(found.url)} (from {found.how})")
+        with opened(given, create=False) as fleet:  # a check creates no store
+            yield from drive(Examination(fleet.context).inside(), fleet.store)
+    except InterlockError as error:
+        yield trouble("store", error)
+
+
+def demo(parsed: Parsed) -> int:
+    """Run the demonstration."""
+    from interlock.demo import run_demo
+
+    request, common = parsed.request, parsed.common
+    ttl = validate.duration(request.ttl, "ttl")
+    store = CommandIdentity(common).store
+    if store is not None and is_network(store):
+        hush()
+    with _writing():
+        return run_demo(
+            store, write=write_json if common.json else None, ttl=ttl, workers=request.workers
+        )
+
+
+def bench(parsed: Parsed) -> int:
+    """Measure this machine."""
+    from interlock.bench import run_bench
+
+    request, common = parsed.request, parsed.common
+    with _writing():
+        return run_bench(
+            common.store,
+            write=write_json if common.json else None,
+            only=request.only,
+            quick=request.quick,
+        )
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """What writes to stdout itself says as all others do that it is full."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        raise Unwritten(error.errno, error.strerror) from error
+
+
+def schema(parsed: Parsed) -> int:
+    """The schema of what a command prints; without a command, which there are, or all as JSON."""
+    from msgspec.json import format as formatted
+
+    from interlock import registry
+    from interlock.faces import schema as schemas
+    from interlock.faces.json_output import encoded
+
+    name = " ".join(parsed.request.words)
+    try:
+        operation = registry.find(name) if name else None
+    except KeyError:
+        from interlock.faces.cli.help import meant
+
+        question = meant(name) or "see 'interlock schema'"
+        raise BadInput(f"there is no command {quoted(name)}; {question}") from None
+    if operation is not None and parsed.common.json:
+        write_json(schemas.schema(operation.name))
+    elif operation is not None:
+        write(formatted(encoded(schemas.schema(operation.name))) + b"\n")
+    elif parsed.common.json:
+        found = schemas.all_schemas()
+        write_json({"schemas": found, "count": len(found)})
+    else:
+        write("".join(f"interlock schema {each}\n" for each in registry.names()).encode())
+    return 0
+
+
+def selftest(parsed: Parsed) -> int:
+    """Put the promises to the test, on the store that is meant."""
+    from interlock.testing.selftest import race
+
+    request, store = parsed.request, CommandIdentity(parsed.common).store
+    if not request.race:
+        raise BadInput("which test? --race lets processes fight for tasks")
+    most = (
+        validate.FOREVER
+        if request.seconds is None
+        else validate.duration(request.seconds, "seconds")
+    )
+    with opened(store, join=False) as fleet:
+        url = url_of(fleet.store, store)
+    raced = race(url, processes=request.processes, tasks=request.tasks, seconds=most)
+    return answer(parsed, raced)
