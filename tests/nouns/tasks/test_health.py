@@ -5,7 +5,7 @@ import pytest
 from interlock.core import keys
 from interlock.nouns.tasks import health
 from interlock.nouns.tasks.task import BATCH
-from interlock.runtime.health import Patience, Problem
+from interlock.runtime.health import HealthCheck, Problem
 from interlock.store import Put, Range, Txn
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -81,9 +81,7 @@ def test_who_completes_and_leaves_while_one_looks_is_not_called_lost(
     ada.run(ada.tasks.publish("t1"))
     bob, monitor = stage.client("bob"), stage.client("monitor", ttl=None)
     bob.run(bob.tasks.claim("t1"))
-    looking = Stepper(
-        health.TaskHealth(monitor.runner, Patience()).run(), monitor.store, stage.clock
-    )
+    looking = Stepper(health.health(HealthCheck(monitor.runner)), monitor.store, stage.clock)
     assert looking.go()
     bob.run(bob.tasks.complete("t1"))
     bob.run(bob.agents.leave())
@@ -98,9 +96,7 @@ def test_who_takes_over_while_one_looks_is_not_called_lost(steps: int) -> None:
     bob.run(bob.tasks.publish("t1", backoff=0))
     bob.run(bob.tasks.claim("t1"))
     stage.clock.advance(2.0)
-    looking = Stepper(
-        health.TaskHealth(monitor.runner, Patience()).run(), monitor.store, stage.clock
-    )
+    looking = Stepper(health.health(HealthCheck(monitor.runner)), monitor.store, stage.clock)
     for _ in range(steps):
         looking.go()
     dan.run(dan.tasks.claim("t1"))
@@ -387,7 +383,7 @@ def test_a_pass_is_bounded_and_says_that_there_is_more(
     for task in ("a", "b", "c"):
         failed(ada, task, "no")
     assert not ada.run(ada.fleet.health()).partial
-    monkeypatch.setattr(health.TaskHealth._read, "__defaults__", (2,))
+    monkeypatch.setattr("interlock.runtime.health.BOUND", 2)
     found = ada.run(ada.fleet.health())
     assert found.partial
     assert found.problems[0].says.startswith("2 tasks died")

@@ -1,17 +1,18 @@
-"""The list of tasks, by id and in pages, and the view of one task.
+"""What list, show, why and health say of tasks: one read model, the list in pages, and one task.
+
+A task is read with its owner at one revision (``TaskSnapshot``); liveness is read after that, for
+the tasks that are shown.
 
 Every task that is not complete has an entry in an index, so a store with a million complete tasks
 and ten others is read as if it had ten.  Where many are open, the indexes are too long, and all
 tasks from an id on are read instead, since most of them match; the cost depends on the size of the
 page, not on the number of tasks.  If few of the tasks match, the indexes are read after all, up to
-ten thousand entries.
-
-An index says where to look; the answer is the status, read together with its owner.
+ten thousand entries.  An index says where to look; the answer is the status.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,7 +23,6 @@ from interlock.core import keys
 from interlock.core.validate import quote
 from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged
-from interlock.nouns.grants.waiting import expires_in
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.task import (
     BATCH,
@@ -32,7 +32,6 @@ from interlock.nouns.tasks.task import (
     State,
     TaskList,
     TaskOwner,
-    TaskResult,
     TaskStatus,
     TaskView,
 )
@@ -45,8 +44,9 @@ from interlock.nouns.tasks.task_reader import (
 )
 from interlock.runtime.reads import looked_up, readable
 from interlock.runtime.runner import Runner
-from interlock.store import Item, Range, Snapshot
+from interlock.store import Item, Range
 
+DAMAGED = "damaged"
 OPEN: frozenset[State] = frozenset(STATES) - {"complete"}
 
 _TASKS_AT_ONCE = 30
@@ -69,6 +69,123 @@ _INDEXES: tuple[tuple[str, frozenset[State]], ...] = (
 )
 
 
+class TaskSnapshot(Struct, frozen=True, kw_only=True):
+    """A task, with the liveness that its state makes relevant.
+
+    ``left`` is the remaining life of its claim, or the time until it may begin.  ``damage`` says
+    which item cannot be read.
+    """
+
+    task: str
+    status: TaskStatus | None = None
+    spec: Spec | None = None
+    claim: TaskOwner | None = None
+    token: int | None = None
+    alive: bool = False
+    left: float | None = None
+    damage: str = ""
+
+    @property
+    def state(self) -> str:
+        """Its state, ``damaged`` or ``unknown``."""
+        if self.damage:
+            return DAMAGED
+        return "unknown" if self.status is None else self.status.state
+
+    @property
+    def known_status(self) -> TaskStatus:
+        """The status of a task that exists."""
+        assert self.status is not None  # noqa: S101 - callers have looked at the state
+        return self.status
+
+    @property
+    def known_spec(self) -> Spec:
+        """The data of a task, where they were read."""
+        assert self.spec is not None  # noqa: S101 - written with the status, and never changed
+        return self.spec
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it hangs on another task."""
+        return self.state == "blocked" and not self.batch
+
+    @property
+    def batch(self) -> bool:
+        """Whether this is the batch of an import."""
+        return self.task.startswith(BATCH)
+
+
+def read_tasks(
+    runner: Runner, tasks: Iterable[str], data_of: Collection[str] = STATES
+) -> Op[list[TaskSnapshot]]:
+    """Read these tasks without their liveness; the data only of those in the states ``data_of``."""
+    base = yield from runner.base()
+    named = list(dict.fromkeys(tasks))
+    parts = (keys.data, keys.owner, keys.status) if data_of else (keys.owner, keys.status)
+    found = []
+    for start in range(0, len(named), _TASKS_AT_ONCE):
+        some = named[start : start + _TASKS_AT_ONCE]
+        items = (yield Read(*[part(task) for task in some for part in parts])).items
+        found += [_snapshot(task, items, base, data_of) for task in some]
+    return found
+
+
+def _snapshot(
+    task: str, items: Mapping[str, Item | None], base: int, data_of: Collection[str]
+) -> TaskSnapshot:
+    owner = items[keys.owner(task)]
+    try:
+        status = decode_status(items[keys.status(task)])
+        wanted = status is not None and status.state in data_of
+        return TaskSnapshot(
+            task=task,
+            status=status,
+            spec=decode_spec(items[keys.data(task)]) if wanted else None,
+            claim=decode_claim(owner),
+            token=None if owner is None else base + owner.revision,
+        )
+    except StoreDamaged as error:
+        return TaskSnapshot(task=task, damage=str(error))
+
+
+def with_liveness(runner: Runner, tasks: Sequence[TaskSnapshot]) -> Op[list[TaskSnapshot]]:
+    """The tasks with the liveness of their claims and of their rests."""
+    dues = yield from looked_up(
+        each.status.due for each in tasks if each.status and each.status.due
+    )
+    rests = {key: due.rest for key, item in dues.items() if (due := decode_due(item)) and due.rest}
+    lives = [key for each in tasks if each.claim is not None for key in each.claim.live]
+    live = yield from looked_up([*lives, *rests.values()], times=True)
+    now = runner.clock.wall()
+    return [_with_liveness(each, rests, live, now) for each in tasks]
+
+
+def _with_liveness(
+    task: TaskSnapshot, rests: Mapping[str, str], live: Mapping[str, Item | None], now: float
+) -> TaskSnapshot:
+    due = "" if task.status is None else task.status.due
+    if due in rests:
+        return replace(task, left=_shortest_life([live[rests[due]]]) or 0.0)
+    if due:
+        return replace(task, left=max(0.0, keys.due_at(due) - now))
+    if task.claim is None:
+        return task
+    items = [live[key] for key in task.claim.live]
+    return replace(task, alive=None not in items, left=_shortest_life(items))
+
+
+def _shortest_life(items: Iterable[Item | None]) -> float | None:
+    return min([i.expires_in for i in items if i and i.expires_in is not None], default=None)
+
+
+def read_snapshots(
+    runner: Runner, tasks: Iterable[str], data_of: Collection[str] = ("blocked", "pending")
+) -> Op[dict[str, TaskSnapshot]]:
+    """Read these tasks with their liveness; the data only of those in the states ``data_of``."""
+    found = yield from read_tasks(runner, tasks, data_of)
+    return {each.task: each for each in (yield from with_liveness(runner, found))}
+
+
 class TaskQuery(Struct, frozen=True, kw_only=True):
     """The conditions of a list; a task must meet all of them."""
 
@@ -85,32 +202,16 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
         later = not self.after or _order(task) > _order(self.after)
         return later and task.startswith(self.prefix) and not task.startswith(BATCH)
 
-    def keeps(self, row: _TaskRow) -> bool:
-        """Whether a task matches."""
+    def keeps(self, task: TaskSnapshot) -> bool:
+        """Whether a task matches; a damaged one is left to ``doctor``."""
         return (
-            row.status.state in self.states
-            and self.labels.issubset(row.spec.labels)
-            and self.requires.issubset(row.spec.requires)
-            and self.agent in ("", "" if row.claim is None else row.claim.agent)
+            task.status is not None
+            and task.spec is not None
+            and task.status.state in self.states
+            and self.labels.issubset(task.spec.labels)
+            and self.requires.issubset(task.spec.requires)
+            and self.agent in ("", "" if task.claim is None else task.claim.agent)
         )
-
-
-class _TaskRow(Struct, frozen=True, kw_only=True):
-    """A task as it was read at one revision."""
-
-    task: str
-    spec: Spec
-    status: TaskStatus
-    claim: TaskOwner | None
-    token: int | None
-
-
-class _Liveness(Struct, frozen=True, kw_only=True):
-    """Items that tasks refer to: liveness keys, ``due`` entries; and the tasks with lost claims."""
-
-    items: Mapping[str, Item | None]
-    lost: frozenset[str]
-    now: float
 
 
 class TaskViews:
@@ -121,45 +222,115 @@ class TaskViews:
 
     def show(self, task: str) -> Op[TaskView | core.NoTask]:
         """One task, with its data and its result."""
-        base = yield from self._runner.base()
-        result = keys.result(task)
-        snapshot: Snapshot = yield Read(*_items(task), result)
-        row = _read_row(task, snapshot.items, base)
-        if row is None:
+        base, result = (yield from self._runner.base()), keys.result(task)
+        snapshot = yield Read(keys.data(task), keys.owner(task), keys.status(task), result)
+        found = _snapshot(task, snapshot.items, base, STATES)
+        if found.damage:
+            raise StoreDamaged(found.damage)
+        if found.status is None or found.spec is None:
             reason = (
                 f"there is no task {task}; for a deleted one see"
                 f" 'interlock record explain {quote(f'task/{task}')}'"
             )
             return core.NoTask(task=task, state="unknown", reason=reason)
-        (listed,) = yield from self._listed([row])
-        result_item = decode_result(snapshot[result])
-        return TaskView(**asdict(listed), data=_value(row.spec.data), **_outcome(result_item))
+        (listed,) = yield from self._listed([found])
+        came = decode_result(snapshot[result])
+        return TaskView(
+            **asdict(listed),
+            data=_value(found.spec.data),
+            result=None if came is None else _value(came.result),
+            error=None if came is None else _value(came.error),
+        )
 
     def list(self, query: TaskQuery) -> Op[TaskList]:
         """The tasks that match a query, by id."""
-        base = yield from self._runner.base()
         source = _OpenTasks(query) if query.states <= OPEN else _TaskScan(query)
         portion = min(_TASKS_AT_ONCE, query.limit + 1)
-        found: list[_TaskRow] = []
+        found: list[TaskSnapshot] = []
         while len(found) <= query.limit and (some := (yield from source.take())) is not None:
             for start in range(0, len(some), portion):
-                found += yield from _matching(query, some[start : start + portion], base)
+                found += yield from _matching(self._runner, query, some[start : start + portion])
                 if len(found) > query.limit:
                     break
         tasks = yield from self._listed(found[: query.limit])
         more = tasks[-1].task if len(found) > query.limit else ""
         return TaskList(tasks=tasks, more=more)
 
-    def _listed(self, tasks: Sequence[_TaskRow]) -> Op[tuple[ListedTask, ...]]:
-        """Tasks with their liveness, as a list shows them."""
-        due = yield from looked_up(each.status.due for each in tasks if each.status.due)
-        rests = [found.rest for item in due.values() if (found := decode_due(item)) and found.rest]
-        lives = [key for each in tasks if each.claim is not None for key in each.claim.live]
-        live = yield from looked_up([*lives, *rests], times=True)
-        gone = [each for each in tasks if each.claim and not all(map(live.get, each.claim.live))]
-        lost = yield from _lost(gone)
-        liveness = _Liveness(items={**due, **live}, lost=lost, now=self._runner.clock.wall())
-        return tuple(_listed_task(each, liveness) for each in tasks)
+    def _listed(self, tasks: Sequence[TaskSnapshot]) -> Op[tuple[ListedTask, ...]]:
+        """Tasks with their liveness; a claim is stale if it is not alive, and still there."""
+        found = yield from with_liveness(self._runner, tasks)
+        gone = {each.task: each.claim for each in found if each.claim and not each.alive}
+        owners = yield from looked_up(map(keys.owner, gone))
+        stale = {
+            task
+            for task, claim in gone.items()
+            if readable(decode_claim, owners[keys.owner(task)]) == claim
+        }
+        return tuple(_listed_task(each, stale=each.task in stale) for each in found)
+
+
+def _matching(runner: Runner, query: TaskQuery, tasks: Iterable[str]) -> Op[list[TaskSnapshot]]:
+    """The tasks of these that match a query, without those of a batch that is not complete.
+
+    Their data are dropped, since they would make a long list heavy.
+    """
+    read = yield from read_tasks(runner, tasks)
+    found = [
+        replace(each, spec=replace(each.known_spec, data=_NO_DATA))
+        for each in read
+        if query.keeps(each)
+    ]
+    batches = {each.known_status.on for each in found if _hangs_on_batch(each)}
+    items = yield from looked_up(map(keys.status, batches))
+    statuses = {key: readable(decode_status, item) for key, item in items.items()}
+    ended = {key for key, status in statuses.items() if status and status.state == "complete"}
+    return [
+        each
+        for each in found
+        if not _hangs_on_batch(each) or keys.status(each.known_status.on) in ended
+    ]
+
+
+def _listed_task(task: TaskSnapshot, *, stale: bool) -> ListedTask:
+    spec, status, claim = task.known_spec, task.known_status, task.claim
+    left = None if task.left is None else round(task.left, 3)
+    listed = ListedTask(
+        task=task.task,
+        state=status.state,
+        priority=spec.priority,
+        attempts=status.attempts,
+        retries=spec.retries,
+        requires=spec.requires,
+        needs=spec.needs,
+        labels=spec.labels,
+        since=status.since or None,
+        on="" if _hangs_on_batch(task) else status.on,
+        retry_in=left if status.due else None,
+        reason=core.HIDDEN_REASON if _hangs_on_batch(task) else status.reason,
+        by=status.by,
+        published_at=spec.at,
+        published_by=spec.by,
+        not_before=spec.not_before,
+        deadline=spec.deadline,
+    )
+    if claim is None:
+        return listed
+    return replace(
+        listed,
+        holder=claim.agent,
+        session=claim.session,
+        token=task.token,
+        expires_in=None if stale or not task.left else left,
+        stale=stale,
+    )
+
+
+def _hangs_on_batch(task: TaskSnapshot) -> bool:
+    return task.known_status.on.startswith(BATCH)
+
+
+def _value(raw: Raw | UnsetType) -> Any:  # noqa: ANN401 - any JSON value
+    return None if raw is UNSET else msgspec.json.decode(raw)
 
 
 class _OpenTasks:
@@ -239,127 +410,6 @@ def _indexed(query: TaskQuery, most: int, after: str) -> Op[list[str] | None]:
         pages = [Range(page.prefix, ranges[page][-1].key, limit) for page in full]
     names = [name for name in filter(query.names, found) if keys.status(name) > after]
     return sorted(names, key=_order)
-
-
-def _matching(query: TaskQuery, tasks: Iterable[str], base: int) -> Op[list[_TaskRow]]:
-    """The tasks of these that match a query."""
-    wanted = [(task, _items(task)) for task in tasks]
-    items = (yield Read(*[key for _, each in wanted for key in each])).items if wanted else {}
-    read = (_readable(task, items, base) for task, _ in wanted)
-    found = [_light(row) for row in read if row is not None and query.keeps(row)]
-    batches = {row.status.on for row in found if row.status.on.startswith(BATCH)}
-    held = yield from looked_up(keys.status(batch) for batch in batches)
-    ended = {key for key, item in held.items() if _complete(item)}
-    return [row for row in found if _visible(row.status.on, ended)]
-
-
-def _light(row: _TaskRow) -> _TaskRow:
-    """The task without its data, which would make a long list heavy."""
-    return replace(row, spec=replace(row.spec, data=_NO_DATA))
-
-
-def _visible(on: str, ended: set[str]) -> bool:
-    """Whether a task is visible: not while its batch is not complete."""
-    return not on.startswith(BATCH) or keys.status(on) in ended
-
-
-def _complete(item: Item | None) -> bool:
-    status = readable(decode_status, item)
-    return status is not None and status.state == "complete"
-
-
-def _lost(gone: Sequence[_TaskRow]) -> Op[frozenset[str]]:
-    """The ids of these tasks that still have the claim that is not alive."""
-    owners = yield from looked_up(keys.owner(each.task) for each in gone)
-    still = {key: readable(decode_claim, item) for key, item in owners.items()}
-    return frozenset(each.task for each in gone if still[keys.owner(each.task)] == each.claim)
-
-
-def _items(task: str) -> tuple[str, ...]:
-    return keys.data(task), keys.owner(task), keys.status(task)
-
-
-def _readable(task: str, items: Mapping[str, Item | None], base: int) -> _TaskRow | None:
-    """The task for a list; None if it is damaged, which ``doctor`` reports."""
-    try:
-        return _read_row(task, items, base)
-    except StoreDamaged:
-        return None
-
-
-def _read_row(task: str, items: Mapping[str, Item | None], base: int) -> _TaskRow | None:
-    spec, status = decode_spec(items[keys.data(task)]), decode_status(items[keys.status(task)])
-    if spec is None or status is None:
-        return None
-    owner = items[keys.owner(task)]
-    token = None if owner is None else base + owner.revision
-    return _TaskRow(task=task, spec=spec, status=status, claim=decode_claim(owner), token=token)
-
-
-def _listed_task(row: _TaskRow, liveness: _Liveness) -> ListedTask:
-    spec, status = row.spec, row.status
-    return ListedTask(
-        task=row.task,
-        state=status.state,
-        priority=spec.priority,
-        attempts=status.attempts,
-        retries=spec.retries,
-        requires=spec.requires,
-        needs=spec.needs,
-        labels=spec.labels,
-        since=status.since or None,
-        on="" if status.on.startswith(BATCH) else status.on,
-        retry_in=_retry_in(status, liveness),
-        reason=_reason(status),
-        by=status.by,
-        published_at=spec.at,
-        published_by=spec.by,
-        not_before=spec.not_before,
-        deadline=spec.deadline,
-        **_holder(row, liveness),
-    )
-
-
-def _holder(row: _TaskRow, liveness: _Liveness) -> dict[str, Any]:
-    claim = row.claim
-    if claim is None:
-        return {}
-    left = expires_in({key: liveness.items[key] for key in claim.live})
-    stale = row.task in liveness.lost
-    return {
-        "holder": claim.agent,
-        "session": claim.session,
-        "token": row.token,
-        "expires_in": None if stale or not left else round(left, 3),
-        "stale": stale,
-    }
-
-
-def _retry_in(status: TaskStatus, liveness: _Liveness) -> float | None:
-    """Seconds until a task may begin that must wait."""
-    if not status.due:
-        return None
-    due = decode_due(liveness.items[status.due])
-    if due is None or not due.rest:
-        return round(max(0.0, keys.due_at(status.due) - liveness.now), 3)
-    rest = liveness.items[due.rest]
-    return 0.0 if rest is None else round(rest.expires_in or 0.0, 3)
-
-
-def _reason(status: TaskStatus) -> str:
-    return core.HIDDEN_REASON if status.on.startswith(BATCH) else status.reason
-
-
-def _outcome(result_item: TaskResult | None) -> dict[str, Any]:
-    return (
-        {}
-        if result_item is None
-        else {"result": _value(result_item.result), "error": _value(result_item.error)}
-    )
-
-
-def _value(raw: Raw | UnsetType) -> Any:  # noqa: ANN401 - any JSON value
-    return None if raw is UNSET else msgspec.json.decode(raw)
 
 
 def _order(task: str) -> str:

@@ -5,15 +5,21 @@ end, however long it is.  The other unmet needs are counted; the first few are n
 beginning with needs that ended without being complete.  Of all ends the answer names the one first
 that is least likely to clear by itself: a dead letter before a task that no worker takes, and that
 before a running one.
+
+Only reports of agents say what they can do.  Where no agent reports, a worker may still come that
+can do a task; so nothing is said about that then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.core import keys, validate
-from interlock.core.validate import quote
+from interlock.core.validate import ALL_ABILITIES, quote, span
 from interlock.core.wait import caller_name
 from interlock.drivers import Op, Read
 from interlock.errors import BadInput, StoreDamaged
@@ -21,17 +27,9 @@ from interlock.nouns.agents.session_service import Sessions, decode_session
 from interlock.nouns.agents.views import session_overview
 from interlock.nouns.grants.decode import decode_pool
 from interlock.nouns.grants.why import meanwhile, with_ended
-from interlock.nouns.tasks.task import BATCH, TaskOwner
+from interlock.nouns.tasks.task import BATCH, Spec, TaskOwner, TaskStatus
 from interlock.nouns.tasks.task_reader import decode_status
-from interlock.nouns.tasks.why_state import (
-    DAMAGED,
-    Able,
-    Explanation,
-    TaskSnapshot,
-    able_sessions,
-    explain,
-    read_snapshots,
-)
+from interlock.nouns.tasks.views import DAMAGED, TaskSnapshot, read_snapshots
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up
 from interlock.runtime.runner import Runner
 from interlock.runtime.why import NAMED, Need, Why
@@ -67,6 +65,18 @@ def plain(context: Context, name: str) -> Op[Why | None]:
     return None
 
 
+def task_or_lock(name: str) -> Op[str]:
+    """The task of this name, or else the lock; if there are both, the caller has to choose."""
+    task, lock = keys.status(name), keys.lock(name)
+    snapshot: Snapshot = yield Read(task, lock)
+    if snapshot[task] is None or name.startswith(BATCH):
+        return f"lock/{name}"
+    pool = decode_pool(snapshot[lock], 0)
+    if pool is not None and (pool.grants or pool.waiters):
+        raise BadInput(f"{name!r} is a task and a lock; ask for 'task/{name}' or for 'lock/{name}'")
+    return f"task/{name}"
+
+
 class TaskExplanations:
     """Explanations, as generators for a driver."""
 
@@ -81,45 +91,37 @@ class TaskExplanations:
         if snapshot.state == "blocked":
             return (yield from self._blocked(snapshot))
         yield from self._read_abilities([snapshot])
-        found = self._explain(snapshot)
+        found, more = self._explain(snapshot), ""
+        if snapshot.claim is not None and snapshot.alive:
+            more = yield from self._where(snapshot, snapshot.claim)
+        elif snapshot.state == "pending" and not found.blocked:
+            more = (yield from _before(snapshot)) + (yield from self._takers(snapshot))
+            found = replace(found, clear=f"claim it: interlock task claim {quote(id_)}")
         return Why(
             thing=f"task/{id_}",
             state=snapshot.state,
             blocked=found.blocked,
-            because=found.says + (yield from self._more(snapshot, found)),
-            clear=f"claim it: interlock task claim {quote(id_)}"
-            if _is_ready(snapshot, found)
-            else found.clear,
+            because=found.says + more,
+            clear=found.clear,
             by=found.by,
             since=found.since,
             expires_in=found.expires_in,
             meanwhile=(yield from _meanwhile(snapshot)),
         )
 
-    def _read_abilities(self, snapshot: Iterable[TaskSnapshot]) -> Op[None]:
+    def _read_abilities(self, snapshots: Iterable[TaskSnapshot]) -> Op[None]:
         """Read the abilities of agents, if any of these requires something."""
-        if any(each.state == "pending" and each.known_spec.requires for each in snapshot):
+        if any(each.state == "pending" and each.known_spec.requires for each in snapshots):
             self._able = (yield from session_overview()).able
 
     def _explain(self, snapshot: TaskSnapshot) -> Explanation:
         return explain(snapshot, self._runner.clock.wall(), self._able)
 
-    def _more(self, snapshot: TaskSnapshot, found: Explanation) -> Op[str]:
-        """What is worth saying only of the task that was asked for."""
-        if snapshot.claim is not None and snapshot.alive:
-            return (yield from self._where(snapshot, snapshot.claim))
-        if _is_ready(snapshot, found):
-            return (yield from _before(snapshot)) + (yield from self._takers(snapshot))
-        return ""
-
     def _takers(self, snapshot: TaskSnapshot) -> Op[str]:
         """The agents that report that they can do this."""
-        fitting = (
-            able_sessions(self._able, snapshot.known_spec.requires)
-            if snapshot.known_spec.requires
-            else []
-        )
-        items = yield from looked_up(map(keys.session, fitting[:KEYS_AT_ONCE]))
+        requires = snapshot.known_spec.requires
+        fitting = able_sessions(self._able, requires)[:KEYS_AT_ONCE] if requires else []
+        items = yield from looked_up(map(keys.session, fitting))
         sessions = [found for item in items.values() if (found := decode_session(item)) is not None]
         names = sorted({session.agent for session in sessions})
         if not names:
@@ -141,19 +143,21 @@ class TaskExplanations:
         yield from self._read_abilities(tree.snapshots.values())
         leaves = {task: self._explain(tree.snapshots[task]) for task in tree.leaves()}
         worst = max(leaves, key=lambda task: leaves[task].rank)
-        found = leaves[worst]
+        found, end = leaves[worst], tree.snapshots[worst]
+        cut = f", and so on: {FOLLOWED} tasks were followed" if end.hangs else ""
+        others = f"; {tree.unmet} of its needs are not complete" if tree.unmet > 1 else ""
         return Why(
             thing=f"task/{first.task}",
             state="blocked",
             blocked=True,
-            because=f"it needs {_chain(tree.path(worst))} ({_state(tree.snapshots[worst])}):"
-            f" {found.says}{_cut(tree.snapshots[worst])}{_others(tree.unmet)}",
+            because=f"it needs {_chain(tree.path(worst))} ({_state(end)}):"
+            f" {found.says}{cut}{others}",
             clear=found.clear,
             by=found.by,
             since=first.known_status.since,
             expires_in=found.expires_in,
             needs=tuple(_lines(tree, leaves, worst)),
-            meanwhile=(yield from _meanwhile(tree.snapshots[worst])),
+            meanwhile=(yield from _meanwhile(end)),
         )
 
     def _read_needs(self, tree: _NeedsTree) -> Op[None]:
@@ -197,7 +201,7 @@ class TaskExplanations:
         item = (yield Read(key))[key]
         if not need.startswith(BATCH) and _state_of(item) == "blocked":
             return TaskSnapshot(task=need, status=decode_status(item))
-        return (yield from read_snapshots(self._runner, [need], states_of=("pending",)))[need]
+        return (yield from read_snapshots(self._runner, [need], data_of=("pending",)))[need]
 
 
 class _NeedsTree:
@@ -257,26 +261,21 @@ def _lines(tree: _NeedsTree, leaves: Mapping[str, Explanation], worst: str) -> I
     shown = {*tree.order, worst}
     for task in tree.walk():
         if task in shown:
-            snapshot = tree.snapshots[task]
+            snapshot, leaf = tree.snapshots[task], leaves.get(task)
             yield Need(
                 task=_name(task),
                 state=_state(snapshot),
-                says=leaves[task].says
-                if task in leaves
-                else f"it needs {_name(snapshot.known_status.on)}",
+                says=leaf.says if leaf else f"it needs {_name(snapshot.known_status.on)}",
                 depth=len(tree.path(task)),
             )
 
 
-def _is_ready(snapshot: TaskSnapshot, found: Explanation) -> bool:
-    return snapshot.state == "pending" and not found.blocked
-
-
 def _before(snapshot: TaskSnapshot) -> Op[str]:
     """How many ready tasks with the same requirements come before a task."""
+    spec = snapshot.known_spec
     place, page = (
-        snapshot.known_spec.ready_key(snapshot.task),
-        Range(keys.ready(snapshot.known_spec.requirement_set), limit=COUNTED),
+        spec.ready_key(snapshot.task),
+        Range(keys.ready(spec.requirement_set), "", COUNTED),
     )
     before = sum(item.key < place for item in (yield Read(page)).ranges[page])
     if not before:
@@ -290,27 +289,18 @@ def _meanwhile(snapshot: TaskSnapshot) -> Op[tuple[str, ...]]:
     claim = snapshot.claim
     if claim is None or not snapshot.alive:
         return ()
-    return (
-        yield from meanwhile({caller_name(claim.agent, claim.session, claim.caller): claim.agent})
-    )
+    worker = caller_name(claim.agent, claim.session, claim.caller)
+    return (yield from meanwhile({worker: claim.agent}))
 
 
 def _chain(path: Sequence[str]) -> str:
     """The chain of needs in words, without the middle of a long one."""
-    task_or_lock = [_name(task) for task in path]
-    if len(task_or_lock) > _CHAIN_SHOWN:
-        between = len(task_or_lock) - _CHAIN_SHOWN + 1
-        task_or_lock[_CHAIN_SHOWN - 2 : -1] = [f"{between} others one after the other"]
-        return f"{', which needs '.join(task_or_lock[:-1])} and in the end {task_or_lock[-1]}"
-    return ", which needs ".join(task_or_lock)
-
-
-def _cut(snapshot: TaskSnapshot) -> str:
-    return f", and so on: {FOLLOWED} tasks were followed" if snapshot.hangs else ""
-
-
-def _others(unmet: int) -> str:
-    return "" if unmet <= 1 else f"; {unmet} of its needs are not complete"
+    names = [_name(task) for task in path]
+    if len(names) <= _CHAIN_SHOWN:
+        return ", which needs ".join(names)
+    between = len(names) - _CHAIN_SHOWN + 1
+    first = [*names[: _CHAIN_SHOWN - 2], f"{between} others one after the other"]
+    return f"{', which needs '.join(first)} and in the end {names[-1]}"
 
 
 def _meant(need: Item | None, own: Item | None) -> Item | None:
@@ -336,13 +326,134 @@ def _state(snapshot: TaskSnapshot) -> str:
     return "unfinished" if snapshot.batch else snapshot.state
 
 
-def task_or_lock(name: str) -> Op[str]:
-    """The task of this name, or else the lock; if there are both, the caller has to choose."""
-    task, lock = keys.status(name), keys.lock(name)
-    snapshot: Snapshot = yield Read(task, lock)
-    if snapshot[task] is None or name.startswith(BATCH):
-        return f"lock/{name}"
-    pool = decode_pool(snapshot[lock], 0)
-    if pool is not None and (pool.grants or pool.waiters):
-        raise BadInput(f"{name!r} is a task and a lock; ask for 'task/{name}' or for 'lock/{name}'")
-    return f"task/{name}"
+Able: TypeAlias = Mapping[str, frozenset[str]]
+"""The abilities of each session that is here and reports."""
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """What keeps a task from being done, and who can clear it.
+
+    The higher the ``rank``, the less likely it clears by itself.
+    """
+
+    says: str
+    clear: str
+    by: str = ""
+    since: float | None = None
+    expires_in: float | None = None
+    blocked: bool = True
+    rank: int = 0
+
+
+def able_sessions(able: Able, requires: Iterable[str]) -> list[str]:
+    """The sessions that can do all of this."""
+    return [
+        session for session, can in able.items() if ALL_ABILITIES in can or can.issuperset(requires)
+    ]
+
+
+def explain(snapshot: TaskSnapshot, now: float, able: Able) -> Explanation:
+    """Explain why a task is not being done, or that it is."""
+    status = snapshot.status
+    if snapshot.damage:
+        says = f"it is damaged: {snapshot.damage}"
+        return Explanation(says=says, clear="see 'interlock doctor'", rank=6)
+    if status is None:
+        clear = f"publish it: interlock task add {quote(snapshot.task)}"
+        return Explanation(says="there is no such task", clear=clear, blocked=False, rank=5)
+    if snapshot.batch:
+        return Explanation(
+            says="the import that publishes it has not finished",
+            clear="the import finishes; if it was interrupted, repeat it",
+            since=status.since,
+            rank=4,
+        )
+    match status.state:
+        case "pending":
+            return _pending(snapshot, status, now, able)
+        case "running":
+            return _running(snapshot, status, now)
+        case _:
+            return _still(snapshot.task, status, now)
+
+
+def _still(task: str, status: TaskStatus, now: float) -> Explanation:
+    """Explain a task that its own workers do not move: blocked or ended."""
+    if status.state == "blocked":
+        clear = f"see 'interlock why {quote(f'task/{status.on}')}'"
+        return Explanation(says=f"it needs {status.on}", clear=clear, since=status.since, rank=-1)
+    ago = f"{span(now - status.since)} ago"
+    if status.state == "complete":
+        says, clear = f"{status.by} completed it {ago}", "nothing is left to do"
+        return Explanation(says=says, clear=clear, by=status.by, blocked=False)
+    word = "died" if status.state == "dead" else "failed"
+    after = f" after {_failed(status.attempts)}" if status.attempts else ""
+    return Explanation(
+        says=f"it {word} {ago}{after}: {status.reason or 'no reason was given'}",
+        clear=f"retry it: interlock task retry {quote(task)} --agent NAME",
+        by=status.by,
+        since=status.since,
+        rank=5,
+    )
+
+
+def _running(snapshot: TaskSnapshot, status: TaskStatus, now: float) -> Explanation:
+    claim = snapshot.claim
+    if claim is None or not snapshot.alive:
+        agent = "" if claim is None else claim.agent
+        return Explanation(
+            says=f"{agent or 'its worker'} was lost, and its claim is stale",
+            clear=f"claim {snapshot.task}, or run 'interlock maintain'",
+            by=agent,
+            since=None if claim is None else claim.since,
+            blocked=False,
+            rank=3,
+        )
+    late = status.deadline is not None and status.deadline < now
+    return Explanation(
+        says=f"{claim.agent} has worked on it for {span(now - claim.since)}"
+        f"{', past its deadline' if late else ''}",
+        clear=f"{claim.agent} completes {snapshot.task},"
+        f" or does not renew it for {span(snapshot.left)}",
+        by=claim.agent,
+        since=claim.since,
+        expires_in=None if snapshot.left is None else round(snapshot.left, 3),
+    )
+
+
+def _pending(snapshot: TaskSnapshot, status: TaskStatus, now: float, able: Able) -> Explanation:
+    task, spec = snapshot.task, snapshot.known_spec
+    worker, since = _worker(spec), status.since or spec.at
+    if status.deadline is not None and status.deadline < now:
+        return Explanation(
+            says="no worker began it before its deadline,"
+            " so the next worker makes it a dead letter",
+            clear=f"run 'interlock maintain', then send it back:"
+            f" interlock task retry {quote(task)} --agent NAME",
+            since=status.deadline,
+            rank=5,
+        )
+    if able and not able_sessions(able, spec.requires):
+        return Explanation(
+            says=f"it waits for {worker}, and no agent that is here reports that it can",
+            clear=f"{worker} comes, and claims {task}",
+            since=since,
+            rank=4,
+        )
+    if not snapshot.left:
+        says, clear = f"it waits for {worker}", f"{worker} claims {task}"
+        return Explanation(says=says, clear=clear, since=since, blocked=False, rank=2)
+    says = f"it must not begin for {span(snapshot.left)}"
+    if status.attempts:
+        why = f" ({status.reason})" if status.reason else ""
+        says = f"it rests for {span(snapshot.left)} after {_failed(status.attempts)}{why}"
+    clear = f"its time comes, and {worker} claims {task}"
+    return Explanation(says=says, clear=clear, since=status.since or None, rank=1)
+
+
+def _worker(spec: Spec) -> str:
+    return f"a worker who can {' and '.join(spec.requires)}" if spec.requires else "a worker"
+
+
+def _failed(attempts: int) -> str:
+    return "1 failed attempt" if attempts == 1 else f"{attempts} failed attempts"
