@@ -1,9 +1,10 @@
 """The registry: one entry for each noun, through which the rest of the product finds it.
 
 An entry names the module of the declaration, the word that commands begin with (``lock acquire``),
-the attribute of a client (``fleet.locks``), or the commands that have no such word (``alert``).  It
-imports nothing, so that a command pays for the one noun that it needs; ``nouns`` imports all
-declarations, for the few callers that need every noun: health, maintain, help, the reference.
+the attribute of a client (``fleet.locks``), or the commands that have no such word (``alert``), and
+the housekeeping that every client does in the background.  It imports nothing, so that a command
+pays for the one noun that it needs; ``nouns`` imports all declarations, for the few callers that
+need every noun: health, maintain, help, the reference.
 
 ``add`` registers the noun of another package under the same rules.
 """
@@ -22,17 +23,27 @@ if TYPE_CHECKING:
 
 
 class NounEntry:
-    """Where a noun is declared, and by which words it is found."""
+    """Where a noun is declared, and by which words it is found.
 
-    __slots__ = ("attribute", "commands", "module", "word")
+    ``client_step`` names a function ``(runner, settings, actor) -> Op[bool]``: a bounded step that
+    clients do after one of a thousand commits, which returns whether more is left to do.
+    """
+
+    __slots__ = ("attribute", "client_step", "commands", "module", "word")
 
     def __init__(
-        self, module: str, word: str = "", attribute: str = "", commands: tuple[str, ...] = ()
+        self,
+        module: str,
+        word: str = "",
+        attribute: str = "",
+        commands: tuple[str, ...] = (),
+        client_step: str = "",
     ) -> None:
         self.module = module
         self.word = word
         self.attribute = attribute
         self.commands = commands
+        self.client_step = client_step
 
 
 _ENTRIES = [
@@ -58,7 +69,10 @@ _ENTRIES = [
     NounEntry("interlock.nouns.grants.lock_noun", "lock", "locks"),
     NounEntry("interlock.nouns.grants.semaphore_noun", "sem", "semaphores"),
     NounEntry("interlock.nouns.messages.decision_noun", "decision"),
-    NounEntry("interlock.nouns.record.noun", "record", "record"),
+    NounEntry(
+        "interlock.nouns.record.noun", "record", "record",
+        client_step="interlock.nouns.record.seal_service:client_step",
+    ),
     NounEntry("interlock.nouns.fleet.store_noun", "store"),
 ]  # fmt: skip
 
@@ -96,6 +110,11 @@ def words() -> tuple[str, ...]:
 def commands() -> tuple[str, ...]:
     """The commands without such a word."""
     return tuple(command for each in _ENTRIES for command in each.commands)
+
+
+def client_steps() -> list[str]:
+    """The steps of housekeeping that every client does."""
+    return [each.client_step for each in _ENTRIES if each.client_step]
 
 
 def attributes() -> Iterator[tuple[str, Noun]]:

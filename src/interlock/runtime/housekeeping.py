@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from interlock import registry
@@ -40,13 +40,9 @@ from interlock.store import Item, Store
 T = TypeVar("T")
 
 BOUND = 1000
-STEPS = 1
-"""Up to 2,000 entries sealed for 1,000 written, so a step catches up with what others left; and
-quick enough to be done between two renewals of the shortest lease."""
 BETWEEN = 1.0
 """Seconds between two steps at one store object, if the first left nothing to do."""
 
-_SEALING = "interlock.nouns.record.seal_service:Sealing"
 _passed: WeakKeyDictionary[Store, float] = WeakKeyDictionary()
 """The moment before which there is hardly anything to do."""
 
@@ -151,11 +147,6 @@ def _deleting(wanted: dict[str, int]) -> DecideOp[str]:
     return Decision(outcome="expired", verb="record.expire", thing="record", deletes=there)
 
 
-class _SealingStep(Protocol):
-    left: int
-    finding: str | None
-
-
 class ClientHousekeeping:
     """The share of one client.
 
@@ -182,11 +173,13 @@ class ClientHousekeeping:
         if now < _passed.get(self._store, now):
             return
         _passed[self._store] = now + self._runner.capabilities.allow(BETWEEN)
-        sealing = registry.load(_SEALING)(self._runner, self._settings)
-        sealed: _SealingStep | None = yield from self._unharmed(lambda: sealing.tidy(actor, STEPS))
+        more = False
+        for step in registry.client_steps():
+            work = partial(registry.load(step), self._runner, self._settings, actor)
+            more = (yield from self._unharmed(work)) is True or more
         for also in tuple(self.passes.values()):
             self.due = (yield from self._unharmed(partial(also, actor))) is True or self.due
-        if self.due or (sealed is not None and sealed.left and not sealed.finding):
+        if self.due or more:
             _passed.pop(self._store, None)
 
     def _unharmed(self, work: Callable[[], Op[T]]) -> Op[T | None]:
