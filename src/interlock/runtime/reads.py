@@ -115,6 +115,13 @@ def decoded(decoder: codec.Decoder[T] | msgspec.json.Decoder[T], item: Item) -> 
         raise unreadable(item, error) from error
 
 
+def decoded_if_present(
+    decoder: codec.Decoder[T] | msgspec.json.Decoder[T], item: Item | None
+) -> T | None:
+    """The value of an item, if there is one."""
+    return None if item is None else decoded(decoder, item)
+
+
 def readable(read: Callable[[Given], T | None], item: Given) -> T | None:
     """The value of an item in a pass over many; None for a damaged one, which others survive."""
     try:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import IO
+from typing import IO, TypeVar
 
 from interlock.core import codec, keys, validate
+from interlock.core.decision import Decision
 from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.errors import BadInput
 from interlock.nouns.agents import log_rules as core
-from interlock.runtime import reads
 from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import every, looked_up
+from interlock.runtime.reads import decoded_if_present, every, looked_up
 from interlock.runtime.retention_clock import earlier_time
 from interlock.runtime.runner import Decided, Runner
 from interlock.settings import Settings
 from interlock.store import Item, Snapshot, Watch
+
+T = TypeVar("T")
 
 MOST = 100_000
 """Lines in one read at most: more than a log has."""
@@ -28,9 +30,9 @@ _AT_ONCE = 8
 _ASKED = 60.0
 """Seconds for which the agreed time is reused: precise enough for an age of days."""
 
-_BOOK = codec.Decoder(core.Logbook)
-_FILE_BOOK = codec.Decoder(core.FileLogbook)
-_CHUNK = codec.Decoder(core.Chunk)
+_book = partial(decoded_if_present, codec.Decoder(core.Logbook))
+_file_book = partial(decoded_if_present, codec.Decoder(core.FileLogbook))
+_chunk = partial(decoded_if_present, codec.Decoder(core.Chunk))
 
 
 class AgentLogService:
@@ -41,9 +43,7 @@ class AgentLogService:
         self._settings = settings
         self._agreed = (float("-inf"), 0.0)
 
-    def allow(self, seconds: float) -> float:
-        """A time limit as long as this engine needs it."""
-        return self._runner.capabilities.allow(seconds)
+        self.allow = runner.capabilities.allow
 
     def upload(self, agent: str, texts: Iterable[str], actor: Actor) -> Op[core.Uploaded]:
         """Append lines: one commit for each chunk."""
@@ -72,9 +72,8 @@ class AgentLogService:
         self, agent: str, lines: tuple[str, ...], actor: Actor, limits: core.LogLimits, now: float
     ) -> DecideOp[core.Uploaded]:
         book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
-        batch = core.Batch(
-            at=round(self._runner.clock.wall(), 3), lines=lines, session=actor.session
-        )
+        at = round(self._runner.clock.wall(), 3)
+        batch = core.Batch(at=at, lines=lines, session=actor.session)
         size = sum(map(core.line_bytes, lines))
         tail: core.Chunk | None = None
         old: list[core.Chunk | None] = []
@@ -93,9 +92,8 @@ class AgentLogService:
         found: list[core.LogLine] = []
         for end in range(book.next, book.oldest, -_AT_ONCE):
             numbers = range(max(book.oldest, end - _AT_ONCE), end)
-            wanted = [keys.log_chunk(agent, number) for number in numbers]
-            items = yield from looked_up(wanted)
-            chunks = [chunk for each in wanted if (chunk := _chunk(items[each])) is not None]
+            read = yield from _chunks([keys.log_chunk(agent, number) for number in numbers])
+            chunks = [chunk for chunk in read if chunk is not None]
             found[:0] = [line for chunk in chunks for line in core.lines(chunk)]
             if len(found) >= limit or (chunks and chunks[0].first <= after + 1):
                 break
@@ -115,7 +113,7 @@ class AgentLogService:
     def _write_file(
         self, agent: str, file: str, portions: Sequence[tuple[str, ...]], actor: Actor
     ) -> Op[bool]:
-        now, key = (yield from self._now()), keys.file_book(agent, file)
+        now = yield from self._now()
         sizes = [sum(map(core.line_bytes, portion)) for portion in portions]
         written: tuple[int, ...] = ()
         first = 1
@@ -127,10 +125,7 @@ class AgentLogService:
                 last=index == len(portions) - 1,
                 size=sum(sizes),
             )
-
-            def deciding(part: core.FileChunk = part) -> DecideOp[tuple[int, ...] | None]:
-                return core.upload_file(agent, file, _file_book((yield (key,))[key]), part)
-
+            deciding = partial(_decide_on_file, agent, file, partial(core.upload_file, part=part))
             done: Decided[tuple[int, ...] | None] = yield from self._runner.change(deciding, actor)
             if done.outcome is None:
                 return False
@@ -152,9 +147,7 @@ class AgentLogService:
             whole = True
             for start in range(0, len(book.shown), _AT_ONCE):
                 numbers = book.shown[start : start + _AT_ONCE]
-                wanted = [keys.file_chunk(agent, file, number) for number in numbers]
-                items = yield from looked_up(wanted)
-                chunks = [_chunk(items[each]) for each in wanted]
+                chunks = yield from _chunks([keys.file_chunk(agent, file, n) for n in numbers])
                 whole &= None not in chunks
                 found += [line for chunk in chunks if chunk for line in core.lines(chunk)]
             if whole or book == before:
@@ -167,8 +160,9 @@ class AgentLogService:
         for item in (yield from every(keys.file_book(agent))):
             book, name = _file_book(item), keys.decode(item.key.rpartition("/")[2])
             if book is not None and book.shown:
-                at = book.at
-                found.append(core.LogFile(name=name, lines=book.lines, bytes=book.bytes, at=at))
+                found.append(
+                    core.LogFile(name=name, lines=book.lines, bytes=book.bytes, at=book.at)
+                )
         return found
 
     def forget(self, actor: Actor) -> Op[int]:
@@ -194,13 +188,9 @@ class AgentLogService:
         self, agent: str, file: str, item: Item, limits: core.LogLimits, actor: Actor
     ) -> Op[int]:
         now, gone = (yield from self._now()), 0
-        while core.delete_old_file(agent, file, _file_book(item), limits, now).outcome:
-
-            def deciding() -> DecideOp[int]:
-                key = keys.file_book(agent, file)
-                book = _file_book((yield (key,))[key])
-                return core.delete_old_file(agent, file, book, limits, now)
-
+        delete = partial(core.delete_old_file, limits=limits, now=now)
+        while delete(agent, file, _file_book(item)).outcome:
+            deciding = partial(_decide_on_file, agent, file, delete)
             done: Decided[int] = yield from self._runner.change(deciding, actor)
             gone += done.outcome
             if not done.outcome:
@@ -255,6 +245,13 @@ def _lines_of(file: IO[bytes]) -> Iterator[str]:
             yield line.decode("utf-8", "replace")
 
 
+def _decide_on_file(
+    agent: str, file: str, decide: Callable[[str, str, core.FileLogbook | None], Decision[T]]
+) -> DecideOp[T]:
+    key = keys.file_book(agent, file)
+    return decide(agent, file, _file_book((yield (key,))[key]))
+
+
 def _decide_deletion(agent: str, limits: core.LogLimits, now: float) -> DecideOp[int]:
     book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
     old = [] if book is None else (yield from _oldest(agent, book))
@@ -272,13 +269,6 @@ def _oldest(
     return [_chunk(items[key]) for key in wanted]
 
 
-def _book(item: Item | None) -> core.Logbook | None:
-    return None if item is None else reads.decoded(_BOOK, item)
-
-
-def _file_book(item: Item | None) -> core.FileLogbook | None:
-    return None if item is None else reads.decoded(_FILE_BOOK, item)
-
-
-def _chunk(item: Item | None) -> core.Chunk | None:
-    return None if item is None else reads.decoded(_CHUNK, item)
+def _chunks(wanted: Sequence[str]) -> Op[list[core.Chunk | None]]:
+    items = yield from looked_up(wanted)
+    return [_chunk(items[key]) for key in wanted]

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Event, Success, Write
@@ -174,16 +174,8 @@ def is_silent(report: Report, unheard: float) -> bool:
 
 def report_outcome(report: Report) -> Reported:
     """A report as an outcome."""
-    return Reported(
-        agent=report.agent,
-        session=report.session,
-        status=report.state,
-        at=report.at,
-        can=report.can,
-        doing=report.doing,
-        note=report.note,
-        pace=report.pace,
-    )
+    fields = asdict(report)
+    return Reported(status=fields.pop("state"), **fields)
 
 
 def describe(report: Report) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -30,7 +31,8 @@ CALM = 5.0
 """Seconds between two reports of a session whose state changes all the time."""
 
 _ABLE = codec.Decoder(core.CapableAgent)
-_REPORT = codec.Decoder(core.Report)
+
+decode_report = partial(reads.decoded_if_present, codec.Decoder(core.Report))
 
 
 class Reports:
@@ -39,9 +41,7 @@ class Reports:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
-    def allow(self, seconds: float) -> float:
-        """A time limit as long as this engine needs it."""
-        return self._runner.capabilities.allow(seconds)
+        self.allow = runner.capabilities.allow
 
     def say(self, actor: Actor, update: core.ReportUpdate) -> Op[core.Reported | SessionLapsed]:
         """Update the report of this session; only a change is recorded."""
@@ -154,10 +154,8 @@ class StatusReporter:
                 return
             now = self._clock.monotonic()
             self._before = _Before(self._update, self._look, self._due, self._said)
-            self._update, self._look = (
-                report_update("waiting", paces=self._paces),
-                state_without_work,
-            )
+            self._update = report_update("waiting", paces=self._paces)
+            self._look = state_without_work
             self._due = now + self._calm
             if now - self._woken >= self._calm:
                 self._woken = now
@@ -242,11 +240,6 @@ def paces_from(settings: Settings) -> dict[core.ReportState, float]:
     """The pace of the signs of life, by state."""
     found = settings.agent()
     return {state: found.get(state, core.PACES[state]) for state in core.STATES}
-
-
-def decode_report(item: Item | None) -> core.Report | None:
-    """Decode a report."""
-    return None if item is None else reads.decoded(_REPORT, item)
 
 
 def state_without_work() -> Op[core.ReportState]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
-from typing import TypeVar
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -22,22 +22,11 @@ from interlock.runtime.reads import KEYS_AT_ONCE, every_inside, looked_up
 from interlock.runtime.runner import Decided, Runner
 from interlock.store import Item, Range, Snapshot
 
-T = TypeVar("T")
-
 _LISTED = 32
 """Listed pools that the commit of a leave deletes; maintenance deletes the rest."""
-_SESSION = codec.Decoder(core.Session)
-_DEATH = codec.Decoder(core.Death)
 
-
-def decode_session(item: Item | None) -> core.Session | None:
-    """The session of an item."""
-    return None if item is None else reads.decoded(_SESSION, item)
-
-
-def decode_death(item: Item | None) -> core.Death | None:
-    """The trace of a session that ended without leaving."""
-    return None if item is None else reads.decoded(_DEATH, item)
+decode_session = partial(reads.decoded_if_present, codec.Decoder(core.Session))
+decode_death = partial(reads.decoded_if_present, codec.Decoder(core.Death))
 
 
 class Sessions:

@@ -18,56 +18,48 @@ _NAMED = 8
 """Names of agents without a session that are listed."""
 
 
-def joined(outcome: core.Joined, _paint: Paint) -> str:
-    """A line for the shell; the name goes with the session, or the old one would contradict it."""
+def _joined(outcome: core.Joined, _paint: Paint) -> str:
+    # The name goes with the session: an older one in the shell would contradict it.
     return f"export INTERLOCK_SESSION={outcome.session} INTERLOCK_AGENT={quote(outcome.agent)}"
 
 
-def left(outcome: core.Left, paint: Paint) -> str:
-    """The released things."""
+def _left(outcome: core.Left, paint: Paint) -> str:
     gave = f"; released {', '.join(outcome.released)}" if outcome.released else ""
     return f"{paint('green', 'left')} {outcome.session}{gave}"
 
 
-def renewed(outcome: core.Renewed, paint: Paint) -> str:
-    """The new time to live."""
+def _renewed(outcome: core.Renewed, paint: Paint) -> str:
     word = paint("green", "renewed")
     return f"{word} {outcome.session}, expires in {lasting(outcome.expires_in)}"
 
 
-def deaths_acknowledged(outcome: core.DeathsAcknowledged, paint: Paint) -> str:
-    """How many sessions health no longer shows."""
+def _deaths_acknowledged(outcome: core.DeathsAcknowledged, paint: Paint) -> str:
     count = len(outcome.sessions)
     many = f"{count} session{'' if count == 1 else 's'} of {outcome.agent}"
     return f"{paint('green', 'acknowledged')} the death of {many}"
 
 
-def no_death(outcome: core.NoDeath, _paint: Paint) -> str:
-    """Nothing to acknowledge, and the command that clears dead sessions."""
+def _no_death(outcome: core.NoDeath, _paint: Paint) -> str:
     return (
         f"no session of {outcome.agent} that was cleared away is left to acknowledge;"
         " 'interlock maintain' clears dead ones away"
     )
 
 
-def reported(outcome: Reported, paint: Paint) -> str:
-    """The reported status."""
+def _reported(outcome: Reported, paint: Paint) -> str:
     can = f"; can {', '.join(outcome.can)}" if outcome.can else ""
     return f"{paint('green', outcome.status)}{_says(outcome).removeprefix(outcome.status)}{can}"
 
 
-def unreported(outcome: Unreported, _paint: Paint) -> str:
-    """No report yet, and how to make one."""
+def _unreported(outcome: Unreported, _paint: Paint) -> str:
     return f"{outcome.session} said nothing of itself yet; 'interlock agent status busy' does"
 
 
-def agent_log(outcome: AgentLog, _paint: Paint) -> str:
-    """The lines as they were written."""
+def _agent_log(outcome: AgentLog, _paint: Paint) -> str:
     return "\n".join(line.text for line in outcome.lines)
 
 
-def no_log(outcome: NoLog, _paint: Paint) -> str:
-    """No log, and how to fill it."""
+def _no_log(outcome: NoLog, _paint: Paint) -> str:
     if outcome.file:
         return (
             f"{outcome.agent} has no lines in a file {outcome.file};"
@@ -79,8 +71,7 @@ def no_log(outcome: NoLog, _paint: Paint) -> str:
     )
 
 
-def uploaded(outcome: Uploaded, paint: Paint) -> str:
-    """The uploaded lines."""
+def _uploaded(outcome: Uploaded, paint: Paint) -> str:
     word = paint("green", "uploaded")
     lines = _lines(outcome.lines)
     if not outcome.file:
@@ -89,8 +80,7 @@ def uploaded(outcome: Uploaded, paint: Paint) -> str:
     return f"{word} {outcome.file} of {outcome.agent}, {lines}{cut if outcome.cut else ''}"
 
 
-def log_files(outcome: LogFiles, _paint: Paint) -> str:
-    """Their names and sizes."""
+def _log_files(outcome: LogFiles, _paint: Paint) -> str:
     if not outcome.files:
         agent = quote(outcome.agent)
         return (
@@ -103,13 +93,11 @@ def _lines(count: int) -> str:
     return f"{count} line{'' if count == 1 else 's'}"
 
 
-def unknown_agent(outcome: UnknownAgentName, _paint: Paint) -> str:
-    """None of that name."""
+def _unknown_agent(outcome: UnknownAgentName, _paint: Paint) -> str:
     return f"there is no session of {outcome.agent}; 'interlock agent list' shows all"
 
 
-def agent_list(outcome: AgentList, paint: Paint) -> str:
-    """Sessions, with what they hold."""
+def _agent_list(outcome: AgentList, paint: Paint) -> str:
     if not outcome.agents:
         return f"no sessions; {_mail(outcome)}" if outcome.known else "no sessions"
     told = any(agent.status for agent in outcome.agents)
@@ -147,18 +135,18 @@ def _says(says: core.Agent | Reported) -> str:
 
 
 TEXTS: dict[str, Text] = {
-    "DeathsAcknowledged": deaths_acknowledged,
-    "Joined": joined,
-    "Left": left,
-    "NoDeath": no_death,
-    "Renewed": renewed,
-    "Uploaded": uploaded,
-    "Reported": reported,
-    "Unreported": unreported,
-    "AgentList": agent_list,
-    "AgentLog": agent_log,
-    "LogFiles": log_files,
-    "NoLog": no_log,
-    "UnknownAgentName": unknown_agent,
+    "DeathsAcknowledged": _deaths_acknowledged,
+    "Joined": _joined,
+    "Left": _left,
+    "NoDeath": _no_death,
+    "Renewed": _renewed,
+    "Uploaded": _uploaded,
+    "Reported": _reported,
+    "Unreported": _unreported,
+    "AgentList": _agent_list,
+    "AgentLog": _agent_log,
+    "LogFiles": _log_files,
+    "NoLog": _no_log,
+    "UnknownAgentName": _unknown_agent,
 }
 """The text of each outcome, by the name of its class."""

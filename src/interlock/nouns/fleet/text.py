@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from interlock.testing.selftest import Raced
 
 
-def why(outcome: Why, paint: Paint) -> str:
-    """What blocks the thing, and what clears it."""
+def _why(outcome: Why, paint: Paint) -> str:
     if not outcome.blocked:
         word = paint("green", outcome.state or "not blocked")
         ended = [f"ended        {each}" for each in outcome.ended]
@@ -40,8 +39,7 @@ def why(outcome: Why, paint: Paint) -> str:
     return listed(facts)
 
 
-def health(outcome: Health, paint: Paint) -> str:
-    """A line for each problem."""
+def _health(outcome: Health, paint: Paint) -> str:
     lines = [
         f"{paint('red', each.kind)} {each.says}" + (f"; {each.remedy}" if each.remedy else "")
         for each in outcome.problems
@@ -49,8 +47,7 @@ def health(outcome: Health, paint: Paint) -> str:
     return "\n".join(lines) or paint("green", "healthy")
 
 
-def maintained(outcome: Maintained, _paint: Paint) -> str:
-    """What a pass of ``maintain`` did."""
+def _maintained(outcome: Maintained, _paint: Paint) -> str:
     done = f"reclaimed {outcome.reclaimed}, sealed {outcome.sealed}, left {outcome.left}"
     if outcome.moved:
         done += f", advanced {outcome.moved} task{'' if outcome.moved == 1 else 's'}"
@@ -62,18 +59,15 @@ def maintained(outcome: Maintained, _paint: Paint) -> str:
     return f"{done}\n{outcome.finding}" if outcome.finding else done
 
 
-def created(outcome: Created, paint: Paint) -> str:
-    """Where the new store is."""
+def _created(outcome: Created, paint: Paint) -> str:
     return f"{paint('green', 'created')} {outcome.store}"
 
 
-def exists(outcome: StoreExists, paint: Paint) -> str:
-    """Where the existing store is."""
+def _exists(outcome: StoreExists, paint: Paint) -> str:
     return f"{paint('dim', 'already there')} {outcome.store}"
 
 
-def diagnosis(outcome: Diagnosis, paint: Paint) -> str:
-    """A line for each check."""
+def _diagnosis(outcome: Diagnosis, paint: Paint) -> str:
     colours = {"ok": "green", "warn": "yellow", "bad": "red"}
     return "\n".join(
         f"{paint(colours[check.verdict], f'{check.verdict:<4}')} {check.name}: {check.fact}"
@@ -95,8 +89,7 @@ def _queued(waiter: Queued) -> str:
     return f"{waiter.agent}{slots} for {since(waiter.since)}"
 
 
-def raced(outcome: Raced, paint: Paint) -> str:
-    """How many processes won a task, and whether that is right."""
+def _raced(outcome: Raced, paint: Paint) -> str:
     verdict = paint("red", "bad") + ": a task had several winners, or none"
     if outcome.ok:
         verdict = paint("green", "ok") + ": each task had one winner, and the others got its name"
@@ -114,8 +107,7 @@ def raced(outcome: Raced, paint: Paint) -> str:
     return listed(facts)
 
 
-def observed(outcome: Observed, paint: Paint) -> str:
-    """One line for an event."""
+def _observed(outcome: Observed, paint: Paint) -> str:
     from interlock.nouns.messages.text import recipients
 
     if not outcome.thing:
@@ -133,8 +125,7 @@ def observed(outcome: Observed, paint: Paint) -> str:
     return " ".join(filter(None, parts))
 
 
-def counters(outcome: Counters, _paint: Paint) -> str:
-    """Each counter with its name, zeros too."""
+def _counters(outcome: Counters, _paint: Paint) -> str:
     more = " (partial: there were more entries than were read)" if outcome.partial else ""
     return listed(
         [
@@ -153,8 +144,7 @@ def counters(outcome: Counters, _paint: Paint) -> str:
     )
 
 
-def facts(outcome: dict[str, object], paint: Paint) -> str:
-    """A line for each fact."""
+def _facts(outcome: dict[str, object], paint: Paint) -> str:
     return listed((paint("dim", _named(name)), _fact(name, fact)) for name, fact in outcome.items())
 
 
@@ -188,15 +178,15 @@ def _size(count: int) -> str:
 
 
 TEXTS: dict[str, Text] = {
-    "Why": why,
-    "Health": health,
-    "Maintained": maintained,
-    "Created": created,
-    "StoreExists": exists,
-    "Diagnosis": diagnosis,
-    "Raced": raced,
-    "Observed": observed,
-    "Counters": counters,
-    "dict": facts,
+    "Why": _why,
+    "Health": _health,
+    "Maintained": _maintained,
+    "Created": _created,
+    "StoreExists": _exists,
+    "Diagnosis": _diagnosis,
+    "Raced": _raced,
+    "Observed": _observed,
+    "Counters": _counters,
+    "dict": _facts,
 }
 """The text of each outcome, by the name of its class."""

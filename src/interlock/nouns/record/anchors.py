@@ -16,7 +16,7 @@ import fcntl
 import os
 import subprocess
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -53,24 +53,12 @@ class AnchorLine(Struct, frozen=True, kw_only=True):
         return DigestMark(self.revision, self.entries, self.digest)
 
 
-class AnchorPlace(Protocol):
-    """Where anchors are kept."""
-
-    name: str
-
-    def read(self) -> tuple[AnchorLine, ...]:
-        """All anchors, the oldest first; none if the place is new."""
-
-    def add(self, anchor: AnchorLine) -> None:
-        """Add one, durably."""
-
-
 def verify_with_anchors(
     capabilities: Capabilities, anchors: Sequence[str], against: str
 ) -> Op[Verified]:
     """Read the whole record, and judge it by the anchors in these places too."""
     marks: list[ExpectedMark] = []
-    for place in map(anchor_place, anchors):
+    for place in map(_anchor_place, anchors):
         found = yield InThread(place.read)
         if not found:
             raise BadInput(
@@ -82,7 +70,7 @@ def verify_with_anchors(
 
 def anchor(runner: Runner, name: str) -> Op[Anchored]:
     """Add the current mark to a place, if the record meets the place's anchors."""
-    place = anchor_place(name)
+    place = _anchor_place(name)
     before = yield InThread(place.read)
     rolling, found = yield from verify_and_roll(runner.capabilities, _expected_marks(place, before))
     _refuse(found, place)
@@ -102,6 +90,12 @@ def anchor(runner: Runner, name: str) -> Op[Anchored]:
         made = AnchorLine(at=round(runner.clock.wall(), 3), **mark._asdict())
         yield InThread(lambda: place.add(made))
     return Anchored(place=place.name, **mark._asdict())
+
+
+def _anchor_place(name: str) -> AnchorPlace:
+    if not name:
+        raise BadInput("where to? name a file, or git:REF")
+    return AnchorGitRef(name) if name.startswith(GIT) else AnchorFile(name)
 
 
 def _expected_marks(place: AnchorPlace, anchors: Sequence[AnchorLine]) -> tuple[ExpectedMark, ...]:
@@ -131,13 +125,6 @@ def _refuse(found: Verified, place: AnchorPlace) -> None:
         )
 
 
-def anchor_place(name: str) -> AnchorPlace:
-    """The place of this name."""
-    if not name:
-        raise BadInput("where to? name a file, or git:REF")
-    return AnchorGitRef(name) if name.startswith(GIT) else AnchorFile(name)
-
-
 def parse_anchors(text: bytes, name: str) -> tuple[AnchorLine, ...]:
     """The anchors of a file; a last line that was cut while it was written is left out."""
     found: list[AnchorLine] = []
@@ -146,7 +133,8 @@ def parse_anchors(text: bytes, name: str) -> tuple[AnchorLine, ...]:
         try:
             anchor = msgspec.json.decode(line, type=AnchorLine) if line else None
         except codec.UNREADABLE:
-            if number == len(lines) and _cut(line):
+            begins = line.startswith(_BEGINS) or _BEGINS.startswith(line)
+            if number == len(lines) and begins:
                 break
             raise BadInput(f"line {number} of {name} is not an anchor; name another file") from None
         if anchor is not None and anchor.anchor > FORMAT:
@@ -156,11 +144,6 @@ def parse_anchors(text: bytes, name: str) -> tuple[AnchorLine, ...]:
     return tuple(found)
 
 
-def _cut(line: bytes) -> bool:
-    """Whether a line is the beginning of an anchor."""
-    return line.startswith(_BEGINS) or _BEGINS.startswith(line)
-
-
 class AnchorFile:
     """A file of lines, for its owner alone."""
 
@@ -168,7 +151,7 @@ class AnchorFile:
         self.name = path
 
     def read(self) -> tuple[AnchorLine, ...]:
-        """All anchors."""
+        """All anchors, the oldest first; none if the place is new."""
         try:
             with open(self.name, "rb") as file:
                 return parse_anchors(file.read(), self.name)
@@ -261,3 +244,7 @@ class AnchorGitRef:
             )
         except FileNotFoundError:
             raise BadInput("there is no git here; name a file instead") from None
+
+
+AnchorPlace: TypeAlias = AnchorFile | AnchorGitRef
+"""Where anchors are kept."""

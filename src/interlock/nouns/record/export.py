@@ -74,9 +74,9 @@ def _export_to_file(capabilities: Capabilities, file: IO[bytes], after: int) -> 
 def _export(capabilities: Capabilities, write: WriteLines, after: int) -> Op[Exported]:
     found = yield from span(capabilities)
     exporter = _Exporter(record_judge(found), write, found, after)
-    segments = yield from walk(found, exporter)
+    stamps, _ = yield from walk(found, exporter)
     exporter.begin()
-    for stamp in segments.stamps:
+    for stamp in stamps:
         exporter.item(*stamp)
     yield from read_items(exporter.judge, exporter.item)
     changed = yield from changed_after(found.end)
@@ -103,9 +103,8 @@ class _Exporter:
         self._begun = True
         mark, known = self.judge.rolling.mark, self.judge.rolling.known
         whole = known and not mark.revision
-        begins = (
-            _mark(mark) if known else RecordMark(revision=mark.revision)
-        )  # no mark is comparable
+        # Behind an unknown digest no mark is comparable.
+        begins = _mark(mark) if known else RecordMark(revision=mark.revision)
         self._add(ExportHead(begins=begins, strict=self._span.strict, whole=whole))
         if not known:
             self._add({"forgotten": mark.revision + 1})

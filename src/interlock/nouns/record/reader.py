@@ -9,6 +9,7 @@ killed between sealing and trimming) are read once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Protocol, TypeAlias
 
@@ -19,7 +20,7 @@ from interlock.core import codec, keys
 from interlock.core.segment import RecordMark, SealedMark, Segment, adds_up, last_revision, unpack
 from interlock.drivers import Op, Read, StoreCall
 from interlock.errors import StoreBusy, StoreDamaged
-from interlock.runtime.reads import decoded, with_bytes
+from interlock.runtime.reads import decoded, decoded_if_present, readable, with_bytes
 from interlock.store import LOG, Capabilities, Item, Log, Range
 
 PAGE = 2000
@@ -75,21 +76,14 @@ class RecordReader(Protocol):
         """The entries before this one are gone, and no segment has them."""
 
 
-class SegmentsRead:
-    """The stamps of the segments that were read, and the number of their entries."""
-
-    def __init__(self) -> None:
-        self.stamps: list[ItemStamp] = []
-        self.entries = 0
-
-
 def span(capabilities: Capabilities) -> Op[RecordSpan]:
     """Find where the record begins and ends at this moment."""
     trimmed = (yield StoreCall("extent")).trimmed  # first: sealing precedes trimming
     last = Log(limit=1, last=True)
     snapshot = yield Read(last, keys.SEALED, keys.CHECKPOINT)
     sealed = sealed_mark(snapshot[keys.SEALED])
-    marks = {keys.SEALED: sealed, keys.CHECKPOINT: _mark(snapshot[keys.CHECKPOINT])}
+    noted = readable(partial(decoded_if_present, _MARK), snapshot[keys.CHECKPOINT])
+    marks = {keys.SEALED: sealed, keys.CHECKPOINT: noted}
     entries = snapshot.ranges[last]
     reached = sealed.revision if sealed is not None else 0
     dropped = sealed.dropped if sealed is not None else None
@@ -109,11 +103,16 @@ def span(capabilities: Capabilities) -> Op[RecordSpan]:
     )
 
 
-def walk(span: RecordSpan, reader: RecordReader) -> Op[SegmentsRead]:
-    """Give a reader all entries up to the end of the span."""
+def walk(span: RecordSpan, reader: RecordReader) -> Op[tuple[list[ItemStamp], int]]:
+    """Give a reader all entries up to the end of the span.
+
+    Returns the stamps of the segments that were read, and the number of their entries.
+    """
     at = span.begins.revision if span.begins is not None else 0
     key = keys.segment(at)
-    logged, covered, segments_read = False, span.covered, SegmentsRead()
+    logged, covered = False, span.covered
+    stamps: list[ItemStamp] = []
+    sealed_entries = 0
     if span.restarted:  # all entries are behind the gap
         reader.trimmed_before(at + 1)
         covered = True
@@ -123,9 +122,9 @@ def walk(span: RecordSpan, reader: RecordReader) -> Op[SegmentsRead]:
         snapshot = yield Read(*refs)
         sealed = sealed_mark(snapshot[keys.SEALED])
         if found := snapshot.ranges[segments]:
-            segments_read.stamps.append(item_stamp(found[0]))
+            stamps.append(item_stamp(found[0]))
             at, count = _read_segment(found[0], at, span, reader, sealed)
-            segments_read.entries += count
+            sealed_entries += count
             key = found[0].key
         elif not logged:
             logged = True
@@ -141,7 +140,7 @@ def walk(span: RecordSpan, reader: RecordReader) -> Op[SegmentsRead]:
                 break
             at = page[-1].created
             key = max(key, keys.segment(at))
-    return segments_read
+    return stamps, sealed_entries
 
 
 def item_stamp(item: Item) -> ItemStamp:
@@ -156,23 +155,16 @@ def item_stamp(item: Item) -> ItemStamp:
 
 
 def sealed_mark(item: Item | None) -> SealedMark | None:
-    """How far the record is sealed; None if it is not sealed, or if the item is damaged."""
-    try:
-        return None if item is None else decoded(_SEALED, item)
-    except StoreDamaged:
-        return None  # the item is compared with the entry that wrote it, and that finds it
+    """How far the record is sealed; None if it is not sealed, or if the item is damaged.
+
+    A damaged item is found elsewhere: it is compared with the entry that wrote it.
+    """
+    return readable(partial(decoded_if_present, _SEALED), item)
 
 
 def plain_mark(mark: RecordMark) -> DigestMark:
     """A mark as the judge takes it: without the fields of a ``Sealed``."""
     return DigestMark(mark.revision, mark.entries, mark.digest)
-
-
-def _mark(item: Item | None) -> RecordMark | None:
-    try:
-        return None if item is None else decoded(_MARK, item)
-    except StoreDamaged:
-        return None
 
 
 def _read_segment(

@@ -24,7 +24,7 @@ from interlock.core.segment import RecordMark, SealedMark, Segment
 from interlock.drivers import InThread, Op, Read, StoreCall
 from interlock.errors import StoreDamaged, StoreFull, TooLarge
 from interlock.nouns.record import seal_rules
-from interlock.nouns.record.seal_rules import LIMITS, AgeLimit, Row, SealLimits, SegmentEnd
+from interlock.nouns.record.seal_rules import LIMITS, AgeLimit, Row, SegmentEnd
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.housekeeping import HousekeepingPart
@@ -114,23 +114,8 @@ class Sealing:
 
     def __init__(self, runner: Runner, settings: Settings | None = None) -> None:
         self._runner = runner
-        self._settings = settings
-        self._limits: SealLimits | None = None
-
-    @property
-    def limits(self) -> SealLimits:
-        """The limits of the settings, else those of the engine."""
-        if self._limits is None:
-            can = self._runner.capabilities
-            limits = LIMITS.get(can.engine, LIMITS["etcd"])
-            if self._settings is not None:
-                limits = replace(limits, **self._settings.record())
-            self._limits = limits
-        return self._limits
-
-    @limits.setter
-    def limits(self, limits: SealLimits) -> None:
-        self._limits = limits
+        found = LIMITS.get(runner.capabilities.engine, LIMITS["etcd"])
+        self.limits = found if settings is None else replace(found, **settings.record())
 
     def tidy(self, actor: Actor, steps: int = STEPS) -> Op[SealPass]:
         """Seal while the log is too large, write a checkpoint, drop old segments; bounded."""
@@ -149,12 +134,8 @@ class Sealing:
                 if step.word != "sealed":
                     break
             yield from self.checkpoint(actor, steps * self.limits.between)
-        except (
-            StoreDamaged,
-            StoreFull,
-            TooLarge,
-        ) as error:  # dropping segments may still free space
-            finding = str(error)
+        except (StoreDamaged, StoreFull, TooLarge) as error:
+            finding = str(error)  # dropping segments may still free space
         try:
             for _ in range(2 * steps):
                 gone = yield from self.drop(actor)
@@ -240,11 +221,8 @@ class Sealing:
         if count < self.limits.between or not (yield from self._untrimmed(begins)):
             return 0
         known = {keys.SEALED: state.item, keys.CHECKPOINT: state.noted_item}
-        return (
-            count
-            if (yield from self._commit_if_unchanged(seal_rules.checkpoint(mark), known, actor))
-            else 0
-        )
+        done = yield from self._commit_if_unchanged(seal_rules.checkpoint(mark), known, actor)
+        return count if done else 0
 
     def drop(self, actor: Actor) -> Op[int]:
         """Drop the oldest segment if it is too old, or if all segments are too large."""
@@ -280,11 +258,11 @@ class Sealing:
             begins = self._begins(state)
         except StoreDamaged as error:
             return [Finding(verdict="bad", name="record", fact=f"{fact}; {error}")]
-        if entries > 2 * self._log_limit(state) and (
-            yield from self._any_sealable(state, begins, entries)
-        ):
-            remedy = "run 'interlock maintain'"
-            return [Finding(verdict="warn", name="record", fact=fact, remedy=remedy)]
+        if entries > 2 * self._log_limit(state):
+            oldest = yield from self._oldest(state, begins, entries)
+            if self._sealable(state, oldest, entries):  # a log of young entries is no problem
+                remedy = "run 'interlock maintain'"
+                return [Finding(verdict="warn", name="record", fact=fact, remedy=remedy)]
         return [Finding(verdict="ok", name="record", fact=fact)]
 
     def _commit_if_unchanged(
@@ -347,12 +325,6 @@ class Sealing:
                 break
         return rows
 
-    def _any_sealable(self, state: SealState, begins: RecordMark, entries: int) -> Op[bool]:
-        """Whether any entry could be sealed: a log of young entries is no problem."""
-        return bool(
-            self._sealable(state, (yield from self._oldest(state, begins, entries)), entries)
-        )
-
     def _sealable(self, state: SealState, rows: Sequence[Row], entries: int) -> Sequence[Row]:
         """The oldest entries that may be sealed."""
         age, room = self._age(state, entries), self._runner.capabilities.max_value
@@ -371,7 +343,6 @@ class Sealing:
 
 
 def _if_unchanged(known: Mapping[str, Item | None], decision: Decision[str]) -> DecideOp[str]:
-    """The decision, if the items that it is based on are unchanged."""
     found = (yield tuple(known)).items
     for key, before in known.items():
         item = found[key]

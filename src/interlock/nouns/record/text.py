@@ -76,8 +76,7 @@ _SHORT = 10.0
 _DAY = 86400.0
 
 
-def entries(outcome: Entries, paint: Paint) -> str:
-    """A line for each entry."""
+def _entries(outcome: Entries, paint: Paint) -> str:
     if not outcome.entries:
         return "no entry is recorded, or none that fits"
     return "\n".join(
@@ -96,8 +95,7 @@ def entries(outcome: Entries, paint: Paint) -> str:
     )
 
 
-def nothing(outcome: NoHistory, _paint: Paint) -> str:
-    """No entry about the thing, and other names to try."""
+def _nothing(outcome: NoHistory, _paint: Paint) -> str:
     kind, _, name = outcome.thing.partition("/")
     said = f"the record knows nothing of {outcome.thing}"
     if kind == "lock":
@@ -128,8 +126,7 @@ def _became(word: str, names: Sequence[str]) -> str:
     return f"{word}: {', '.join(named[:NAMED])}{more}"
 
 
-def verified(outcome: Verified, paint: Paint) -> str:
-    """Three verdicts with their reasons, then the findings."""
+def _verified(outcome: Verified, paint: Paint) -> str:
     colours = {"ok": "green", "unproven": "yellow", "bad": "red"}
     words = {name: getattr(outcome, name) for name in ("integrity", "completeness", "truncation")}
     rows = [
@@ -194,20 +191,17 @@ def _count(entries: int) -> str:
     return "1 entry" if entries == 1 else f"{entries} entries"
 
 
-def exported(outcome: Exported, paint: Paint) -> str:
-    """What is in the file."""
+def _exported(outcome: Exported, paint: Paint) -> str:
     left = f"{_count(outcome.entries)}, {outcome.items} items"
     return f"{paint('green', 'exported')} {outcome.path}: {left}"
 
 
-def anchored(outcome: Anchored, paint: Paint) -> str:
-    """How far the mark goes."""
+def _anchored(outcome: Anchored, paint: Paint) -> str:
     where = f"at revision {outcome.revision}, {_count(outcome.entries)}"
     return f"{paint('green', 'anchored')} {outcome.place}: {where}"
 
 
-def history(story: Story, paint: Paint) -> str:
-    """All of it, in columns; the name of the thing only where there are several."""
+def _history(story: Story, paint: Paint) -> str:
     several = story.thing.startswith("agent/")
     rows = [
         (
@@ -331,11 +325,11 @@ def _clock(at: float) -> str:
 
 
 TEXTS: dict[str, Text] = {
-    "Entries": entries,
-    "NoHistory": nothing,
-    "Story": history,
-    "Verified": verified,
-    "Exported": exported,
-    "Anchored": anchored,
+    "Entries": _entries,
+    "NoHistory": _nothing,
+    "Story": _history,
+    "Verified": _verified,
+    "Exported": _exported,
+    "Anchored": _anchored,
 }
 """The text of each outcome, by the name of its class."""

@@ -167,16 +167,16 @@ def _order(flaw: Flaw) -> tuple[bool, int, str]:
 
 
 def _verify(found: RecordSpan, judge: RecordJudge, compared: _Compared | None) -> Op[Verified]:
-    segments = yield from walk(found, judge if compared is None else compared)
+    stamps, sealed = yield from walk(found, judge if compared is None else compared)
     if wanted := judge.wanted():
         yield from walk(found, _Seeker(judge, wanted))
-    for stamp in segments.stamps:
+    for stamp in stamps:
         judge.item(*stamp)
     yield from read_items(judge, judge.item)
     suspects = judge.items_end()
     changed = (yield from changed_after(found.end)) & suspects if suspects else frozenset()
     against = None if compared is None else compared.end()
-    return replace(verified(judge, changed), sealed=segments.entries, against=against)
+    return replace(verified(judge, changed), sealed=sealed, against=against)
 
 
 class _Seeker:
