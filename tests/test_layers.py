@@ -118,13 +118,8 @@ def test_every_part_of_the_package_has_its_place() -> None:
 
 NAMES_NOUNS = {
     "runtime/context.py",  # a client owns the services of sessions and grants
-    "runtime/deadlock.py",  # the refusal of a wait withdraws it from its pools
     "runtime/fleet_calls.py",  # types of the attributes of a client
     "runtime/given.py",  # whether a grant that a caller names still lives
-    "runtime/handover.py",  # types
-    "runtime/wait_graph/__init__.py",  # the queue of a pool
-    "runtime/wait_graph/known.py",
-    "runtime/wait_graph/target.py",
 }
 """The files of the runtime that import a noun; all others find what they need in declarations."""
 

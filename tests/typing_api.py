@@ -45,8 +45,8 @@ from interlock.core.decision import Outcome
 from interlock.core.log import RecordLine
 from interlock.nouns.agents.log_rules import LogLine
 from interlock.nouns.agents.session_rules import Agent
-from interlock.nouns.grants.lock_service import LockView
-from interlock.nouns.grants.semaphore_service import SemaphoreView
+from interlock.nouns.grants.lock import LockView
+from interlock.nouns.grants.semaphore import SemaphoreView
 from interlock.nouns.messages.message import Kind, SendOutcome
 from interlock.nouns.messages.query import ReplyOutcome
 from interlock.nouns.messages.views import Inbox

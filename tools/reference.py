@@ -28,8 +28,8 @@ from interlock.faces.schema import Schema, schema
 from interlock.nouns.agents import log_rules, session_rules
 from interlock.nouns.agents.report_service import StatusReporter
 from interlock.nouns.grants import lock, semaphore, several
-from interlock.nouns.grants.lock_service import LockView
-from interlock.nouns.grants.semaphore_service import SemaphoreView, Slots
+from interlock.nouns.grants.lock import LockView
+from interlock.nouns.grants.semaphore import SemaphoreView, Slots
 from interlock.nouns.messages import message, query, views
 from interlock.nouns.record.noun import Compared, RecordFinding, Verified
 from interlock.nouns.tasks import task

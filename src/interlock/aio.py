@@ -28,14 +28,9 @@ from interlock.core.validate import FOREVER
 from interlock.drivers import Op, drive_async
 from interlock.errors import InterlockError, StoreClosed, StoreTrouble
 from interlock.nouns.agents.session_rules import TTL
-from interlock.nouns.grants.holding import GrantHandle, take
-from interlock.nouns.grants.targets import (
-    BlockTarget,
-    BlockTerms,
-    LockTarget,
-    SeveralTarget,
-    SlotsTarget,
-)
+from interlock.nouns.grants.holding import BlockTerms, GrantHandle, take
+from interlock.nouns.grants.lock import LockTarget
+from interlock.nouns.grants.request import GrantTarget
 from interlock.runtime import callers
 from interlock.runtime.calls import Awaiting, Calls, Source, driven
 from interlock.runtime.context import Context
@@ -171,7 +166,7 @@ class Held(GrantHandle[Awaiting]):
 class Block:
     """``async with fleet.lock(...)``: holds it inside the block, releases it at the end."""
 
-    def __init__(self, fleet: Fleet, target: BlockTarget, terms: BlockTerms) -> None:
+    def __init__(self, fleet: Fleet, target: GrantTarget, terms: BlockTerms) -> None:
         self._fleet = fleet
         self._target = target
         self._terms = terms
@@ -274,6 +269,8 @@ class Fleet(FleetProperties[Awaiting]):
         given: Given = (),
     ) -> Block:
         """Hold slots of a semaphore for an ``async with`` block; otherwise as ``lock``."""
+        from interlock.nouns.grants.semaphore import SlotsTarget
+
         terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
         return Block(self, SlotsTarget(name, weight, capacity), terms)
 
@@ -290,8 +287,10 @@ class Fleet(FleetProperties[Awaiting]):
 
         A thing is ``lock/merge``, ``sem/builds`` or ``sem/builds=2``; otherwise as ``lock``.
         """
+        from interlock.nouns.grants.several import target_of
+
         terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
-        return Block(self, SeveralTarget(things), terms)
+        return Block(self, target_of(things), terms)
 
     async def close(self) -> None:
         """End the session, which releases all its grants, and close the store."""

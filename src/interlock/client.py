@@ -32,12 +32,12 @@ from interlock.core.validate import FOREVER
 from interlock.drivers import Op, drive
 from interlock.errors import InterlockError
 from interlock.nouns.agents.session_rules import TTL
+from interlock.nouns.grants.handover import HANDOVER, Handover
 from interlock.runtime import callers
 from interlock.runtime.calls import Blocking, Calls, Source, driven
 from interlock.runtime.context import Context
 from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.given import Given
-from interlock.runtime.handover import HANDOVER, Handover
 from interlock.runtime.identity import Actor
 from interlock.runtime.keeper import LOOK
 from interlock.store import Store
@@ -172,7 +172,8 @@ class Fleet(FleetProperties[Blocking]):
         Python code (not inside a call that sleeps or waits in the system).
         """
         from interlock.client_blocks import Block
-        from interlock.nouns.grants.targets import BlockTerms, LockTarget
+        from interlock.nouns.grants.holding import BlockTerms
+        from interlock.nouns.grants.lock import LockTarget
 
         terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
         return Block(self, LockTarget(name), terms, interrupt=interrupt)
@@ -192,7 +193,8 @@ class Fleet(FleetProperties[Blocking]):
     ) -> Block:
         """Hold slots of a semaphore for a ``with`` block; otherwise as ``lock``."""
         from interlock.client_blocks import Block
-        from interlock.nouns.grants.targets import BlockTerms, SlotsTarget
+        from interlock.nouns.grants.holding import BlockTerms
+        from interlock.nouns.grants.semaphore import SlotsTarget
 
         terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
         return Block(self, SlotsTarget(name, weight, capacity), terms, interrupt=interrupt)
@@ -212,10 +214,11 @@ class Fleet(FleetProperties[Blocking]):
         A thing is ``lock/merge``, ``sem/builds`` or ``sem/builds=2``; otherwise as ``lock``.
         """
         from interlock.client_blocks import Block
-        from interlock.nouns.grants.targets import BlockTerms, SeveralTarget
+        from interlock.nouns.grants.holding import BlockTerms
+        from interlock.nouns.grants.several import target_of
 
         terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
-        return Block(self, SeveralTarget(things), terms, interrupt=interrupt)
+        return Block(self, target_of(things), terms, interrupt=interrupt)
 
     def close(self) -> None:
         """End the session, which releases all its grants, and close the store."""

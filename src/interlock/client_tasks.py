@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Self
 from interlock.client import offered
 from interlock.drivers import drive
 from interlock.errors import InterlockError, Lapsed, StoreClosed
+from interlock.nouns.grants.handover import HANDOVER, BlockExit, Handover
 from interlock.nouns.messages.stops import StopNotice
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, ClaimHandle, HeldClaim, claim_for_block
 from interlock.nouns.tasks.worker import SignalListener, WorkerLoop, interrupt_main
 from interlock.runtime.calls import Blocking
-from interlock.runtime.handover import HANDOVER, BlockExit, Handover
 from interlock.runtime.stoppable import SLICE
 from interlock.threads import background
 

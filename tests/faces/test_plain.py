@@ -12,7 +12,7 @@ import pytest
 from tests.faces.shell import Shell
 
 from interlock.core.safe_text import all_printable, one_line, printable, quoted
-from interlock.nouns.grants.lock_service import LockView
+from interlock.nouns.grants.lock import LockView
 
 EVIL = "\x1b]0;x\x07\x1b[2J\nok fake line"
 SPELLED = r"\x1b]0;x\x07\x1b[2J\nok fake line"

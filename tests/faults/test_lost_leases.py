@@ -8,8 +8,8 @@ import pytest
 from tests.faults.setup import Client, Setup, Way, settle
 
 from interlock.errors import Lapsed, Lost
-from interlock.nouns.grants.holding import take
-from interlock.nouns.grants.targets import BlockTerms, LockTarget
+from interlock.nouns.grants.holding import BlockTerms, take
+from interlock.nouns.grants.lock import LockTarget
 
 WAYS: tuple[Way, ...] = ("blocking", "async")
 

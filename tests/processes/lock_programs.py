@@ -273,17 +273,17 @@ def acquire_async(url: str, lock: str, ttl: str, session: str = "1") -> None:
 
 def stop_with_the_lock(url: str, ttl: str) -> None:
     """Wait for a lock, and be stopped between its grant and the first instruction after it."""
-    from interlock.nouns.grants.lock_service import LockService
+    from interlock.nouns.grants.service import GrantService
 
-    acquire = LockService.acquire
+    acquire = GrantService.acquire
 
     def late(*arguments: Any, **named: Any) -> Any:
         outcome = yield from acquire(*arguments, **named)
-        LockService.acquire = acquire  # type: ignore[method-assign]
+        GrantService.acquire = acquire  # type: ignore[method-assign]
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         return outcome
 
-    LockService.acquire = late  # type: ignore[method-assign]
+    GrantService.acquire = late  # type: ignore[method-assign]
     fleet = interlock.connect(url, agent="late", ttl=30)
     try:
         with fleet.lock("merge", ttl=float(ttl)):

@@ -13,7 +13,7 @@ from tests.processes.helpers import Process, ProcessGroup, store_times, until
 from tests.processes.test_locks import begin
 
 import interlock
-from interlock.nouns.grants.semaphore_service import SemaphoreView
+from interlock.nouns.grants.semaphore import SemaphoreView
 
 CAPACITY = 5
 STEPS = 12

@@ -11,9 +11,8 @@ import pytest
 
 from interlock import aio
 from interlock.drivers import Op
-from interlock.nouns.grants.holding import take
-from interlock.nouns.grants.lock import LockBusy
-from interlock.nouns.grants.targets import BlockTerms, LockTarget
+from interlock.nouns.grants.holding import BlockTerms, take
+from interlock.nouns.grants.lock import LockBusy, LockTarget
 from interlock.store import Committed, Work
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit

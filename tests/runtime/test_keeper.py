@@ -6,9 +6,8 @@ from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.drivers import Read
 from interlock.errors import StoreAway
-from interlock.nouns.grants.holding import HeldPools, take
-from interlock.nouns.grants.lock import LockBusy, Reclaimed
-from interlock.nouns.grants.targets import BlockTerms, LockTarget
+from interlock.nouns.grants.holding import BlockTerms, HeldPools, take
+from interlock.nouns.grants.lock import LockBusy, LockTarget, Reclaimed
 from interlock.runtime.keeper import IDLE, margin
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -80,7 +79,11 @@ def test_a_grant_that_the_store_forgot_is_lost_though_the_session_lives(stage: T
     ada.run(ada.context.keeper.beat())
     assert not held.lost()
     # As a restored copy would: the lock is gone, the session is there.
-    bob.run(bob.context.locks.release(ada.context.identity.actor, "merge", token=held.grant.token))
+    bob.run(
+        bob.context.grants.release(
+            ada.context.identity.actor, LockTarget("merge"), token=held.grant.token
+        )
+    )
     stage.clock.advance(12.0)
     ada.run(ada.context.keeper.beat())
     assert held.lost()

@@ -11,15 +11,20 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.drivers import Commit, OpenWatch, Read
 from interlock.errors import Deadlocked
-from interlock.nouns.grants.decode import decode_pool
-from interlock.nouns.grants.holding import take
-from interlock.nouns.grants.lock import LockAcquired, LockDeadlock, LockReleased, Reclaimed
+from interlock.nouns.grants.holding import BlockTerms, take
+from interlock.nouns.grants.lock import (
+    LockAcquired,
+    LockDeadlock,
+    LockReleased,
+    LockTarget,
+    Reclaimed,
+)
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
+from interlock.nouns.grants.pool_reader import decode_pool
 from interlock.nouns.grants.semaphore import SlotsDeadlock
-from interlock.nouns.grants.targets import BlockTerms, LockTarget
+from interlock.nouns.grants.waiting import wait_target
 from interlock.runtime.reads import outside
-from interlock.runtime.wait_graph import Graph, Start
-from interlock.runtime.wait_graph.known import KnownAround
+from interlock.runtime.wait_graph import Graph, KnownTargets, Start
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -218,7 +223,7 @@ def test_a_lock_that_we_let_go_of_while_the_store_was_away_is_no_reason(stage: N
     ada = stage.join("ada")
     held = ada.run(take(ada.context, LockTarget("a"), None, TERMS))
     ada.run(ada.locks.acquire("other"))
-    ada.context.grants.release_later(ada.context.identity, held.target.request(held.grant.grant))
+    ada.context.grants.release_later(ada.context.identity, held.target, held.grant.grant)
     waits = ada.start(ada.locks.acquire("a", wait=600))
     assert isinstance(waits.run().result(), LockAcquired)
 
@@ -255,7 +260,8 @@ def test_a_thousand_waiters_and_holders_are_read_in_few_steps_and_little_time() 
         keys.semaphore("s"): Pool(tuple(grants), (*waiters, mine), 1000),
         keys.lock("l"): Pool((_grant(5000),), tuple(_waiter(n, f"h{n}") for n in range(1000))),
     }
-    graph = Graph(0, Start(id="mine", wants=(keys.semaphore("s"),)), KnownAround(pools))
+    known = KnownTargets({key: wait_target(key, pool) for key, pool in pools.items()})
+    graph = Graph(0, Start(id="mine", wants=(keys.semaphore("s"),)), known)
     began = time.thread_time()
     hand = Stepper(outside(graph.explore()), ada.store, stage.clock).run()
     assert hand.done

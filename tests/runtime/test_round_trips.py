@@ -10,17 +10,19 @@ from msgspec.structs import replace
 from interlock.drivers import Commit, NextChanges, Op, OpenWatch, Read, Renew, Step
 from interlock.errors import NotAllowed, StoreBusy, TooLarge
 from interlock.nouns.agents.session_rules import Left
-from interlock.nouns.grants.holding import take
+from interlock.nouns.grants.holding import BlockTerms, take
 from interlock.nouns.grants.lock import (
     LockAcquired,
     LockBusy,
     LockFenced,
     LockNotOwner,
     LockReleased,
+    LockTarget,
     Reclaimed,
 )
 from interlock.nouns.grants.pool import WAITERS
-from interlock.nouns.grants.targets import BlockTerms, LockTarget, SeveralTarget, SlotsTarget
+from interlock.nouns.grants.semaphore import SlotsTarget
+from interlock.nouns.grants.several import target_of
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import PATIENCE
 from interlock.store import Txn
@@ -99,7 +101,7 @@ def test_waiting_for_slots_costs_what_waiting_for_a_lock_does(stage: Testbed) ->
 def test_waiting_for_several_things_costs_no_more(stage: Testbed) -> None:
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("a"))
-    waiting = bob.start(take(bob.context, SeveralTarget(("lock/a", "lock/b")), None, TERMS))
+    waiting = bob.start(take(bob.context, target_of(("lock/a", "lock/b")), None, TERMS))
     assert kinds(waiting) == [Commit, Commit, OpenWatch, Read, Read]
     slept = len(waiting.steps)
     giving = ada.start(ada.locks.release("a"))
@@ -243,7 +245,11 @@ def test_a_wrong_memory_of_a_lock_only_costs_a_round_trip(stage: Testbed) -> Non
     near = stage.client("near")
     ada.run(ada.locks.acquire("merge"))
     token = ada.run(ada.locks.show("merge")).token
-    near.run(near.fleet.context.locks.release(ada.context.identity.actor, "merge", token=token))
+    near.run(
+        near.fleet.context.grants.release(
+            ada.context.identity.actor, LockTarget("merge"), token=token
+        )
+    )
     near.run(near.locks.acquire("merge"))
     giving = ada.start(ada.locks.release("merge", token=token))
     assert isinstance(giving.result(), LockFenced)
@@ -339,6 +345,8 @@ def test_a_decision_that_changes_nothing_never_rests_on_a_guess(stage: Testbed) 
     lock = bob.run(bob.locks.show("merge"))
     assert lock.state == "stale"
     outcome = bob.run(
-        bob.context.locks.release(Actor("nobody", "ses_nobody"), "merge", token=lock.token or 0)
+        bob.context.grants.release(
+            Actor("nobody", "ses_nobody"), LockTarget("merge"), token=lock.token or 0
+        )
     )
     assert isinstance(outcome, LockNotOwner)

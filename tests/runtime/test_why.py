@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.wait import caller_name_of
 from interlock.nouns.grants import why as why_service
-from interlock.nouns.grants.decode import decode_pool
+from interlock.nouns.grants.pool_reader import decode_pool
 from interlock.runtime.why import Why
 from interlock.store import Put, Txn
 from interlock.testing.testbed import Client, Testbed

@@ -75,6 +75,30 @@ class WaiterFields(CallerFields, Protocol):
         """The other names that it is listed under."""
 
 
+class QueuedWait(WaiterFields, Protocol):
+    """A wait that stands in a queue."""
+
+    @property
+    def id(self) -> str:
+        """The id of the wait."""
+
+    @property
+    def live(self) -> str:
+        """Its liveness key."""
+
+    @property
+    def weight(self) -> int:
+        """How much it needs of the target."""
+
+    @property
+    def order(self) -> int | None:
+        """When it began, as a token."""
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        """All targets that it waits for, if there are several."""
+
+
 def caller_name(agent: str, session: str, caller: str) -> str:
     """The name of a caller in the whole store; empty if it is unknown.
 

@@ -24,7 +24,7 @@ from interlock.demo.display import Plain
 from interlock.demo.plan import DemoFailed, PlannedTask, WorkerJob, WorkerReport
 from interlock.demo.results import DemoTaskHistory
 from interlock.demo.worker import LEAVING
-from interlock.nouns.grants.semaphore_service import SemaphoreView
+from interlock.nouns.grants.semaphore import SemaphoreView
 from interlock.nouns.tasks.task import Published
 
 FRAME = 0.1

@@ -13,7 +13,6 @@ from interlock.core import keys, validate
 from interlock.core.decision import Write
 from interlock.drivers import Op, Pause
 from interlock.errors import BadInput, Lapsed
-from interlock.nouns.grants.lock_service import LockService
 from interlock.nouns.grants.service import GrantService
 from interlock.runtime.housekeeping import ClientHousekeeping
 from interlock.runtime.identity import TRACE, Actor, Identity
@@ -25,8 +24,6 @@ from interlock.store import Store
 if TYPE_CHECKING:
     from interlock.nouns.agents.report_service import StatusReporter
     from interlock.nouns.agents.session_service import Sessions
-    from interlock.nouns.grants.semaphore_service import SemaphoreService
-    from interlock.nouns.grants.several_service import SeveralService
     from interlock.nouns.tasks.service import TaskService
     from interlock.runtime.outage import Outage
 
@@ -60,7 +57,6 @@ class Context:
         self._grant_ttl = grant_ttl
         self.runner = runner or Runner(store)
         self.grants = GrantService(self.runner)
-        self.locks = LockService(self.runner, self.grants)
         self.housekeeping = ClientHousekeeping(self.runner, self.store, self.settings)
         self.keeper = Keeper(self.runner, self.store, self.grants, self.housekeeping)
         self.client: Any = None
@@ -86,20 +82,6 @@ class Context:
         from interlock.nouns.agents.session_service import Sessions
 
         return Sessions(self.runner)
-
-    @cached_property
-    def semaphores(self) -> SemaphoreService:
-        """Semaphores on this store, imported when they are first used."""
-        from interlock.nouns.grants.semaphore_service import SemaphoreService
-
-        return SemaphoreService(self.runner, self.grants)
-
-    @cached_property
-    def several(self) -> SeveralService:
-        """Several things at once."""
-        from interlock.nouns.grants.several_service import SeveralService
-
-        return SeveralService(self.grants)
 
     @cached_property
     def tasks(self) -> TaskService:

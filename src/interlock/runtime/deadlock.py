@@ -14,22 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from interlock.core import keys
 from interlock.core.deadlock import DeadlockedSet
-from interlock.core.decision import Decision, Outcome
+from interlock.core.decision import Decision
 from interlock.drivers import Op
-from interlock.nouns.grants import rules
-from interlock.nouns.grants.pool import Pool
-from interlock.nouns.grants.pool_reader import PoolReader
-from interlock.nouns.grants.request import GrantRequest
 from interlock.runtime.decide import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, outside
 from interlock.runtime.runner import Decided, Runner
-from interlock.runtime.wait_graph import Graph, Start
-from interlock.runtime.wait_graph.known import KnownAround
+from interlock.runtime.wait_graph import Graph, KnownTargets, Start, WaitTarget
 
 T = TypeVar("T")
 Withdrawal: TypeAlias = Callable[[tuple[str, ...]], DecideOp[T | None]]
@@ -45,38 +40,12 @@ class DeadlockDetector:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
-    def refuse(
-        self,
-        actor: Actor,
-        request: GrantRequest[Any],
-        around: KnownAround,
-        pending: AbstractSet[str] = frozenset(),
-    ) -> Op[Decided[Outcome | None]]:
-        """Withdraw a queued wait that closed a cycle; the outcome is None if it may go on.
-
-        ``around`` has the items around it, read after it was committed.
-        """
-        if around.open:
-            return Decided(None, None)
-        base = yield from self._runner.base()
-
-        def withdraw(cycle: tuple[str, ...]) -> DecideOp[Outcome | None]:
-            reader = PoolReader(self._runner, base)
-            reader.learn((yield request.keys).items)
-            now = self._runner.clock.wall()
-            return (
-                yield from reader.decide(lambda facts: rules.withdraw(request, facts, now, cycle))
-            )
-
-        start = Start(id=request.grant, wants=request.keys)
-        return (yield from self.resolve(actor, start, withdraw, around, pending))
-
     def resolve(
         self,
         actor: Actor,
         start: Start,
         withdraw: Withdrawal[T],
-        around: KnownAround | None = None,
+        around: KnownTargets | None = None,
         pending: AbstractSet[str] = frozenset(),
     ) -> Op[Decided[T | None]]:
         """Withdraw a wait that closed a cycle; the outcome is None if it may go on.
@@ -136,8 +105,10 @@ class DeadlockDetector:
         return True
 
 
-def standing(base: int, start: Start, pools: Mapping[str, Pool | None]) -> Op[DeadlockedSet | None]:
+def standing(
+    base: int, start: Start, targets: Mapping[str, WaitTarget]
+) -> Op[DeadlockedSet | None]:
     """The deadlocked set that the wait of another client closed, if it still stands."""
-    graph = Graph(base, start, KnownAround(pools))
+    graph = Graph(base, start, KnownTargets(targets))
     yield from outside(graph.explore())
     return (yield from outside(graph.living(set())))

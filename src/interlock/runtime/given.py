@@ -17,7 +17,7 @@ from interlock.core.outcomes import GivenFenced
 from interlock.core.thing_names import key_of, split_things
 from interlock.drivers import Op
 from interlock.errors import BadInput, InterlockError
-from interlock.nouns.grants.decode import lives_by, lives_by_token
+from interlock.nouns.grants.pool_reader import lives_by, lives_by_token
 
 if TYPE_CHECKING:
     from interlock.runtime.decide import DecideOp, ReadOp

@@ -119,18 +119,27 @@ def patient(waiting: str) -> Callable[[Callable[P, Op[T]]], Callable[P, Op[T]]]:
 
     def decorated(call: Callable[P, Op[T]]) -> Callable[P, Op[T]]:
         def method(*args: P.args, **kwargs: P.kwargs) -> Op[T]:
-            op = call(*args, **kwargs)  # this validates the arguments at once
             wait = cast("float | str", kwargs.get("wait", 0))
-            if not wait or not (patience := validate.wait_time(wait)):
-                return op
-            again: Callable[..., Op[T]] = partial(call, *args, **kwargs)
-            attempts = chain((op,), repeat(None))
-            outage = Outage(cast("Calls", args[0]).context, waiting)
-            return outage.through(lambda left: next(attempts) or again(wait=left), patience)
+            if not wait:
+                return call(*args, **kwargs)
+            context = cast("Calls", args[0]).context
+            attempt: Callable[..., Op[T]] = partial(call, *args, **kwargs)
+            return patiently(context, waiting, lambda left: attempt(wait=left), wait)
 
         return update_wrapper(method, call)
 
     return decorated
+
+
+def patiently(
+    context: Context, waiting: str, attempt: Callable[[float | str], Op[T]], wait: float | str
+) -> Op[T]:
+    """An attempt, which gets the time to wait; a wait goes on through outages until it is up."""
+    op = attempt(wait)  # this validates the arguments at once
+    if not wait or not (patience := validate.wait_time(wait)):
+        return op
+    attempts = chain((op,), repeat(None))
+    return Outage(context, waiting).through(lambda left: next(attempts) or attempt(left), patience)
 
 
 class OutageLog:

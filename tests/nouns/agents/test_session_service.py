@@ -17,6 +17,7 @@ from interlock.nouns.grants.lock import (
     LockBusy,
     LockExtended,
     LockReleased,
+    LockTarget,
     Reclaimed,
 )
 from interlock.nouns.grants.semaphore import SlotsAcquired
@@ -90,7 +91,7 @@ def test_leaving_keeps_what_lives_by_a_ttl_of_its_own(stage: Testbed, ada: Clien
 def test_leaving_hands_nothing_to_ones_own_waiting_self(stage: Testbed, ada: Client) -> None:
     ada.run(ada.locks.acquire("merge"))
     another_task = replace(ada.context.identity, caller="another")
-    wait = ada.start(ada.context.locks.acquire(another_task, "merge", wait=600))
+    wait = ada.start(ada.context.grants.acquire(another_task, LockTarget("merge"), wait=600))
     assert not wait.done
     ada.run(ada.agents.leave())
     assert ada.run(ada.locks.show("merge")).state == "free"

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
+from tests.nouns.grants.pools import complete
 
 from interlock.core import codec, keys, outcomes
 from interlock.core.decision import MANY, Decision
@@ -22,14 +24,11 @@ from interlock.nouns.agents.session_rules import join as join_session
 from interlock.nouns.agents.session_rules import leave as leave_session
 from interlock.nouns.agents.session_service import Sessions, lives_by
 from interlock.nouns.grants import lock, rules, semaphore, several
-from interlock.nouns.grants.decode import decode_pool
-from interlock.nouns.grants.lock_service import LockService
 from interlock.nouns.grants.pool import Pool
-from interlock.nouns.grants.pool_change import PoolFacts, complete
-from interlock.nouns.grants.request import GrantRequest, HolderRequest
-from interlock.nouns.grants.semaphore_service import SemaphoreService
+from interlock.nouns.grants.pool_change import PoolFacts
+from interlock.nouns.grants.pool_reader import decode_pool
+from interlock.nouns.grants.request import GrantRequest, GrantTarget, HolderRequest
 from interlock.nouns.grants.service import GrantService
-from interlock.nouns.grants.several_service import SeveralService
 from interlock.runtime.housekeeping import HousekeepingPass
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.runner import Runner
@@ -255,15 +254,24 @@ class ServiceWorld:
             joined=True,
             caller=f"task{terms.number}",
         )
-        op = context.grants.acquire(identity, _ask(terms, "", 0.0), wait=terms.wait)
+        op = context.grants.acquire(
+            identity,
+            _target(terms.wants),
+            ttl=terms.ttl,
+            max_hold=terms.max_hold,
+            metadata=terms.number,
+            token=terms.token,
+            wait=terms.wait,
+        )
         return ServiceCall(terms, Stepper(op, self.store, self.clock).run())
 
     def release(self, actor: Actor, things: tuple[str, ...], token: int) -> object:
         context = self._context(actor.session)
-        return self._run(context.grants.release(actor, _caller(actor, things, token)))
+        return self._run(context.grants.release(actor, _held(things), token=token))
 
     def resize(self, name: str, capacity: int) -> None:
-        self._run(self._context("").semaphores.resize(Actor(), name, capacity))
+        decide = partial(semaphore.resize, name, capacity)
+        self._run(self._context("").grants.change_pool(Actor(), keys.semaphore(name), decide))
 
     def maintain(self) -> None:
         self._run(HousekeepingPass(self._context("").runner).run(Actor()))
@@ -297,9 +305,6 @@ class _Context:
     def __init__(self, store: Store, clock: FakeClock, random: Random) -> None:
         self.runner = Runner(store, clock=clock, randomness=random.randbytes)
         self.grants = GrantService(self.runner)
-        self.locks = LockService(self.runner, self.grants)
-        self.semaphores = SemaphoreService(self.runner, self.grants)
-        self.several = SeveralService(self.grants)
         self.sessions = Sessions(self.runner)
 
 
@@ -323,36 +328,37 @@ class ServiceCall:
         self._hand.interrupt(asyncio.CancelledError())
 
 
-def _ask(terms: Terms, grant: str, session_ttl: float) -> GrantRequest[Any]:
-    common: dict[str, Any] = {
-        "grant": grant,
-        "agent": terms.agent,
-        "session": terms.session,
-        "ttl": terms.ttl,
-        "max_hold": terms.max_hold,
-        "metadata": terms.number,
-        "token": terms.token,
-        "session_ttl": session_ttl,
-        "wait": terms.wait > 0,
-    }
-    if len(terms.wants) > 1:
-        parts = tuple(several.ThingRequest(thing, weight) for thing, weight in terms.wants)
-        return several.SeveralGrantRequest(parts=parts, **common)
-    ((thing, weight),) = terms.wants
+def _ask(terms: Terms, grant: str, session_ttl: float) -> GrantRequest:
+    return GrantRequest(
+        target=_target(terms.wants),
+        grant=grant,
+        agent=terms.agent,
+        session=terms.session,
+        ttl=terms.ttl,
+        max_hold=terms.max_hold,
+        metadata=terms.number,
+        token=terms.token,
+        session_ttl=session_ttl,
+        wait=terms.wait > 0,
+    )
+
+
+def _caller(actor: Actor, things: tuple[str, ...], token: int) -> HolderRequest:
+    return HolderRequest(
+        target=_held(things), agent=actor.agent, session=actor.session, token=token
+    )
+
+
+def _held(things: tuple[str, ...]) -> GrantTarget:
+    return _target(tuple((thing, 1) for thing in things))
+
+
+def _target(wants: tuple[tuple[str, int], ...]) -> GrantTarget:
+    if len(wants) > 1:
+        return several.SeveralTarget(tuple(several.ThingRequest(*each) for each in wants))
+    ((thing, weight),) = wants
     kind, _, name = thing.partition("/")
-    if kind == "lock":
-        return lock.LockGrantRequest(lock=name, **common)
-    return semaphore.SlotsGrantRequest(semaphore=name, weight=weight, **common)
-
-
-def _caller(actor: Actor, things: tuple[str, ...], token: int) -> HolderRequest[Any]:
-    common: dict[str, Any] = {"agent": actor.agent, "session": actor.session, "token": token}
-    if len(things) > 1:
-        return several.SeveralHolderRequest(things=things, **common)
-    kind, _, name = things[0].partition("/")
-    if kind == "lock":
-        return lock.LockHolderRequest(lock=name, **common)
-    return semaphore.SlotsHolderRequest(semaphore=name, **common)
+    return lock.LockTarget(name) if kind == "lock" else semaphore.SlotsTarget(name, weight)
 
 
 def _word(outcome: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from interlock.core import keys
 from interlock.core.decision import MANY, Decision
 from interlock.nouns.grants import rules, semaphore, several
 from interlock.nouns.grants.pool import Pool, with_token
-from interlock.nouns.grants.pool_change import PoolFacts, complete
+from interlock.nouns.grants.pool_change import PoolFacts
 from interlock.nouns.grants.request import GrantRequest
 
 NOW = 100.0
@@ -19,6 +20,27 @@ NAMES = ("ada", "bob", "cleo", "dora", "eve")
 EVERYBODY = frozenset(keys.live(f"ses_{name}") for name in NAMES)
 X, Y = keys.semaphore("x"), keys.semaphore("y")
 A, B = keys.lock("a"), keys.lock("b")
+
+
+class _Complete(dict[str, bool]):
+    """Complete knowledge of liveness: a key that is not named does not exist."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __missing__(self, key: str) -> bool:
+        return False
+
+
+def complete(
+    pools: Mapping[str, Pool | None],
+    live: AbstractSet[str],
+    newest: int = 0,
+    max_operations: int = MANY,
+) -> PoolFacts:
+    """Facts that lack nothing but pools which are not named."""
+    exists = _Complete(dict.fromkeys(live, True))
+    return PoolFacts(dict(pools), exists, dict.fromkeys(pools, newest), max_operations)
 
 
 def without(*names: str) -> frozenset[str]:
@@ -33,11 +55,10 @@ def facts(
     return complete({**dict.fromkeys((A, B, X, Y)), **pools}, live, 50, max_operations)
 
 
-def slots(agent: str, weight: int = 1, **terms: Any) -> semaphore.SlotsGrantRequest:
+def slots(agent: str, weight: int = 1, capacity: int | None = None, **terms: Any) -> GrantRequest:
     """A request for slots of x."""
-    ask = semaphore.SlotsGrantRequest(
-        semaphore="x",
-        weight=weight,
+    ask = GrantRequest(
+        target=semaphore.SlotsTarget("x", weight, capacity),
         grant=f"grt_{agent}",
         agent=agent,
         session=f"ses_{agent}",
@@ -46,11 +67,12 @@ def slots(agent: str, weight: int = 1, **terms: Any) -> semaphore.SlotsGrantRequ
     return replace(ask, **terms)
 
 
-def all_of(agent: str, *parts: str, **terms: Any) -> several.SeveralGrantRequest:
+def all_of(agent: str, *parts: str, **terms: Any) -> GrantRequest:
     """A request for several things at once: ``lock/a``, ``sem/x=2``."""
     words = [part.partition("=") for part in parts]
-    ask = several.SeveralGrantRequest(
-        parts=tuple(several.ThingRequest(thing, int(weight or 1)) for thing, _, weight in words),
+    wanted = tuple(several.ThingRequest(thing, int(weight or 1)) for thing, _, weight in words)
+    ask = GrantRequest(
+        target=several.SeveralTarget(wanted),
         grant=f"grt_{agent}",
         agent=agent,
         session=f"ses_{agent}",
@@ -68,7 +90,7 @@ class Table:
         }
         self.revision = 0
 
-    def acquire(self, ask: GrantRequest[Any], live: frozenset[str] = EVERYBODY) -> Decision[Any]:
+    def acquire(self, ask: GrantRequest, live: frozenset[str] = EVERYBODY) -> Decision[Any]:
         return self.carry_out(rules.acquire(ask, facts(self.pools, live), NOW))
 
     def carry_out(self, decision: Decision[Any]) -> Decision[Any]:

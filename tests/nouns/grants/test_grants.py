@@ -6,12 +6,10 @@ import pytest
 
 from interlock.core.outcomes import GivenFenced
 from interlock.errors import BadInput
-from interlock.nouns.grants.holding import take
+from interlock.nouns.grants.holding import BlockTerms, take
 from interlock.nouns.grants.lock import LockAcquired, LockExtended, LockFenced
-from interlock.nouns.grants.semaphore import AlreadyHeld, Increased, SlotsAcquired
-from interlock.nouns.grants.semaphore_service import SemaphoreView
-from interlock.nouns.grants.several import SeveralReleased
-from interlock.nouns.grants.targets import BlockTerms, SeveralTarget
+from interlock.nouns.grants.semaphore import AlreadyHeld, Increased, SemaphoreView, SlotsAcquired
+from interlock.nouns.grants.several import SeveralReleased, target_of
 from interlock.testing.testbed import Client, Testbed
 
 TERMS = BlockTerms(wait=60, ttl=None, max_hold=None, metadata=None, given=())
@@ -68,7 +66,7 @@ def test_slots_that_one_has_are_kept_though_the_capacity_was_lowered(ada: Client
 
 def test_a_proof_of_several_things_is_over_as_soon_as_one_of_them_is(ada: Client) -> None:
     ada.run(ada.semaphores.acquire("builds", capacity=3, weight=1))
-    held = ada.run(take(ada.context, SeveralTarget(("lock/a", "sem/builds")), None, TERMS))
+    held = ada.run(take(ada.context, target_of(("lock/a", "sem/builds")), None, TERMS))
     proof = ada.run(held.check())
     assert isinstance(ada.run(ada.locks.acquire("b", given=[proof])), LockAcquired)
     assert isinstance(

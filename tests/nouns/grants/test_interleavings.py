@@ -16,9 +16,8 @@ from tests.hypothesis_settings import budget
 
 from interlock.drivers import Op
 from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreBusy, Unavailable
-from interlock.nouns.grants.holding import HeldPools, take
-from interlock.nouns.grants.lock import ReleaseOutcome
-from interlock.nouns.grants.targets import BlockTerms, LockTarget
+from interlock.nouns.grants.holding import BlockTerms, HeldPools, take
+from interlock.nouns.grants.lock import LockTarget, ReleaseOutcome
 from interlock.runtime.draft import Draft
 from interlock.store import Committed
 from interlock.testing.audit import audit

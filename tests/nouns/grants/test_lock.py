@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.nouns.grants.pools import complete
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.errors import NotAllowed
 from interlock.nouns.grants import lock, rules
 from interlock.nouns.grants.pool import WAITERS, Grant, Pool, with_token
-from interlock.nouns.grants.pool_change import CLAIM_WINDOW, PoolFacts, complete
+from interlock.nouns.grants.pool_change import CLAIM_WINDOW, PoolFacts
+from interlock.nouns.grants.request import GrantRequest, HolderRequest
 
 NOW = 100.0
 ADA, BOB, CLEO = (keys.live(f"ses_{name}") for name in ("ada", "bob", "cleo"))
@@ -28,9 +30,13 @@ def acquire(agent: str, state: Pool | None = None, *live: str, **terms: object) 
     return rules.acquire(ask(agent, **terms), facts(state, live), NOW)
 
 
-def ask(agent: str, **terms: object) -> lock.LockGrantRequest:
-    command = lock.LockGrantRequest(
-        lock="merge", grant=f"grt_{agent}", agent=agent, session=f"ses_{agent}", session_ttl=30.0
+def ask(agent: str, **terms: object) -> GrantRequest:
+    command = GrantRequest(
+        target=lock.LockTarget("merge"),
+        grant=f"grt_{agent}",
+        agent=agent,
+        session=f"ses_{agent}",
+        session_ttl=30.0,
     )
     return replace(command, **terms)
 
@@ -43,13 +49,11 @@ def withdraw(state: Pool | None, agent: str, live: set[str]) -> Decision[Any]:
     return rules.withdraw(ask(agent), facts(state, live), NOW)
 
 
-def release(state: Pool | None, who: lock.LockHolderRequest, live: set[str]) -> Decision[Any]:
+def release(state: Pool | None, who: HolderRequest, live: set[str]) -> Decision[Any]:
     return rules.release(who, facts(state, live), NOW)
 
 
-def beat(
-    state: Pool | None, who: lock.LockHolderRequest, live: set[str], ttl: float
-) -> Decision[Any]:
+def beat(state: Pool | None, who: HolderRequest, live: set[str], ttl: float) -> Decision[Any]:
     return rules.beat(who, facts(state, live), ttl)
 
 
@@ -57,8 +61,10 @@ def reclaim(state: Pool, live: set[str]) -> Decision[Any]:
     return rules.reclaim(KEY, facts(state, live), NOW)
 
 
-def caller(agent: str, token: int | None = None) -> lock.LockHolderRequest:
-    return lock.LockHolderRequest(lock="merge", agent=agent, session=f"ses_{agent}", token=token)
+def caller(agent: str, token: int | None = None) -> HolderRequest:
+    return HolderRequest(
+        target=lock.LockTarget("merge"), agent=agent, session=f"ses_{agent}", token=token
+    )
 
 
 def state(decision: Decision[Any], token: int | None = None) -> Pool:
@@ -264,7 +270,7 @@ def test_an_older_token_is_fenced() -> None:
 
 
 @pytest.mark.parametrize("who", [caller("bob"), caller("bob", 5), caller("ada", 6)])
-def test_who_never_held_it_is_no_owner(who: lock.LockHolderRequest) -> None:
+def test_who_never_held_it_is_no_owner(who: HolderRequest) -> None:
     assert release(held(), who, {ADA}).outcome == lock.LockNotOwner(lock="merge", holder="ada")
 
 

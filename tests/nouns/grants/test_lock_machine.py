@@ -30,6 +30,7 @@ from hypothesis.stateful import (
 from msgspec import Struct
 from msgspec.structs import replace
 from tests.hypothesis_settings import budget
+from tests.nouns.grants.pools import complete
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
@@ -41,10 +42,10 @@ from interlock.nouns.agents.session_rules import leave as leave_session
 from interlock.nouns.agents.session_service import Sessions
 from interlock.nouns.grants import lock as core
 from interlock.nouns.grants import rules as queue
-from interlock.nouns.grants.decode import decode_pool
-from interlock.nouns.grants.lock_service import LockService
 from interlock.nouns.grants.pool import Pool
-from interlock.nouns.grants.pool_change import PoolFacts, complete
+from interlock.nouns.grants.pool_change import PoolFacts
+from interlock.nouns.grants.pool_reader import decode_pool
+from interlock.nouns.grants.request import GrantRequest, HolderRequest
 from interlock.nouns.grants.service import GrantService
 from interlock.runtime.housekeeping import HousekeepingPass
 from interlock.runtime.identity import Actor, Identity
@@ -58,7 +59,7 @@ from interlock.testing.faults import Chances, FaultyStore
 from interlock.testing.testbed import Stepper, run_steps
 
 NAME = "merge"
-KEY = keys.lock(NAME)
+KEY, LOCK = keys.lock(NAME), core.LockTarget(NAME)
 FOR_EVER = 1e9
 
 # Acts happen at whole seconds and everything lapses between them.
@@ -289,11 +290,11 @@ class CoreWorld:
         return call
 
     def release(self, session: str, agent: str, token: int | None) -> str:
-        caller = core.LockHolderRequest(lock=NAME, agent=agent, session=session, token=token)
+        caller = HolderRequest(target=LOCK, agent=agent, session=session, token=token)
         return word(self.carry_out(queue.release(caller, self.facts(), 0.0)))
 
     def beat(self, session: str, agent: str, token: int | None) -> str:
-        caller = core.LockHolderRequest(lock=NAME, agent=agent, session=session, token=token)
+        caller = HolderRequest(target=LOCK, agent=agent, session=session, token=token)
         lock = self.lock()
         ttl = 0.0 if lock is None else self.ttls[lock.grants[0].session]
         return word(self.carry_out(queue.beat(caller, self.facts(), ttl)))
@@ -341,7 +342,7 @@ class CoreCall:
         self.terms = terms
         self.ended: str | None = None
         self._world = world
-        self._ask: core.LockGrantRequest | None = None
+        self._ask: GrantRequest | None = None
 
     def start(self) -> None:
         world, terms = self._world, self.terms
@@ -351,8 +352,8 @@ class CoreCall:
         lock = world.lock()
         carries = lock is not None and terms.token is not None
         renewed = lock.grants[0].session if lock is not None and carries else terms.session
-        self._ask = core.LockGrantRequest(
-            lock=NAME,
+        self._ask = GrantRequest(
+            target=LOCK,
             grant=f"grt_{terms.number}_{world.revision}",
             agent=terms.agent,
             session=terms.session,
@@ -395,7 +396,7 @@ class ServiceWorld:
         self.store = store
         self._memory = memory
         self._runner = Runner(store, clock=clock, randomness=Random(1).randbytes)
-        self._locks = LockService(self._runner, GrantService(self._runner))
+        self._grants = GrantService(self._runner)
         self._sessions = Sessions(self._runner)
         self._ttls: dict[str, float] = {}
 
@@ -417,9 +418,9 @@ class ServiceWorld:
             whole_session=terms.whole,
             caller=f"task{terms.number}",
         )
-        op = self._locks.acquire(
+        op = self._grants.acquire(
             identity,
-            NAME,
+            LOCK,
             ttl=terms.ttl,
             max_hold=terms.max_hold,
             metadata=terms.number,
@@ -429,11 +430,11 @@ class ServiceWorld:
         return ServiceCall(terms, Stepper(op, self.store, self.clock).run())
 
     def release(self, session: str, agent: str, token: int | None) -> str:
-        return word(self._run(self._locks.release(Actor(agent, session), NAME, token=token)))
+        return word(self._run(self._grants.release(Actor(agent, session), LOCK, token=token)))
 
     def beat(self, session: str, agent: str, token: int | None) -> str:
         ttl = self._ttls[session]
-        beat = self._locks.heartbeat(Actor(agent, session), NAME, token=token, session_ttl=ttl)
+        beat = self._grants.heartbeat(Actor(agent, session), LOCK, token=token, session_ttl=ttl)
         return word(self._run(beat))
 
     def maintain(self) -> None:

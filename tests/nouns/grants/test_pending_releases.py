@@ -18,8 +18,7 @@ from interlock import aio
 from interlock.core.decision import Proof
 from interlock.drivers import Op, Step
 from interlock.errors import InterlockError, StoreBusy
-from interlock.nouns.grants.lock import LockAcquired, LockFenced
-from interlock.nouns.grants.targets import LockTarget
+from interlock.nouns.grants.lock import LockAcquired, LockFenced, LockTarget
 from interlock.store import Store
 from interlock.stores.sqlite import SQLiteStore
 from interlock.testing.testbed import Testbed
@@ -86,7 +85,7 @@ def test_a_wait_that_could_not_be_withdrawn_never_gets_the_lock(path: Path) -> N
         interlock.connect(str(path), agent="bob") as bob,
     ):
         bob.locks.acquire("merge")
-        waiting = ada.context.locks.acquire(ada.context.identity, "merge", wait=2)
+        waiting = ada.context.grants.acquire(ada.context.identity, LockTarget("merge"), wait=2)
         step = next(waiting)
         while not bob.locks.show("merge").waiters:
             step = waiting.send(step.perform(ada.store))
@@ -146,9 +145,7 @@ def test_what_is_owed_in_a_session_that_goes_on_is_paid_before_we_go(path: Path)
         shell.locks.acquire("merge")
         grant = shell.locks.acquire("merge")
         assert isinstance(grant, interlock.Extended)
-        shell.context.grants.release_later(
-            shell.context.identity, LockTarget("merge").request(grant.grant)
-        )
+        shell.context.grants.release_later(shell.context.identity, LockTarget("merge"), grant.grant)
         shell.close()
         assert ada.locks.show("merge").state == "free"
 
@@ -158,7 +155,7 @@ def test_paying_stops_at_the_first_debt_that_cannot_be_paid_yet() -> None:
     ada = stage.client("ada")
     identity = ada.context.identity
     for name in ("a", "b", "c"):
-        ada.context.grants.release_later(identity, LockTarget(name).request("grt_0"))
+        ada.context.grants.release_later(identity, LockTarget(name), "grt_0")
     paying = ada.context.grants.release_pending()
     next(paying)
     with pytest.raises(StopIteration):

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import pytest
-from tests.nouns.grants.pools import EVERYBODY, NOW, A, B, Table, X, all_of, facts, slots
+from tests.nouns.grants.pools import EVERYBODY, NOW, A, B, Table, X, all_of, complete, facts, slots
 
 from interlock.core import keys
 from interlock.core.decision import Missing
 from interlock.nouns.grants import rules, semaphore
 from interlock.nouns.grants.pool import Pool, with_token
-from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts, complete
+from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts
+from interlock.nouns.grants.request import HolderRequest
 
 MANY_NAMES = [f"n{number}" for number in range(40)]
 ALL = EVERYBODY | {keys.live(f"ses_{name}") for name in MANY_NAMES}
@@ -24,7 +25,7 @@ def crowd(capacity: int = 40) -> Table:
 
 def given_back(table: Table, max_operations: int) -> tuple[list[str], tuple[str, ...], int]:
     """Who is served and who is woken when ada releases, and how large the commit is."""
-    who = semaphore.SlotsHolderRequest(semaphore="x", agent="ada", session="ses_ada")
+    who = HolderRequest(target=semaphore.SlotsTarget("x"), agent="ada", session="ses_ada")
     known = complete({X: table.pools[X]}, ALL, max_operations=max_operations)
     decision = table.carry_out(rules.release(who, known, NOW))
     size = len(decision.puts) + len(decision.deletes) + len(decision.signals)
@@ -67,7 +68,7 @@ def test_a_waiter_that_needs_many_other_things_is_woken_and_not_looked_into() ->
     table = Table(x=1)
     table.acquire(slots("ada"))
     table.acquire(all_of("bob", "sem/x", "lock/a", "lock/b", wait=True))
-    who = semaphore.SlotsHolderRequest(semaphore="x", agent="ada", session="ses_ada")
+    who = HolderRequest(target=semaphore.SlotsTarget("x"), agent="ada", session="ses_ada")
     known = complete({X: table.pools[X]}, EVERYBODY, max_operations=10)
     decision = rules.release(who, known, NOW)
     assert decision.signals == ("wake/grt_bob",)
@@ -111,6 +112,6 @@ def test_a_release_relies_on_who_gives_back_and_on_the_waiter_that_it_serves() -
     table.acquire(slots("cleo", wait=True))
     known = facts(table.pools)
     rules.release(
-        semaphore.SlotsHolderRequest(semaphore="x", agent="ada", session="ses_ada"), known, NOW
+        HolderRequest(target=semaphore.SlotsTarget("x"), agent="ada", session="ses_ada"), known, NOW
     )
     assert list(known.relied) == ["live/ses_ada", "live/ses_bob"]

@@ -9,6 +9,7 @@ from interlock.core.decision import Decision
 from interlock.errors import BadInput
 from interlock.nouns.grants import rules, semaphore
 from interlock.nouns.grants.pool import GRANTS, Pool, with_token
+from interlock.nouns.grants.request import HolderRequest
 
 
 @pytest.fixture
@@ -16,13 +17,13 @@ def table() -> Table:
     return Table(x=3)
 
 
-def caller(agent: str, token: int | None = None) -> semaphore.SlotsHolderRequest:
-    return semaphore.SlotsHolderRequest(
-        semaphore="x", agent=agent, session=f"ses_{agent}", token=token
+def caller(agent: str, token: int | None = None) -> HolderRequest:
+    return HolderRequest(
+        target=semaphore.SlotsTarget("x"), agent=agent, session=f"ses_{agent}", token=token
     )
 
 
-def release(table: Table, who: semaphore.SlotsHolderRequest, *dead: str) -> Decision[Any]:
+def release(table: Table, who: HolderRequest, *dead: str) -> Decision[Any]:
     return table.carry_out(rules.release(who, facts(table.pools, without(*dead)), NOW))
 
 
@@ -161,7 +162,7 @@ def test_who_meets_its_own_heir_comes_again_for_a_token_of_its_own(table: Table)
 
 
 @pytest.mark.parametrize("who", [caller("bob"), caller("bob", 1), caller("ada", 9_000)])
-def test_who_never_held_is_no_holder(table: Table, who: semaphore.SlotsHolderRequest) -> None:
+def test_who_never_held_is_no_holder(table: Table, who: HolderRequest) -> None:
     table.acquire(slots("ada"))
     assert release(table, who).outcome == semaphore.NotHolder(semaphore="x")
 

@@ -10,6 +10,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Missing
 from interlock.nouns.grants import lock, rules, semaphore, several
 from interlock.nouns.grants.pool_change import PoolFacts
+from interlock.nouns.grants.request import GrantRequest, HolderRequest
 
 
 @pytest.fixture
@@ -17,14 +18,18 @@ def table() -> Table:
     return Table(x=3)
 
 
-def one(agent: str, name: str, **terms: Any) -> lock.LockGrantRequest:
-    return lock.LockGrantRequest(
-        lock=name, grant=f"grt_{agent}", agent=agent, session=f"ses_{agent}", **terms
+def one(agent: str, name: str, **terms: Any) -> GrantRequest:
+    return GrantRequest(
+        target=lock.LockTarget(name),
+        grant=f"grt_{agent}",
+        agent=agent,
+        session=f"ses_{agent}",
+        **terms,
     )
 
 
 def release(table: Table, agent: str, *things: str, dead: tuple[str, ...] = ()) -> Decision[Any]:
-    who = several.SeveralHolderRequest(things=things, agent=agent, session=f"ses_{agent}")
+    who = HolderRequest(target=several.target_of(things), agent=agent, session=f"ses_{agent}")
     return table.carry_out(rules.release(who, facts(table.pools, without(*dead)), NOW))
 
 
@@ -91,7 +96,7 @@ def test_who_gives_up_lets_those_behind_it_go_on(table: Table) -> None:
 def test_a_release_of_a_part_keeps_the_rest_alive(table: Table) -> None:
     table.acquire(all_of("ada", "lock/a", "lock/b", ttl=9.0, max_hold=60.0))
     live = EVERYBODY | {keys.live("grt_ada"), keys.max_hold("grt_ada")}
-    who = several.SeveralHolderRequest(things=("lock/a",), agent="ada", session="ses_ada")
+    who = HolderRequest(target=several.target_of(("lock/a",)), agent="ada", session="ses_ada")
     part = table.carry_out(rules.release(who, facts(table.pools, live), NOW))
     assert part.outcome == several.SeveralReleased(things=("lock/a",))
     assert part.deletes == (A,), "what keeps the other alive stays"
@@ -132,7 +137,7 @@ def test_some_of_it_lost_is_all_of_it_lost(table: Table) -> None:
     assert (table.pools[A], table.pools[B]) == (None, None)
 
 
-OF_ADA = lock.LockHolderRequest(lock="a", agent="ada", session="ses_ada")
+OF_ADA = HolderRequest(target=lock.LockTarget("a"), agent="ada", session="ses_ada")
 
 
 def gathered(

@@ -9,14 +9,11 @@ from interlock.core import keys
 from interlock.drivers import Op
 from interlock.errors import Lost, StoreAway, StoreTrouble, Unavailable
 from interlock.nouns.grants import lock
-from interlock.nouns.grants.holding import take
-from interlock.nouns.grants.targets import (
-    BlockTarget,
-    BlockTerms,
-    LockTarget,
-    SeveralTarget,
-    SlotsTarget,
-)
+from interlock.nouns.grants.holding import BlockTerms, take
+from interlock.nouns.grants.lock import LockTarget
+from interlock.nouns.grants.request import GrantTarget
+from interlock.nouns.grants.semaphore import SlotsTarget
+from interlock.nouns.grants.several import target_of
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.held_claim import ClaimHandle, HeldClaim, claim_for_block
 from interlock.nouns.tasks.task import TaskView
@@ -131,10 +128,10 @@ def test_its_proof_lets_a_lock_be_had_only_while_the_claim_lives(stage: Testbed)
 
 @pytest.mark.parametrize(
     "target",
-    [LockTarget("merge"), SlotsTarget("gpus", 1, 1), SeveralTarget(("lock/a", "lock/b"))],
+    [LockTarget("merge"), SlotsTarget("gpus", 1, 1), target_of(("lock/a", "lock/b"))],
     ids=["lock", "semaphore", "several"],
 )
-def test_a_block_that_relied_on_a_claim_names_the_task(stage: Testbed, target: BlockTarget) -> None:
+def test_a_block_that_relied_on_a_claim_names_the_task(stage: Testbed, target: GrantTarget) -> None:
     ada = stage.client("ada")
     working = hold(ada, published(ada))
     proof = ada.run(working.check())

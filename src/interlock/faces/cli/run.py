@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from interlock.client import Fleet
     from interlock.nouns.grants.holding import HeldPools
-    from interlock.nouns.grants.targets import BlockTarget
+    from interlock.nouns.grants.request import GrantTarget
     from interlock.nouns.messages.stops import StopNotice
     from interlock.runtime.keeper import Lease
 
@@ -45,11 +45,11 @@ _PART_FOR_GRACE = 3
 def run(parsed: Parsed) -> int:
     """Run a program inside a new session, holding the things of ``--hold``."""
     from interlock.nouns.fleet.noun import RunRequest
-    from interlock.nouns.grants.targets import SeveralTarget
+    from interlock.nouns.grants.several import target_of
 
     request: RunRequest = parsed.request
     if request.hold:
-        target = SeveralTarget(request.hold)
+        target = target_of(request.hold)
         return _holding(parsed, target, {"INTERLOCK_HELD": " ".join(target.named)})
     if validate.wait_time(request.wait) or request.max_hold or request.metadata is not None:
         raise BadInput("--wait, --max-hold and --metadata need something to hold; name it: --hold")
@@ -58,8 +58,8 @@ def run(parsed: Parsed) -> int:
 
 def lock_run(parsed: Parsed) -> int:
     """Run a program while holding a lock, as flock(1) does."""
+    from interlock.nouns.grants.lock import LockTarget
     from interlock.nouns.grants.lock_noun import LockRun
-    from interlock.nouns.grants.targets import LockTarget
 
     request: LockRun = parsed.request
     target = LockTarget(request.lock)
@@ -68,19 +68,18 @@ def lock_run(parsed: Parsed) -> int:
 
 def sem_run(parsed: Parsed) -> int:
     """Run a program while holding slots of a semaphore."""
+    from interlock.nouns.grants.semaphore import SlotsTarget
     from interlock.nouns.grants.semaphore_noun import SemaphoreRun
-    from interlock.nouns.grants.targets import SlotsTarget
 
     request: SemaphoreRun = parsed.request
     target = SlotsTarget(request.semaphore, request.weight, request.capacity)
     return _holding(parsed, target, {"INTERLOCK_SEMAPHORE": target.name})
 
 
-def _holding(parsed: Parsed, target: BlockTarget, environment: dict[str, str]) -> int:
+def _holding(parsed: Parsed, target: GrantTarget, environment: dict[str, str]) -> int:
     """Run a program while holding something."""
     from interlock.drivers import drive
-    from interlock.nouns.grants.holding import take
-    from interlock.nouns.grants.targets import BlockTerms
+    from interlock.nouns.grants.holding import BlockTerms, take
 
     request: Any = parsed.request
     terms = BlockTerms(

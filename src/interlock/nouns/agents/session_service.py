@@ -12,9 +12,8 @@ from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.drivers import Op, Read
 from interlock.nouns.agents import session_rules as core
-from interlock.nouns.grants.decode import readable_pool
 from interlock.nouns.grants.pool import Pool
-from interlock.nouns.grants.pool_reader import PoolReader
+from interlock.nouns.grants.pool_reader import PoolReader, readable_pool
 from interlock.runtime import reads
 from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor

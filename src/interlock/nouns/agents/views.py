@@ -25,7 +25,7 @@ from interlock.nouns.agents.report_rules import Report, describe, is_silent
 from interlock.nouns.agents.report_service import decode_report
 from interlock.nouns.agents.session_rules import DEATH_KEPT, Agent, Death, Session
 from interlock.nouns.agents.session_service import decode_death, decode_session
-from interlock.nouns.grants.decode import readable_pool
+from interlock.nouns.grants.pool_reader import readable_pool
 from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Runner

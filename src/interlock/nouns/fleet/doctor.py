@@ -15,6 +15,7 @@ from interlock.core.validate import span
 from interlock.drivers import Op, StoreCall
 from interlock.errors import InterlockError, StoreDamaged
 from interlock.nouns.agents.views import list_agents
+from interlock.nouns.grants import views
 from interlock.nouns.record.seal_service import Sealing
 from interlock.runtime.context import Context
 from interlock.runtime.decide import DecideOp
@@ -123,8 +124,9 @@ class Examination:
         return [ok("clock", "plausible")]
 
     def _stale(self) -> Op[list[Finding]]:
-        found = [lock.lock for lock in (yield from self._context.locks.list()) if _is_stale(lock)]
-        for each in (yield from self._context.semaphores.list()):
+        runner = self._context.runner
+        found = [lock.lock for lock in (yield from views.locks(runner)) if _is_stale(lock)]
+        for each in (yield from views.semaphores(runner)):
             found += [f"sem/{each.semaphore}"] if any(map(_is_stale, each.holders)) else []
         return [_left_over("stale grants", found)]
 

@@ -1,32 +1,64 @@
-"""What a client can ask for of locks, semaphores, and several of them at once."""
+"""The calls of locks, semaphores, and several of them at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from interlock.core import validate
-from interlock.core.thing_names import names_several
+from interlock.core import keys, validate
 from interlock.core.validate import CAPACITY
 from interlock.drivers import Op
-from interlock.errors import BadInput, BadName
+from interlock.nouns.grants.lock import LockTarget
 from interlock.runtime.calls import Calls, D, call, grants
 from interlock.runtime.given import Given, proofs
-from interlock.runtime.outage import patient
+from interlock.runtime.outage import patiently
 
 if TYPE_CHECKING:
     from interlock.nouns.grants import lock as locks
     from interlock.nouns.grants import semaphore as semaphores
     from interlock.nouns.grants import several
-    from interlock.nouns.grants.lock_service import LockView
-    from interlock.nouns.grants.semaphore_service import SemaphoreView
+    from interlock.nouns.grants.lock import LockView
+    from interlock.nouns.grants.request import GrantTarget
+    from interlock.nouns.grants.semaphore import SemaphoreView, SlotsTarget
+    from interlock.runtime.context import Context
+
+
+def acquire(
+    context: Context,
+    target: GrantTarget,
+    *,
+    wait: float | str,
+    ttl: float | str | None,
+    max_hold: float | str | None,
+    metadata: object,
+    given: Given,
+    token: int | None = None,
+) -> Op[Any]:
+    """Acquire on the terms of a caller, which are completed from the settings."""
+
+    def attempt(wait: float | str) -> Op[Any]:
+        patience = context.asking(wait)
+        settings = context.settings, context.runner.capabilities.min_ttl
+        configured, terms = target.configured(*settings)
+        lives, ends = context.terms(terms, ttl, max_hold)
+        return context.grants.acquire(
+            context.me(),
+            configured,
+            ttl=lives,
+            max_hold=ends,
+            metadata=validate.metadata(metadata),
+            token=validate.token(token),
+            wait=patience,
+            given=proofs(given),
+        )
+
+    return patiently(context, target.about, attempt, wait)
 
 
 class LockCalls(Calls[D]):
     """Locks, by name."""
 
     @grants
-    @patient("a wait for a lock")
     def acquire(
         self,
         name: str,
@@ -47,33 +79,30 @@ class LockCalls(Calls[D]):
         lives as long as the session.  ``given`` are proofs (``held.check()``) of other grants
         that must still hold in the same commit.
         """
-        patience, name = self.context.asking(wait), named(name, "lock")
-        settings = self.context.settings.lock(name, self.context.runner.capabilities.min_ttl)
-        lives, ends = self.context.terms(settings, ttl, max_hold)
-        return self.context.locks.acquire(
-            self.context.me(),
-            name,
-            ttl=lives,
-            max_hold=ends,
-            metadata=validate.metadata(metadata),
-            token=validate.token(token),
-            wait=patience,
-            given=proofs(given),
+        return acquire(
+            self.context,
+            LockTarget(name),
+            wait=wait,
+            ttl=ttl,
+            max_hold=max_hold,
+            metadata=metadata,
+            given=given,
+            token=token,
         )
 
     @call
     def release(self, name: str, *, token: int | None = None) -> Op[locks.ReleaseOutcome]:
         """Release a lock; the first waiter has it with the same commit."""
         actor = self.context.me().actor
-        return self.context.locks.release(actor, named(name, "lock"), token=validate.token(token))
+        return self.context.grants.release(actor, LockTarget(name), token=validate.token(token))
 
     @call
     def heartbeat(self, name: str, *, token: int | None = None) -> Op[locks.BeatOutcome]:
         """Renew a grant; an expired one is not revived."""
         identity = self.context.me()
-        return self.context.locks.heartbeat(
+        return self.context.grants.heartbeat(
             identity.actor,
-            named(name, "lock"),
+            LockTarget(name),
             token=validate.token(token),
             session_ttl=identity.session_ttl,
         )
@@ -88,27 +117,30 @@ class LockCalls(Calls[D]):
         the ``reason`` with its next beat, and the record keeps it.  With a ``token`` only that
         grant is ended.
         """
-        actor, lock = self.context.me().actor, named(name, "lock")
-        return self.context.locks.break_grant(
-            actor, lock, validate.reason(reason), token=validate.token(token)
+        actor, target = self.context.me().actor, LockTarget(name)
+        return self.context.grants.break_grant(
+            actor, target, validate.reason(reason), token=validate.token(token)
         )
 
     @call
     def list(self) -> Op[tuple[LockView, ...]]:
         """All locks that are held or waited for."""
-        return self.context.locks.list()
+        from interlock.nouns.grants import views
+
+        return views.locks(self.context.runner)
 
     @call
     def show(self, name: str) -> Op[LockView]:
         """One lock: its holder, its token, its queue."""
-        return self.context.locks.show(named(name, "lock"))
+        from interlock.nouns.grants import views
+
+        return views.lock(self.context.runner, LockTarget(name).name)
 
 
 class SemaphoreCalls(Calls[D]):
     """Semaphores, by name."""
 
     @grants
-    @patient("a wait for slots")
     def acquire(
         self,
         name: str,
@@ -129,38 +161,30 @@ class SemaphoreCalls(Calls[D]):
         (``Increased``).  No request overtakes a waiter, so a large ``weight`` is never starved.
         ``wait``, ``ttl``, ``max_hold`` and ``given`` are as for locks.
         """
-        patience, name = self.context.asking(wait), named(name, "semaphore")
-        settings = self.context.settings.semaphore(name, self.context.runner.capabilities.min_ttl)
-        lives, ends = self.context.terms(settings, ttl, max_hold)
-        if capacity is None and "capacity" in settings:
-            capacity = int(settings["capacity"])
-        return self.context.semaphores.acquire(
-            self.context.me(),
-            name,
-            weight=validate.count(weight, "weight", CAPACITY),
-            capacity=None if capacity is None else _capacity(capacity),
-            ttl=lives,
-            max_hold=ends,
-            metadata=validate.metadata(metadata),
-            token=validate.token(token),
-            wait=patience,
-            given=proofs(given),
+        return acquire(
+            self.context,
+            _slots(name, weight, capacity),
+            wait=wait,
+            ttl=ttl,
+            max_hold=max_hold,
+            metadata=metadata,
+            given=given,
+            token=token,
         )
 
     @call
     def release(self, name: str, *, token: int | None = None) -> Op[semaphores.ReleaseOutcome]:
         """Release slots; the first waiters that fit have them with the same commit."""
         actor = self.context.me().actor
-        name = named(name, "semaphore")
-        return self.context.semaphores.release(actor, name, token=validate.token(token))
+        return self.context.grants.release(actor, _slots(name), token=validate.token(token))
 
     @call
     def heartbeat(self, name: str, *, token: int | None = None) -> Op[semaphores.BeatOutcome]:
         """Renew a grant; an expired one is not revived."""
         identity = self.context.me()
-        return self.context.semaphores.heartbeat(
+        return self.context.grants.heartbeat(
             identity.actor,
-            named(name, "semaphore"),
+            _slots(name),
             token=validate.token(token),
             session_ttl=identity.session_ttl,
         )
@@ -170,17 +194,23 @@ class SemaphoreCalls(Calls[D]):
     @call
     def resize(self, name: str, capacity: int) -> Op[semaphores.Resized]:
         """Set the capacity for all callers; no holder loses a slot."""
-        actor = self.context.me().actor
-        name = named(name, "semaphore")
-        return self.context.semaphores.resize(actor, name, _capacity(capacity))
+        from interlock.nouns.grants import semaphore
+
+        actor, name = self.context.me().actor, _slots(name).name
+        capacity = validate.count(capacity, "capacity", CAPACITY)
+        decide = partial(semaphore.resize, name, capacity, agent=actor.agent)
+        return self.context.grants.change_pool(actor, keys.semaphore(name), decide)
 
     @call
     def remove(
         self, name: str
     ) -> Op[semaphores.Removed | semaphores.SlotsFull | semaphores.NoSemaphore]:
         """Remove a semaphore, unless it has holders or waiters."""
-        actor = self.context.me().actor
-        return self.context.semaphores.remove(actor, named(name, "semaphore"))
+        from interlock.nouns.grants import semaphore
+
+        actor, name = self.context.me().actor, _slots(name).name
+        decide = partial(semaphore.remove, name)
+        return self.context.grants.change_pool(actor, keys.semaphore(name), decide)
 
     @call
     def break_(
@@ -190,27 +220,34 @@ class SemaphoreCalls(Calls[D]):
 
         ``holder`` or ``token`` say which grant, where there are several; otherwise as for locks.
         """
-        actor, sem = self.context.me().actor, named(name, "semaphore")
-        held_by = validate.name(holder, "agent name") if holder else ""
-        end = self.context.semaphores.break_grant
-        return end(actor, sem, validate.reason(reason), holder=held_by, token=validate.token(token))
+        actor, target = self.context.me().actor, _slots(name)
+        return self.context.grants.break_grant(
+            actor,
+            target,
+            holder=validate.name(holder, "agent name") if holder else "",
+            reason=validate.reason(reason),
+            token=validate.token(token),
+        )
 
     @call
     def list(self) -> Op[tuple[SemaphoreView, ...]]:
         """All semaphores."""
-        return self.context.semaphores.list()
+        from interlock.nouns.grants import views
+
+        return views.semaphores(self.context.runner)
 
     @call
     def show(self, name: str) -> Op[SemaphoreView | semaphores.NoSemaphore]:
         """One semaphore: its holders, their tokens, its queue."""
-        return self.context.semaphores.show(named(name, "semaphore"))
+        from interlock.nouns.grants import views
+
+        return views.semaphore(self.context.runner, _slots(name).name)
 
 
 class SeveralCalls(Calls[D]):
     """Several locks and slots at once."""
 
     @grants
-    @patient("a wait for several things")
     def acquire(
         self,
         *things: str,
@@ -226,105 +263,32 @@ class SeveralCalls(Calls[D]):
         With ``wait`` it queues for all of them at once, and gets all of them at once.
         A semaphore must be there already, or have its capacity in the settings.
         """
-        patience = self.context.asking(wait)
-        parts = parsed(things)
-        lives, ends = self.context.terms({}, ttl, max_hold)
-        return self.context.several.acquire(
-            self.context.me(),
-            tuple(self._with_capacity(part) for part in parts),
-            ttl=lives,
-            max_hold=ends,
-            metadata=validate.metadata(metadata),
-            wait=patience,
-            given=proofs(given),
+        from interlock.nouns.grants import several
+
+        return acquire(
+            self.context,
+            several.target_of(things),
+            wait=wait,
+            ttl=ttl,
+            max_hold=max_hold,
+            metadata=metadata,
+            given=given,
         )
 
     @call
     def release(self, *things: str, token: int | None = None) -> Op[several.ReleaseOutcome]:
         """Give all of these back with one commit."""
-        actor = self.context.me().actor
-        parts = parsed(things)
-        said = zip(parts, things, strict=True)
-        weights = tuple((part.thing, part.weight) for part, text in said if _weighted(text))
-        names = tuple(part.thing for part in parts)
-        return self.context.several.release(
-            actor, names, token=validate.token(token), weights=weights
-        )
-
-    def _with_capacity(self, part: several.ThingRequest) -> several.ThingRequest:
-        kind, _, name = part.thing.partition("/")
-        if kind != "sem":
-            return part
         from interlock.nouns.grants import several
 
-        least = self.context.runner.capabilities.min_ttl
-        capacity = self.context.settings.semaphore(name, least).get("capacity")
-        return several.ThingRequest(
-            part.thing, part.weight, None if capacity is None else int(capacity)
+        actor, target = self.context.me().actor, several.target_of(things)
+        said = zip(target.parts, things, strict=True)
+        weights = [(part.thing, part.weight) for part, text in said if several.is_weighted(text)]
+        return self.context.grants.release(
+            actor, target, token=validate.token(token), weights=tuple(weights)
         )
 
 
-def named(name: str, kind: str) -> str:
-    """The name of a lock or a semaphore, as those take it who know which it is."""
-    name = validate.name(name, f"{kind} name")
-    prefix = "lock/" if kind == "lock" else "sem/"
-    if name.startswith(prefix):
-        raise BadName(f"a {kind} goes by its name alone here; drop {prefix!r} from {name!r}")
-    return _single(name, kind)
+def _slots(name: str, weight: int = 1, capacity: int | None = None) -> SlotsTarget:
+    from interlock.nouns.grants.semaphore import SlotsTarget  # a command about a lock does without
 
-
-def _single(name: str, kind: str) -> str:
-    """Return the name if it cannot be taken for several things, which are joined by ``+``."""
-    if "+" in name and names_several(name):
-        raise BadName(f"the {kind} name {name!r} reads as several things; drop '+lock/' or '+sem/'")
-    return name
-
-
-def parsed(things: Iterable[str]) -> tuple[several.ThingRequest, ...]:
-    """Things as people write them; each at most once, and not too many."""
-    from interlock.nouns.grants import several  # a command about one lock does without
-
-    parts = tuple(_part(thing) for thing in things)
-    if not parts:
-        raise BadInput("which things? name some, such as lock/merge and sem/builds=2")
-    if len(parts) > several.AT_ONCE:
-        raise BadInput(f"{len(parts)} things at once; {several.AT_ONCE} are allowed")
-    names = [part.thing for part in parts]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice:
-        raise BadInput(f"{twice} is named twice; name it once, with all that you want of it")
-    return parts
-
-
-def _part(text: str) -> several.ThingRequest:
-    from interlock.nouns.grants import several
-
-    if not isinstance(text, str):
-        raise BadInput(f"a thing is text such as lock/merge, not {text!r:.40}")
-    kind, slash, name = text.partition("/")
-    if not slash:
-        like = f"write lock/{text:.40} or sem/{text:.40}"
-        raise BadInput(f"{text!r:.60} does not say what it is; {like}")
-    weighted = _weighted(text)
-    if kind not in ("lock", "sem") or not name or (weighted and kind == "lock"):
-        raise BadInput(f"{text!r:.60} is not like lock/merge, sem/builds or sem/builds=2")
-    said, weight = "lock" if kind == "lock" else "semaphore", "1"
-    if kind == "sem" and "=" in name:
-        if not weighted:
-            raise BadInput(
-                f"the weight in {text!r:.60} is no whole number; write sem/builds=2,"
-                f" or {text:.40}=1 if '=' belongs to the name"
-            )
-        name, _, weight = name.rpartition("=")
-    name = _single(validate.name(name, f"{said} name"), said)
-    return several.ThingRequest(f"{kind}/{name}", validate.count(int(weight), "weight", CAPACITY))
-
-
-def _weighted(text: str) -> bool:
-    """Whether a thing comes with its weight, as in ``sem/builds=2``."""
-    _, equals, weight = text.rpartition("=")
-    return bool(equals) and validate.digits(weight)
-
-
-def _capacity(value: int) -> int:
-    return validate.count(value, "capacity", CAPACITY)
+    return SlotsTarget(name, weight, capacity)

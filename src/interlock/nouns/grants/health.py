@@ -13,15 +13,15 @@ from interlock.core.thing_names import thing_of
 from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op
-from interlock.nouns.grants.decode import readable_pool
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
-from interlock.nouns.grants.why import things, weighed
+from interlock.nouns.grants.pool_reader import readable_pool
+from interlock.nouns.grants.views import holders, things
+from interlock.nouns.grants.waiting import wait_target
 from interlock.runtime import reads
 from interlock.runtime.deadlock import standing
 from interlock.runtime.health import BOUND, HealthCheck, Problem
 from interlock.runtime.reads import every, looked_up
 from interlock.runtime.wait_graph import Start
-from interlock.runtime.why import NAMED
 from interlock.store import Item
 
 Held: TypeAlias = tuple[Grant, list[str]]
@@ -87,9 +87,10 @@ def _deadlocks(checkup: HealthCheck, pools: Mapping[str, Pool], base: int) -> Op
     begun = now - checkup.runner.capabilities.allow(SETTLED)
     settled = {start.id: (start, who) for start, who in waits if who.since < begun}
     looked_at = sorted(settled.values(), key=lambda each: not each[1].indexed)[:LOOKED_AT]
+    targets = {key: wait_target(key, pool) for key, pool in pools.items()}
     knots: dict[str, DeadlockedSet] = {}
     for start, _ in looked_at:
-        if (knot := (yield from standing(base, start, pools))) is not None:
+        if (knot := (yield from standing(base, start, targets))) is not None:
             knots[knot.victim.id] = knot
     return [_deadlock(knot, settled[id_][1]) for id_, knot in knots.items() if id_ in settled]
 
@@ -167,10 +168,8 @@ def _in_the_way(waiter: Waiter, pools: Mapping[str, Pool]) -> Iterator[str]:
     """The holders of what it waits for, and the waiters before it."""
     for key in waiter.together:
         pool = pools.get(key, Pool())
-        holders = [weighed(grant.agent, grant.weight) for grant in pool.grants]
-        if holders:
-            more = f" and {len(holders) - NAMED} more" if len(holders) > NAMED else ""
-            yield f"{thing_of(key)} is held by {', '.join(holders[:NAMED])}{more}"
+        if pool.grants:
+            yield f"{thing_of(key)} is held by {holders(pool.grants)}"
         if place := pool.position(waiter.id):
             yield f"{pool.waiters[place - 1].agent} is before it"
 

@@ -1,7 +1,7 @@
 """Grants in use: the leases that a holder relies on, the proof of the grant, and its release.
 
 The blocking and the async ``with`` blocks share this and differ only in how they wait; blocks for a
-lock, for slots and for several things differ in their target (``targets.py``).
+lock, for slots and for several things differ in their target (``request.py``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from interlock.core import keys, outcomes, validate
 from interlock.core.decision import Outcome, Proof, Write
@@ -18,9 +19,11 @@ from interlock.core.outcomes import Granted
 from interlock.core.thing_names import join_things, key_of, split_things
 from interlock.drivers import Op
 from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
+from interlock.nouns.grants import handover
+from interlock.nouns.grants.calls import acquire
 from interlock.nouns.grants.pool import BreakNote
-from interlock.nouns.grants.targets import BlockTarget, BlockTerms
-from interlock.runtime import callers, handover
+from interlock.nouns.grants.request import GrantTarget
+from interlock.runtime import callers
 from interlock.runtime.calls import Calls, D, call
 from interlock.runtime.context import Context
 from interlock.runtime.given import Given, proofs
@@ -33,6 +36,16 @@ if TYPE_CHECKING:
 _KINDS = {"sem": "semaphore"}
 WAITED = 0.05
 """An acquire that took longer may have waited: then it is unknown when its grant began."""
+
+
+class BlockTerms(Struct, frozen=True, kw_only=True):
+    """The terms of a block."""
+
+    wait: float | str
+    ttl: float | str | None
+    max_hold: float | str | None
+    metadata: object
+    given: Given
 
 
 class HeldGrant:
@@ -141,7 +154,7 @@ class HeldPools(HeldGrant):
     def __init__(
         self,
         context: Context,
-        target: BlockTarget,
+        target: GrantTarget,
         grant: Granted,
         leases: Sequence[Lease],
         on_lost: Callable[[], None] | None,
@@ -152,19 +165,21 @@ class HeldPools(HeldGrant):
 
     def release(self) -> Op[Any]:
         """Release it and stop renewing it."""
-        pending = (self.context.identity, self.target.request(self.grant.grant))
+        grants, grant = self.context.grants, self.grant
+        pending = (self.context.identity, self.target, grant.grant)
         try:
             self.drop()  # inside of the try: any exception from now on still releases it
-            outcome = yield from self.target.release(
-                self.context, self.grant.grant, self.grant.token
+            actor = self.context.me().actor
+            outcome = yield from grants.release(
+                actor, self.target, token=grant.token, grant=grant.grant
             )
         except (StoreTrouble, GeneratorExit):
-            self.context.grants.release_later(*pending)  # the keeper releases it as soon as it can
+            grants.release_later(*pending)  # the keeper releases it as soon as it can
             self.handover.close()
             raise
         except BaseException:
             self.drop()
-            yield from self.context.grants.abandon(*pending)
+            yield from grants.abandon(*pending)
             self.handover.close()
             raise
         self.handover.close()
@@ -176,9 +191,7 @@ class HeldPools(HeldGrant):
             return False
         lost = self.lost()
         if trouble := self.context.store.outage:  # the end of a block does not wait for the store
-            self.context.grants.release_later(
-                self.context.identity, self.target.request(self.grant.grant)
-            )
+            self.context.grants.release_later(self.context.identity, self.target, self.grant.grant)
             self.drop()
             self.handover.close()
             self._warn_pending(trouble)
@@ -247,7 +260,7 @@ class GrantHandle(Calls[D]):
 
 
 def take(
-    context: Context, target: BlockTarget, on_lost: Callable[[], None] | None, terms: BlockTerms
+    context: Context, target: GrantTarget, on_lost: Callable[[], None] | None, terms: BlockTerms
 ) -> Op[HeldPools]:
     """Acquire for a ``with`` block, which cannot return a refusal: it raises.
 
@@ -255,7 +268,9 @@ def take(
     session lives and the wait is not over.
     """
     clock = context.runner.clock
-    ttl, max_hold = context.terms(target.settings(context), terms.ttl, terms.max_hold)
+    least = context.runner.capabilities.min_ttl
+    target, settings = target.configured(context.settings, least)
+    ttl, max_hold = context.terms(settings, terms.ttl, terms.max_hold)
     ends = clock.monotonic() + validate.wait_time(terms.wait)
     while True:
         left = max(0.0, ends - clock.monotonic())
@@ -271,11 +286,11 @@ def take(
 
 
 def _take_once(
-    context: Context, target: BlockTarget, on_lost: Callable[[], None] | None, terms: BlockTerms
+    context: Context, target: GrantTarget, on_lost: Callable[[], None] | None, terms: BlockTerms
 ) -> Op[HeldPools]:
     clock = context.runner.clock
     sent = clock.monotonic()
-    outcome = yield from target.acquire(context, terms)
+    outcome = yield from acquire(context, target, **asdict(terms))
     if not isinstance(outcome, Granted):
         raise _refusal_error(outcome, terms.given, target.things)
     times: dict[str, float] | None = None
@@ -285,7 +300,7 @@ def _take_once(
         try:
             times = yield from context.grants.lifetimes(key_of(target.things[0]), outcome.grant)
         except BaseException as error:
-            context.grants.release_later(context.identity, target.request(outcome.grant))
+            context.grants.release_later(context.identity, target, outcome.grant)
             if not isinstance(error, StoreTrouble | GeneratorExit):
                 yield from context.grants.release_pending()
             raise
@@ -295,7 +310,7 @@ def _take_once(
 
 def _leases(
     context: Context,
-    got: tuple[BlockTarget, Granted],
+    got: tuple[GrantTarget, Granted],
     terms: BlockTerms,
     sent: float,
     times: Mapping[str, float] | None,

@@ -10,9 +10,13 @@ from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.grants import rules
-from interlock.nouns.grants.decode import decode_break_note, decode_pool, readable_pool
 from interlock.nouns.grants.pool import Pool, listed_sessions
-from interlock.nouns.grants.pool_reader import PoolReader
+from interlock.nouns.grants.pool_reader import (
+    PoolReader,
+    decode_break_note,
+    decode_pool,
+    readable_pool,
+)
 from interlock.runtime import reads
 from interlock.runtime.decide import DecideOp
 from interlock.runtime.housekeeping import HousekeepingPart

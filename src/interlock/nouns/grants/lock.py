@@ -1,26 +1,24 @@
 """Locks: one holder, first come first served, and a token that fences earlier holders.
 
 A lock is a pool with capacity 1 (``pool.py``).  It has an item only while it has a holder or a
-waiter.
-This module has the requests and the outcomes of locks.
+waiter.  This module has its outcomes, and makes them.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeAlias, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
 
-from msgspec.structs import asdict
+from msgspec import Struct
+from msgspec.structs import asdict, force_setattr
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Outcome, Success
-from interlock.nouns.grants.pool import BreakNote, Grant, Pool
-from interlock.nouns.grants.request import (
-    BreakRequest,
-    Demand,
-    GrantRequest,
-    HolderRequest,
-    RequestStatus,
-)
+from interlock.nouns.grants.pool import Grant, Pool
+from interlock.nouns.grants.request import Demand, GrantTarget, RequestStatus, pool_name
+
+if TYPE_CHECKING:
+    from interlock.settings import Settings
 
 
 class LockGranted(outcomes.Granted, frozen=True, kw_only=True):
@@ -119,6 +117,24 @@ class LockBroken(outcomes.Broken, frozen=True, kw_only=True, tag="broken"):
     next: tuple[str, ...] = ()
 
 
+class LockView(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A lock for display: free, held, stale, or reserved.
+
+    It is ``reserved`` for its first waiter, if that also waits for another thing.
+    """
+
+    lock: str
+    state: str
+    holder: str = ""
+    token: int | None = None
+    since: float | None = None
+    expires_in: float | None = None
+    max_hold: float | None = None
+    session: str = ""
+    metadata: Any = None
+    waiters: tuple[str, ...] = ()
+
+
 AcquireOutcome: TypeAlias = (
     LockAcquired | LockExtended | Reclaimed | LockBusy | LockDeadlock | LockFenced
 )
@@ -127,22 +143,35 @@ BeatOutcome: TypeAlias = LockExtended | LockNotOwner | LockFenced
 BreakOutcome: TypeAlias = LockBroken | AlreadyFree | LockFenced
 
 
-class LockGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=False):
-    """Take the lock, extend the grant that the request carries, or (``wait``) queue."""
+class LockTarget(GrantTarget, frozen=True, gc=False):
+    """One lock."""
 
     noun: ClassVar[str] = "lock"
+    about: ClassVar[str] = "a wait for a lock"
 
-    lock: str
+    name: str
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "name", pool_name(self.name, "lock"))
 
     @property
     def demands(self) -> tuple[Demand, ...]:
         """The whole pool."""
-        return (Demand(keys.lock(self.lock)),)
+        return (Demand(keys.lock(self.name)),)
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The one pool."""
-        return (keys.lock(self.lock),)
+        return (keys.lock(self.name),)
+
+    @property
+    def things(self) -> tuple[str, ...]:
+        """The lock."""
+        return (f"lock/{self.name}",)
+
+    def configured(self, settings: Settings, least: float) -> tuple[Self, Mapping[str, float]]:
+        """The lock, and its terms in the settings."""
+        return self, settings.lock(self.name, least)
 
     def outcome(self, status: RequestStatus) -> Outcome:
         """The outcome of a lock for a status."""
@@ -151,34 +180,62 @@ class LockGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=Fals
                 return self._granted(status, cast("Grant", status.grant))
             case "queued":
                 holder = _holder(status.pools[0])
-                return LockWaiting(lock=self.lock, holder=holder, before=status.before)
+                return LockWaiting(lock=self.name, holder=holder, before=status.before)
             case "refused":
-                return busy(self.lock, status.pools[0])
+                return busy(self.name, status.pools[0])
             case "deadlock":
-                return LockDeadlock(lock=self.lock, cycle=status.cycle)
+                return LockDeadlock(lock=self.name, cycle=status.cycle)
             case "gone":
-                return LockGone(lock=self.lock)
+                return LockGone(lock=self.name)
 
-    def fenced(self, thing: str) -> Outcome:
-        """A given grant that it relies on is over."""
-        return LockFenced(lock=thing.partition("/")[2])
+    def fenced(
+        self,
+        thing: str = "",
+        *,
+        holder: str = "",
+        token: int | None = None,
+        by: str = "",
+        reason: str = "",
+    ) -> Outcome:
+        """The grant is over."""
+        name = thing.partition("/")[2] if thing else self.name
+        return LockFenced(lock=name, holder=holder, token=token, by=by, reason=reason)
 
-    def outdated(self, pool: Pool | None, newest: int) -> Outcome | None:
+    def outdated(self, token: int | None, pool: Pool | None, newest: int) -> Outcome | None:
         """A token older than that of the holder is fenced."""
         del newest
         holder = pool.grants[0] if pool is not None and pool.grants else None
-        if holder is None or holder.token is None or (self.token or 0) >= holder.token:
+        if holder is None or holder.token is None or token is None or token >= holder.token:
             return None
-        return LockFenced(lock=self.lock, holder=holder.agent, token=holder.token)
+        return self.fenced(holder=holder.agent, token=holder.token)
 
-    def broken_by(self, note: BreakNote) -> Outcome:
-        """An operator ended the grant."""
-        return LockFenced(lock=self.lock, by=note.by, reason=note.reason)
+    def not_held(self, pool: Pool | None, *, stale: bool) -> Outcome:
+        """The lock is free, or has another holder."""
+        if pool is None or not pool.grants:
+            return AlreadyFree(lock=self.name)
+        return LockNotOwner(lock=self.name, holder=pool.grants[0].agent, stale=stale)
+
+    def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> Outcome:
+        """The first waiter has it now, if there was one."""
+        del things
+        return LockReleased(lock=self.name, next=served[0] if served else "")
+
+    def broken(self, grant: Grant, served: tuple[str, ...], reason: str) -> Outcome:
+        """The grant was ended."""
+        return LockBroken(
+            lock=self.name, holder=grant.agent, token=grant.token, reason=reason, next=served
+        )
+
+    def not_found(self, pool: Pool | None) -> Outcome:
+        """The lock is free, or has another grant now."""
+        if pool is None or not pool.grants:
+            return AlreadyFree(lock=self.name)
+        return self.fenced(holder=pool.grants[0].agent, token=pool.grants[0].token)
 
     def _granted(self, status: RequestStatus, grant: Grant) -> LockGranted:
         kind = LockAcquired if status.kind == "granted" else LockExtended
         outcome = kind(
-            lock=self.lock,
+            lock=self.name,
             holder=grant.agent,
             token=grant.token,
             expires_in=status.expires_in,
@@ -187,84 +244,6 @@ class LockGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=Fals
         if status.kind != "granted" or not grant.reclaimed_from:
             return outcome
         return Reclaimed(reclaimed_from=grant.reclaimed_from, **asdict(outcome))
-
-
-class LockHolderRequest(HolderRequest[Outcome], frozen=True, kw_only=True, gc=False):
-    """A request of a holder about its lock."""
-
-    noun: ClassVar[str] = "lock"
-
-    lock: str
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The one pool."""
-        return (keys.lock(self.lock),)
-
-    def refused(self, pool: Pool | None, newest: int, *, stale: bool) -> Outcome:
-        """The lock is free or has another holder: an older token is fenced, others never held."""
-        del newest
-        if pool is None or not pool.grants:
-            return AlreadyFree(lock=self.lock)
-        grant = pool.grants[0]
-        if self.token is not None and grant.token is not None and self.token < grant.token:
-            return LockFenced(lock=self.lock, holder=grant.agent, token=grant.token)
-        return LockNotOwner(lock=self.lock, holder=grant.agent, stale=stale)
-
-    def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> Outcome:
-        """The first waiter has it now, if there was one."""
-        del things
-        return LockReleased(lock=self.lock, next=served[0] if served else "")
-
-    def extended(self, pool: Pool, grant: Grant, expires_in: float | None) -> Outcome:
-        """The grant was renewed."""
-        del pool
-        return LockExtended(
-            lock=self.lock,
-            holder=grant.agent,
-            token=grant.token,
-            expires_in=expires_in,
-            grant=grant.id,
-        )
-
-    def broken_by(self, note: BreakNote) -> Outcome:
-        """An operator ended the grant."""
-        return LockFenced(lock=self.lock, by=note.by, reason=note.reason)
-
-    def expired(self, grant: Grant | None) -> Outcome:
-        """The grant expired, and no other agent has the lock yet."""
-        del grant
-        return LockFenced(lock=self.lock)
-
-
-class LockBreakRequest(BreakRequest[Outcome], frozen=True, kw_only=True, gc=False):
-    """A request of an operator to end the grant of a lock."""
-
-    noun: ClassVar[str] = "lock"
-
-    lock: str
-
-    @property
-    def key(self) -> str:
-        """The one pool."""
-        return keys.lock(self.lock)
-
-    def broken(self, grant: Grant, served: tuple[str, ...]) -> Outcome:
-        """The grant was ended."""
-        return LockBroken(
-            lock=self.lock,
-            holder=grant.agent,
-            token=grant.token,
-            reason=self.reason,
-            next=served,
-        )
-
-    def not_found(self, pool: Pool | None) -> Outcome:
-        """The lock is free, or has another grant now."""
-        if pool is None or not pool.grants:
-            return AlreadyFree(lock=self.lock)
-        holder = pool.grants[0]
-        return LockFenced(lock=self.lock, holder=holder.agent, token=holder.token)
 
 
 def busy(name: str, pool: Pool, expires_in: float | None = None) -> LockBusy:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from interlock.core import keys
 from interlock.core.outcomes import Listing
 from interlock.nouns.grants import lock as core
-from interlock.nouns.grants.lock_service import LockView
+from interlock.nouns.grants.lock import LockView
 from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Operation, Request, option, waits
 
@@ -115,10 +115,14 @@ NOUN = Noun(
     help="named locks with one holder at a time; outdated tokens are refused",
     calls="interlock.nouns.grants.calls:LockCalls",
     keys=(
-        KeyKind(prefix=keys.LOCKS, read="interlock.nouns.grants.decode:decode_pool"),
-        KeyKind(prefix=keys.BROKEN, read="interlock.nouns.grants.decode:decode_break_note"),
+        KeyKind(prefix=keys.LOCKS, read="interlock.nouns.grants.pool_reader:decode_pool"),
+        KeyKind(prefix=keys.BROKEN, read="interlock.nouns.grants.pool_reader:decode_break_note"),
         KeyKind(prefix=keys.WAITS, read="interlock.runtime.reads:decode_wait", repair=DELETE),
     ),
+    waits={
+        keys.LOCKS: "interlock.nouns.grants.waiting:wait_targets",
+        keys.SEMAPHORES: "interlock.nouns.grants.waiting:wait_targets",
+    },
     why={"lock": "interlock.nouns.grants.why:lock"},
     why_plain="interlock.nouns.grants.why:plain",
     health=Part(20, "interlock.nouns.grants.health:health"),

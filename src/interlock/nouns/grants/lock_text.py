@@ -19,8 +19,8 @@ from interlock.runtime.text import (
 
 if TYPE_CHECKING:
     from interlock.nouns.grants import lock as core
+    from interlock.nouns.grants.lock import LockView
     from interlock.nouns.grants.lock_noun import LockList
-    from interlock.nouns.grants.lock_service import LockView
     from interlock.runtime.text import Paint, Text
 
 

@@ -14,8 +14,7 @@ token.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterable
 from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -93,27 +92,6 @@ class PoolFacts(Facts):
         return alive
 
 
-class _Complete(dict[str, bool]):
-    """Complete knowledge of liveness: a key that is not named does not exist."""
-
-    def __contains__(self, key: object) -> bool:
-        return True
-
-    def __missing__(self, key: str) -> bool:
-        return False
-
-
-def complete(
-    pools: Mapping[str, Pool | None],
-    live: AbstractSet[str],
-    newest: int = 0,
-    max_operations: int = MANY,
-) -> PoolFacts:
-    """Facts that lack nothing but pools which are not named."""
-    exists = _Complete(dict.fromkeys(live, True))
-    return PoolFacts(dict(pools), exists, dict.fromkeys(pools, newest), max_operations)
-
-
 class PoolChanges(Changes[PoolFacts]):
     """The pools as a decision leaves them, and the other changes that go with that."""
 
@@ -189,8 +167,8 @@ class PoolChanges(Changes[PoolFacts]):
             own = keys.live(grant.session)
             self.delete(*[each for each in grant.live if each != own])
 
-    def reclaim(self, wanted: Iterable[str]) -> int:
-        """End the stale grants of these pools; returns their number."""
+    def settle(self, wanted: Collection[str]) -> int:
+        """End the stale grants of these pools, and serve their waiters; returns how many ended."""
         ended = 0
         for key in wanted:
             grants = pool.grants if (pool := self.pool(key)) else ()
@@ -199,6 +177,7 @@ class PoolChanges(Changes[PoolFacts]):
                 if not self.facts.alive(grant):
                     self.end(key, grant, stale=True)
                     ended += 1
+        self.serve(wanted)
         return ended
 
     def rely_on_few(self, key: str) -> None:

@@ -1,22 +1,91 @@
-"""Reads pools from a store: for a decision (``PoolReader``), or all of them.
+"""Reads pools from a store: items as values, the facts of a decision, and all pools.
 
 The commit checks every pool that a decision read.  Liveness keys are only glanced at, but for those
 that the decision relies on (``PoolFacts``).
+
+The claim of a task is a grant, too: where either may be meant, it is read by its id and its
+liveness keys alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
 
 from interlock.core import keys
-from interlock.drivers import Op
-from interlock.nouns.grants.decode import decode_pool, readable_pool
-from interlock.nouns.grants.pool import Pool
+from interlock.core.decision import Decision
+from interlock.nouns.grants.pool import BreakNote, Pool, with_token
 from interlock.nouns.grants.pool_change import PoolFacts
-from interlock.runtime.decide import FactReader
-from interlock.runtime.reads import OWN_OPERATIONS, every, looked_up
+from interlock.runtime.decide import DecideOp, FactReader
+from interlock.runtime.reads import OWN_OPERATIONS, decoded, readable
 from interlock.runtime.runner import Runner
 from interlock.store import LIVE, Item
+
+T = TypeVar("T")
+
+
+class LiveGrant(msgspec.Struct):
+    """The id of a grant, and the liveness keys that keep it alive."""
+
+    id: str
+    live: tuple[str, ...]
+
+
+_POOL = msgspec.json.Decoder(Pool)
+_BREAK = msgspec.json.Decoder(BreakNote)
+_GRANT = msgspec.json.Decoder(LiveGrant)
+
+
+def decode_pool(item: Item | None, base: int = 0) -> Pool | None:
+    """The lock or semaphore of an item, with the tokens of its grants."""
+    if item is None:
+        return None
+    return with_token(decoded(_POOL, item), base + item.revision)
+
+
+def readable_pool(item: Item, base: int) -> Pool | None:
+    """The pool of an item in a pass over many; None for a damaged one."""
+    return readable(lambda known: decode_pool(known, base), item)
+
+
+def decode_break_note(item: Item | None) -> BreakNote | None:
+    """The note about a grant that an operator ended."""
+    return None if item is None else decoded(_BREAK, item)
+
+
+def grant_ids(item: Item) -> tuple[str, ...]:
+    """The ids of the grants in an item: those of a pool, or the claim of a task."""
+    if item.key.startswith(keys.TASKS):
+        return (decoded(_GRANT, item).id,)
+    found = readable_pool(item, 0)
+    return () if found is None else tuple(grant.id for grant in found.grants)
+
+
+def lives_by(item: Item | None, grant: str) -> tuple[str, ...] | None:
+    """The liveness keys of a grant in this item; None if the grant is not there."""
+    if item is None:
+        return None
+    if item.key.startswith(keys.TASKS):
+        claim = decoded(_GRANT, item)
+        return claim.live if claim.id == grant else None
+    found = decoded(_POOL, item).grant(grant)
+    return None if found is None else found.live
+
+
+def lives_by_token(item: Item, token: int, base: int, agent: str) -> tuple[str, ...] | None:
+    """The liveness keys of the grant with this token; None if it is not there.
+
+    A token of a semaphore names one grant only together with its holder.
+    """
+    if item.key.startswith(keys.TASKS):
+        return decoded(_GRANT, item).live if token == base + item.revision else None
+    known = decode_pool(item, base)
+    grants = () if known is None else known.grants
+    if agent and item.key.startswith(keys.SEMAPHORES):
+        grants = tuple([grant for grant in grants if grant.agent == agent])
+    return next((grant.live for grant in grants if grant.token == token), None)
 
 
 class PoolReader(FactReader[PoolFacts]):
@@ -43,15 +112,14 @@ class PoolReader(FactReader[PoolFacts]):
                 facts.newest[key] = 0 if item is None else self.base + item.revision
 
 
-def every_pool(prefix: str, base: int) -> Op[tuple[dict[str, Pool], dict[str, Item | None]]]:
-    """All locks, or all semaphores, by name, and what keeps their grants alive.
-
-    One that cannot be read is left out: doctor names it.
-    """
-    pools: dict[str, Pool] = {}
-    for item in (yield from every(prefix)):
-        pool = readable_pool(item, base)
-        if pool is not None:
-            pools[keys.decode(item.key.removeprefix(prefix))] = pool
-    wanted = (key for pool in pools.values() for grant in pool.grants for key in grant.live)
-    return pools, (yield from looked_up(wanted, times=True))
+def decide_on(
+    runner: Runner,
+    base: int,
+    wanted: tuple[str, ...],
+    decide: Callable[[PoolFacts, float], Decision[T]],
+) -> DecideOp[T]:
+    """One attempt at a decision about these pools, which gets the facts and the time."""
+    reader = PoolReader(runner, base)
+    reader.learn((yield wanted).items)
+    now = runner.clock.wall()
+    return (yield from reader.decide(lambda facts: decide(facts, now)))

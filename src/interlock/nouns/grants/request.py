@@ -1,20 +1,24 @@
-"""Requests for and about grants: the fields and outcomes that locks, slots and several share.
+"""Requests for and about grants, and the targets that they name.
 
-``lock.py``, ``semaphore.py`` and ``several.py`` have the kinds that users name: each says which
-pools a request is about, and makes the outcomes of its kind.  ``rules.py`` decides.
+A *target* (``LockTarget``, ``SlotsTarget``, ``SeveralTarget``) is what a request is about: it names
+the pools, and makes the outcomes of its kind.  ``rules.py`` decides requests of all kinds alike.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from msgspec import Struct
 
+from interlock.core import validate
 from interlock.core.decision import Outcome
-from interlock.nouns.grants.pool import BreakNote, Grant, Pool
-from interlock.nouns.grants.pool_change import things
+from interlock.core.thing_names import join_things, names_several
+from interlock.errors import BadName
+from interlock.nouns.grants.pool import Grant, Pool
 
-O_co = TypeVar("O_co", bound=Outcome, covariant=True)
+if TYPE_CHECKING:
+    from interlock.settings import Settings
 
 
 class Demand(Struct, frozen=True, gc=False):
@@ -26,7 +30,7 @@ class Demand(Struct, frozen=True, gc=False):
 
 
 class RequestStatus(Struct, frozen=True, gc=False):
-    """The state of a request after a decision, from which its kind makes the outcome."""
+    """The state of a request after a decision, from which its target makes the outcome."""
 
     kind: Literal["granted", "extended", "increased", "queued", "refused", "gone", "deadlock"]
     pools: tuple[Pool, ...] = ()
@@ -36,11 +40,100 @@ class RequestStatus(Struct, frozen=True, gc=False):
     cycle: tuple[str, ...] = ()
 
 
-class GrantRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
-    """A request for a grant: the caller and its terms; a subclass names the pools."""
+class GrantTarget(Struct, frozen=True, gc=False):
+    """The pools of a request, and the outcomes of its kind."""
 
     noun: ClassVar[str] = ""
+    """Verbs in the record begin with it."""
+    about: ClassVar[str] = ""
+    """A wait for it, in log lines."""
 
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        """The pools, with the weight of each."""
+        raise NotImplementedError
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The pools."""
+        return tuple([demand.key for demand in self.demands])
+
+    @property
+    def things(self) -> tuple[str, ...]:
+        """The pools as users name them."""
+        raise NotImplementedError
+
+    @property
+    def thing(self) -> str:
+        """The name of the pools in the record."""
+        return join_things(self.things)
+
+    def verb(self, word: str) -> str:
+        """The verb in the record."""
+        return f"{self.noun}.{word}" if self.noun else word
+
+    def configured(self, settings: Settings, least: float) -> tuple[Self, Mapping[str, float]]:
+        """The target with the capacities of the settings, and the terms that these give it.
+
+        ``least`` is the shortest ttl that the store can measure.
+        """
+        raise NotImplementedError
+
+    def outcome(self, status: RequestStatus) -> Outcome:
+        """The outcome of a request for a grant, or of its renewal."""
+        raise NotImplementedError
+
+    def fenced(
+        self,
+        thing: str = "",
+        *,
+        holder: str = "",
+        token: int | None = None,
+        by: str = "",
+        reason: str = "",
+    ) -> Outcome:
+        """The grant is over: a later ``token`` exists, or an operator ended it.
+
+        ``thing`` names a given grant that the request relies on, if that is the one that is over.
+        """
+        raise NotImplementedError
+
+    def outdated(self, token: int | None, pool: Pool | None, newest: int) -> Outcome | None:
+        """Fenced, if this token is older than the last change and of no grant that is left.
+
+        ``newest`` is the token of the last write of the pool.
+        """
+        current = () if pool is None else [grant.token for grant in pool.grants]
+        if token is None or token in current or token >= newest:
+            return None
+        return self.fenced(token=newest)
+
+    def not_held(self, pool: Pool | None, *, stale: bool) -> Outcome:
+        """The caller has no grant, and never had; ``stale`` if that of the first holder expired."""
+        raise NotImplementedError
+
+    def expired(self, token: int | None, grant: Grant | None) -> Outcome:
+        """The grant of a holder expired, or (None) the pool has no grant at all."""
+        del token, grant
+        return self.fenced()
+
+    def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> Outcome:
+        """These things were released, and these agents served."""
+        raise NotImplementedError
+
+    def broken(self, grant: Grant, served: tuple[str, ...], reason: str) -> Outcome:
+        """An operator ended the grant, and these agents were served."""
+        raise NotImplementedError
+
+    def not_found(self, pool: Pool | None) -> Outcome:
+        """An operator named a grant that does not exist."""
+        raise NotImplementedError
+
+
+class GrantRequest(Struct, frozen=True, kw_only=True, gc=False):
+    """A request for a grant: its target, its caller, and the terms of the caller."""
+
+    target: GrantTarget
     grant: str
     agent: str
     session: str
@@ -57,28 +150,6 @@ class GrantRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
     listed: bool = False
 
     @property
-    def demands(self) -> tuple[Demand, ...]:
-        """The pools, with the weight of each."""
-        raise NotImplementedError
-
-    def outcome(self, status: RequestStatus) -> O_co:
-        """The outcome of this kind for a status."""
-        raise NotImplementedError
-
-    def fenced(self, thing: str) -> O_co:
-        """The outcome if a given grant that the request relies on is over."""
-        raise NotImplementedError
-
-    def outdated(self, pool: Pool | None, newest: int) -> O_co | None:
-        """The outcome if a later grant fences the token that it carries; None if none does."""
-        del pool, newest
-        return None
-
-    def broken_by(self, note: BreakNote) -> O_co:
-        """The outcome if an operator ended the grant that it carries."""
-        raise NotImplementedError
-
-    @property
     def id(self) -> str:
         """The id of the requested grant."""
         return self.grant
@@ -86,87 +157,53 @@ class GrantRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
     @property
     def keys(self) -> tuple[str, ...]:
         """The pools."""
-        return tuple([want.key for want in self.demands])
-
-    @property
-    def thing(self) -> str:
-        """The name of the pools in the record."""
-        return things(self.keys)
-
-    def verb(self, word: str) -> str:
-        """The verb in the record."""
-        return f"{self.noun}.{word}" if self.noun else word
+        return self.target.keys
 
 
-class HolderRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
-    """A request of a holder about its grant: by its id, by token and agent, or by session."""
+class HolderRequest(Struct, frozen=True, kw_only=True, gc=False):
+    """A request of a holder about its grant: by its id, by token and agent, or by session.
 
-    noun: ClassVar[str] = ""
+    ``weights`` are the weights that the holder named, by their things.
+    """
 
+    target: GrantTarget
     agent: str
     session: str
     token: int | None = None
     grant: str = ""
+    weights: tuple[tuple[str, int], ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The pools."""
-        raise NotImplementedError
-
-    def check_weight(self, thing: str, grant: Grant) -> None:
-        """Raise if the caller names another weight than the grant has."""
-
-    def refused(self, pool: Pool | None, newest: int, *, stale: bool) -> O_co:
-        """The outcome if the caller has no grant there.
-
-        ``newest`` is the token of the last write; ``stale`` says that the first holder is dead.
-        """
-        raise NotImplementedError
-
-    def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> O_co:
-        """The outcome of a release, with the agents that were served."""
-        raise NotImplementedError
-
-    def extended(self, pool: Pool, grant: Grant, expires_in: float | None) -> O_co:
-        """The outcome of a renewal."""
-        raise NotImplementedError
-
-    def broken_by(self, note: BreakNote) -> O_co:
-        """The outcome if an operator ended its grant."""
-        raise NotImplementedError
-
-    def expired(self, grant: Grant | None) -> O_co:
-        """The outcome if its grant expired, or no grant is left."""
-        raise NotImplementedError
-
-    def verb(self, word: str) -> str:
-        """The verb in the record."""
-        return f"{self.noun}.{word}" if self.noun else word
+        return self.target.keys
 
 
-class BreakRequest(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
+class BreakRequest(Struct, frozen=True, kw_only=True, gc=False):
     """A request of an operator to end a grant: of a holder, with a token, or the only one."""
 
-    noun: ClassVar[str] = ""
-
+    target: GrantTarget
     by: str
     reason: str
     holder: str = ""
     token: int | None = None
 
-    @property
-    def key(self) -> str:
-        """The pool."""
-        raise NotImplementedError
-
     def matches(self, grant: Grant) -> bool:
         """Whether the request may mean this grant."""
         return self.holder in ("", grant.agent) and self.token in (None, grant.token)
 
-    def broken(self, grant: Grant, served: tuple[str, ...]) -> O_co:
-        """The outcome when the grant was ended, with the agents that were served."""
-        raise NotImplementedError
 
-    def not_found(self, pool: Pool | None) -> O_co:
-        """The outcome if there is no such grant."""
-        raise NotImplementedError
+def pool_name(name: str, kind: str) -> str:
+    """The name of a lock or a semaphore, as callers write it that have said which of them it is."""
+    name = validate.name(name, f"{kind} name")
+    prefix = "lock/" if kind == "lock" else "sem/"
+    if name.startswith(prefix):
+        raise BadName(f"a {kind} goes by its name alone here; drop {prefix!r} from {name!r}")
+    return single_name(name, kind)
+
+
+def single_name(name: str, kind: str) -> str:
+    """Return the name if it cannot be taken for several things, which are joined by ``+``."""
+    if "+" in name and names_several(name):
+        raise BadName(f"the {kind} name {name!r} reads as several things; drop '+lock/' or '+sem/'")
+    return name

@@ -1,6 +1,6 @@
 """The decisions about locks, slots, and several of them at once.
 
-A ``GrantRequest`` (``request.py``) says which pools it needs and makes the outcome of its kind.
+The target of a request (``request.py``) names the pools, and makes the outcomes of its kind.
 
     acquire     the pools have room and no waiter: take it; the request carries a grant: extend or
                 increase that; else refuse, or with ``wait`` queue in all pools at once
@@ -20,7 +20,6 @@ is recorded.  ``pool.py`` has the theory.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -47,16 +46,13 @@ from interlock.nouns.grants.request import (
     RequestStatus,
 )
 
-Answer = TypeVar("Answer", bound=Outcome)
-O_co = TypeVar("O_co", bound=Outcome, covariant=True)
-
 REFUSAL_WINDOW = 60.0
 _NAMED = 5
 
 
-def acquire(request: GrantRequest[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
+def acquire(request: GrantRequest, facts: PoolFacts, now: float) -> Decision[Outcome]:
     """Take it, extend the grant that the request carries, or refuse; with ``wait``, queue."""
-    demands = request.demands
+    demands = request.target.demands
     if (
         len(demands) == 1
         and (uncontended := acquire_uncontended(request, facts.pool(demands[0].key), now))
@@ -67,8 +63,8 @@ def acquire(request: GrantRequest[O_co], facts: PoolFacts, now: float) -> Decisi
     mine = _carried_grant(changes, demands[0].key, request) if len(demands) == 1 else None
     if request.token is not None and mine is None:
         pool, newest = changes.pool(demands[0].key), facts.newest.get(demands[0].key, 0)
-        if (outdated := request.outdated(pool, newest)) is not None:
-            return _refusal(outdated, demands[0].key, facts, request.verb("acquire"))
+        if (outdated := request.target.outdated(request.token, pool, newest)) is not None:
+            return _refusal(outdated, demands[0].key, facts, request.target.verb("acquire"))
     for demand in demands:
         _admit(changes, demand, mine)
     return (
@@ -79,39 +75,39 @@ def acquire(request: GrantRequest[O_co], facts: PoolFacts, now: float) -> Decisi
 
 
 def acquire_uncontended(
-    request: GrantRequest[O_co], pool: Pool | None, now: float
-) -> Decision[O_co] | None:
+    request: GrantRequest, pool: Pool | None, now: float
+) -> Decision[Outcome] | None:
     """The most common case, which needs no other facts: there is room and no waiter."""
-    demand = request.demands[0]
+    demand = request.target.demands[0]
     if pool is None or _may_take_uncontended(request, pool, demand):
-        return _take_uncontended(request, pool, demand, now)
+        return _take_uncontended(request, pool or _new_pool(demand), demand, now)
     return None
 
 
-def check_wait(request: GrantRequest[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
+def check_wait(request: GrantRequest, facts: PoolFacts, now: float) -> Decision[Outcome]:
     """The status of a waiter that woke, after the stale grants before it were ended."""
     changes = PoolChanges(facts, now)
     status = _settled_status(changes, request)
-    return changes.decision(request.outcome(status), request.verb("reclaim"), request.thing)
+    return _answer(changes, request, status, "reclaim")
 
 
 def withdraw(
-    request: GrantRequest[O_co], facts: PoolFacts, now: float, cycle: tuple[str, ...] = ()
-) -> Decision[O_co]:
+    request: GrantRequest, facts: PoolFacts, now: float, cycle: tuple[str, ...] = ()
+) -> Decision[Outcome]:
     """Leave the queue, unless our changes came at the last moment; a cycle may be the reason."""
     changes = PoolChanges(facts, now)
     status = _settled_status(changes, request)
     if status.kind != "queued":
-        return changes.decision(request.outcome(status), request.verb("reclaim"), request.thing)
+        return _answer(changes, request, status, "reclaim")
     changes.leave(request.keys, request.grant)
     changes.serve(request.keys)
     left = RequestStatus(
         "deadlock" if cycle else "refused", changes.pools(request.keys), cycle=cycle
     )
-    return changes.decision(request.outcome(left), request.verb("withdraw"), request.thing)
+    return _answer(changes, request, left, "withdraw")
 
 
-def abandon(request: GrantRequest[Any], facts: PoolFacts, now: float) -> Decision[str]:
+def abandon(request: GrantRequest, facts: PoolFacts, now: float) -> Decision[str]:
     """End the grant or the wait of this request, if there is one."""
     changes = PoolChanges(facts, now)
     held = _held(changes, request)
@@ -121,27 +117,27 @@ def abandon(request: GrantRequest[Any], facts: PoolFacts, now: float) -> Decisio
         return Decision(outcome="gone")
     changes.serve(request.keys)
     word, outcome = ("release", "released") if held else ("withdraw", "withdrawn")
-    return changes.decision(outcome, request.verb(word), request.thing)
+    return changes.decision(outcome, request.target.verb(word), request.target.thing)
 
 
-def confirm(request: GrantRequest[Any], facts: PoolFacts) -> Decision[str]:
+def confirm(request: GrantRequest, facts: PoolFacts) -> Decision[str]:
     """Keep a grant that came while the waiter slept, with the full ttl."""
     held = _held(PoolChanges(facts, 0.0), request)
     if len(held) < len(request.keys) or not facts.rely(held[0][1]):
         return Decision(outcome="gone")
-    renew = renewal(held[0][1], request.thing, request.session_ttl)
+    renew = renewal(held[0][1], request.target.thing, request.session_ttl)
     return Decision(outcome="agreed", puts=(renew,), quiet=True)
 
 
-def release(request: HolderRequest[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
+def release(request: HolderRequest, facts: PoolFacts, now: float) -> Decision[Outcome]:
     """End the grants of the holder, and serve the waiters in the same commit."""
     found = [
         (key, grant) for key in request.keys if (grant := held_grant(facts.pool(key), request))
     ]
     for key, grant in found:
-        request.check_weight(thing_of(key), grant)
+        _check_weight(request, thing_of(key), grant)
     if not found:
-        return _refuse(request, facts, request.verb("release"))
+        return _refuse(request, facts, request.target.verb("release"))
     facts.need([each for _, grant in found for each in grant.live])
     if not all(facts.rely(grant) for _, grant in found):
         return _release_expired(request, facts, found, now)
@@ -154,66 +150,74 @@ def release(request: HolderRequest[O_co], facts: PoolFacts, now: float) -> Decis
         changes.end(key, grant)
     ended = [key for key, _ in found]
     changes.serve(ended)
-    outcome = request.released(
-        tuple([thing_of(key) for key in ended]), tuple([w.agent for w in changes.served.values()])
-    )
-    return changes.decision(outcome, request.verb("release"), things(ended))
+    outcome = request.target.released(tuple(map(thing_of, ended)), _served(changes))
+    return changes.decision(outcome, request.target.verb("release"), things(ended))
+
+
+def _check_weight(request: HolderRequest, thing: str, grant: Grant) -> None:
+    """A grant is released whole, so a caller that names another weight made a mistake."""
+    if dict(request.weights).get(thing, grant.weight) != grant.weight:
+        raise BadInput(
+            f"you have {grant.weight} of {thing}, and it is given back whole; write {thing}"
+        )
 
 
 def _release_expired(
-    request: HolderRequest[O_co], facts: PoolFacts, found: list[tuple[str, Grant]], now: float
-) -> Decision[O_co]:
+    request: HolderRequest, facts: PoolFacts, found: list[tuple[str, Grant]], now: float
+) -> Decision[Outcome]:
     """The grant expired, and nothing ended it yet: refuse, and serve the waiters."""
     changes = PoolChanges(facts, now)
     ended = [key for key, _ in found]
-    changes.reclaim(ended)
-    changes.serve(ended)
-    return changes.decision(request.expired(found[0][1]), request.verb("reclaim"), things(ended))
+    changes.settle(ended)
+    outcome = request.target.expired(request.token, found[0][1])
+    return changes.decision(outcome, request.target.verb("reclaim"), things(ended))
 
 
-def beat(request: HolderRequest[O_co], facts: PoolFacts, session_ttl: float) -> Decision[O_co]:
+def beat(request: HolderRequest, facts: PoolFacts, session_ttl: float) -> Decision[Outcome]:
     """Renew the liveness of the grant; an expired grant is not revived."""
     key = request.keys[0]
     pool = facts.pool(key)
     grant = held_grant(pool, request)
     if pool is None or not pool.grants:
-        return Decision(outcome=request.expired(None))
+        return Decision(outcome=request.target.expired(request.token, None))
     if grant is None:
-        return _refuse(request, facts, request.verb("beat"))
+        return _refuse(request, facts, request.target.verb("beat"))
     if not facts.rely(grant):
-        return Decision(outcome=request.expired(grant))
+        return Decision(outcome=request.target.expired(request.token, grant))
     renew = renewal(grant, thing_of(key), session_ttl)
-    return Decision(outcome=request.extended(pool, grant, renew.ttl), puts=(renew,), quiet=True)
+    status = RequestStatus("extended", (pool,), grant, 0, renew.ttl)
+    return Decision(outcome=request.target.outcome(status), puts=(renew,), quiet=True)
 
 
-def break_grant(request: BreakRequest[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
+def break_grant(request: BreakRequest, facts: PoolFacts, now: float) -> Decision[Outcome]:
     """End the grant of another agent in all of its pools, whether its holder lives or not.
 
     The same commit serves the waiters and leaves a note with the reason for the holder.
     """
-    pool = facts.pool(request.key)
+    target = request.target
+    pool = facts.pool(target.keys[0])
     fitting = [grant for grant in (() if pool is None else pool.grants) if request.matches(grant)]
     if not fitting:
-        return Decision(outcome=request.not_found(pool))
+        return Decision(outcome=target.not_found(pool))
     if len(fitting) > 1:
         names = ", ".join(f"{grant.agent} (token {grant.token})" for grant in fitting[:_NAMED])
         raise BadInput(
-            f"{thing_of(request.key)} has {len(fitting)} such grants: {names}; say which one:"
+            f"{target.thing} has {len(fitting)} such grants: {names}; say which one:"
             " give its token (token=N, --token N)"
         )
     changes, grant = PoolChanges(facts, now), fitting[0]
-    wanted = grant.together or (request.key,)
+    wanted = grant.together or target.keys
     for key in wanted:
         if (there := (changes.pool(key) or Pool()).grant(grant.id)) is not None:
             changes.end(key, there, word="broken")
             changes.write(_note(request, key, there, now))
     changes.serve(wanted)
-    outcome = request.broken(grant, tuple([waiter.agent for waiter in changes.served.values()]))
-    decision = changes.decision(outcome, f"{request.noun}.break", things(wanted))
+    outcome = target.broken(grant, _served(changes), request.reason)
+    decision = changes.decision(outcome, target.verb("break"), things(wanted))
     return replace(decision, reason=request.reason)
 
 
-def _note(request: BreakRequest[Any], key: str, grant: Grant, now: float) -> Write:
+def _note(request: BreakRequest, key: str, grant: Grant, now: float) -> Write:
     note = BreakNote(
         grant=grant.id,
         holder=grant.agent,
@@ -229,14 +233,12 @@ def _note(request: BreakRequest[Any], key: str, grant: Grant, now: float) -> Wri
 def reclaim(key: str, facts: PoolFacts, now: float) -> Decision[str]:
     """End the stale grants of a pool, and serve its waiters."""
     changes = PoolChanges(facts, now)
-    ended = changes.reclaim((key,))
-    changes.serve((key,))
+    outcome = "reclaimed" if changes.settle((key,)) else "alive"
     noun = "lock" if key.startswith(keys.LOCKS) else "sem"
-    outcome = "reclaimed" if ended else "alive"
     return changes.decision(outcome, f"{noun}.reclaim", thing_of(key))
 
 
-def held_grant(pool: Pool | None, request: HolderRequest[Any]) -> Grant | None:
+def held_grant(pool: Pool | None, request: HolderRequest) -> Grant | None:
     """The grant that a holder means: by its id, its token and agent, or its session."""
     grants = () if pool is None else pool.grants
     if request.grant:
@@ -249,7 +251,19 @@ def held_grant(pool: Pool | None, request: HolderRequest[Any]) -> Grant | None:
     return (own or fitting)[-1] if fitting else None
 
 
-def _may_take_uncontended(request: GrantRequest[Any], pool: Pool, demand: Demand) -> bool:
+def _answer(
+    changes: PoolChanges, request: GrantRequest, status: RequestStatus, word: str
+) -> Decision[Outcome]:
+    target = request.target
+    return changes.decision(target.outcome(status), target.verb(word), target.thing)
+
+
+def _served(changes: PoolChanges) -> tuple[str, ...]:
+    """The agents of the waiters that have something now."""
+    return tuple([waiter.agent for waiter in changes.served.values()])
+
+
+def _may_take_uncontended(request: GrantRequest, pool: Pool, demand: Demand) -> bool:
     """Whether there is room and no waiter, and the request carries no grant."""
     carries = request.token is not None or request.whole_session
     agreed = demand.capacity in (None, pool.capacity)
@@ -257,19 +271,18 @@ def _may_take_uncontended(request: GrantRequest[Any], pool: Pool, demand: Demand
 
 
 def _take_uncontended(
-    request: GrantRequest[O_co], pool: Pool | None, demand: Demand, now: float
-) -> Decision[O_co]:
+    request: GrantRequest, pool: Pool, demand: Demand, now: float
+) -> Decision[Outcome]:
     """Take it without ``PoolChanges``: this is the hot path."""
-    pool = pool or _new_pool(demand)
+    target, thing = request.target, request.target.thing
     grant = grant_of(request, demand.weight, now)
     pool = Pool((*pool.grants, grant), (), pool.capacity)
-    thing = thing_of(demand.key)
     lists: tuple[Write, ...] = ()
     if grant.listed and grant.ttl is None:
         lists = (Write(keys.held(grant.session, demand.key), {}),)
     return Decision(
-        outcome=request.outcome(RequestStatus("granted", (pool,), grant, 0, _lives(request))),
-        verb=request.verb("acquire"),
+        outcome=target.outcome(RequestStatus("granted", (pool,), grant, 0, _lives(request))),
+        verb=target.verb("acquire"),
         thing=thing,
         puts=(Write(demand.key, pool), *lists, *liveness(grant, thing)),
         events=(Event(f"{pool_kind(demand.key)}:acquired", request.agent),),
@@ -277,8 +290,8 @@ def _take_uncontended(
 
 
 def _release_uncontended(
-    request: HolderRequest[O_co], pool: Pool, key: str, grant: Grant
-) -> Decision[O_co]:
+    request: HolderRequest, pool: Pool, key: str, grant: Grant
+) -> Decision[Outcome]:
     """Release it without ``PoolChanges``: no waiter has to be served."""
     rest = tuple([each for each in pool.grants if each is not grant])
     over = not rest and key.startswith(keys.LOCKS)
@@ -288,8 +301,8 @@ def _release_uncontended(
     if grant.listed and grant.session not in listed_sessions(left):
         own.append(keys.held(grant.session, key))
     return Decision(
-        outcome=request.released((thing,), ()),
-        verb=request.verb("release"),
+        outcome=request.target.released((thing,), ()),
+        verb=request.target.verb("release"),
         thing=thing,
         puts=() if over else (Write(key, left),),
         deletes=(key, *own) if over else tuple(own),
@@ -298,34 +311,31 @@ def _release_uncontended(
 
 
 def _take(
-    changes: PoolChanges, request: GrantRequest[O_co], demands: tuple[Demand, ...]
-) -> Decision[O_co]:
+    changes: PoolChanges, request: GrantRequest, demands: tuple[Demand, ...]
+) -> Decision[Outcome]:
     if not _all_fit(changes, demands):
-        changes.reclaim(request.keys)
-        changes.serve(request.keys)
+        changes.settle(request.keys)
         if not _all_fit(changes, demands):
             return _queue(changes, request, demands)
-    if changes.just_granted(
-        request.keys, request.agent
-    ):  # two grants would share a token: the caller retries at once
-        gone = request.outcome(RequestStatus("gone"))
-        return changes.decision(gone, request.verb("reclaim"), request.thing)
+    if changes.just_granted(request.keys, request.agent):
+        # Two grants would share a token: the caller retries at once.
+        return _answer(changes, request, RequestStatus("gone"), "reclaim")
     together = request.keys if len(demands) > 1 else ()
     given = [
         changes.give(w.key, grant_of(request, w.weight, changes.now, together)) for w in demands
     ]
-    changes.write(*liveness(given[0], request.thing))
+    changes.write(*liveness(given[0], request.target.thing))
     status = RequestStatus("granted", changes.pools(request.keys), given[0], 0, _lives(request))
-    return changes.decision(request.outcome(status), request.verb("acquire"), request.thing)
+    return _answer(changes, request, status, "acquire")
 
 
 def _queue(
-    changes: PoolChanges, request: GrantRequest[O_co], demands: tuple[Demand, ...], into: str = ""
-) -> Decision[O_co]:
+    changes: PoolChanges, request: GrantRequest, demands: tuple[Demand, ...], into: str = ""
+) -> Decision[Outcome]:
     """Refuse, or queue behind all waiters."""
     if not request.wait:
         refused = RequestStatus("refused", changes.pools(request.keys))
-        return changes.decision(request.outcome(refused), request.verb("reclaim"), request.thing)
+        return _answer(changes, request, refused, "reclaim")
     together = request.keys if len(demands) > 1 else ()
     for demand in demands:
         pool = changes.pool(demand.key) or Pool()
@@ -342,42 +352,41 @@ def _queue(
     changes.write(*[Write(key, request.keys) for key in wait_keys(request, request.grant)])
     pools = changes.pools(request.keys)
     status = RequestStatus("queued", pools, before=max(len(pool.waiters) for pool in pools) - 1)
-    return changes.decision(request.outcome(status), request.verb("wait"), request.thing)
+    return _answer(changes, request, status, "wait")
 
 
 def _extend_or_increase(
-    changes: PoolChanges, request: GrantRequest[O_co], demand: Demand, mine: Grant
-) -> Decision[O_co]:
+    changes: PoolChanges, request: GrantRequest, demand: Demand, mine: Grant
+) -> Decision[Outcome]:
     """A request that carries a grant: extend or increase it."""
     if demand.weight > mine.weight:
         return _increase(changes, request, Demand(demand.key, demand.weight - mine.weight), mine)
-    renew = renewal(mine, request.thing, request.session_ttl)
+    renew = renewal(mine, request.target.thing, request.session_ttl)
     if request.metadata is None or request.metadata == mine.metadata:
         status = RequestStatus("extended", changes.pools(request.keys), mine, 0, renew.ttl)
-        return Decision(outcome=request.outcome(status), puts=(renew,), quiet=True)
+        return Decision(outcome=request.target.outcome(status), puts=(renew,), quiet=True)
     mine = replace(mine, metadata=request.metadata)
     changes.change(demand.key, (changes.pool(demand.key) or Pool()).with_grant(mine))
     changes.write(renew)
     status = RequestStatus("extended", changes.pools(request.keys), mine, 0, renew.ttl)
-    return changes.decision(request.outcome(status), request.verb("extend"), request.thing)
+    return _answer(changes, request, status, "extend")
 
 
 def _increase(
-    changes: PoolChanges, request: GrantRequest[O_co], more: Demand, mine: Grant
-) -> Decision[O_co]:
+    changes: PoolChanges, request: GrantRequest, more: Demand, mine: Grant
+) -> Decision[Outcome]:
     if not _all_fit(changes, (more,), more=True):
-        changes.reclaim(request.keys)
-        changes.serve(request.keys)
+        changes.settle(request.keys)
         if not _all_fit(changes, (more,), more=True):
             return _queue(changes, request, (more,), mine.id)
     grown = changes.grow(more.key, mine, more.weight)
-    renew = renewal(mine, request.thing, request.session_ttl)
+    renew = renewal(mine, request.target.thing, request.session_ttl)
     changes.write(renew)
     status = RequestStatus("increased", changes.pools(request.keys), grown, 0, renew.ttl)
-    return changes.decision(request.outcome(status), request.verb("increase"), request.thing)
+    return _answer(changes, request, status, "increase")
 
 
-def _settled_status(changes: PoolChanges, request: GrantRequest[Any]) -> RequestStatus:
+def _settled_status(changes: PoolChanges, request: GrantRequest) -> RequestStatus:
     """The status of a request that queued, after the stale grants before it were ended."""
     if not _positions(changes, request):
         return _unqueued_status(changes, request)
@@ -385,8 +394,7 @@ def _settled_status(changes: PoolChanges, request: GrantRequest[Any]) -> Request
         changes.leave(request.keys, request.grant)
         changes.serve(request.keys)
         return RequestStatus("gone")
-    changes.reclaim(request.keys)
-    changes.serve(request.keys)
+    changes.settle(request.keys)
     if request.grant in changes.served:
         return _granted_status(changes, request)
     positions = _positions(changes, request)
@@ -395,7 +403,7 @@ def _settled_status(changes: PoolChanges, request: GrantRequest[Any]) -> Request
     return RequestStatus("queued", changes.pools(request.keys), before=max(positions))
 
 
-def _unqueued_status(changes: PoolChanges, request: GrantRequest[Any]) -> RequestStatus:
+def _unqueued_status(changes: PoolChanges, request: GrantRequest) -> RequestStatus:
     """The status of a request that is in no queue: it was granted, or dropped as dead."""
     held = _held(changes, request)
     if held and len(held) == len(request.keys) and changes.facts.alive(held[0][1]):
@@ -403,31 +411,31 @@ def _unqueued_status(changes: PoolChanges, request: GrantRequest[Any]) -> Reques
     return RequestStatus("gone") if held else _granted_status(changes, request)
 
 
-def _granted_status(changes: PoolChanges, request: GrantRequest[Any]) -> RequestStatus:
+def _granted_status(changes: PoolChanges, request: GrantRequest) -> RequestStatus:
     """A new grant, or an increase of the grant that the request carries."""
     pools = changes.pools(request.keys)
     if held := _held(changes, request):
         return RequestStatus("granted", pools, held[0][1])
     mine = _carried_grant(changes, request.keys[0], request)
-    if mine is not None and mine.weight >= request.demands[0].weight:
+    if mine is not None and mine.weight >= request.target.demands[0].weight:
         return RequestStatus("increased", pools, mine)
     return RequestStatus("gone")
 
 
-def _refuse(request: HolderRequest[O_co], facts: PoolFacts, verb: str) -> Decision[O_co]:
+def _refuse(request: HolderRequest, facts: PoolFacts, verb: str) -> Decision[Outcome]:
     """The caller has no grant: refuse, and record that once a minute."""
-    key = request.keys[0]
+    target, key, stale = request.target, request.keys[0], False
     pool = facts.pool(key)
-    newest = facts.newest.get(key, 0)
-    if pool is None or not pool.grants:
-        return Decision(outcome=request.refused(pool, newest, stale=False))
-    grant = pool.grants[0]
-    facts.need((keys.refusal_mark(grant.id), *grant.live))
-    outcome = request.refused(pool, newest, stale=not facts.alive(grant))
+    if pool is not None and pool.grants:
+        facts.need((keys.refusal_mark(pool.grants[0].id), *pool.grants[0].live))
+        stale = not facts.alive(pool.grants[0])
+    outcome = target.outdated(request.token, pool, facts.newest.get(key, 0))
+    if outcome is None:  # a refusal is false, so this cannot be an ``or``
+        outcome = target.not_held(pool, stale=stale)
     return _refusal(outcome, key, facts, verb)
 
 
-def _refusal(outcome: Answer, key: str, facts: PoolFacts, verb: str) -> Decision[Answer]:
+def _refusal(outcome: Outcome, key: str, facts: PoolFacts, verb: str) -> Decision[Outcome]:
     """A refusal because of the first grant of a pool; without a grant it is not recorded."""
     pool = facts.pool(key)
     if pool is None or not pool.grants:
@@ -485,27 +493,27 @@ def _all_fit(changes: PoolChanges, demands: Iterable[Demand], *, more: bool = Fa
     return all(p is None or (not p.waiters and p.fits(weight, more=more)) for p, weight in pools)
 
 
-def _held(changes: PoolChanges, request: GrantRequest[Any]) -> list[tuple[str, Grant]]:
+def _held(changes: PoolChanges, request: GrantRequest) -> list[tuple[str, Grant]]:
     """The pools that have the requested grant, with it."""
     pools = [(key, changes.pool(key)) for key in request.keys]
     found = [(key, pool.grant(request.grant)) for key, pool in pools if pool is not None]
     return [(key, grant) for key, grant in found if grant is not None]
 
 
-def _positions(changes: PoolChanges, request: GrantRequest[Any]) -> list[int]:
+def _positions(changes: PoolChanges, request: GrantRequest) -> list[int]:
     """The position of the request in each queue where it waits."""
     pools = [changes.pool(key) for key in request.keys]
     positions = [pool.position(request.grant) for pool in pools if pool is not None]
     return [position for position in positions if position is not None]
 
 
-def _never_fits(changes: PoolChanges, request: GrantRequest[Any]) -> bool:
+def _never_fits(changes: PoolChanges, request: GrantRequest) -> bool:
     """Whether the request can never fit somewhere, because the capacity was lowered."""
     pools = [(pool, pool.position(request.grant)) for pool in changes.pools(request.keys)]
     return any(pool.never_fits(pool.waiters[at]) for pool, at in pools if at is not None)
 
 
-def _carried_grant(changes: PoolChanges, key: str, request: GrantRequest[Any]) -> Grant | None:
+def _carried_grant(changes: PoolChanges, key: str, request: GrantRequest) -> Grant | None:
     """The living grant that an acquire carries and may extend."""
     if request.token is None and not request.whole_session:
         return None
@@ -522,7 +530,7 @@ def _carried_grant(changes: PoolChanges, key: str, request: GrantRequest[Any]) -
 
 
 def _waiter(
-    request: GrantRequest[Any], weight: int, now: float, together: tuple[str, ...], into: str
+    request: GrantRequest, weight: int, now: float, together: tuple[str, ...], into: str
 ) -> Waiter:
     return Waiter(
         id=request.grant,
@@ -543,7 +551,7 @@ def _waiter(
     )
 
 
-def _lives(request: GrantRequest[Any]) -> float:
+def _lives(request: GrantRequest) -> float:
     """How long a new grant lives without a renewal."""
     ttl = request.ttl or request.session_ttl
     return ttl if request.max_hold is None else min(ttl, request.max_hold)

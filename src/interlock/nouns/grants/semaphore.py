@@ -10,19 +10,22 @@ commit that lowers it removes the waiters that can never fit any more.
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeAlias, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Event, Outcome, Success, Write
-from interlock.nouns.grants.pool import BreakNote, Grant, Pool
+from interlock.core.validate import CAPACITY, count
+from interlock.nouns.grants.pool import Grant, Pool
 from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts
-from interlock.nouns.grants.request import (
-    BreakRequest,
-    Demand,
-    GrantRequest,
-    HolderRequest,
-    RequestStatus,
-)
+from interlock.nouns.grants.request import Demand, GrantTarget, RequestStatus, pool_name
+from interlock.runtime.why import Queued
+
+if TYPE_CHECKING:
+    from interlock.settings import Settings
 
 
 class SlotsGranted(outcomes.Granted, frozen=True, kw_only=True):
@@ -141,6 +144,30 @@ class NoSemaphore(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
     semaphore: str
 
 
+class Slots(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The slots of one holder, for display."""
+
+    holder: str
+    weight: int
+    state: str
+    token: int | None = None
+    since: float | None = None
+    expires_in: float | None = None
+    max_hold: float | None = None
+    session: str = ""
+    metadata: Any = None
+
+
+class SemaphoreView(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A semaphore, for display."""
+
+    semaphore: str
+    capacity: int
+    available: int
+    holders: tuple[Slots, ...] = ()
+    waiters: tuple[Queued, ...] = ()
+
+
 _GRANTED = {"granted": SlotsAcquired, "extended": AlreadyHeld, "increased": Increased}
 
 AcquireOutcome: TypeAlias = (
@@ -151,122 +178,111 @@ BeatOutcome: TypeAlias = AlreadyHeld | NotHolder | SlotsFenced
 BreakOutcome: TypeAlias = SlotsBroken | NoHolder
 
 
-class SlotsGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=False):
-    """Take slots, extend or increase the grant that it carries, or (``wait``) queue."""
+class SlotsTarget(GrantTarget, frozen=True, gc=False):
+    """Slots of one semaphore; a ``capacity`` makes it."""
 
     noun: ClassVar[str] = "sem"
+    about: ClassVar[str] = "a wait for slots"
 
-    semaphore: str
+    name: str
     weight: int = 1
     capacity: int | None = None
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "name", pool_name(self.name, "semaphore"))
 
     @property
     def demands(self) -> tuple[Demand, ...]:
         """The slots of one pool."""
-        return (Demand(keys.semaphore(self.semaphore), self.weight, self.capacity),)
+        return (Demand(keys.semaphore(self.name), self.weight, self.capacity),)
+
+    @property
+    def things(self) -> tuple[str, ...]:
+        """The semaphore."""
+        return (f"sem/{self.name}",)
+
+    def configured(
+        self, settings: Settings, least: float
+    ) -> tuple[SlotsTarget, Mapping[str, float]]:
+        """The slots, validated, and the terms of the semaphore in the settings."""
+        terms, capacity = settings.semaphore(self.name, least), self.capacity
+        if capacity is None and "capacity" in terms:
+            capacity = int(terms["capacity"])
+        weight = count(self.weight, "weight", CAPACITY)
+        if capacity is not None:
+            capacity = count(capacity, "capacity", CAPACITY)
+        return SlotsTarget(self.name, weight, capacity), terms
 
     def outcome(self, status: RequestStatus) -> Outcome:
         """The outcome of a semaphore for a status."""
         match status.kind:
             case "granted" | "extended" | "increased":
-                return self._granted(_GRANTED[status.kind], status)
+                return self._granted(status, status.pools[0], cast("Grant", status.grant))
             case "queued":
-                return SlotsWaiting(semaphore=self.semaphore, before=status.before)
+                return SlotsWaiting(semaphore=self.name, before=status.before)
             case "refused":
-                return full(self.semaphore, status.pools[0])
+                return full(self.name, status.pools[0])
             case "deadlock":
-                return SlotsDeadlock(semaphore=self.semaphore, cycle=status.cycle)
+                return SlotsDeadlock(semaphore=self.name, cycle=status.cycle)
             case "gone":
-                return SlotsGone(semaphore=self.semaphore)
+                return SlotsGone(semaphore=self.name)
 
-    def fenced(self, thing: str) -> Outcome:
-        """A given grant that it relies on is over."""
-        return SlotsFenced(semaphore=thing.partition("/")[2])
+    def fenced(
+        self,
+        thing: str = "",
+        *,
+        holder: str = "",
+        token: int | None = None,
+        by: str = "",
+        reason: str = "",
+    ) -> Outcome:
+        """The grant is over."""
+        del holder
+        name = thing.partition("/")[2] if thing else self.name
+        return SlotsFenced(semaphore=name, token=token, by=by, reason=reason)
 
-    def outdated(self, pool: Pool | None, newest: int) -> Outcome | None:
-        """A token older than the last change, of no grant that is left, is fenced."""
-        current = () if pool is None else [grant.token for grant in pool.grants]
-        if self.token in current or (self.token or 0) >= newest:
-            return None
-        return SlotsFenced(semaphore=self.semaphore, token=newest)
+    def not_held(self, pool: Pool | None, *, stale: bool) -> Outcome:
+        """The caller holds none."""
+        del pool, stale
+        return NotHolder(semaphore=self.name)
 
-    def broken_by(self, note: BreakNote) -> Outcome:
-        """An operator ended the grant."""
-        return SlotsFenced(semaphore=self.semaphore, by=note.by, reason=note.reason)
-
-    def _granted(self, kind: type[SlotsGranted], status: RequestStatus) -> SlotsGranted:
-        grant = cast("Grant", status.grant)
-        return _granted(kind, self.semaphore, status.pools[0], grant, status.expires_in)
-
-
-class SlotsHolderRequest(HolderRequest[Outcome], frozen=True, kw_only=True, gc=False):
-    """A request of a holder about its slots."""
-
-    noun: ClassVar[str] = "sem"
-
-    semaphore: str
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The one pool."""
-        return (keys.semaphore(self.semaphore),)
-
-    def refused(self, pool: Pool | None, newest: int, *, stale: bool) -> Outcome:
-        """A token older than the last change, of no grant that is left, is fenced."""
-        del stale
-        current = () if pool is None else [grant.token for grant in pool.grants]
-        if self.token is not None and self.token not in current and self.token < newest:
-            return SlotsFenced(semaphore=self.semaphore, token=newest)
-        return NotHolder(semaphore=self.semaphore)
+    def expired(self, token: int | None, grant: Grant | None) -> Outcome:
+        """The grant expired, if there was one."""
+        if grant is None and token is None:
+            return NotHolder(semaphore=self.name)
+        return self.fenced()
 
     def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> Outcome:
         """The waiters that fit have them now."""
         del things
-        return SlotsReleased(semaphore=self.semaphore, next=served)
+        return SlotsReleased(semaphore=self.name, next=served)
 
-    def extended(self, pool: Pool, grant: Grant, expires_in: float | None) -> Outcome:
-        """The grant was renewed."""
-        return _granted(AlreadyHeld, self.semaphore, pool, grant, expires_in)
-
-    def broken_by(self, note: BreakNote) -> Outcome:
-        """An operator ended the grant."""
-        return SlotsFenced(semaphore=self.semaphore, by=note.by, reason=note.reason)
-
-    def expired(self, grant: Grant | None) -> Outcome:
-        """The grant expired, if there was one."""
-        if grant is None and self.token is None:
-            return NotHolder(semaphore=self.semaphore)
-        return SlotsFenced(semaphore=self.semaphore)
-
-
-class SlotsBreakRequest(BreakRequest[Outcome], frozen=True, kw_only=True, gc=False):
-    """A request of an operator to end a grant of slots."""
-
-    noun: ClassVar[str] = "sem"
-
-    semaphore: str
-
-    @property
-    def key(self) -> str:
-        """The one pool."""
-        return keys.semaphore(self.semaphore)
-
-    def broken(self, grant: Grant, served: tuple[str, ...]) -> Outcome:
+    def broken(self, grant: Grant, served: tuple[str, ...], reason: str) -> Outcome:
         """The grant was ended."""
         return SlotsBroken(
-            semaphore=self.semaphore,
+            semaphore=self.name,
             holder=grant.agent,
             weight=grant.weight,
             token=grant.token,
-            reason=self.reason,
+            reason=reason,
             next=served,
         )
 
     def not_found(self, pool: Pool | None) -> Outcome:
         """There is no such grant; the outcome names the holders."""
-        grants = () if pool is None else pool.grants
-        names = tuple(dict.fromkeys([grant.agent for grant in grants]))
-        return NoHolder(semaphore=self.semaphore, holders=names)
+        return NoHolder(semaphore=self.name, holders=_holders(pool or Pool()))
+
+    def _granted(self, status: RequestStatus, pool: Pool, grant: Grant) -> SlotsGranted:
+        return _GRANTED[status.kind](
+            semaphore=self.name,
+            holder=grant.agent,
+            weight=grant.weight,
+            capacity=pool.capacity,
+            available=max(pool.free, 0),
+            token=grant.token,
+            expires_in=status.expires_in,
+            grant=grant.id,
+        )
 
 
 def full(name: str, pool: Pool) -> SlotsFull:
@@ -276,8 +292,12 @@ def full(name: str, pool: Pool) -> SlotsFull:
         capacity=pool.capacity,
         available=max(pool.free, 0),
         waiters=len(pool.waiters),
-        holders=tuple(dict.fromkeys([grant.agent for grant in pool.grants])),
+        holders=_holders(pool),
     )
+
+
+def _holders(pool: Pool) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([grant.agent for grant in pool.grants]))
 
 
 def resize(
@@ -312,8 +332,7 @@ def remove(name: str, facts: PoolFacts, now: float) -> Decision[Removed | SlotsF
     changes = PoolChanges(facts, now)
     if changes.pool(key) is None:
         return Decision(outcome=NoSemaphore(semaphore=name))
-    changes.reclaim((key,))
-    changes.serve((key,))
+    changes.settle((key,))
     left = changes.pool(key) or Pool()
     if left.grants or left.waiters:
         return changes.decision(full(name, left), "sem.reclaim", f"sem/{name}")
@@ -333,18 +352,3 @@ def _remove_hopeless(changes: PoolChanges, key: str) -> list[str]:
             changes.wake(waiter.id)
             left.extend(waiter.together)
     return left
-
-
-def _granted(
-    kind: type[SlotsGranted], name: str, pool: Pool, grant: Grant, expires_in: float | None
-) -> SlotsGranted:
-    return kind(
-        semaphore=name,
-        holder=grant.agent,
-        weight=grant.weight,
-        capacity=pool.capacity,
-        available=max(pool.free, 0),
-        token=grant.token,
-        expires_in=expires_in,
-        grant=grant.id,
-    )

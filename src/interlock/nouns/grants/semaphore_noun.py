@@ -7,7 +7,7 @@ from interlock.core.outcomes import Listing
 from interlock.core.validate import CAPACITY
 from interlock.nouns.grants import semaphore as core
 from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Token, Wait, Why
-from interlock.nouns.grants.semaphore_service import SemaphoreView
+from interlock.nouns.grants.semaphore import SemaphoreView
 from interlock.runtime.noun import KeyKind, Noun
 from interlock.runtime.operation import Duration, Operation, Request, option, waits
 
@@ -140,7 +140,7 @@ NOUN = Noun(
     name="sem",
     help="a number of slots, granted first come, first served",
     calls="interlock.nouns.grants.calls:SemaphoreCalls",
-    keys=(KeyKind(prefix=keys.SEMAPHORES, read="interlock.nouns.grants.decode:decode_pool"),),
+    keys=(KeyKind(prefix=keys.SEMAPHORES, read="interlock.nouns.grants.pool_reader:decode_pool"),),
     why={"sem": "interlock.nouns.grants.why:semaphore"},
     texts=("interlock.nouns.grants.semaphore_text",),
     operations=(

@@ -20,8 +20,8 @@ from interlock.runtime.text import (
 
 if TYPE_CHECKING:
     from interlock.nouns.grants import semaphore as core
+    from interlock.nouns.grants.semaphore import SemaphoreView, Slots
     from interlock.nouns.grants.semaphore_noun import SemaphoreList
-    from interlock.nouns.grants.semaphore_service import SemaphoreView, Slots
     from interlock.runtime.text import Paint, Text
     from interlock.runtime.why import Queued
 

@@ -1,58 +1,46 @@
 """Acquires, renews and releases grants on a store, for locks, slots and several at once.
 
-``waiting.py`` has the wait of a request that is not granted at once.
-
-A grant or a wait that its caller gave up, and that could not be released yet, is a *pending
-release*: the keeper releases it when the store answers.
+``waiting.py`` has the wait of a request that is not granted at once, and ``handover.py`` what
+becomes of a grant that its caller gave up.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Outcome, Proof
-from interlock.core.thing_names import thing_of
 from interlock.drivers import Op, Read
 from interlock.errors import InterlockError, Lapsed, StoreBusy, StoreTrouble
-from interlock.nouns.grants import rules
-from interlock.nouns.grants.decode import decode_break_note, decode_pool, grant_ids
-from interlock.nouns.grants.pool import BreakNote, Pool
-from interlock.nouns.grants.pool_reader import PoolReader
-from interlock.nouns.grants.request import BreakRequest, GrantRequest, HolderRequest
-from interlock.nouns.grants.waiting import (
-    PoolWaits,
-    expires_in,
-    recalled,
-    session_ttl_of,
-    with_commit_token,
+from interlock.nouns.grants import handover, rules
+from interlock.nouns.grants.handover import PendingRelease, PendingReleases
+from interlock.nouns.grants.lock import LockBusy
+from interlock.nouns.grants.pool import BreakNote, Grant
+from interlock.nouns.grants.pool_change import PoolFacts
+from interlock.nouns.grants.pool_reader import (
+    PoolReader,
+    decide_on,
+    decode_break_note,
+    decode_pool,
+    grant_ids,
 )
-from interlock.runtime import callers, handover, reads
+from interlock.nouns.grants.request import BreakRequest, GrantRequest, GrantTarget, HolderRequest
+from interlock.runtime import callers, reads
 from interlock.runtime.callers import LocalCaller
 from interlock.runtime.decide import ALIVE, DecideOp, ReadOp
 from interlock.runtime.given import holds
-from interlock.runtime.handover import Handover
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.reads import looked_up, outside
 from interlock.runtime.runner import Decided, Runner
 from interlock.store import Item, Range, Snapshot
 
+T = TypeVar("T")
+
 _MOST_REMEMBERED = 4096
-
-
-class PendingRelease(Struct, frozen=True, eq=False):
-    """A grant that is to be released, its thing, and the operation that releases it."""
-
-    grant: str
-    thing: str
-    run: Callable[[], Op[None]]
 
 
 class OwnPools:
@@ -109,48 +97,50 @@ class OwnPools:
         return {*asked, *[key for key, _ in tuple(self._granted)], *tuple(self._uncertain)}
 
 
-class GrantService:
+class GrantService(PendingReleases):
     """Every operation on pools; the methods are generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self._waiting = PoolWaits(runner)
+        super().__init__(runner)
         self._held: dict[tuple[str, int], LocalCaller] = {}
         self._own = OwnPools()
-        runner.settling.on_unsettled = self._notify
-        self.pending: deque[PendingRelease] = deque()
-        """Grants and waits that were given up, and could not be released yet."""
-        self.has_new_pending = False
-        """Whether some of these were not tried yet."""
-        self.on_pending: Callable[[], None] = lambda: None
-        """Called when there is a new pending release; the driver of the keeper sets it."""
-        self.handovers: set[Handover] = set()
-        """The handovers of ``with`` blocks."""
-        self.abandoned: deque[Handover] = deque()
-        """The handovers that were abandoned outside of a block."""
-        self.wake_keeper: Callable[..., object] = lambda *_: None
-        """Wakes the driver of the keeper, which sets it; it takes no lock, so it is always safe."""
-        self.on_abandoned_grant: Callable[[str], None] = lambda _grant: None
-        """Called with an abandoned grant, so that it is not renewed."""
         self.current_caller: Callable[[], LocalCaller | None] = callers.current
         """The current task or thread; a test that plays several processes in one sets it."""
 
     def acquire(
         self,
         identity: Identity,
-        request: GrantRequest[Any],
+        target: GrantTarget,
         *,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        metadata: object = None,
+        token: int | None = None,
         wait: float | None = None,
         given: tuple[Proof, ...] = (),
     ) -> Op[Any]:
-        """Take it, or queue for it until the wait is over; an interrupted call leaves nothing.
-
-        The request names the pools; the fields of its caller are filled in here.
-        """
-        base = yield from self._runner.base()
-        deadline = self._runner.clock.monotonic() + wait if wait else None
+        """Take it, or queue for it until the wait is over; an interrupted call leaves nothing."""
+        base = yield from self.runner.base()
+        deadline = self.runner.clock.monotonic() + wait if wait else None
         local_caller = None if identity.caller else self.current_caller()
-        request = self._completed(identity, request, local_caller, wait=bool(wait))
+        caller = callers.caller_terms(identity.caller, local_caller)
+        request = GrantRequest(
+            target=target,
+            grant=self.runner.new_id("grt"),
+            agent=identity.actor.agent,
+            session=identity.actor.session,
+            caller=caller.caller,
+            ttl=ttl,
+            max_hold=max_hold,
+            metadata=metadata,
+            token=token,
+            whole_session=identity.whole_session,
+            session_ttl=identity.session_ttl,
+            wait=bool(wait),
+            indexed=bool(wait) and caller.indexed,
+            also=caller.also if wait else (),
+            listed=identity.listed,
+        )
         own_handover = handover.current(self)
         wanted = request.keys
         while True:
@@ -166,26 +156,114 @@ class GrantService:
                     yield from self._release_earlier(outcome.grant)
                     outcome = outcomes.Gone()
                 if isinstance(outcome, outcomes.Gone) and len(wanted) > 1:
-                    yield from self._abandon_now(
-                        identity, request
-                    )  # one of its pools may still have it
+                    # One of its pools may still have it.
+                    yield from self.decide(rules.abandon, identity.actor, request, base)
             except (StoreTrouble, GeneratorExit):
                 # The store does not answer, or this generator was closed: release it later.
                 self._own.unanswered(request.grant, refused=False)
-                self.release_later(identity, request)
+                self.add_pending(*self._pending_releases(identity, request))
                 own_handover.remove(request.grant)
                 raise
             except BaseException as error:
                 self._own.unanswered(request.grant, refused=isinstance(error, InterlockError))
-                yield from self.abandon(identity, request)
+                yield from self.release_or_queue(*self._pending_releases(identity, request))
                 own_handover.remove(request.grant)
                 raise
             if not isinstance(outcome, outcomes.Granted):
                 own_handover.remove(request.grant)
             if not isinstance(outcome, outcomes.Gone):
-                self._add_holder(local_caller, request, outcome)
+                # One that holds nothing blocks no other caller.
+                if local_caller is not None and isinstance(outcome, outcomes.Granted):
+                    self.add_holder(local_caller, wanted, outcome.token or 0)
                 return outcome
-            request = replace(request, grant=self._runner.new_id("grt"))
+            request = replace(request, grant=self.runner.new_id("grt"))
+
+    def _acquire(
+        self,
+        identity: Identity,
+        request: GrantRequest,
+        base: int,
+        deadline: float | None,
+        given: tuple[Proof, ...],
+    ) -> Op[Outcome]:
+        known: list[PoolReader] = []
+        guess: dict[str, Item | None] = self._guess(request)
+        if identity.joined:
+            guess[keys.live(identity.actor.session)] = ALIVE
+        done: Decided[Outcome] = yield from self.runner.change(
+            lambda: self._deciding(identity, request, base, given, known), identity.actor, guess
+        )
+        outcome = done.outcome
+        if isinstance(outcome, outcomes.Granted):
+            got = with_commit_token(outcome, base, done.revision)
+            if got.grant != request.grant:  # an existing grant
+                got = yield from measured(request, got, always=False)
+            return got
+        if isinstance(outcome, outcomes.Waiting):
+            from interlock.nouns.grants.waiting import PoolWait  # most calls do not wait
+
+            wait = PoolWait(self, identity, request, base, given)
+            return (yield from wait.run(deadline or 0.0, done.revision or 0))
+        if isinstance(outcome, outcomes.Busy):
+            return (yield from timed(request, outcome, known[-1] if known else None))
+        return outcome
+
+    def _deciding(
+        self,
+        identity: Identity,
+        request: GrantRequest,
+        base: int,
+        given: tuple[Proof, ...],
+        known: list[PoolReader],
+    ) -> DecideOp[Outcome]:
+        """One attempt to acquire; adds its reader to ``known`` if it read more than the pool."""
+        own = (keys.live(identity.actor.session),) if identity.joined else ()
+        target, now = request.target, self.runner.clock.wall()
+        wanted = target.keys
+        items = (yield (*wanted, *own)).items
+        if own and items[own[0]] is None:
+            raise Lapsed(f"session {identity.actor.session} lapsed; join again")
+        for proof in given:
+            if not (yield from holds(proof, base, request.agent)):
+                return Decision(outcome=target.fenced(proof.thing))
+        if request.token is not None:
+            for note in (yield from break_notes(target.thing)):
+                if (note.token, note.holder) == (request.token, request.agent):
+                    return Decision(outcome=target.fenced(by=note.by, reason=note.reason))
+        if len(wanted) == 1:
+            pool = decode_pool(items[wanted[0]], base)
+            if (quick := rules.acquire_uncontended(request, pool, now)) is not None:
+                return quick
+        reader = PoolReader(self.runner, base)
+        reader.learn(items)
+        known.append(reader)
+        if request.token is not None:
+            request = yield from self._with_session_ttl(request, reader)
+        return (yield from reader.decide(lambda facts: rules.acquire(request, facts, now)))
+
+    def _guess(self, request: GrantRequest) -> dict[str, Item | None]:
+        """The guess that a lock is free, and a semaphore as this client left it."""
+        guess: dict[str, Item | None] = {}
+        if self.runner.capabilities.transacts:
+            return guess  # it reads inside of its transaction, so a guess saves nothing
+        for want in request.target.demands:
+            if want.key.startswith(keys.LOCKS):
+                guess[want.key] = None
+            else:
+                known = self.runner.recall(want.key)
+                if not known and want.capacity is None:
+                    return {}
+                guess |= known or {want.key: None}
+        return guess
+
+    def _with_session_ttl(self, request: GrantRequest, reader: PoolReader) -> ReadOp[GrantRequest]:
+        """The request with the ttl of the holder's session, which may not be the caller's."""
+        pool = reader.facts.pool(request.keys[0])
+        for grant in () if pool is None else pool.grants:
+            if (grant.token, grant.agent) == (request.token, request.agent):
+                ttl = yield from session_ttl_of(grant.session, request.session_ttl)
+                return replace(request, session_ttl=ttl)
+        return request
 
     def _release_earlier(self, grant: str) -> Op[None]:
         """Release the pending grant, before a new request."""
@@ -193,171 +271,160 @@ class GrantService:
         if grant in self.pending_grants():
             raise StoreBusy("an earlier grant could not be released yet; retry")
 
-    def release_later(self, identity: Identity, request: GrantRequest[Any]) -> None:
-        """Release the grant or the wait of a request later."""
-        self.add_pending(*self._pending_releases(identity, request))
+    def release_later(self, identity: Identity, target: GrantTarget, grant: str) -> None:
+        """Release a grant later."""
+        self.add_pending(*self._pending_releases(identity, _named(target, grant)))
 
-    def add_pending(self, release: PendingRelease) -> None:
-        """Add a pending release."""
-        self.pending.append(release)
-        self.has_new_pending = True
-        self.on_pending()
+    def abandon(self, identity: Identity, target: GrantTarget, grant: str) -> Op[None]:
+        """Release a grant, if the store has it; later, if not now."""
+        yield from self.release_or_queue(*self._pending_releases(identity, _named(target, grant)))
 
-    @property
-    def has_pending(self) -> bool:
-        """Whether there is something to settle or to release."""
-        return bool(self.pending or self._runner.settling.unsettled)
+    def _pending_releases(self, identity: Identity, request: GrantRequest) -> tuple[PendingRelease]:
+        """The pending release of the grant or the wait of a request."""
 
-    def _notify(self) -> None:
-        self.on_pending()
+        def run() -> Op[None]:
+            base = yield from self.runner.base()
+            yield from self.decide(rules.abandon, identity.actor, request, base)
 
-    def abandon(self, identity: Identity, request: GrantRequest[Any]) -> Op[None]:
-        """Release the grant or the wait of a request, if the store has it; later, if not now."""
-        yield from self.release_or_queue(*self._pending_releases(identity, request))
+        return (PendingRelease(request.grant, request.target.thing, run),)
 
-    def release_or_queue(self, release: PendingRelease) -> Op[None]:
-        """Release it now or later, once no request that may grant it can still arrive."""
-        try:
-            yield from self._runner.settling.settle_all()
-            yield from release.run()
-        except (InterlockError, GeneratorExit) as error:
-            self.add_pending(release)
-            if not isinstance(error, InterlockError):
-                raise
-        except BaseException:
-            self.add_pending(release)
-            raise
+    def decide(
+        self,
+        decide: Callable[[GrantRequest, PoolFacts, float], Decision[T]],
+        actor: Actor,
+        request: GrantRequest,
+        base: int,
+        *,
+        hopeful: bool = True,
+    ) -> Op[T]:
+        """Carry out a decision about this request."""
+        done: Decided[T] = yield from self.runner.change(
+            lambda: decide_on(self.runner, base, request.keys, partial(decide, request)),
+            actor,
+            hopeful=hopeful,
+        )
+        return with_commit_token(done.outcome, base, done.revision)
 
-    def pending_grants(self) -> set[str]:
-        """The ids of the grants among the pending releases."""
-        self.collect_abandoned()
-        return {release.grant for release in self.pending.copy()}
-
-    def collect_abandoned(self) -> bool:
-        """Add the grants of abandoned handovers to the pending releases; whether there were any.
-
-        A handover is removed last, so an exception in between loses none.
-        """
-        abandoned = [
-            own_handover for own_handover in tuple(self.handovers) if own_handover.abandoned
-        ]
-        abandoned += tuple(self.abandoned)
-        for own_handover in abandoned:
-            for release in own_handover.pending_releases():
-                self.pending.append(release)
-                self.has_new_pending = True
-                self.on_abandoned_grant(release.grant)
-            if own_handover.held is not None:
-                own_handover.held.drop()
-            self.handovers.discard(own_handover)
-            with suppress(ValueError):
-                self.abandoned.remove(own_handover)
-        return bool(abandoned)
-
-    def release_pending(self) -> Op[None]:
-        """Settle unknown transactions, then run the pending releases.
-
-        It stops at the first that fails, so that renewals need not wait.  A release is removed
-        after it ran, so an interrupt in between loses none.
-        """
-        self.collect_abandoned()
-        self.has_new_pending = False
-        try:
-            yield from self._runner.settling.settle_all()
-        except InterlockError:
-            return
-        while self.pending:
-            try:
-                release = self.pending[0]
-            except IndexError:  # another thread was faster
-                return
-            try:
-                yield from release.run()
-            except InterlockError:
-                self.pending.rotate(-1)
-                return
-            with suppress(ValueError):
-                self.pending.remove(release)
-
-    def release(self, actor: Actor, request: HolderRequest[Any]) -> Op[Any]:
+    def release(
+        self,
+        actor: Actor,
+        target: GrantTarget,
+        *,
+        token: int | None = None,
+        grant: str = "",
+        weights: tuple[tuple[str, int], ...] = (),
+    ) -> Op[Any]:
         """Release a grant; the first waiters that fit have it with the same commit."""
-        base = yield from self._runner.base()
+        request = HolderRequest(
+            target=target,
+            agent=actor.agent,
+            session=actor.session,
+            token=token,
+            grant=grant,
+            weights=weights,
+        )
+        base = yield from self.runner.base()
+        wanted = target.keys
 
         def deciding() -> DecideOp[Outcome]:
-            reader = PoolReader(self._runner, base)
-            reader.learn((yield request.keys).items)
-            held = rules.held_grant(reader.facts.pool(request.keys[0]), request)
+            reader = PoolReader(self.runner, base)
+            reader.learn((yield wanted).items)
+            held = rules.held_grant(reader.facts.pool(wanted[0]), request)
             if held is not None:
                 reader.learn((yield held.live).items)
-            now = self._runner.clock.wall()
+            now = self.runner.clock.wall()
             return (yield from reader.decide(lambda facts: rules.release(request, facts, now)))
 
-        done: Decided[Outcome] = yield from self._runner.change(
-            deciding, actor, recalled(self._runner, request.keys), urgent=True
+        done: Decided[Outcome] = yield from self.runner.change(
+            deciding, actor, recalled(self.runner, wanted), urgent=True
         )
         if isinstance(done.outcome, outcomes.Released):
-            self.remove_holder(request.keys, request.token)
-            self._own.released(request.keys, request.token)
-        elif isinstance(done.outcome, outcomes.Fenced) and request.token is not None:
-            self._own.released(request.keys, request.token)
+            self.remove_holder(wanted, token)
+            self._own.released(wanted, token)
+        elif isinstance(done.outcome, outcomes.Fenced) and token is not None:
+            self._own.released(wanted, token)
         return (yield from self._with_break_note(request, done.outcome))
 
-    def break_grant(self, actor: Actor, request: BreakRequest[Any]) -> Op[Any]:
+    def break_grant(
+        self,
+        actor: Actor,
+        target: GrantTarget,
+        reason: str,
+        *,
+        holder: str = "",
+        token: int | None = None,
+    ) -> Op[Any]:
         """End the grant of another agent; the waiters are served with the same commit."""
-        base = yield from self._runner.base()
+        request = BreakRequest(
+            target=target, by=actor.agent, reason=reason, holder=holder, token=token
+        )
+        decide = partial(rules.break_grant, request)
+        return self.change_pool(actor, target.keys[0], decide, urgent=True)
 
-        def deciding() -> DecideOp[Outcome]:
-            reader = PoolReader(self._runner, base)
-            reader.learn((yield (request.key,)).items)
-            now = self._runner.clock.wall()
-            return (yield from reader.decide(lambda facts: rules.break_grant(request, facts, now)))
-
-        done: Decided[Outcome] = yield from self._runner.change(deciding, actor, urgent=True)
+    def change_pool(
+        self,
+        actor: Actor,
+        key: str,
+        decide: Callable[[PoolFacts, float], Decision[T]],
+        *,
+        urgent: bool = False,
+    ) -> Op[T]:
+        """Carry out a decision about one pool."""
+        base = yield from self.runner.base()
+        done: Decided[T] = yield from self.runner.change(
+            lambda: decide_on(self.runner, base, (key,), decide), actor, urgent=urgent
+        )
         return done.outcome
 
-    def _with_break_note(self, request: HolderRequest[Any], outcome: Outcome) -> Op[Any]:
+    def heartbeat(
+        self,
+        actor: Actor,
+        target: GrantTarget,
+        *,
+        token: int | None = None,
+        session_ttl: float = 0.0,
+    ) -> Op[Any]:
+        """Renew the liveness of a grant; an expired one is not revived."""
+        request = HolderRequest(
+            target=target, agent=actor.agent, session=actor.session, token=token
+        )
+        base = yield from self.runner.base()
+        (key,) = target.keys
+        grant: Grant | None = None
+
+        def deciding() -> DecideOp[Outcome]:
+            nonlocal grant
+            reader = PoolReader(self.runner, base)
+            reader.learn((yield (key,)).items)
+            grant = rules.held_grant(reader.facts.pool(key), request)
+            ttl = session_ttl
+            if grant is not None and grant.ttl is None:
+                ttl = yield from session_ttl_of(grant.session, session_ttl)
+            return (yield from reader.decide(lambda facts: rules.beat(request, facts, ttl)))
+
+        done: Decided[Outcome] = yield from self.runner.change(deciding, actor)
+        if isinstance(done.outcome, outcomes.Granted) and grant is not None and grant.max_hold:
+            live: Snapshot = yield Read(*grant.live, times=True)
+            return replace(done.outcome, expires_in=expires_in(live.items) or 0.0)
+        return (yield from self._with_break_note(request, done.outcome))
+
+    def _with_break_note(self, request: HolderRequest, outcome: Outcome) -> Op[Any]:
         """The refusal, with the operator and the reason if an operator ended the grant."""
         if isinstance(outcome, outcomes.Granted | outcomes.Released):
             return outcome
-        for key in request.keys:
-            for note in (yield from outside(break_notes(thing_of(key)))):
+        for thing in request.target.things:
+            for note in (yield from outside(break_notes(thing))):
                 if _is_of(note, request):
-                    return request.broken_by(note)
+                    return request.target.fenced(by=note.by, reason=note.reason)
         return outcome
 
     def own_pools(self) -> Collection[str] | None:
         """The pools that this client may have a grant of; None if there are too many."""
         return self._own.pools()
 
-    def heartbeat(
-        self, actor: Actor, request: HolderRequest[Any], session_ttl: float = 0.0
-    ) -> Op[Any]:
-        """Renew the liveness of a grant."""
-        base = yield from self._runner.base()
-        key = request.keys[0]
-        held: Pool | None = None
-
-        def deciding() -> DecideOp[Outcome]:
-            nonlocal held
-            reader = PoolReader(self._runner, base)
-            reader.learn((yield (key,)).items)
-            held = reader.facts.pool(key)
-            grant = rules.held_grant(held, request)
-            ttl = session_ttl
-            if grant is not None and grant.ttl is None:
-                ttl = yield from session_ttl_of(grant.session, session_ttl)
-            return (yield from reader.decide(lambda facts: rules.beat(request, facts, ttl)))
-
-        done: Decided[Outcome] = yield from self._runner.change(deciding, actor)
-        grant = rules.held_grant(held, request)
-        if isinstance(done.outcome, outcomes.Granted) and grant is not None and grant.max_hold:
-            live: Snapshot = yield Read(*grant.live, times=True)
-            return replace(done.outcome, expires_in=expires_in(live.items) or 0.0)
-        return (yield from self._with_break_note(request, done.outcome))
-
     def check(self, proof: Proof) -> Op[bool]:
         """Whether the grant of a proof still exists and lives."""
-        base = yield from self._runner.base()
+        base = yield from self.runner.base()
         return (yield from outside(holds(proof, base)))
 
     def grants_in(
@@ -384,39 +451,8 @@ class GrantService:
             return {}
         return {key: item.expires_in or 0.0 for key in own if (item := snapshot[key])}
 
-    def _completed(
-        self,
-        identity: Identity,
-        request: GrantRequest[Any],
-        local_caller: LocalCaller | None,
-        *,
-        wait: bool,
-    ) -> GrantRequest[Any]:
-        """The request with the fields of its caller."""
-        terms = callers.caller_terms(identity.caller, local_caller)
-        return replace(
-            request,
-            grant=self._runner.new_id("grt"),
-            agent=identity.actor.agent,
-            session=identity.actor.session,
-            caller=terms.caller,
-            whole_session=identity.whole_session,
-            session_ttl=identity.session_ttl,
-            wait=wait,
-            indexed=wait and terms.indexed,
-            also=terms.also if wait else (),
-            listed=identity.listed,
-        )
-
-    def _add_holder(
-        self, local_caller: LocalCaller | None, request: GrantRequest[Any], outcome: object
-    ) -> None:
-        """Note which task or thread holds it: one that holds nothing blocks no other caller."""
-        if local_caller is not None and isinstance(outcome, outcomes.Granted):
-            self.add_holder(local_caller, request.keys, outcome.token or 0)
-
     def add_holder(self, local_caller: LocalCaller, wanted: tuple[str, ...], token: int) -> None:
-        """Add a pending release."""
+        """Note which task or thread holds these."""
         if len(self._held) >= _MOST_REMEMBERED:
             local_caller.holds.add(self)  # from now on it counts as a holder
             return
@@ -433,111 +469,6 @@ class GrantService:
             if (local_caller := self._held.pop((key, last), None)) is not None:
                 local_caller.holds.discard((self, key, last))
 
-    def _acquire(
-        self,
-        identity: Identity,
-        request: GrantRequest[Any],
-        base: int,
-        deadline: float | None,
-        given: tuple[Proof, ...],
-    ) -> Op[Outcome]:
-        runner = self._runner
-        known: list[PoolReader] = []
-        guess: dict[str, Item | None] = self._guess(request)
-        if identity.joined:
-            guess[keys.live(identity.actor.session)] = ALIVE
-        done: Decided[Outcome] = yield from runner.change(
-            lambda: self._deciding(identity, request, base, given, known), identity.actor, guess
-        )
-        outcome = done.outcome
-        if isinstance(outcome, outcomes.Granted):
-            got = with_commit_token(outcome, base, done.revision)
-            if got.grant != request.grant:  # an existing grant
-                got = yield from self._waiting.measured(request, got, always=False)
-            return got
-        if isinstance(outcome, outcomes.Waiting):
-            until = (deadline or 0.0, done.revision or 0)
-            return (yield from self._waiting.wait((identity, request, base), until, given, self))
-        if isinstance(outcome, outcomes.Busy):
-            return (yield from self._waiting.timed(request, outcome, known[-1] if known else None))
-        return outcome
-
-    def _deciding(
-        self,
-        identity: Identity,
-        request: GrantRequest[Any],
-        base: int,
-        given: tuple[Proof, ...],
-        known: list[PoolReader],
-    ) -> DecideOp[Outcome]:
-        """One attempt to acquire; adds its reader to ``known`` if it read more than the pool."""
-        own = (keys.live(identity.actor.session),) if identity.joined else ()
-        wanted, now = request.keys, self._runner.clock.wall()
-        items = (yield (*wanted, *own)).items
-        if own and items[own[0]] is None:
-            raise Lapsed(f"session {identity.actor.session} lapsed; join again")
-        for proof in given:
-            if not (yield from holds(proof, base, request.agent)):
-                return Decision(outcome=request.fenced(proof.thing))
-        if request.token is not None:
-            for note in (yield from break_notes(request.thing)):
-                if (note.token, note.holder) == (request.token, request.agent):
-                    return Decision(outcome=request.broken_by(note))
-        if len(wanted) == 1:
-            pool = decode_pool(items[wanted[0]], base)
-            if (quick := rules.acquire_uncontended(request, pool, now)) is not None:
-                return quick
-        reader = PoolReader(self._runner, base)
-        reader.learn(items)
-        known.append(reader)
-        call = (
-            request
-            if request.token is None
-            else (yield from self._with_session_ttl(request, reader))
-        )
-        return (yield from reader.decide(lambda facts: rules.acquire(call, facts, now)))
-
-    def _guess(self, request: GrantRequest[Any]) -> dict[str, Item | None]:
-        """The guess that a lock is free, and a semaphore as this client left it."""
-        guess: dict[str, Item | None] = {}
-        if self._runner.capabilities.transacts:
-            return guess  # it reads inside of its transaction, so a guess saves nothing
-        for want in request.demands:
-            if want.key.startswith(keys.LOCKS):
-                guess[want.key] = None
-            else:
-                known = self._runner.recall(want.key)
-                if not known and want.capacity is None:
-                    return {}
-                guess |= known or {want.key: None}
-        return guess
-
-    def _with_session_ttl(
-        self, request: GrantRequest[Any], reader: PoolReader
-    ) -> ReadOp[GrantRequest[Any]]:
-        """The request with the ttl of the holder's session, which may not be the caller's."""
-        pool = reader.facts.pool(request.keys[0])
-        for grant in () if pool is None else pool.grants:
-            if (grant.token, grant.agent) == (request.token, request.agent):
-                ttl = yield from session_ttl_of(grant.session, request.session_ttl)
-                return replace(request, session_ttl=ttl)
-        return request
-
-    def _pending_releases(
-        self, identity: Identity, request: GrantRequest[Any]
-    ) -> tuple[PendingRelease]:
-        """The pending release of a request."""
-        return (
-            PendingRelease(
-                request.grant, request.thing, lambda: self._abandon_now(identity, request)
-            ),
-        )
-
-    def _abandon_now(self, identity: Identity, request: GrantRequest[Any]) -> Op[None]:
-        """Leave the queues, or release the grant."""
-        base = yield from self._runner.base()
-        yield from self._waiting.decide(rules.abandon, identity, request, base)
-
 
 def break_notes(thing: str) -> ReadOp[list[BreakNote]]:
     """The notes about the grants of a thing that operators ended, the latest first."""
@@ -549,7 +480,77 @@ def break_notes(thing: str) -> ReadOp[list[BreakNote]]:
     return sorted(found, key=lambda note: -note.at)
 
 
-def _is_of(note: BreakNote, request: HolderRequest[Any]) -> bool:
+def expires_in(items: Mapping[str, Item | None]) -> float | None:
+    """The least time left; None if one of them is gone."""
+    times = [0.0 if item is None else item.expires_in or 0.0 for item in items.values()]
+    return min(times, default=0.0) or None
+
+
+def session_ttl_of(session: str, otherwise: float) -> ReadOp[float]:
+    """How long a session lives after a beat."""
+    from interlock.nouns.agents.session_service import decode_session  # few calls need it
+
+    key = keys.session(session)
+    found = decode_session((yield (key,))[key])
+    return otherwise if found is None else found.ttl
+
+
+def with_commit_token(outcome: T, base: int, revision: int | None) -> T:
+    """A grant that this commit wrote, with its revision as the token."""
+    if isinstance(outcome, outcomes.Granted) and outcome.token is None and revision is not None:
+        return replace(outcome, token=base + revision)
+    return outcome
+
+
+def recalled(runner: Runner, wanted: tuple[str, ...]) -> dict[str, Item | None]:
+    """A guess of these items, if all of them are remembered."""
+    known: dict[str, Item | None] = {}
+    if runner.capabilities.transacts:
+        return known
+    for key in wanted:
+        known |= runner.recall(key)
+    return known if len(known) == len(wanted) else {}
+
+
+def measured(
+    request: GrantRequest, outcome: outcomes.Granted, *, always: bool = True
+) -> Op[outcomes.Granted]:
+    """A grant with the time that it still lives: its maximum hold began with the commit."""
+    if request.max_hold is not None or outcome.grant != request.grant:
+        limit = keys.max_hold(outcome.grant)
+        item = (yield Read(limit, times=True))[limit]
+        if item is not None:
+            ttl = outcome.expires_in or request.ttl or request.session_ttl
+            return replace(outcome, expires_in=_least(ttl, item.expires_in))
+    return replace(outcome, expires_in=request.ttl or request.session_ttl) if always else outcome
+
+
+def timed(request: GrantRequest, outcome: Outcome, last: PoolReader | None) -> Op[Outcome]:
+    """A busy outcome with the time that its holder lives at least."""
+    if not isinstance(outcome, LockBusy) or not outcome.holder:
+        return outcome
+    key = request.keys[0]
+    pool = last.facts.pools.get(key) if last else decode_pool((yield Read(key))[key], 0)
+    if pool is None or not pool.grants:
+        return outcome
+    wanted = pool.grants[0].live
+    left = None if last is None else expires_in({each: last.live.get(each) for each in wanted})
+    if left is None:
+        left = expires_in((yield Read(*wanted, times=True)).items)
+    return replace(outcome, expires_in=left)
+
+
+def _least(*seconds: float | None) -> float | None:
+    """The shortest of these spans that are known."""
+    return min((span for span in seconds if span), default=None)
+
+
+def _named(target: GrantTarget, grant: str) -> GrantRequest:
+    """The request of a grant, as far as its release needs it."""
+    return GrantRequest(target=target, grant=grant, agent="", session="")
+
+
+def _is_of(note: BreakNote, request: HolderRequest) -> bool:
     """Whether a note is about the grant that a request speaks for."""
     if request.grant:
         return note.grant == request.grant

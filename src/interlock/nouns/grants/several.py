@@ -7,17 +7,23 @@ nothing until it has everything.  ``pool.py`` says how it queues.
 
 from __future__ import annotations
 
-from typing import TypeAlias, cast
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from interlock.core import outcomes
+from interlock.core import outcomes, validate
 from interlock.core.decision import Outcome
 from interlock.core.thing_names import key_of
+from interlock.core.validate import CAPACITY
 from interlock.errors import BadInput
 from interlock.nouns.grants import lock, semaphore
-from interlock.nouns.grants.pool import BreakNote, Grant, Pool
-from interlock.nouns.grants.request import Demand, GrantRequest, HolderRequest, RequestStatus
+from interlock.nouns.grants.pool import Grant, Pool
+from interlock.nouns.grants.request import Demand, GrantTarget, RequestStatus, single_name
+
+if TYPE_CHECKING:
+    from interlock.settings import Settings
 
 AT_ONCE = 16
 """The most things in one request: every engine can commit their pools and waiters at once."""
@@ -97,8 +103,10 @@ AcquireOutcome: TypeAlias = SeveralAcquired | SeveralBusy | SeveralDeadlock | Se
 ReleaseOutcome: TypeAlias = SeveralReleased | SeveralNotOwner | SeveralFenced
 
 
-class SeveralGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=False):
-    """Take all of these, or (``wait``) queue for all of them."""
+class SeveralTarget(GrantTarget, frozen=True, gc=False):
+    """Several things at once."""
+
+    about: ClassVar[str] = "a wait for several things"
 
     parts: tuple[ThingRequest, ...]
 
@@ -109,9 +117,25 @@ class SeveralGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=F
         return tuple([Demand(key_of(part.thing), part.weight, part.capacity) for part in parts])
 
     @property
+    def things(self) -> tuple[str, ...]:
+        """All of them, without their weights."""
+        return tuple([part.thing for part in self.parts])
+
+    @property
     def named(self) -> tuple[str, ...]:
-        """The requested things, as users write them."""
+        """All of them, as users write them."""
         return tuple([str(part) for part in self.parts])
+
+    def configured(
+        self, settings: Settings, least: float
+    ) -> tuple[SeveralTarget, Mapping[str, float]]:
+        """The things with their capacities; the settings of each thing may have other terms."""
+        parts = []
+        for part in self.parts:
+            kind, _, name = part.thing.partition("/")
+            capacity = settings.semaphore(name, least).get("capacity") if kind == "sem" else None
+            parts.append(part if capacity is None else replace(part, capacity=int(capacity)))
+        return SeveralTarget(tuple(parts)), {}
 
     def outcome(self, status: RequestStatus) -> Outcome:
         """The outcome for a status."""
@@ -127,9 +151,28 @@ class SeveralGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=F
             case "gone":
                 return SeveralGone(things=self.named)
 
-    def fenced(self, thing: str) -> Outcome:
-        """A given grant that it relies on is over."""
-        return SeveralFenced(things=(thing,))
+    def fenced(
+        self,
+        thing: str = "",
+        *,
+        holder: str = "",
+        token: int | None = None,
+        by: str = "",
+        reason: str = "",
+    ) -> Outcome:
+        """The grant is over."""
+        del holder
+        things = (thing,) if thing else self.things
+        return SeveralFenced(things=things, token=token, by=by, reason=reason)
+
+    def not_held(self, pool: Pool | None, *, stale: bool) -> Outcome:
+        """The caller holds none."""
+        del pool, stale
+        return SeveralNotOwner(things=self.things)
+
+    def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> Outcome:
+        """The waiters that fit have them now."""
+        return SeveralReleased(things=things, next=served)
 
     def _acquired(self, status: RequestStatus, grant: Grant) -> SeveralAcquired:
         return SeveralAcquired(
@@ -146,46 +189,48 @@ class SeveralGrantRequest(GrantRequest[Outcome], frozen=True, kw_only=True, gc=F
         return tuple([_unavailable(thing, pool) for thing, pool in short])
 
 
-class SeveralHolderRequest(HolderRequest[Outcome], frozen=True, kw_only=True, gc=False):
-    """A request of a holder about its things; ``weights`` are the weights that it names."""
-
-    things: tuple[str, ...]
-    weights: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The pools."""
-        return tuple([key_of(thing) for thing in self.things])
-
-    def check_weight(self, thing: str, grant: Grant) -> None:
-        """A grant is released whole, so a caller that names another weight made a mistake."""
-        if dict(self.weights).get(thing, grant.weight) != grant.weight:
-            raise BadInput(
-                f"you have {grant.weight} of {thing}, and it is given back whole; write {thing}"
-            )
-
-    def refused(self, pool: Pool | None, newest: int, *, stale: bool) -> Outcome:
-        """The caller holds none: fenced by a later grant, or never held."""
-        del stale
-        current = () if pool is None else [grant.token for grant in pool.grants]
-        if self.token is not None and self.token not in current and self.token < newest:
-            return SeveralFenced(things=self.things, token=newest)
-        return SeveralNotOwner(things=self.things)
-
-    def broken_by(self, note: BreakNote) -> Outcome:
-        """An operator ended the grant."""
-        return SeveralFenced(things=self.things, by=note.by, reason=note.reason)
-
-    def expired(self, grant: Grant | None) -> Outcome:
-        """The grant expired, and no other agent has the things yet."""
-        del grant
-        return SeveralFenced(things=self.things)
-
-    def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> Outcome:
-        """The waiters that fit have them now."""
-        return SeveralReleased(things=things, next=served)
-
-
 def _unavailable(thing: str, pool: Pool) -> lock.LockBusy | semaphore.SlotsFull:
     kind, _, name = thing.partition("/")
     return semaphore.full(name, pool) if kind == "sem" else lock.busy(name, pool)
+
+
+def target_of(things: Iterable[str]) -> SeveralTarget:
+    """The target for things as people write them; each at most once, and not too many."""
+    parts = tuple(_part(thing) for thing in things)
+    if not parts:
+        raise BadInput("which things? name some, such as lock/merge and sem/builds=2")
+    if len(parts) > AT_ONCE:
+        raise BadInput(f"{len(parts)} things at once; {AT_ONCE} are allowed")
+    names = [part.thing for part in parts]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise BadInput(f"{twice} is named twice; name it once, with all that you want of it")
+    return SeveralTarget(parts)
+
+
+def _part(text: str) -> ThingRequest:
+    if not isinstance(text, str):
+        raise BadInput(f"a thing is text such as lock/merge, not {text!r:.40}")
+    kind, slash, name = text.partition("/")
+    if not slash:
+        like = f"write lock/{text:.40} or sem/{text:.40}"
+        raise BadInput(f"{text!r:.60} does not say what it is; {like}")
+    weighted = is_weighted(text)
+    if kind not in ("lock", "sem") or not name or (weighted and kind == "lock"):
+        raise BadInput(f"{text!r:.60} is not like lock/merge, sem/builds or sem/builds=2")
+    said, weight = "lock" if kind == "lock" else "semaphore", "1"
+    if kind == "sem" and "=" in name:
+        if not weighted:
+            raise BadInput(
+                f"the weight in {text!r:.60} is no whole number; write sem/builds=2,"
+                f" or {text:.40}=1 if '=' belongs to the name"
+            )
+        name, _, weight = name.rpartition("=")
+    name = single_name(validate.name(name, f"{said} name"), said)
+    return ThingRequest(f"{kind}/{name}", validate.count(int(weight), "weight", CAPACITY))
+
+
+def is_weighted(text: str) -> bool:
+    """Whether a thing comes with its weight, as in ``sem/builds=2``."""
+    _, equals, weight = text.rpartition("=")
+    return bool(equals) and validate.digits(weight)

@@ -1,6 +1,6 @@
 """Why something does not go on: what blocks it, who can clear it, since when.
 
-The next caller removes stale grants and dead waiters, so a pool is read as if that were done.  Then
+A pool is read as if stale grants and dead waiters were removed, as the next caller does.  Then
 there are three reasons to be blocked: all of it is held; some is free, but the first waiter needs
 more; or the rest is reserved for the first waiter, which also waits for another thing.
 """
@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys, validate
-from interlock.core.thing_names import key_of, thing_of
+from interlock.core.thing_names import key_of
 from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait, caller_name, caller_name_of
 from interlock.drivers import Op, Read
 from interlock.nouns.agents.session_rules import Session
-from interlock.nouns.grants.decode import decode_pool, readable_pool
-from interlock.nouns.grants.pool import Grant, Pool, Waiter
+from interlock.nouns.grants.pool import Grant, Waiter
+from interlock.nouns.grants.pool_reader import readable_pool
 from interlock.nouns.grants.service import break_notes
+from interlock.nouns.grants.views import LivePool, holders, live_pool, queue, things
 from interlock.nouns.tasks.task import TaskOwner
 from interlock.runtime import reads
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up, outside
-from interlock.runtime.why import NAMED, Queued, Why
+from interlock.runtime.why import NAMED, Why
 from interlock.store import Item, Range, Snapshot
 
 if TYPE_CHECKING:
@@ -35,152 +35,85 @@ LINKS = 20
 """So many holders of a chain are followed, one after the other."""
 
 
-class LivePool(Struct, frozen=True):
-    """A pool with what of it lives, and what went stale."""
-
-    pool: Pool
-    grants: tuple[Grant, ...]
-    stale: tuple[Grant, ...]
-    waiters: tuple[Waiter, ...]
-    live: Mapping[str, Item | None]
-
-    @property
-    def room(self) -> int:
-        """How much the living leave."""
-        return self.pool.capacity - sum(grant.weight for grant in self.grants)
-
-    @property
-    def lives(self) -> float | None:
-        """How long until the first holder may expire."""
-        items = [self.live[key] for grant in self.grants for key in grant.live]
-        times = [item.expires_in for item in items if item and item.expires_in is not None]
-        return min(times, default=None)
-
-    @property
-    def holders(self) -> str:
-        """The first holders, with their slots."""
-        named = ", ".join(weighed(grant.agent, grant.weight) for grant in self.grants[:NAMED])
-        more = len(self.grants) - NAMED
-        return f"{named} and {more} more" if more > 0 else named
-
-
-class PoolWhy:
-    """Explanations of pools, as generators for a driver."""
-
-    def __init__(self, context: Context) -> None:
-        self._runner = context.runner
-        self._sessions = context.sessions
-
-    def lock(self, name: str, besides: str = "") -> Op[Why]:
-        """What blocks the next request for this lock; ``besides`` is added if it is free."""
-        thing = f"lock/{name}"
-        seen = yield from self._look(thing)
-        if seen is None:
-            return Why(thing=thing, blocked=False, because=f"free{besides}", clear="acquire it")
-        if seen.room > 0:
-            return (yield from self._room(thing, seen))
-        grant = seen.grants[0]
-        session = yield from self._sessions.find(grant.session)
-        because = _held_by(grant, session, len(seen.waiters))
-        clear = f"{grant.agent} releases it, or does not renew it for {span(seen.lives)}"
-        return (yield from self._blocked(thing, seen, because, clear))
-
-    def semaphore(self, name: str) -> Op[Why]:
-        """What blocks the next request for a slot of this semaphore."""
-        thing = f"sem/{name}"
-        seen = yield from self._look(thing)
-        if seen is None:
-            return Why(
-                thing=thing,
-                blocked=False,
-                because="there is no such semaphore yet",
-                clear=f"acquire it with a capacity:"
-                f" interlock sem acquire {quote(name)} --capacity N",
-            )
-        if seen.room > 0:
-            return (yield from self._room(thing, seen))
-        because = f"all {seen.pool.capacity} slots are held: {seen.holders}"
-        clear = f"one of them releases, or does not renew for {span(seen.lives)}"
-        return (yield from self._blocked(thing, seen, because, clear))
-
-    def _look(self, thing: str) -> Op[LivePool | None]:
-        """The pool of a thing, and who of it lives."""
-        base = yield from self._runner.base()
-        key = key_of(thing)
-        snapshot: Snapshot = yield Read(key)
-        pool = decode_pool(snapshot[key], base)
-        if pool is None:
-            return None
-        wanted = [key for grant in pool.grants for key in grant.live]
-        wanted += [waiter.live for waiter in pool.waiters]
-        live = yield from looked_up(wanted, times=True)
-        held = [grant for grant in pool.grants if all(live[key] for key in grant.live)]
-        return LivePool(
-            pool,
-            tuple(held),
-            tuple(grant for grant in pool.grants if grant not in held),
-            tuple(waiter for waiter in pool.waiters if live[waiter.live]),
-            live,
-        )
-
-    def _room(self, thing: str, seen: LivePool) -> Op[Why]:
-        """Some is free: for the next request, for the first waiter, or too little for that."""
-        if not seen.waiters:
-            because, clear = _free(thing, seen)
-            return Why(thing=thing, blocked=False, because=because, clear=clear)
-        first = seen.waiters[0]
-        if first.weight <= seen.room:
-            return _kept(thing, seen, first)
-        free = _slots(seen)
-        because = (
-            f"{free}, but {first.agent} wants {first.weight} and came first;"
-            " nobody overtakes, so smaller requests wait behind it"
-        )
-        clear = f"{seen.holders} gives back {first.weight - seen.room} more"
-        clear += f", or {first.agent} gives up"
-        return (yield from self._blocked(thing, seen, because, clear))
-
-    def _blocked(self, thing: str, seen: LivePool, because: str, clear: str) -> Op[Why]:
-        return Why(
-            thing=thing,
-            blocked=True,
-            because=because,
-            clear=clear,
-            by=", ".join(dict.fromkeys(grant.agent for grant in seen.grants)),
-            since=min((grant.since for grant in seen.grants), default=None),
-            expires_in=None if seen.lives is None else round(seen.lives, 3),
-            meanwhile=(
-                yield from meanwhile({caller_name_of(g): g.agent for g in seen.grants[:NAMED]})
-            ),
-            waiters=_queue(seen.waiters),
-        )
-
-
 def lock(context: Context, name: str) -> Op[Why]:
     """Explain a lock."""
-    return (
-        yield from _with_ended(context, PoolWhy(context).lock(validate.name(name, "lock name")))
-    )
-
-
-def semaphore(context: Context, name: str) -> Op[Why]:
-    """Explain a semaphore."""
-    why = PoolWhy(context).semaphore(validate.name(name, "semaphore name"))
-    return (yield from _with_ended(context, why))
+    return (yield from _lock(context, validate.name(name, "lock name")))
 
 
 def plain(context: Context, name: str) -> Op[Why]:
     """Explain a plain name, which is that of a lock since there is no such task."""
-    why = PoolWhy(context).lock(
-        validate.name(name, "thing"), besides=", and there is no task of that name"
+    besides = ", and there is no task of that name"
+    return (yield from _lock(context, validate.name(name, "thing"), besides))
+
+
+def _lock(context: Context, name: str, besides: str = "") -> Op[Why]:
+    """What blocks the next request for this lock; ``besides`` is added if it is free."""
+    thing = f"lock/{name}"
+    seen = yield from live_pool(context.runner, key_of(thing), waiters=True)
+    if seen is None:
+        why = Why(thing=thing, blocked=False, because=f"free{besides}", clear="acquire it")
+    elif seen.room > 0:
+        why = yield from _room(thing, seen)
+    else:
+        grant = seen.grants[0]
+        session = yield from context.sessions.find(grant.session)
+        because = _held_by(grant, session, len(seen.waiters))
+        clear = f"{grant.agent} releases it, or does not renew it for {span(seen.expires_in)}"
+        why = yield from _blocked(thing, seen, because, clear)
+    return (yield from with_ended(why, context.runner.clock.wall()))
+
+
+def semaphore(context: Context, name: str) -> Op[Why]:
+    """Explain a semaphore: what blocks the next request for a slot."""
+    name = validate.name(name, "semaphore name")
+    thing = f"sem/{name}"
+    seen = yield from live_pool(context.runner, key_of(thing), waiters=True)
+    if seen is None:
+        why = Why(
+            thing=thing,
+            blocked=False,
+            because="there is no such semaphore yet",
+            clear=f"acquire it with a capacity: interlock sem acquire {quote(name)} --capacity N",
+        )
+    elif seen.room > 0:
+        why = yield from _room(thing, seen)
+    else:
+        because = f"all {seen.pool.capacity} slots are held: {holders(seen.grants)}"
+        clear = f"one of them releases, or does not renew for {span(seen.expires_in)}"
+        why = yield from _blocked(thing, seen, because, clear)
+    return (yield from with_ended(why, context.runner.clock.wall()))
+
+
+def _room(thing: str, seen: LivePool) -> Op[Why]:
+    """Some is free: for the next request, for the first waiter, or too little for that."""
+    if not seen.waiters:
+        because, clear = _free(thing, seen)
+        return Why(thing=thing, blocked=False, because=because, clear=clear)
+    first = seen.waiters[0]
+    if first.weight <= seen.room:
+        return _kept(thing, seen, first)
+    because = (
+        f"{_slots(seen)}, but {first.agent} wants {first.weight} and came first;"
+        " nobody overtakes, so smaller requests wait behind it"
     )
-    return (yield from _with_ended(context, why))
+    clear = f"{holders(seen.grants)} gives back {first.weight - seen.room} more"
+    clear += f", or {first.agent} gives up"
+    return (yield from _blocked(thing, seen, because, clear))
 
 
-def _with_ended(context: Context, explaining: Op[Why]) -> Op[Why]:
-    """An explanation with the grants that an operator ended."""
-    found = yield from explaining
-    return (yield from with_ended(found, context.runner.clock.wall()))
+def _blocked(thing: str, seen: LivePool, because: str, clear: str) -> Op[Why]:
+    grants, left = seen.grants, seen.expires_in
+    return Why(
+        thing=thing,
+        blocked=True,
+        because=because,
+        clear=clear,
+        by=", ".join(dict.fromkeys(grant.agent for grant in grants)),
+        since=min((grant.since for grant in grants), default=None),
+        expires_in=None if left is None else round(left, 3),
+        meanwhile=(yield from meanwhile({caller_name_of(g): g.agent for g in grants[:NAMED]})),
+        waiters=queue(seen.waiters),
+    )
 
 
 def with_ended(found: Why, now: float) -> Op[Why]:
@@ -280,16 +213,6 @@ def _waited_for(callers: Mapping[str, str]) -> Op[dict[str, list[tuple[str, ...]
     return waited
 
 
-def weighed(agent: str, weight: int) -> str:
-    """A holder with its slots, if it has more than one."""
-    return agent if weight == 1 else f"{agent} ({weight})"
-
-
-def things(wanted: Iterable[str]) -> str:
-    """Pools as people name them."""
-    return " and ".join(thing_of(key) for key in wanted)
-
-
 def _stands_on(item: Item) -> tuple[str, ...]:
     """What shows whether a listed wait is one: its pools, or its liveness."""
     found = reads.decode_wait(item)
@@ -342,14 +265,10 @@ def _kept(thing: str, seen: LivePool, first: Waiter) -> Why:
         clear=clear,
         by=first.agent,
         since=first.since,
-        waiters=_queue(seen.waiters),
+        waiters=queue(seen.waiters),
     )
 
 
 def _slots(seen: LivePool) -> str:
     verb = "is" if seen.room == 1 else "are"
     return f"{seen.room} of {seen.pool.capacity} slots {verb} free"
-
-
-def _queue(waiters: Iterable[Waiter]) -> tuple[Queued, ...]:
-    return tuple(Queued(agent=w.agent, weight=w.weight, since=w.since) for w in waiters)

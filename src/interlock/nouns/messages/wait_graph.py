@@ -27,7 +27,7 @@ from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import receiver_note
 from interlock.runtime.decide import ReadOp, Unchecked
 from interlock.runtime.reads import decoded
-from interlock.runtime.wait_graph.target import (
+from interlock.runtime.wait_graph import (
     Blocker,
     SharedResource,
     WaitTarget,

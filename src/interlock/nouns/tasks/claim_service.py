@@ -28,7 +28,9 @@ from interlock.core import codec, keys
 from interlock.core.decision import Decision
 from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.errors import InterlockError, Lapsed, StoreDamaged, StoreTrouble
-from interlock.nouns.grants.service import GrantService, PendingRelease
+from interlock.nouns.grants import handover
+from interlock.nouns.grants.handover import PendingRelease
+from interlock.nouns.grants.service import GrantService
 from interlock.nouns.tasks import rules
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping
@@ -40,7 +42,7 @@ from interlock.nouns.tasks.ready_index import (
     delete_idle_sets,
 )
 from interlock.nouns.tasks.task_reader import TaskReader, decode_ready, decode_spec
-from interlock.runtime import callers, handover
+from interlock.runtime import callers
 from interlock.runtime.decide import ALIVE, DecideOp
 from interlock.runtime.identity import Identity
 from interlock.runtime.reads import every, outside

@@ -21,7 +21,8 @@ from interlock.core.decision import Decision
 from interlock.core.wait import UnqueuedWait, caller_name, wait_keys, wait_writes
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged
-from interlock.nouns.grants.service import GrantService, PendingRelease
+from interlock.nouns.grants.handover import PendingRelease
+from interlock.nouns.grants.service import GrantService
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.task_reader import decode_claim, decode_spec, decode_status
 from interlock.runtime import callers
@@ -29,10 +30,10 @@ from interlock.runtime.deadlock import DeadlockDetector
 from interlock.runtime.decide import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
-from interlock.runtime.wait_graph import Start
-from interlock.runtime.wait_graph.target import (
+from interlock.runtime.wait_graph import (
     Blocker,
     SharedResource,
+    Start,
     WaitTarget,
     WaitTargets,
     glanced,

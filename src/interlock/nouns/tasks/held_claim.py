@@ -18,14 +18,13 @@ from interlock.core import keys
 from interlock.core.decision import Outcome, Proof, Write
 from interlock.drivers import Op, Read
 from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable
+from interlock.nouns.grants.handover import Handover, PendingRelease
 from interlock.nouns.grants.holding import WAITED, HeldGrant, deadlocked
-from interlock.nouns.grants.service import PendingRelease
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.runtime.callers import LocalCaller
 from interlock.runtime.calls import Calls, D, call
 from interlock.runtime.context import Context
-from interlock.runtime.handover import Handover
 from interlock.runtime.keeper import Lease
 
 T = TypeVar("T", bound=Outcome)

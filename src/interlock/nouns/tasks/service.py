@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.drivers import Op
-from interlock.nouns.grants.service import GrantService, break_notes
-from interlock.nouns.grants.waiting import recalled, session_ttl_of
+from interlock.nouns.grants.service import GrantService, break_notes, recalled, session_ttl_of
 from interlock.nouns.tasks import rules
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.claim_service import ClaimService

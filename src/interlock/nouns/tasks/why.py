@@ -25,7 +25,7 @@ from interlock.drivers import Op, Read
 from interlock.errors import BadInput, StoreDamaged
 from interlock.nouns.agents.session_service import Sessions, decode_session
 from interlock.nouns.agents.views import session_overview
-from interlock.nouns.grants.decode import decode_pool
+from interlock.nouns.grants.pool_reader import decode_pool
 from interlock.nouns.grants.why import meanwhile, with_ended
 from interlock.nouns.tasks.task import BATCH, Spec, TaskOwner, TaskStatus
 from interlock.nouns.tasks.task_reader import decode_status

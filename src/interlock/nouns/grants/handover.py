@@ -10,20 +10,38 @@ them.  A call outside of a block hands over its grant by returning: no exception
 the end of its ``try`` and its caller.
 
 The tie is a weak reference whose callback runs no Python, so no second exception can interrupt it.
+
+A grant or a wait that its caller gave up, and that could not be released yet, is a *pending
+release*: the keeper releases it when the store answers (``PendingReleases``).
 """
 
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
+from msgspec import Struct
+
+from interlock.errors import InterlockError
+
 if TYPE_CHECKING:
-    from interlock.nouns.grants.service import GrantService, PendingRelease
+    from interlock.drivers import Op
+    from interlock.runtime.runner import Runner
 
 R = TypeVar("R")
+
+
+class PendingRelease(Struct, frozen=True, eq=False):
+    """A grant that is to be released, its thing, and the operation that releases it."""
+
+    grant: str
+    thing: str
+    run: Callable[[], Op[None]]
 
 
 class DroppableGrant(Protocol):
@@ -38,7 +56,7 @@ class Handover:
 
     __slots__ = ("_closed", "_grants", "_requested", "_tie", "held")
 
-    def __init__(self, grants: GrantService) -> None:
+    def __init__(self, grants: PendingReleases) -> None:
         self.held: DroppableGrant | None = None
         """The grant in use, once there is one."""
         self._grants = grants
@@ -86,16 +104,111 @@ class Handover:
         """The releases of all its grants."""
         return [debt for asked in tuple(self._requested.values()) for debt in asked()]
 
-    def belongs_to(self, grants: GrantService) -> bool:
+    def belongs_to(self, grants: PendingReleases) -> bool:
         """Whether a call to this service may use it."""
         return self._grants is grants and not self._closed and not self.abandoned
+
+
+class PendingReleases:
+    """The grants of one client that no caller has any more; any thread may call it."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+        runner.settling.on_unsettled = self._on_unsettled
+        self.pending: deque[PendingRelease] = deque()
+        """Grants and waits that were given up, and could not be released yet."""
+        self.has_new_pending = False
+        """Whether some of these were not tried yet."""
+        self.on_pending: Callable[[], None] = lambda: None
+        """Called when there is a new pending release; the driver of the keeper sets it."""
+        self.handovers: set[Handover] = set()
+        """The handovers of ``with`` blocks."""
+        self.abandoned: deque[Handover] = deque()
+        """The handovers that were abandoned outside of a block."""
+        self.wake_keeper: Callable[..., object] = lambda *_: None
+        """Wakes the driver of the keeper, which sets it; it takes no lock, so it is always safe."""
+        self.on_abandoned_grant: Callable[[str], None] = lambda _grant: None
+        """Called with an abandoned grant, so that it is not renewed."""
+
+    def _on_unsettled(self) -> None:
+        self.on_pending()
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether there is something to settle or to release."""
+        return bool(self.pending or self.runner.settling.unsettled)
+
+    def add_pending(self, release: PendingRelease) -> None:
+        """Add a pending release."""
+        self.pending.append(release)
+        self.has_new_pending = True
+        self.on_pending()
+
+    def release_or_queue(self, release: PendingRelease) -> Op[None]:
+        """Release it now or later, once no request that may grant it can still arrive."""
+        try:
+            yield from self.runner.settling.settle_all()
+            yield from release.run()
+        except BaseException as error:
+            self.add_pending(release)
+            if not isinstance(error, InterlockError):
+                raise
+
+    def pending_grants(self) -> set[str]:
+        """The ids of the grants among the pending releases."""
+        self.collect_abandoned()
+        return {release.grant for release in self.pending.copy()}
+
+    def collect_abandoned(self) -> bool:
+        """Add the grants of abandoned handovers to the pending releases; whether there were any.
+
+        A handover is removed last, so an exception in between loses none.
+        """
+        abandoned = [each for each in tuple(self.handovers) if each.abandoned]
+        abandoned += tuple(self.abandoned)
+        for handover in abandoned:
+            for release in handover.pending_releases():
+                self.pending.append(release)
+                self.has_new_pending = True
+                self.on_abandoned_grant(release.grant)
+            if handover.held is not None:
+                handover.held.drop()
+            self.handovers.discard(handover)
+            with suppress(ValueError):
+                self.abandoned.remove(handover)
+        return bool(abandoned)
+
+    def release_pending(self) -> Op[None]:
+        """Settle unknown transactions, then run the pending releases.
+
+        It stops at the first that fails, so that renewals need not wait.  A release is removed
+        after it ran, so an interrupt in between loses none.
+        """
+        self.collect_abandoned()
+        self.has_new_pending = False
+        try:
+            yield from self.runner.settling.settle_all()
+        except InterlockError:
+            return
+        while self.pending:
+            try:
+                release = self.pending[0]
+            except IndexError:  # another thread was faster
+                return
+            try:
+                yield from release.run()
+            except InterlockError:
+                self.pending.rotate(-1)
+                return
+            with suppress(ValueError):
+                self.pending.remove(release)
 
 
 HANDOVER: ContextVar[Handover | None] = ContextVar("interlock_handover", default=None)
 """The handover for the next call; its caller sets it right before the call is driven."""
 
 
-def current(grants: GrantService) -> Handover:
+def current(grants: PendingReleases) -> Handover:
     """The handover of the current call; a new one if its caller has none."""
     handover = HANDOVER.get()
     return handover if handover is not None and handover.belongs_to(grants) else Handover(grants)

@@ -1,8 +1,17 @@
 """The graph of waits, as far as it can be reached from one wait.
 
-From a wait the graph leads to its targets (``target.py``), and from there to the blockers and to
-the waits before it in the queue; from each blocker, by the lists ``waits/{name}/``, to what the
-blocker itself waits for, and so on.
+A wait is for a *target*: a pool, a task or a query.  A target has resources, and a wait needs its
+share of each.  A resource has blockers: the callers that have to act before there is room.
+
+    a pool    one resource; the blockers are the holders; it has a queue, so a wait is behind others
+    a task    a resource for each running task below it; the blocker is its worker
+    a query   one resource; the blockers are all agents that may answer, and one answer is enough
+
+Each kind of target has its own reader, which its noun declares (``waits`` in ``runtime/noun.py``).
+
+From a wait the graph leads to its targets, and from there to the blockers and to the waits before
+it in the queue; from each blocker, by the lists ``waits/{name}/``, to what the blocker itself waits
+for, and so on.
 
 An edge ends with the liveness of its waiter or blocker.  Nearly every wait is part of no cycle, so
 liveness is read only when there seems to be one, and only of its members; and of blockers with
@@ -12,11 +21,13 @@ several waits, since the wait of a dead caller would hide a cycle there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from typing import TypeAlias
 
 from msgspec import Struct
 
+from interlock import registry
 from interlock.core import keys
 from interlock.core.deadlock import (
     DeadlockedSet,
@@ -28,6 +39,7 @@ from interlock.core.deadlock import (
     is_stuck,
 )
 from interlock.core.wait import (
+    QueuedWait,
     UnqueuedWait,
     agent_caller_name,
     caller_name_of,
@@ -35,13 +47,88 @@ from interlock.core.wait import (
     session_caller_name,
     wait_keys,
 )
-from interlock.nouns.grants.pool import Waiter
+from interlock.drivers import Op, Read
 from interlock.runtime import reads
 from interlock.runtime.decide import ReadOp, Unchecked
-from interlock.runtime.reads import KEYS_AT_ONCE
-from interlock.runtime.wait_graph.known import KnownAround, first_page
-from interlock.runtime.wait_graph.target import SharedResource, WaitTarget, glanced, of_pool, read
-from interlock.store import Item, Range
+from interlock.runtime.reads import KEYS_AT_ONCE, looked_up
+from interlock.store import Item, Range, Snapshot
+
+
+class Blocker(Struct, frozen=True, gc=False):
+    """A caller that has to act: how much it has, by which grant, and what keeps that grant alive.
+
+    ``among`` is the name under which its waits are listed together with waits of other callers;
+    ``agent`` is the agent that holds, if it is known.
+    """
+
+    caller: str
+    weight: int = 1
+    grant: str = ""
+    live: tuple[str, ...] = ()
+    among: str = ""
+    agent: str = ""
+
+
+class SharedResource(Struct, frozen=True, gc=False):
+    """A resource as it was read.
+
+    Without a capacity it has room for all of its blockers that live.  ``keys`` are the items that
+    show this, and ``live`` the liveness keys without which there is nothing to wait for.
+    """
+
+    thing: str
+    met: tuple[Blocker, ...]
+    capacity: int | None = None
+    keys: tuple[str, ...] = ()
+    live: tuple[str, ...] = ()
+
+
+class WaitTarget(Struct, frozen=True, gc=False):
+    """The resources of a target; without one, a wait for it may end at any time."""
+
+    spots: tuple[SharedResource, ...] = ()
+    queue: tuple[QueuedWait, ...] = ()
+
+    def turn(self, id_: str) -> int | None:
+        """How many wait before this one in the queue; None if it is not there."""
+        return next((n for n, waiter in enumerate(self.queue) if waiter.id == id_), None)
+
+
+WaitTargets: TypeAlias = dict[str, WaitTarget]
+"""Targets by their keys; one that does not exist has no resource."""
+Reader: TypeAlias = Callable[[tuple[str, ...], int], ReadOp[WaitTargets]]
+
+
+class KnownTargets:
+    """The targets of a wait as it has read them, and what their blockers wait for.
+
+    A waiter reads how long the holders live before it sleeps.  The same read brings the lists of
+    their waits, so a wait whose holders all run costs no read of its own.
+    """
+
+    def __init__(self, targets: Mapping[str, WaitTarget]) -> None:
+        self.targets = targets
+        self.lists: dict[Range, tuple[Item, ...]] = {}
+        self._looked = False
+
+    def look(self, liveness: Iterable[str]) -> Op[dict[str, Item | None]]:
+        """How long all of these live, and what the blockers wait for, if one read has room."""
+        wanted = list(dict.fromkeys(liveness))
+        callers = dict.fromkeys([each.caller for each in _blockers(self.targets) if each.caller])
+        pages = [_first_page(keys.waits(caller)) for caller in callers]
+        if not 0 < len(wanted) + len(pages) <= KEYS_AT_ONCE:
+            return (yield from looked_up(wanted, times=True))
+        snapshot: Snapshot = yield Read(*wanted, *pages, times=True)
+        self.lists = {page: tuple(snapshot.ranges[page]) for page in pages}
+        self._looked = True
+        return dict(snapshot.items)
+
+    @property
+    def open(self) -> bool:
+        """Whether all callers that can be reached from here run: then there is no cycle."""
+        if not self._looked or any(self.lists.values()):
+            return False
+        return not any(each.together for target in self.targets.values() for each in target.queue)
 
 
 class Start(Struct, frozen=True, kw_only=True):
@@ -66,11 +153,11 @@ class Graph:
         self,
         base: int,
         start: Start,
-        around: KnownAround | None = None,
+        around: KnownTargets | None = None,
         let_go: AbstractSet[str] = frozenset(),
     ) -> None:
-        around = around or KnownAround({})
-        self._places = {key: of_pool(key, pool) for key, pool in around.pools.items()}
+        around = around or KnownTargets({})
+        self._places = dict(around.targets)
         self._known = around.lists
         self._base = base
         self._let_go = let_go
@@ -89,7 +176,7 @@ class Graph:
         asked = [(key, self._start.id) for key in self._start.wants]
         while asked:
             unknown = dict.fromkeys([key for key, _ in asked if key not in self._places])
-            self._places |= yield from read(tuple(unknown), self._base)
+            self._places |= yield from _read(tuple(unknown), self._base)
             lists: dict[str, None] = {}
             more = [each for key, id_ in asked for each in self._follow(key, id_, lists)]
             for item in (yield from self._items(lists)):
@@ -168,7 +255,7 @@ class Graph:
     def _items(self, lists: Iterable[str]) -> ReadOp[list[Item]]:
         """All that is listed there."""
         found: list[Item] = []
-        todo = list(map(first_page, lists))
+        todo = list(map(_first_page, lists))
         while todo:
             some, todo = todo[:KEYS_AT_ONCE], todo[KEYS_AT_ONCE:]
             unknown = Unchecked([page for page in some if page not in self._known])
@@ -198,7 +285,7 @@ class Graph:
         """Every wait of a living that was met, with what it takes."""
         self._several = self._known_twice()
         needs: dict[str, list[ResourceNeed]] = {}
-        found: dict[str, tuple[Waiter | UnqueuedWait, int]] = {}
+        found: dict[str, tuple[QueuedWait | UnqueuedWait, int]] = {}
         for place in self._places.values():
             for waiter, need in self._queued(place, dead):
                 found[waiter.id] = (waiter, waiter.order or 0)
@@ -213,7 +300,7 @@ class Graph:
         return [self._wait(id_, *found[id_], needs[id_]) for id_ in found]
 
     def _wait(
-        self, id_: str, party: Waiter | UnqueuedWait, order: int, needs: Iterable[ResourceNeed]
+        self, id_: str, party: QueuedWait | UnqueuedWait, order: int, needs: Iterable[ResourceNeed]
     ) -> Wait:
         also = (agent_caller_name(party.agent), session_caller_name(party.session), *party.also)
         return Wait(
@@ -222,7 +309,7 @@ class Graph:
 
     def _queued(
         self, place: WaitTarget, dead: AbstractSet[str]
-    ) -> Iterator[tuple[Waiter, ResourceNeed]]:
+    ) -> Iterator[tuple[QueuedWait, ResourceNeed]]:
         last = max([n for n, w in enumerate(place.queue, 1) if w.id in self._waits], default=0)
         room = self._room(place.spots[0], dead) if last else None
         before = ""
@@ -260,7 +347,7 @@ class Graph:
 
     def _doubtful(self) -> list[str]:
         """The liveness keys of waits of blockers that have several."""
-        met = {m.caller for place in self._places.values() for s in place.spots for m in s.met}
+        met = {each.caller for each in _blockers(self._places)}
         waits = self._standing(frozenset())
         names = Counter(
             name for wait in waits for name in set(blocked_callers(wait)) if name in met
@@ -285,11 +372,40 @@ class Graph:
             return (self._asleep[wait.id][0].wants,)
         return tuple([need.resource.thing for need in wait.needs])
 
-    def _party(self, wait: Wait) -> Waiter | UnqueuedWait:
+    def _party(self, wait: Wait) -> QueuedWait | UnqueuedWait:
         if wait.id in self._asleep:
             return self._asleep[wait.id][0]
         queue = self._places[wait.needs[0].resource.thing].queue
         return next(waiter for waiter in queue if waiter.id == wait.id)
+
+
+def _read(wanted: tuple[str, ...], base: int) -> ReadOp[WaitTargets]:
+    """All of these targets, by the readers that their nouns declare."""
+    found: WaitTargets = {}
+    kinds: dict[str, list[str]] = {}
+    for key in wanted:
+        kinds.setdefault(registry.wait_reader(key), []).append(key)
+    for reference, some in kinds.items():
+        reader: Reader = registry.load(reference)
+        found |= yield from reader(tuple(some), base)
+    return found
+
+
+def glanced(wanted: tuple[str, ...]) -> ReadOp[dict[str, Item | None]]:
+    """Many items, in portions, of which nothing is checked."""
+    found: dict[str, Item | None] = {}
+    for start in range(0, len(wanted), KEYS_AT_ONCE):
+        found |= (yield Unchecked(wanted[start : start + KEYS_AT_ONCE])).items
+    return found
+
+
+def _blockers(targets: Mapping[str, WaitTarget]) -> Iterator[Blocker]:
+    return (each for target in targets.values() for spot in target.spots for each in spot.met)
+
+
+def _first_page(prefix: str) -> Range:
+    """The beginning of a list; it is nearly always all of it."""
+    return Range(prefix, limit=KEYS_AT_ONCE)
 
 
 def _inside(knot: DeadlockedSet) -> set[str]:
