@@ -123,14 +123,16 @@ if TYPE_CHECKING:
     from interlock.nouns.messages.retention_rules import Forgotten
     from interlock.nouns.messages.views import Arrived, NothingUnread
     from interlock.nouns.record.noun import Anchored, Exported
-    from interlock.nouns.tasks.plan_rules import Checked, Imported, PlanExists
     from interlock.nouns.tasks.progress_rules import Expired, Moved
     from interlock.nouns.tasks.task import (
         Blocked,
+        Checked,
         Claimed,
         Completed,
         Failed,
+        Imported,
         NoTask,
+        PlanExists,
         Published,
         Retried,
         Taken,
@@ -185,12 +187,11 @@ HOMES = {
     "interlock.nouns.messages.retention_rules": ("Forgotten",),
     "interlock.nouns.messages.views": ("Arrived", "NothingUnread"),
     "interlock.nouns.record.noun": ("Anchored", "Exported"),
-    "interlock.nouns.tasks.plan_rules": ("Checked", "Imported", "PlanExists"),
     "interlock.nouns.tasks.progress_rules": ("Expired", "Moved"),
     "interlock.nouns.tasks.task": (
-        "Blocked", "Claimed", "Completed", "Failed", "NoTask", "Published", "Retried",
-        "Taken", "TaskCancelled", "TaskDeadlock", "TaskExists", "TaskExtended",
-        "TaskFenced", "TaskNotOwner", "TaskReleased", "TaskRequeued", "Unchanged",
+        "Blocked", "Checked", "Claimed", "Completed", "Failed", "Imported", "NoTask", "PlanExists",
+        "Published", "Retried", "Taken", "TaskCancelled", "TaskDeadlock", "TaskExists",
+        "TaskExtended", "TaskFenced", "TaskNotOwner", "TaskReleased", "TaskRequeued", "Unchanged",
     ),
     "interlock.runtime.housekeeping": ("Maintained",),
 }  # fmt: skip

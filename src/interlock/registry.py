@@ -65,7 +65,6 @@ _ENTRIES = [
     ),
     NounEntry("interlock.nouns.agents.noun", "agent", "agents"),
     NounEntry("interlock.nouns.tasks.noun", "task", "tasks"),
-    NounEntry("interlock.nouns.tasks.plan_noun", "task"),
     NounEntry("interlock.nouns.grants.lock_noun", "lock", "locks"),
     NounEntry("interlock.nouns.grants.semaphore_noun", "sem", "semaphores"),
     NounEntry("interlock.nouns.messages.decision_noun", "decision"),

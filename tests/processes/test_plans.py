@@ -12,7 +12,7 @@ from tests.processes.plan_programs import TASKS, specs
 import interlock
 from interlock.core import keys
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.plan_rules import Imported, PlanExists
+from interlock.nouns.tasks.task import Imported, PlanExists
 from interlock.store import Range
 
 MANY = {f"t{number}" for number in range(TASKS)}

@@ -6,7 +6,7 @@ import pytest
 
 from interlock.errors import BadInput, StoreBusy
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.events import TaskEventFeed
+from interlock.nouns.tasks.history import TaskEventFeed
 from interlock.nouns.tasks.task import EVENT_NAMES, TaskEvent
 from interlock.store import Log
 from interlock.testing.testbed import Client, Stepper, Testbed

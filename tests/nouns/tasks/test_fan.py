@@ -13,7 +13,7 @@ import interlock
 from interlock import aio
 from interlock.core import keys
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.plan_rules import Imported
+from interlock.nouns.tasks.task import Imported
 from interlock.store import LOG, Answer, Log, Range, Ref, Snapshot, Store, Txn, Work
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit

@@ -17,8 +17,7 @@ from interlock.core import keys
 from interlock.errors import BadInput, StoreTrouble, TooLarge
 from interlock.nouns.tasks import plan_rules
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.plan_rules import Checked, Imported, PlanExists
-from interlock.nouns.tasks.task import TaskView
+from interlock.nouns.tasks.task import Checked, Imported, PlanExists, TaskView
 from interlock.nouns.tasks.task_reader import decode_status
 from interlock.store import LIVE, Range
 from interlock.stores.memory import MemoryStore

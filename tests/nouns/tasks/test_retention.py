@@ -17,12 +17,13 @@ from interlock.drivers import Op, Read
 from interlock.errors import BadInput, StoreBusy
 from interlock.nouns.messages.retention_rules import RetentionLimits
 from interlock.nouns.tasks import retention
-from interlock.nouns.tasks.plan_rules import Imported, PlanExists
 from interlock.nouns.tasks.retention import TaskRetention
 from interlock.nouns.tasks.task import (
     Claimed,
     Completed,
+    Imported,
     NoTask,
+    PlanExists,
     Published,
     Retried,
     TaskExists,

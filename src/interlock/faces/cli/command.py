@@ -137,7 +137,7 @@ def _done(outcome: object) -> str:
     from interlock.core.outcomes import Acquired, Listing
     from interlock.nouns.agents.session_rules import Joined
     from interlock.nouns.messages.query import Handed
-    from interlock.nouns.tasks.plan_rules import Checked
+    from interlock.nouns.tasks.task import Checked
     from interlock.runtime.text import render
 
     if isinstance(outcome, Acquired | Checked | Joined | Listing):
@@ -165,8 +165,7 @@ def _asked_for(outcome: object) -> str | None:
     from interlock.nouns.agents.session_rules import Joined
     from interlock.nouns.messages.message import Sent
     from interlock.nouns.messages.query import Answered
-    from interlock.nouns.tasks.plan_rules import Imported
-    from interlock.nouns.tasks.task import Published
+    from interlock.nouns.tasks.task import Imported, Published
 
     match outcome:
         case Granted(token=token):

@@ -21,10 +21,9 @@ from interlock.runtime.given import Given
 from interlock.runtime.outage import patient
 
 if TYPE_CHECKING:
-    from interlock.nouns.tasks.events import TaskEventFeed
+    from interlock.nouns.tasks.history import TaskEventFeed
     from interlock.nouns.tasks.plan import PlanEntry as Draft
-    from interlock.nouns.tasks.plan_rules import Checked, Imported, PlanExists
-    from interlock.nouns.tasks.task import TaskList, TaskView
+    from interlock.nouns.tasks.task import Checked, Imported, PlanExists, TaskList, TaskView
     from interlock.nouns.tasks.views import TaskViews
 
 
@@ -362,10 +361,10 @@ class TaskCalls(Calls[D]):
         be a coroutine function) each event is passed to that until the stream is closed.  ``can``
         leaves out tasks that require anything else, and ``prefix`` selects ids by their beginning.
         """
-        from interlock.nouns.tasks.events import TaskEventFeed, event_filter
+        from interlock.nouns.tasks.history import TaskEventFeed
 
-        asked = event_filter(events, prefix, None if can is None else able(can))
-        feed = TaskEventFeed(asked, self.context.runner.clock)
+        able_to = None if can is None else able(can)
+        feed = TaskEventFeed(events, prefix, able_to, self.context.runner.clock)
         yield from feed.open(after)
         feed.callback = callback
         return feed

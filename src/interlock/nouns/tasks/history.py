@@ -1,8 +1,14 @@
-"""The history of tasks, from entries of the record.
+"""The events of tasks, from entries of the record: as they happen, and as history.
 
-An entry does not say the state of a task after it, but it names every key that it wrote.  So a task
-that was put under ``hangs/{need}`` is blocked on that need, one under ``due/{moment}`` must rest
-until then, and one under ``ended/`` is not retried:
+**A subscriber** gets the events as the record grows, without polling.  One that learns of new work
+also needs its data, so the data of tasks that were published or became ready are read, with one
+read for all events that arrived together.  If the entries are gone before the subscriber has read
+them, the tasks that are ready now are reported as ``ready``.  A subscriber to other events also
+gets ``missed``.
+
+**The history** says more than the events.  An entry does not say the state of a task after it, but
+it names every key that it wrote.  So a task that was put under ``hangs/{need}`` is blocked on that
+need, one under ``due/{moment}`` must rest until then, and one under ``ended/`` is not retried:
 
     ada publishes t1          task.publish, task:published ada, hangs/t0/t1: blocked on t0
     bob completes t0          task.complete t0, task:ready about t1: unblocked
@@ -17,24 +23,172 @@ batch, and is hidden.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
-from interlock.core import keys
+from interlock.clock import Clock
+from interlock.core import keys, validate
 from interlock.core.decision import REFUSALS, Event
 from interlock.core.history import HistoryEvent, NounHistory, OpenSpan, history_event, seconds_since
 from interlock.core.log import RecordLine
-from interlock.drivers import Op, Read
-from interlock.nouns.tasks.task import BATCH
-from interlock.nouns.tasks.task_reader import decode_status
-from interlock.store import Snapshot
+from interlock.core.validate import ALL_ABILITIES
+from interlock.drivers import NextChanges, Op, Read
+from interlock.errors import BadInput
+from interlock.nouns.tasks.task import BATCH, EVENT_NAMES, Spec, TaskEvent
+from interlock.nouns.tasks.task_reader import decode_spec, decode_status
+from interlock.runtime.history import open_log, read_entry
+from interlock.runtime.reads import looked_up
+from interlock.store import Change, Item, Range, Resync, Snapshot, Watch
 
+WORK_EVENTS = frozenset({"published", "ready"})
+"""The events that announce work."""
+_MARK = b'"task:'
+_PAGE = 100
 _ENDS = ("released", "completed", "failed", "dead", "reclaimed", "cancelled", "requeued")
 _BEGINS = ("published", "retried")
 _COUNTED = ("failed", "reclaimed")
 _WITH_REASON = ("failed", "dead", "cancelled")
 _WAITS = {("task.wait", "waiting"): "waiting", ("task.withdraw", "withdrawn"): "withdrew"}
+
+
+class TaskEventFeed:
+    """The events of tasks after a revision; the caller that opens it closes it.
+
+    ``can`` are the abilities of a subscriber that only wants tasks which it could do.
+    """
+
+    about = "a subscription to tasks"
+    callback: Callable[[TaskEvent], object] | None = None
+
+    def __init__(
+        self, events: Iterable[str], prefix: str, can: Collection[str] | None, clock: Clock
+    ) -> None:
+        self._wanted = _event_names(events)
+        self._prefix = prefix
+        self._can = None if can is None else frozenset(can)
+        self._clock = clock
+        self._watch: Watch | None = None
+        self._ready: str | None = None
+        """The last key of the ready tasks that were reported, while they are being reported."""
+        self._missed = 0
+        self._events: list[TaskEvent] = []
+        """Events that were not returned yet: an error while their data are read loses none."""
+
+    def open(self, after: int | None) -> Op[None]:
+        """Start after a revision, or from now on."""
+        self._watch = yield from open_log(after)
+
+    def take(self, timeout: float | None) -> Op[tuple[TaskEvent, ...]]:
+        """The events since the last call; waits for the first one, up to ``timeout``."""
+        ends = None if timeout is None else self._clock.monotonic() + timeout
+        while True:
+            found = yield from self._next(
+                None if ends is None else max(0.0, ends - self._clock.monotonic())
+            )
+            over = ends is not None and self._clock.monotonic() >= ends
+            if found or (over and self._ready is None):
+                return tuple(found)
+
+    def each(self, taken: tuple[TaskEvent, ...]) -> tuple[TaskEvent, ...]:
+        """The values one by one."""
+        return taken
+
+    def close(self) -> None:
+        """Close the watch."""
+        if self._watch is not None:
+            self._watch.close()
+
+    def _next(self, timeout: float | None) -> Op[list[TaskEvent]]:
+        if not self._events and self._ready is not None:
+            yield from self._ready_page(self._ready)
+        elif not self._events:
+            self._collect((yield NextChanges(self._watch, timeout)))  # type: ignore[arg-type]  # it is open
+        return (yield from self._with_data())
+
+    def _collect(self, changes: Iterable[Change | Resync]) -> None:
+        found: list[TaskEvent] = []
+        for change in changes:
+            if isinstance(change, Resync):
+                found, self._ready, self._missed = [], "", change.revision
+                if not self._wanted <= WORK_EVENTS:
+                    found.append(TaskEvent(event="missed", revision=change.revision))
+            elif _MARK in change.value:
+                found += filter(self._wants, _events(change))
+        if self._ready is not None and not self._wanted & WORK_EVENTS:
+            self._ready = None
+        self._events = found
+
+    def _ready_page(self, after: str) -> Op[None]:
+        """Report a page of the ready tasks."""
+        page = Range(keys.READY, after, _PAGE)
+        items: tuple[Item, ...] = (yield Read(page)).ranges[page]
+        self._ready = items[-1].key if len(items) == _PAGE else None
+        tasks = [keys.task_in_index(item.key) for item in items]
+        self._events = [
+            TaskEvent(event="ready", task=task, at=self._clock.wall(), revision=self._missed)
+            for task in tasks
+            if task.startswith(self._prefix)
+        ]
+
+    def _with_data(self) -> Op[list[TaskEvent]]:
+        """The events with their data; without those of tasks that the subscriber cannot do."""
+        refs = [
+            keys.data(event.task)
+            for event in self._events
+            if event.event in WORK_EVENTS or (self._can is not None and event.task)
+        ]
+        items = (yield from looked_up(refs)) if refs else {}
+        events, self._events = self._events, []
+        specs = {key: decode_spec(item) for key, item in items.items()}
+        return [
+            _with_spec(event, spec)
+            for event in events
+            if self._fits(spec := specs.get(keys.data(event.task)))
+        ]
+
+    def _wants(self, event: TaskEvent) -> bool:
+        return event.event in self._wanted and event.task.startswith(self._prefix)
+
+    def _fits(self, spec: Spec | None) -> bool:
+        """Whether the subscriber could do a task."""
+        if self._can is None or spec is None or ALL_ABILITIES in self._can:
+            return True
+        return self._can.issuperset(spec.requires)
+
+
+def _event_names(events: Iterable[str]) -> frozenset[str]:
+    if isinstance(events, str):
+        raise BadInput(f"'events' takes a list of words; put brackets around {events!r:.40}")
+    asked = tuple(validate.require_iterable(events, "'events'"))
+    unknown = [each for each in asked if each not in EVENT_NAMES]
+    if unknown or not asked:
+        what = (
+            f"no event of a task is called {unknown[0]!r:.40}" if unknown else "no event is named"
+        )
+        raise BadInput(f"{what}; there are: {', '.join(EVENT_NAMES)}")
+    return frozenset(asked)
+
+
+def _events(change: Change) -> Iterator[TaskEvent]:
+    entry = read_entry(Item(change.key, change.value, change.revision, change.revision))
+    for event in entry.events:
+        kind, _, word = event.name.partition(":")
+        task = _task(event.thing or entry.thing)
+        if kind == "task" and not task.startswith(BATCH):
+            known: Any = word
+            agent = event.agent or entry.agent
+            revision = change.revision
+            yield TaskEvent(event=known, task=task, agent=agent, at=entry.at, revision=revision)
+
+
+def _with_spec(event: TaskEvent, spec: Spec | None) -> TaskEvent:
+    if spec is None or event.event not in WORK_EVENTS:
+        return event
+    data = msgspec.json.decode(spec.data)
+    return replace(event, data=data, priority=spec.priority, requires=spec.requires)
 
 
 class TaskHistory(NounHistory):
@@ -55,9 +209,8 @@ class TaskHistory(NounHistory):
         reported = set()
         for event in line.events:
             thing = event.thing or line.thing
-            if (
-                event.name != "task:ready" or thing not in reported
-            ):  # else it is ready from the start
+            # A task that becomes ready with its first event is ready from the start.
+            if event.name != "task:ready" or thing not in reported:
                 yield self._task_event(line, event, thing, hangs.get(thing, ""))
             reported.add(thing)
         for thing, need in hangs.items():

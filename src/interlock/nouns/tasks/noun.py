@@ -1,4 +1,4 @@
-"""Operations on tasks."""
+"""The declaration of tasks: their requests, operations, keys, and what they add to other parts."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -194,6 +194,18 @@ class TaskWatch(Request, frozen=True, kw_only=True):
     ] = None
 
 
+class TaskImport(Request, frozen=True, kw_only=True):
+    """Publish a whole plan."""
+
+    file: Annotated[
+        str,
+        option("text", "a JSON array of tasks, or JSON Lines; - is stdin", positional=True),
+    ]
+    id: Annotated[str | None, option("name", "the id of the plan; its digest if left out")] = None
+    dry_run: Annotated[bool, option("flag", "only check it, and write nothing")] = False
+    given: Given = ()
+
+
 def _add(fleet: "FleetCalls", request: TaskAdd) -> "Op[core.PublishOutcome]":
     return fleet.tasks.publish(
         request.task,
@@ -220,12 +232,11 @@ def _fail(fleet: "FleetCalls", request: TaskFail) -> "Op[core.FailOutcome]":
     )
 
 
-def _cancel(fleet: "FleetCalls", request: TaskCancel) -> "Op[core.CancelOutcome]":
-    return fleet.tasks.cancel(request.task, request.reason)
+def _import(fleet: "FleetCalls", request: TaskImport) -> "Op[Any]":
+    from interlock.nouns.tasks.plan import read_file
 
-
-def _requeue(fleet: "FleetCalls", request: TaskRequeue) -> "Op[core.RequeueOutcome]":
-    return fleet.tasks.requeue(request.task, request.reason, token=request.token)
+    specs = read_file(request.file)
+    return fleet.tasks.publish_all(specs, id=request.id, dry_run=request.dry_run)
 
 
 NOUN = Noun(
@@ -337,7 +348,7 @@ NOUN = Noun(
             request=TaskCancel,
             outcomes=(core.TaskCancelled, core.Unchanged, GivenFenced),
             needs="agent",
-            act=_cancel,
+            call="tasks.cancel",
             examples=("interlock task cancel t1 'not needed any more' --agent ada",),
         ),
         Operation(
@@ -346,7 +357,7 @@ NOUN = Noun(
             request=TaskRequeue,
             outcomes=(core.TaskRequeued, core.TaskFenced, core.Unchanged),
             needs="agent",
-            act=_requeue,
+            call="tasks.requeue",
             examples=("interlock task requeue t1 --reason 'bob hangs' --agent maria",),
         ),
         Operation(
@@ -394,6 +405,20 @@ NOUN = Noun(
             examples=(
                 "interlock task watch --event published,ready --can rust --json",
                 "interlock task watch --prefix build/ --after 0",
+            ),
+        ),
+        Operation(
+            name="task import",
+            help="publish a whole plan: all of its tasks, or none",
+            request=TaskImport,
+            outcomes=(core.Imported, core.Checked, core.PlanExists, GivenFenced),
+            needs="agent",
+            aliases=("task publish-all",),
+            act=_import,
+            examples=(
+                "interlock task import plan.json --agent ada",
+                "interlock task import plan.jsonl --agent ada --dry-run",
+                "make-plan | interlock task import - --agent ada --id release-7 --json",
             ),
         ),
     ),

@@ -31,6 +31,7 @@ from interlock.nouns.tasks import task
 from interlock.nouns.tasks.task import Spec
 
 TASKS_LIMIT = 100_000
+LARGEST = 256 * 1024 * 1024
 MISTAKES_SHOWN = 20
 """The most mistakes that are named."""
 _AGE = 0.000_001
@@ -103,6 +104,25 @@ class Plan(Struct, frozen=True, kw_only=True):
             backoff_most=draft.backoff_most,
             trace=self.trace,
         )
+
+
+def read_file(file: str) -> list[PlanEntry]:
+    """The tasks in a file, or of standard input (``-``)."""
+    import sys
+    from pathlib import Path
+
+    try:
+        if file == "-":
+            text = sys.stdin.buffer.read(LARGEST + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                text = opened.read(LARGEST + 1)
+    except (OSError, ValueError, AttributeError) as error:
+        why = getattr(error, "strerror", None) or "it cannot be read"
+        raise BadInput(f"no plan in {file!r} ({why}); name a file, or - for stdin") from None
+    if len(text) > LARGEST:
+        raise TooLarge(f"{file!r} has more than {LARGEST >> 20} MB; split the plan")
+    return read(text)
 
 
 def read(text: bytes) -> list[PlanEntry]:

@@ -30,12 +30,12 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock.core import codec, keys, outcomes
-from interlock.core.decision import Decision, Refusal, Success
+from interlock.core import codec, keys
+from interlock.core.decision import Decision
 from interlock.errors import TooLarge
 from interlock.nouns.tasks import plan, progress_rules
 from interlock.nouns.tasks.plan import Plan, PlanTask
-from interlock.nouns.tasks.task import Spec, State, TaskStatus
+from interlock.nouns.tasks.task import Checked, Imported, PlanExists, Spec, State, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
 
 TTL = 60.0
@@ -48,36 +48,7 @@ _ENVELOPE = 512
 """Bytes of a task in addition to its data and its names."""
 
 
-class Imported(Success, frozen=True, kw_only=True, tag="imported"):
-    """The whole plan is published; ``later`` counts tasks that must not begin yet."""
-
-    plan: str
-    tasks: int
-    ready: int
-    blocked: int
-    later: int = 0
-
-
-class Checked(Success, frozen=True, kw_only=True, tag="checked"):
-    """The plan could be published as it is; nothing was written."""
-
-    plan: str
-    tasks: int
-    ready: int
-    blocked: int
-    later: int = 0
-
-
 Good = TypeVar("Good", Imported, Checked)
-
-
-class PlanExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
-    """This plan was published before, or one of its ids is in use; nothing was written."""
-
-    plan: str
-    reason: str
-    task: str = ""
-    state: State | str = ""
 
 
 class CommitLimits(Struct, frozen=True, kw_only=True, gc=False):

@@ -17,15 +17,8 @@ from interlock.nouns.tasks import plan_rules
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping, dependents
 from interlock.nouns.tasks.plan import Plan, PlanTask
-from interlock.nouns.tasks.plan_rules import (
-    BatchStart,
-    Checked,
-    CommitLimits,
-    Imported,
-    PlanCheck,
-    PlanExists,
-    StaleBatch,
-)
+from interlock.nouns.tasks.plan_rules import BatchStart, CommitLimits, PlanCheck, StaleBatch
+from interlock.nouns.tasks.task import Checked, Imported, PlanExists
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader, change, decode_status
 from interlock.runtime.decide import DecideOp

@@ -361,6 +361,35 @@ class Unchanged(Refusal, frozen=True, kw_only=True, tag="unchanged"):
     reason: str
 
 
+class Imported(Success, frozen=True, kw_only=True, tag="imported"):
+    """The whole plan is published; ``later`` counts tasks that must not begin yet."""
+
+    plan: str
+    tasks: int
+    ready: int
+    blocked: int
+    later: int = 0
+
+
+class Checked(Success, frozen=True, kw_only=True, tag="checked"):
+    """The plan could be published as it is; nothing was written."""
+
+    plan: str
+    tasks: int
+    ready: int
+    blocked: int
+    later: int = 0
+
+
+class PlanExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
+    """This plan was published before, or one of its ids is in use; nothing was written."""
+
+    plan: str
+    reason: str
+    task: str = ""
+    state: State | str = ""
+
+
 PublishOutcome: TypeAlias = Published | TaskExists | outcomes.GivenFenced
 ClaimOutcome: TypeAlias = Claimed | Taken | Blocked | NoTask | TaskDeadlock | outcomes.GivenFenced
 CompleteOutcome: TypeAlias = Completed | TaskFenced | TaskNotOwner | outcomes.GivenFenced

@@ -19,7 +19,6 @@ from interlock.runtime.text import (
 )
 
 if TYPE_CHECKING:
-    from interlock.nouns.tasks import plan_rules
     from interlock.nouns.tasks import task as core
     from interlock.nouns.tasks.task import ListedTask, TaskList, TaskView
     from interlock.runtime.text import Paint, Text
@@ -258,22 +257,22 @@ def event(outcome: core.TaskEvent, paint: Paint) -> str:
     return f"{outcome.revision:>6}  {word}  {outcome.task}{who}{requires}{data}"
 
 
-def plan_imported(outcome: plan_rules.Imported, paint: Paint) -> str:
+def plan_imported(outcome: core.Imported, paint: Paint) -> str:
     """How many tasks were published, by state."""
     return f"{paint('green', 'imported')} {_counted(outcome)}"
 
 
-def plan_checked(outcome: plan_rules.Checked, paint: Paint) -> str:
+def plan_checked(outcome: core.Checked, paint: Paint) -> str:
     """How many tasks would be published, by state."""
     return f"{paint('green', 'good')}: {_counted(outcome)}; nothing was written"
 
 
-def plan_exists(outcome: plan_rules.PlanExists, paint: Paint) -> str:
+def plan_exists(outcome: core.PlanExists, paint: Paint) -> str:
     """Why nothing was written."""
     return f"{paint('yellow', 'exists')} {outcome.task or outcome.plan}: {outcome.reason}"
 
 
-def _counted(outcome: plan_rules.Imported | plan_rules.Checked) -> str:
+def _counted(outcome: core.Imported | core.Checked) -> str:
     tasks = "1 task" if outcome.tasks == 1 else f"{outcome.tasks} tasks"
     later = f", {outcome.later} not before their time" if outcome.later else ""
     return f"{tasks}: {outcome.ready} ready, {outcome.blocked} blocked{later}"
