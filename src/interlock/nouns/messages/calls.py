@@ -218,9 +218,7 @@ class MessageCalls(SendCalls[D]):
         if isinstance(more, GivenFenced):
             return more
         return replace(
-            more,
-            messages=outcome.messages + more.messages,
-            already=outcome.already + more.already,
+            more, messages=outcome.messages + more.messages, already=outcome.already + more.already
         )
 
     def _whole(self, ids: tuple[str, ...]) -> Op[tuple[str, ...]]:

@@ -129,7 +129,7 @@ def acknowledge(
     of_topics = [topic_acks.new(state.cursors[topic_acks.topic]) for topic_acks in acks.topics]
     done = {*direct, *chain.from_iterable(of_topics)}
     before = {id_ for topic_acks in acks.topics for id_ in topic_acks.messages} | state.read
-    outcome = _outcome(asked, done, before)
+    outcome = ack_outcome(dict.fromkeys(asked), done, before)
     puts, deletes = ack_writes(agent, direct, now)
     moves = cursor_writes(agent, acks.topics, state.cursors)
     if not done and not moves:
@@ -169,10 +169,10 @@ def receive_events(
     )
 
 
-def _outcome(
-    asked: Iterable[str], done: AbstractSet[str], before: AbstractSet[str]
+def ack_outcome(
+    ids: Iterable[str], done: AbstractSet[str], before: AbstractSet[str]
 ) -> Acknowledged | UnknownMessages:
-    ids = tuple(dict.fromkeys(asked))
+    """The outcome for these ids, in their order: ``done`` now, acknowledged ``before``, unknown."""
     new = tuple([id_ for id_ in ids if id_ in done])
     already = tuple([id_ for id_ in ids if id_ not in done and id_ in before])
     unknown = tuple([id_ for id_ in ids if id_ not in done and id_ not in before])
@@ -249,10 +249,7 @@ def subscribe(
         outcome=outcome,
         verb="alert.subscribe",
         thing=f"alert/{type_}",
-        puts=(
-            Write(keys.subscription(agent, type_), wanted),
-            Write(keys.mailbox(agent), MAILBOX),
-        ),
+        puts=(Write(keys.subscription(agent, type_), wanted), Write(keys.mailbox(agent), MAILBOX)),
         deletes=() if before else (keys.cursor(agent, type_),),
         events=(Event("alert:subscribed", agent),),
     )

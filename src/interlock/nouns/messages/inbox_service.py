@@ -191,14 +191,9 @@ def combine(
     ids: Sequence[str], parts: Sequence[Acknowledged | UnknownMessages]
 ) -> Acknowledged | UnknownMessages:
     """The outcome of all commits, in the caller's order."""
-    new = {id_ for each in parts for id_ in each.messages}
-    already = {id_ for each in parts for id_ in each.already}
-    unknown = tuple([id_ for id_ in ids if id_ not in new and id_ not in already])
-    kept = tuple([id_ for id_ in ids if id_ in new])
-    before = tuple([id_ for id_ in ids if id_ in already])
-    if unknown:
-        return UnknownMessages(unknown=unknown, messages=kept, already=before)
-    return Acknowledged(messages=kept, already=before)
+    done = {id_ for each in parts for id_ in each.messages}
+    before = {id_ for each in parts for id_ in each.already}
+    return inbox_rules.ack_outcome(ids, done, before)
 
 
 def cursor_keys(agent: str, topic_acks: Iterable[TopicAcks]) -> tuple[str, ...]:

@@ -58,8 +58,7 @@ class QueryAsk(Request, frozen=True, kw_only=True):
         Duration | None, option("duration", "how long to wait for the answer; 30s unless set")
     ] = None
     cached: Annotated[
-        Duration | None,
-        option("duration", "accept an answer to the same question up to this age"),
+        Duration | None, option("duration", "accept an answer to the same question up to this age")
     ] = None
     hold: Annotated[
         bool, option("flag", "keep it for an agent that is away or has not joined yet")

@@ -224,11 +224,7 @@ def mailboxes() -> Op[list[str]]:
 def similar_names(names: Iterable[str]) -> Op[tuple[str, ...]]:
     """Agents with a mailbox whose names resemble these."""
     found = yield from mailboxes()
-    return tuple(
-        dict.fromkeys(
-            similar_names for name in names for similar_names in closest_names(name, found)
-        )
-    )
+    return tuple(dict.fromkeys(each for name in names for each in closest_names(name, found)))
 
 
 def receiver_notes(agent: str, own: str = "") -> Op[ReceiverNotes]:

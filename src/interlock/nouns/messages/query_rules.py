@@ -121,10 +121,7 @@ def _asked_again(
     longer = query.timeout > before.timeout
     live = Write(keys.live(query.id), {"for": before.to}, max(query.timeout, ask.least))
     resumed = replace(
-        before,
-        session=query.session,
-        waits=query.waits,
-        timeout=max(query.timeout, before.timeout),
+        before, session=query.session, waits=query.waits, timeout=max(query.timeout, before.timeout)
     )
     return Decision(
         outcome=Asked(query=query.id, to=before.to),

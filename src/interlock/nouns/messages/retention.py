@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,37 +34,34 @@ from interlock.nouns.messages.retention_rules import (
     RetentionItem,
     RetentionLimits,
 )
-from interlock.runtime import retention_clock
 from interlock.runtime.decide import DecideOp, Unchecked
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import looked_up, readable
-from interlock.runtime.retention_clock import CommitPosition, earlier_time
-from interlock.runtime.runner import Decided, Runner
+from interlock.runtime.retention_clock import (
+    CommitPosition,
+    commit_position,
+    commits_since,
+    earlier_time,
+)
+from interlock.runtime.runner import Runner
 from interlock.store import Item, Range, Snapshot
 
 T = TypeVar("T")
 
-FOLDERS = (
-    keys.READ,
-    keys.SENT,
-    keys.IDS,
-    keys.TOPICS,
-    keys.QUERIES,
-    keys.OPEN,
-    keys.ASKING,
-    keys.SERVING,
-    keys.RATES,
-    keys.DECISIONS,
-    keys.ABLE,
-)
 BOUND = 10_000
 """Items that a whole pass deletes of each group, at most."""
 RECEIVER_NOTE_AGE = 86400.0
 """Seconds for which the note of a dead receiver is kept for the next one."""
+SMALL_PASS = 150
+"""Items that a small pass deletes: it takes a few hundredths of a second, so leases are renewed in
+time.  If it deleted this many, another small pass follows soon.
+"""
 SMALL_PASS_GROUPS = 20
 SMALL_PASS_READS = 1_000
 """Items that a small pass reads, in addition to what it may delete."""
+SINGLE_GROUP_FOLDERS = (keys.IDS, keys.QUERIES, keys.DECISIONS)
+"""Folders that are one group."""
 _PAUSE = 0.01
 """Seconds between two groups of a small pass, for other work of this process."""
 _READ_AT_ONCE = 20_000
@@ -79,6 +76,43 @@ _BYTES = 1_000_000
 """A larger page is followed by a smaller one."""
 
 
+class RetentionResult(Struct, frozen=True, kw_only=True):
+    """What a pass deleted, what it ended on behalf of others, and what is left.
+
+    ``ids`` are chosen ids that are free again.
+    """
+
+    forgotten: int = 0
+    ids: int = 0
+    reclaimed: int = 0
+    left: int = 0
+
+    @property
+    def more(self) -> bool:
+        """Whether a small pass reached its limit, so there may be more."""
+        return self.forgotten + self.ids + self.reclaimed >= SMALL_PASS
+
+    def __add__(self, other: RetentionResult) -> RetentionResult:
+        return RetentionResult(
+            forgotten=self.forgotten + other.forgotten,
+            ids=self.ids + other.ids,
+            reclaimed=self.reclaimed + other.reclaimed,
+            left=self.left + other.left,
+        )
+
+
+class TopicTrimPlan(Struct, frozen=True, kw_only=True):
+    """What to delete from a topic, unless ``trimmed_at`` has changed.
+
+    ``count`` is the number of messages at ``moment``, without those deleted since.
+    """
+
+    trimmed_at: int
+    going: list[RetentionItem]
+    moment: CommitPosition
+    count: int
+
+
 class MessageRetention:
     """The passes; its methods are generators for a driver."""
 
@@ -86,19 +120,6 @@ class MessageRetention:
         self._runner = runner
         self._limits = limits
         self._batch = min(runner.capabilities.max_operations - _OWN_OPERATIONS, _OPERATIONS)
-        self._passes: dict[str, Callable[[Actor, str, int], Op[RetentionResult]]] = {
-            keys.READ: self._pass_marks,
-            keys.SENT: self._pass_marks,
-            keys.IDS: self._pass_ids,
-            keys.TOPICS: self._pass_topic,
-            keys.QUERIES: self._pass_queries,
-            keys.OPEN: self._pass_open_queries,
-            keys.ASKING: self._pass_quota_slots,
-            keys.SERVING: self._pass_receivers,
-            keys.RATES: self._pass_rates,
-            keys.DECISIONS: self._pass_decisions,
-            keys.ABLE: self._pass_abilities,
-        }
         self._position: tuple[int, str] | None = None
         self._reads = 0
         self._is_whole = True
@@ -116,10 +137,10 @@ class MessageRetention:
         first = [Range(folder, limit=1) for folder in FOLDERS]
         snapshot: Snapshot = yield Read(*first)
         for page in first:
-            group = group_of(page.prefix, snapshot.ranges[page])
+            group = _group_of(page.prefix, snapshot.ranges[page])
             while group:
-                done = sum_results(done, (yield from self._group(actor, page.prefix, group, bound)))
-                group = yield from next_group(page.prefix, group)
+                done += yield from self._group(actor, page.prefix, group, bound)
+                group = yield from _next_group(page.prefix, group)
         return done
 
     def some(self, actor: Actor) -> Op[RetentionResult]:
@@ -129,12 +150,12 @@ class MessageRetention:
         number, group = self._position or self._anywhere()
         for _ in range(SMALL_PASS_GROUPS):
             folder, before = FOLDERS[number], group
-            group = yield from next_group(folder, group)
+            group = yield from _next_group(folder, group)
             if not group:
                 number = (number + 1) % len(FOLDERS)
                 continue
             part = yield from self._group(actor, folder, group, SMALL_PASS)
-            done = sum_results(done, part)
+            done += part
             yield Pause(self._runner.capabilities.allow(_PAUSE))
             if done.more or self._reads >= SMALL_PASS_READS:
                 group = before if (part.forgotten or part.ids) and part.left else group
@@ -151,26 +172,9 @@ class MessageRetention:
     def _group(self, actor: Actor, folder: str, group: str, bound: int) -> Op[RetentionResult]:
         """One group; unreadable items are left for doctor to report."""
         try:
-            return (yield from self._passes[folder](actor, group, bound))
+            return (yield from self.passes[folder](self, actor, group, bound))
         except (StoreDamaged, TooLarge):
             return RetentionResult(left=1)
-
-    def _limits_for(self, count: int) -> RetentionLimits:
-        return RetentionLimits(age=self._limits.keep, count=count)
-
-    def _expired(
-        self, group: str, at: Callable[[Item], float | None], count: int
-    ) -> Op[list[RetentionItem]]:
-        """The items of a group to delete, oldest first."""
-        marks = yield from self._walk(
-            group,
-            lambda item: RetentionItem(item.key, item.created, readable(at, item)),
-            _items_to_read(count),
-        )
-        return self._expired_of(marks, count)
-
-    def _expired_of(self, marks: Sequence[RetentionItem], count: int) -> list[RetentionItem]:
-        return retention_rules.expired_items(marks, self._limits_for(count), self._now)
 
     # ---- marks of read and sent messages ---------------------------------------------------------
 
@@ -179,8 +183,8 @@ class MessageRetention:
         done = 0
         for start in range(0, min(len(going), bound), _AT_ONCE):
             some = [each.key for each in going[start : min(start + _AT_ONCE, bound)]]
-            for deletions in batches((yield from mark_deletions(some)), self._batch):
-                done += yield from self._change(actor, partial(decide_marks, deletions))
+            for deletions in _batches((yield from _mark_deletions(some)), self._batch):
+                done += yield from self._change(actor, partial(_delete_marks, deletions))
         return RetentionResult(forgotten=done, left=max(len(going) - bound, 0))
 
     def _pass_ids(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
@@ -190,14 +194,14 @@ class MessageRetention:
         the last one ended.
         """
         done = 0
+        is_old = partial(self._is_old, decode.read_at)
         while True:
             page = Range(group, self._id_position, _MOST_PAGE)
             items: tuple[Item, ...] = (yield Read(page)).ranges[page]
             self._reads += len(items)
-            going = [item.key for item in items if self._is_old(decode.read_at, item)]
+            going = [item.key for item in items if is_old(item)]
             some = going[: bound - done]
-            over = partial(self._is_old, decode.read_at)
-            done += yield from self._delete(actor, "message.forget", some, over)
+            done += yield from self._delete(actor, "message.forget", some, is_old)
             if len(some) < len(going):
                 return RetentionResult(ids=done, left=1)
             self._id_position = items[-1].key if len(items) == page.limit else ""
@@ -218,9 +222,8 @@ class MessageRetention:
         some, done, trimmed_at = todo.going[:bound], 0, todo.trimmed_at
         for start in range(0, len(some), self._batch):
             part = some[start : start + self._batch]
-            changed = yield from self._runner.change(
-                partial(decide_topic, topic, part, trimmed_at), actor
-            )
+            deciding = partial(_trim_topic, topic, part, trimmed_at)
+            changed = yield from self._runner.change(deciding, actor)
             done, trimmed_at = done + changed.outcome.count, changed.revision or -1
         left = todo.going[len(some) :]
         self._counts[group] = todo.moment, todo.count - done
@@ -233,10 +236,10 @@ class MessageRetention:
     def _survey(self, group: str) -> Op[TopicTrimPlan]:
         key, most = keys.trimmed(keys.topic_of(group)), self._limits.alerts
         before: Snapshot = yield Read(key)  # changes with each deletion in the topic
-        moment = yield from retention_clock.commit_position(before.revision)
+        moment = yield from commit_position(before.revision)
         marks = yield from self._walk(group, _topic_item, _items_to_read(most))
         return TopicTrimPlan(
-            trimmed_at=revision_of(before[key]),
+            trimmed_at=_revision_of(before[key]),
             going=self._expired_of(marks, most),
             moment=moment,
             count=len(marks),
@@ -258,9 +261,7 @@ class MessageRetention:
             return len(items) <= most
         counted, count = self._counts.get(group, (CommitPosition(revision=0), 0))
         enough = most + most // 4 - count
-        return (
-            yield from retention_clock.commits_since(counted, snapshot.revision, enough)
-        ) <= enough
+        return (yield from commits_since(counted, snapshot.revision, enough)) <= enough
 
     def _pass_ability_topic(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         marks = yield from self._walk(group, lambda item: item.key)
@@ -271,16 +272,16 @@ class MessageRetention:
         done = yield from self._delete(actor, "query.forget", over[:bound], lambda _: True)
         return RetentionResult(forgotten=done, left=max(len(over) - bound, 0))
 
-    # ---- queries --------------------------------------------------------------------------------
+    # ---- queries and decisions ------------------------------------------------------------------
 
     def _pass_queries(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        going = yield from self._expired(group, query_ended_at, self._limits.alerts)
+        going = yield from self._expired(group, _query_ended_at, self._limits.alerts)
         wanted = [each.key for each in going[:bound]]
         portion = max(1, min(self._batch // 5, _AT_ONCE))
         done = 0
         for start in range(0, len(wanted), portion):
             some = tuple(wanted[start : start + portion])
-            done += yield from self._change(actor, partial(decide_queries, some))
+            done += yield from self._change(actor, partial(_delete_queries, some))
         return RetentionResult(forgotten=done, left=len(going) - len(wanted))
 
     def _pass_open_queries(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
@@ -305,24 +306,23 @@ class MessageRetention:
 
     def _pass_quota_slots(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         """Free quota slots of ended questions: a client of an older version ended them."""
-        found = yield from self._walk(
+        taken = yield from self._walk(
             group, lambda item: (item.key, readable(decode.slot_query, item))
         )
-        taken = {key: id_ for key, id_ in found if id_}
-        asked = yield from looked_up(map(keys.query, taken.values()))
+        asked = yield from looked_up(keys.query(id_) for _, id_ in taken if id_)
         ended = {
             key: keys.live(id_)
-            for key, id_ in taken.items()
-            if not decode.is_open_query(asked[keys.query(id_)])
+            for key, id_ in taken
+            if id_ and not decode.is_open_query(asked[keys.query(id_)])
         }
-
-        def over(item: Item) -> bool:
-            return readable(decode.slot_query, item) == taken[item.key]
-
-        yield from self._delete(actor, "query.forget", list(ended)[:bound], over, ended)
+        yield from self._delete_dead(actor, "query.forget", ended, _slot_live, bound)
         return RetentionResult()
 
-    # ---- receivers, abilities, rate slots, decisions --------------------------------------------
+    def _pass_decisions(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+        done = yield from self._delete_old(actor, group, bound, "decision.forget", _resolved_at)
+        return RetentionResult(forgotten=done)
+
+    # ---- receivers, abilities, rate slots -------------------------------------------------------
 
     def _pass_receivers(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         found = yield from self._walk(group, lambda item: (item.key, readable(receiver_note, item)))
@@ -332,33 +332,38 @@ class MessageRetention:
             key: note.live for key, note in dead.items() if note.at + RECEIVER_NOTE_AGE < self._now
         }
         new = {key: note for key, note in dead.items() if key not in old and not note.over}
-
-        def over(item: Item) -> bool:  # unless the receiver started again
-            return readable(liveness_key, item) == old[item.key]
-
-        done = yield from self._delete(actor, "agent.forget", list(old)[:bound], over, old)
+        done = yield from self._delete_dead(actor, "agent.forget", old, liveness_key, bound)
         for key, note in list(new.items())[: max(bound - done, 0)]:
-            done += yield from self._change(actor, partial(decide_dead_receiver, key, note))
+            done += yield from self._change(actor, partial(_mark_dead_receiver, key, note))
         return RetentionResult(reclaimed=done)
 
     def _pass_abilities(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        found = yield from self._walk(group, lambda item: (item.key, readable(capable_agent, item)))
-        lives = yield from looked_up([each.live for _, each in found if each])
-        dead = {key: each.live for key, each in found if each and lives[each.live] is None}
-
-        def over(item: Item) -> bool:
-            return getattr(readable(capable_agent, item), "live", "") == dead[item.key]
-
-        yield from self._delete(actor, "agent.forget", list(dead)[:bound], over, dead)
+        found = yield from self._walk(group, lambda item: (item.key, readable(_able_live, item)))
+        lives = yield from looked_up([live for _, live in found if live])
+        dead = {key: live for key, live in found if live and lives[live] is None}
+        yield from self._delete_dead(actor, "agent.forget", dead, _able_live, bound)
         return RetentionResult()
 
     def _pass_rates(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
         yield from self._delete_old(actor, group, bound, "agent.forget", decode.slot_used_at)
         return RetentionResult()
 
-    def _pass_decisions(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        done = yield from self._delete_old(actor, group, bound, "decision.forget", resolved_at)
-        return RetentionResult(forgotten=done)
+    # ---- what the passes share ------------------------------------------------------------------
+
+    def _expired(
+        self, group: str, at: Callable[[Item], float | None], count: int
+    ) -> Op[list[RetentionItem]]:
+        """The items of a group to delete, oldest first."""
+        marks = yield from self._walk(
+            group,
+            lambda item: RetentionItem(item.key, item.created, readable(at, item)),
+            _items_to_read(count),
+        )
+        return self._expired_of(marks, count)
+
+    def _expired_of(self, marks: Sequence[RetentionItem], count: int) -> list[RetentionItem]:
+        limits = RetentionLimits(age=self._limits.keep, count=count)
+        return retention_rules.expired_items(marks, limits, self._now)
 
     def _delete_old(
         self, actor: Actor, group: str, bound: int, verb: str, at: Callable[[Item], float | None]
@@ -372,6 +377,21 @@ class MessageRetention:
         ended = readable(at, item)
         return ended is not None and ended + self._limits.keep < self._now
 
+    def _delete_dead(
+        self,
+        actor: Actor,
+        verb: str,
+        dead: Mapping[str, str],
+        live: Callable[[Item], str],
+        bound: int,
+    ) -> Op[int]:
+        """Delete items whose liveness keys are gone, unless they have another one by now."""
+
+        def over(item: Item) -> bool:
+            return readable(live, item) == dead[item.key]
+
+        return (yield from self._delete(actor, verb, list(dead)[:bound], over, dead))
+
     def _delete(
         self,
         actor: Actor,
@@ -384,7 +404,7 @@ class MessageRetention:
         done = 0
         for start in range(0, len(gone), self._batch // 2):
             some = tuple(gone[start : start + self._batch // 2])
-            done += yield from self._change(actor, partial(decide_items, verb, some, over, lives))
+            done += yield from self._change(actor, partial(_delete_items, verb, some, over, lives))
         return done
 
     def _walk(
@@ -406,8 +426,26 @@ class MessageRetention:
         return found
 
     def _change(self, actor: Actor, deciding: Callable[[], DecideOp[Forgotten]]) -> Op[int]:
-        done: Decided[Forgotten] = yield from self._runner.change(deciding, actor)
-        return done.outcome.count
+        return (yield from self._runner.change(deciding, actor)).outcome.count
+
+    passes: ClassVar[
+        dict[str, Callable[[MessageRetention, Actor, str, int], Op[RetentionResult]]]
+    ] = {
+        keys.READ: _pass_marks,
+        keys.SENT: _pass_marks,
+        keys.IDS: _pass_ids,
+        keys.TOPICS: _pass_topic,
+        keys.QUERIES: _pass_queries,
+        keys.OPEN: _pass_open_queries,
+        keys.ASKING: _pass_quota_slots,
+        keys.SERVING: _pass_receivers,
+        keys.RATES: _pass_rates,
+        keys.DECISIONS: _pass_decisions,
+        keys.ABLE: _pass_abilities,
+    }
+
+
+FOLDERS = tuple(MessageRetention.passes)
 
 
 def _topic_item(item: Item) -> RetentionItem:
@@ -423,7 +461,7 @@ def _items_to_read(count: int) -> int:
     return max(_READ_AT_ONCE, count + BOUND)
 
 
-def mark_deletions(marks: Sequence[str]) -> Op[list[MarkDeletion]]:
+def _mark_deletions(marks: Sequence[str]) -> Op[list[MarkDeletion]]:
     """What to delete with these marks; questions and unreadable messages are kept."""
     wanted = {each: keys.message(keys.id_of(each)) for each in marks}
     items = yield from looked_up(key for key in wanted.values() if not key.startswith(keys.QUERIES))
@@ -436,7 +474,7 @@ def mark_deletions(marks: Sequence[str]) -> Op[list[MarkDeletion]]:
     return found
 
 
-def batches(deletions: Sequence[MarkDeletion], space: int) -> Iterator[list[MarkDeletion]]:
+def _batches(deletions: Sequence[MarkDeletion], space: int) -> Iterator[list[MarkDeletion]]:
     """Group deletions so that each batch fits into a commit."""
     some: list[MarkDeletion] = []
     for each in deletions:
@@ -448,7 +486,7 @@ def batches(deletions: Sequence[MarkDeletion], space: int) -> Iterator[list[Mark
         yield some
 
 
-def decide_marks(deletions: Sequence[MarkDeletion]) -> DecideOp[Forgotten]:
+def _delete_marks(deletions: Sequence[MarkDeletion]) -> DecideOp[Forgotten]:
     """Delete marks, and messages without another mark; the commit checks all marks."""
     wanted = dict.fromkeys(key for each in deletions for key in (each.mark, *each.others))
     items = (yield tuple(wanted)).items
@@ -457,16 +495,15 @@ def decide_marks(deletions: Sequence[MarkDeletion]) -> DecideOp[Forgotten]:
     )
 
 
-def decide_topic(topic: str, some: Sequence[RetentionItem], trimmed_at: int) -> DecideOp[Forgotten]:
+def _trim_topic(topic: str, some: Sequence[RetentionItem], trimmed_at: int) -> DecideOp[Forgotten]:
     """Delete messages of a topic, unless another process did since revision ``trimmed_at``."""
     item = (yield (keys.trimmed(topic),))[keys.trimmed(topic)]
-    if revision_of(item) != trimmed_at:
+    if _revision_of(item) != trimmed_at:
         return Decision(outcome=Forgotten())
     return retention_rules.trim(topic, some, decode.trimmed(item))
 
 
-def decide_queries(some: Sequence[str]) -> DecideOp[Forgotten]:
-    """Delete ended questions."""
+def _delete_queries(some: Sequence[str]) -> DecideOp[Forgotten]:
     items = (yield tuple(some)).items
     found = [query for key in some if (query := decode.query(items[key])) is not None]
     notes = (
@@ -476,13 +513,9 @@ def decide_queries(some: Sequence[str]) -> DecideOp[Forgotten]:
     return retention_rules.delete_queries(found, answers)
 
 
-def decide_items(
-    verb: str,
-    some: tuple[str, ...],
-    over: Callable[[Item], bool],
-    lives: Mapping[str, str] | None,
+def _delete_items(
+    verb: str, some: tuple[str, ...], over: Callable[[Item], bool], lives: Mapping[str, str] | None
 ) -> DecideOp[Forgotten]:
-    """Delete items that exist and have ended; the keys in ``lives`` must not exist."""
     items = (yield some).items
     old = [key for key, item in items.items() if item is not None and over(item)]
     if old and lives is not None:
@@ -491,7 +524,7 @@ def decide_items(
     return retention_rules.deletion(verb, old, len(old))
 
 
-def decide_dead_receiver(key: str, note: ReceiverNote) -> DecideOp[Forgotten]:
+def _mark_dead_receiver(key: str, note: ReceiverNote) -> DecideOp[Forgotten]:
     """Mark a dead receiver's note, which stays for the next receiver."""
     item = (yield (key,))[key]
     stands = None if item is None else readable(receiver_note, item)
@@ -504,84 +537,42 @@ def decide_dead_receiver(key: str, note: ReceiverNote) -> DecideOp[Forgotten]:
     )
 
 
-def query_ended_at(item: Item) -> float | None:
-    """When a question ended."""
+def _slot_live(item: Item) -> str:
+    return keys.live(decode.slot_query(item))
+
+
+def _able_live(item: Item) -> str:
+    return capable_agent(item).live
+
+
+def _query_ended_at(item: Item) -> float | None:
     found = decode.query(item)
     return None if found is None else retention_rules.ended_at(found)
 
 
-def resolved_at(item: Item) -> float | None:
-    """When a person made a decision."""
+def _resolved_at(item: Item) -> float | None:
     found = decode.decision(item)
     return found.resolved if found is not None and found.state == "resolved" else None
 
 
-def revision_of(item: Item | None) -> int:
-    """The revision of an item; 0 if it does not exist."""
+def _revision_of(item: Item | None) -> int:
     return 0 if item is None else item.revision
 
 
-SINGLE_GROUP_FOLDERS = (keys.IDS, keys.QUERIES, keys.DECISIONS)
-"""Folders that are one group."""
-SMALL_PASS = 150
-"""Items that a small pass deletes: it takes a few hundredths of a second, so leases are renewed in
-time.  If it deleted this many, another small pass follows soon.
-"""
-
-
-class RetentionResult(Struct, frozen=True, kw_only=True):
-    """What a pass deleted, what it ended on behalf of others, and what is left.
-
-    ``ids`` are chosen ids that are free again.
-    """
-
-    forgotten: int = 0
-    ids: int = 0
-    reclaimed: int = 0
-    left: int = 0
-
-    @property
-    def more(self) -> bool:
-        """Whether a small pass reached its limit, so there may be more."""
-        return self.forgotten + self.ids + self.reclaimed >= SMALL_PASS
-
-
-class TopicTrimPlan(Struct, frozen=True, kw_only=True):
-    """What to delete from a topic, unless ``trimmed_at`` has changed.
-
-    ``count`` is the number of messages at ``moment``, without those deleted since.
-    """
-
-    trimmed_at: int
-    going: list[RetentionItem]
-    moment: CommitPosition
-    count: int
-
-
-def next_group(folder: str, group: str) -> Op[str]:
+def _next_group(folder: str, group: str) -> Op[str]:
     """The next group of a folder, or the first; empty if there is none."""
     if group and folder in SINGLE_GROUP_FOLDERS:
         return ""
     after = f"{group[:-1]}0" if group else ""  # the character after '/'
     page = Range(folder, after, 1)
-    return group_of(folder, (yield Read(page)).ranges[page])
+    return _group_of(folder, (yield Read(page)).ranges[page])
 
 
-def group_of(folder: str, first: Sequence[Item]) -> str:
+def _group_of(folder: str, first: Sequence[Item]) -> str:
     """The group of the first item; empty if there is none."""
     if not first:
         return ""
     return folder if folder in SINGLE_GROUP_FOLDERS else f"{folder}{first[0].key.split('/', 2)[1]}/"
-
-
-def sum_results(one: RetentionResult, other: RetentionResult) -> RetentionResult:
-    """The sum of two passes."""
-    return RetentionResult(
-        forgotten=one.forgotten + other.forgotten,
-        ids=one.ids + other.ids,
-        reclaimed=one.reclaimed + other.reclaimed,
-        left=one.left + other.left,
-    )
 
 
 class MessageHousekeepingPart(HousekeepingPart):

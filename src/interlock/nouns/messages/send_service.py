@@ -17,13 +17,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.drivers import Op
-from interlock.nouns.messages import (
-    decode,
-    inbox_rules,
-    inbox_service,
-    log_lines,
-    send_rules,
-)
+from interlock.nouns.messages import decode, inbox_rules, inbox_service, log_lines, send_rules
 from interlock.nouns.messages.inbox_rules import Cursor, TopicAcks
 from interlock.nouns.messages.limits import (
     COUNTED,
@@ -185,12 +179,7 @@ class MessageSender:
         rate_slots = self._slots_of(sender)
         slot = None if rate_slots is None else rate_slots.take(self.moment())
         return SendPlan(
-            sender=sender,
-            id_keys=id_keys,
-            to=tuple(to),
-            acks=acks,
-            free_keys=free_keys,
-            slot=slot,
+            sender=sender, id_keys=id_keys, to=tuple(to), acks=acks, free_keys=free_keys, slot=slot
         )
 
     def _guess(self, plan: SendPlan) -> dict[str, Item | None] | None:

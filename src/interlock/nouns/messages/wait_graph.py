@@ -12,7 +12,7 @@ join and answer, so that is no deadlock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec import Struct
@@ -24,9 +24,9 @@ from interlock.errors import StoreDamaged
 from interlock.nouns.agents.report_rules import Report
 from interlock.nouns.agents.report_service import agents_able_to
 from interlock.nouns.messages.message import ABLE
-from interlock.nouns.messages.presence import receiver_note
-from interlock.runtime.decide import ReadOp, Unchecked
-from interlock.runtime.reads import decoded
+from interlock.nouns.messages.presence import ReceiverNote, liveness_key, receiver_note
+from interlock.runtime.decide import ReadOp
+from interlock.runtime.reads import decoded, every_inside
 from interlock.runtime.wait_graph import (
     Blocker,
     SharedResource,
@@ -34,7 +34,7 @@ from interlock.runtime.wait_graph import (
     WaitTargets,
     glanced,
 )
-from interlock.store import Item, Range
+from interlock.store import Item
 
 
 class AskedQuery(Struct, frozen=True):
@@ -84,20 +84,16 @@ def _who_may_answer(asked: AskedQuery) -> ReadOp[tuple[Blocker, ...]]:
 
 def _of_agent(agent: str, able: Iterable[str] | None = None) -> ReadOp[tuple[Blocker, ...]]:
     """Who takes its messages (in these sessions), or its sessions as a whole."""
-    lists = yield from _every(keys.serving(agent))
-    serving = {keys.decode(keys.id_of(item.key)): receiver_note(item) for item in lists}
-    live = yield from glanced(tuple(dict.fromkeys(each.live for each in serving.values())))
-    met = tuple(
-        Blocker(caller, live=(each.live,))
-        for caller, each in serving.items()
-        if live[each.live] is not None and (able is None or each.session in able)
-    )
+    notes = yield from _receiver_notes(keys.serving(agent))
+    serving = yield from _living({caller: note.live for caller, note in notes.items()})
+    met = [_caller(each, notes) for each in serving if able is None or notes[each].session in able]
     if met:
-        return met
+        return tuple(met)
     whole = agent_caller_name(agent)
     if able is not None:
         return tuple([_session(each, whole) for each in able])
-    sessions = yield from _living(agent)
+    items = yield from every_inside(keys.agent_session(agent))
+    sessions = yield from _living({keys.id_of(item.key): liveness_key(item) for item in items})
     return (*[_session(each, whole) for each in sessions], Blocker(whole))
 
 
@@ -105,31 +101,23 @@ def _session(session: str, agent: str) -> Blocker:
     return Blocker(session_caller_name(session), live=(keys.live(session),), among=agent)
 
 
-def _living(agent: str) -> ReadOp[list[str]]:
-    """The living sessions of an agent."""
-    sessions = [keys.id_of(item.key) for item in (yield from _every(keys.agent_session(agent)))]
-    live = yield from glanced(tuple(map(keys.live, sessions)))
-    return [each for each in sessions if live[keys.live(each)] is not None]
+def _caller(caller: str, notes: Mapping[str, ReceiverNote]) -> Blocker:
+    return Blocker(caller, live=(notes[caller].live,))
 
 
 def _able(ability: str, asker: str) -> ReadOp[tuple[dict[str, str], dict[str, Blocker]]]:
     """The living sessions that can do it, each with its agent; and who takes messages of those."""
-    found = {
-        key: each
-        for key, each in (yield from agents_able_to(ability)).items()
-        if each.session != asker
-    }
-    live = yield from glanced(tuple(dict.fromkeys(each.live for each in found.values())))
-    here = {key: each for key, each in found.items() if live[each.live] is not None}
-    whole = {
-        each.session: each.agent for each in here.values() if each.live == keys.live(each.session)
-    }
-    callers = {
-        caller: Blocker(caller, live=(each.live,))
-        for key, each in here.items()
-        if each.live != keys.live(each.session)
-        for caller in [keys.decode(keys.id_of(key))]
-    }
+    agents = (yield from agents_able_to(ability)).items()
+    found = {key: each for key, each in agents if each.session != asker}
+    here = yield from _living({key: each.live for key, each in found.items()})
+    whole: dict[str, str] = {}
+    callers: dict[str, Blocker] = {}
+    for key in here:
+        each, caller = found[key], keys.decode(keys.id_of(key))
+        if each.live == keys.live(each.session):
+            whole[each.session] = each.agent
+        else:
+            callers[caller] = Blocker(caller, live=(each.live,))
     if whole or callers:
         return whole, callers
     return (yield from _reporting(ability, asker)), (yield from _serving(ability, asker))
@@ -137,41 +125,29 @@ def _able(ability: str, asker: str) -> ReadOp[tuple[dict[str, str], dict[str, Bl
 
 def _reporting(ability: str, asker: str) -> ReadOp[dict[str, str]]:
     """The living sessions that can do it as all reports say: an older version says it there."""
-    reports = [decoded(_REPORT, item) for item in (yield from _every(keys.REPORTS))]
-    able = {
-        each.session: each.agent
-        for each in reports
-        if each.session != asker and not {ability, ALL_ABILITIES}.isdisjoint(each.can)
-    }
-    live = yield from glanced(tuple(map(keys.live, able)))
-    return {session: able[session] for session in able if live[keys.live(session)] is not None}
+    reports = [decoded(_REPORT, item) for item in (yield from every_inside(keys.REPORTS))]
+    able = {each.session: each.agent for each in reports if _has(each, ability, asker)}
+    here = yield from _living({session: keys.live(session) for session in able})
+    return {session: able[session] for session in here}
 
 
 def _serving(ability: str, asker: str) -> ReadOp[dict[str, Blocker]]:
     """Who takes messages, and said that it can do this when it began."""
-    notes = {
-        keys.decode(keys.id_of(item.key)): receiver_note(item)
-        for item in (yield from _every(keys.SERVING))
-    }
-    able = {
-        caller: each
-        for caller, each in notes.items()
-        if each.session != asker and not {ability, ALL_ABILITIES}.isdisjoint(each.can)
-    }
-    live = yield from glanced(tuple(dict.fromkeys(each.live for each in able.values())))
-    return {
-        caller: Blocker(caller, live=(each.live,))
-        for caller, each in able.items()
-        if live[each.live] is not None
-    }
+    notes = yield from _receiver_notes(keys.SERVING)
+    able = {caller: each.live for caller, each in notes.items() if _has(each, ability, asker)}
+    return {caller: _caller(caller, notes) for caller in (yield from _living(able))}
 
 
-def _every(prefix: str) -> ReadOp[list[Item]]:
-    found: list[Item] = []
-    page = Range(prefix)
-    while True:
-        items = (yield Unchecked((page,))).ranges[page]
-        found.extend(items)
-        if len(items) < page.limit:
-            return found
-        page = Range(prefix, items[-1].key)
+def _has(each: Report | ReceiverNote, ability: str, asker: str) -> bool:
+    return each.session != asker and not {ability, ALL_ABILITIES}.isdisjoint(each.can)
+
+
+def _receiver_notes(prefix: str) -> ReadOp[dict[str, ReceiverNote]]:
+    items = yield from every_inside(prefix)
+    return {keys.decode(keys.id_of(item.key)): receiver_note(item) for item in items}
+
+
+def _living(lives: Mapping[str, str]) -> ReadOp[list[str]]:
+    """Those whose liveness key exists."""
+    found = yield from glanced(tuple(dict.fromkeys(lives.values())))
+    return [each for each, live in lives.items() if found[live] is not None]

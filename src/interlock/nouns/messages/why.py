@@ -14,7 +14,6 @@ from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import can_answer
 from interlock.nouns.messages.query import Query
 from interlock.runtime.reads import every, looked_up, whole_id
-from interlock.runtime.runner import Runner
 from interlock.runtime.why import Why
 from interlock.store import Snapshot
 
@@ -29,82 +28,67 @@ _ENDS = {
 
 
 def query(context: Context, id_: str) -> Op[Why]:
-    """Explain a question."""
+    """Explain what keeps a question from being answered."""
     id_ = yield from whole_id(validate.name(id_, "query id"), keys.QUERIES)
-    return (yield from QueryWhy(context.runner).query(id_))
+    key, live = keys.query(id_), keys.live(id_)
+    snapshot: Snapshot = yield Read(key, live, times=True)
+    found = decode.query(snapshot[key])
+    if found is None:
+        return _unknown(id_)
+    if found.state == "handed":
+        return _handed(found)
+    if found.state != "open":
+        ago = span(context.runner.clock.wall() - found.replied)
+        return Why(
+            thing=f"query/{id_}",
+            blocked=False,
+            state=found.state,
+            because=_ENDS.get(found.state, f"{found.by} answered {ago} ago"),
+            clear=_story(id_),
+        )
+    left = snapshot[live]
+    return _late(found) if left is None else (yield from _open(found, left.expires_in))
+
+
+def _open(query: Query, left: float | None) -> Op[Why]:
+    answers = query.to if not query.to.startswith(ABLE) else f"an agent that can {query.to[1:]}"
+    return Why(
+        thing=f"query/{query.id}",
+        blocked=True,
+        state="open",
+        because=f"{query.agent} asked {answers}, {(yield from _presence(query))}",
+        clear=f"{answers} answers, or its time is up in {span(left)}",
+        by=query.to,
+        since=query.at,
+        expires_in=None if left is None else round(left, 3),
+    )
+
+
+def _presence(query: Query) -> Op[str]:
+    """Whether the recipient is present, and what it is doing."""
+    if not (yield from can_answer(query.to, query.session)):
+        if query.to.startswith(ABLE):
+            return "and no agent here reports that it can"
+        return "who is not here"
+    if query.to.startswith(ABLE):
+        return "and an agent here can"
+    doing = yield from _doing(query.to)
+    return f"who is here{doing}" if doing is not None else "who may be at any shell"
 
 
 def message(_context: Context, id_: str) -> Op[Why]:
-    """Explain a message."""
+    """Explain who has not read a message yet; for topics, readers are not recorded."""
     id_ = yield from whole_id(validate.name(id_, "message id"), keys.MESSAGES)
-    return (yield from _message(id_))
-
-
-class QueryWhy:
-    """Explanations; its methods are generators for a driver."""
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-
-    def query(self, id_: str) -> Op[Why]:
-        """What keeps a question from being answered."""
-        key, live = keys.query(id_), keys.live(id_)
-        snapshot: Snapshot = yield Read(key, live, times=True)
-        found = decode.query(snapshot[key])
-        if found is None:
-            return _unknown(id_)
-        if found.state == "handed":
-            return _handed(found)
-        if found.state != "open":
-            return self._over(found)
-        left = snapshot[live]
-        if left is None:
-            return _late(found)
-        return (yield from self._open(found, left.expires_in))
-
-    def _open(self, query: Query, left: float | None) -> Op[Why]:
-        answers = query.to if not query.to.startswith(ABLE) else f"an agent that can {query.to[1:]}"
-        return Why(
-            thing=f"query/{query.id}",
-            blocked=True,
-            state="open",
-            because=f"{query.agent} asked {answers}, {(yield from self._there(query))}",
-            clear=f"{answers} answers, or its time is up in {span(left)}",
-            by=query.to,
-            since=query.at,
-            expires_in=None if left is None else round(left, 3),
-        )
-
-    def _there(self, query: Query) -> Op[str]:
-        """Whether the recipient is present, and what it is doing."""
-        if not (yield from can_answer(query.to, query.session)):
-            if query.to.startswith(ABLE):
-                return "and no agent here reports that it can"
-            return "who is not here"
-        if query.to.startswith(ABLE):
-            return "and an agent here can"
-        doing = yield from _doing(query.to)
-        return f"who is here{doing}" if doing is not None else "who may be at any shell"
-
-    def _over(self, query: Query) -> Why:
-        ago = span(self._runner.clock.wall() - query.replied)
-        said = _ENDS.get(query.state, f"{query.by} answered {ago} ago")
-        return Why(
-            thing=f"query/{query.id}",
-            blocked=False,
-            state=query.state,
-            because=said,
-            clear=f"see 'interlock record explain {query.id}'",
-        )
-
-
-def _message(id_: str) -> Op[Why]:
-    """Who has not read a message yet."""
     place = keys.message(id_)
     snapshot: Snapshot = yield Read(place)
     item = snapshot[place]
     if item is None:
-        return _no_message(id_)
+        return Why(
+            thing=f"message/{id_}",
+            blocked=False,
+            because="it is for all who subscribed, or there is no such message, or none any more",
+            clear=_story(id_),
+        )
     found = decode.message(item)
     marks = yield from looked_up(keys.unread(each, id_) for each in found.to)
     unread = [each for each in found.to if marks[keys.unread(each, id_)] is not None]
@@ -118,16 +102,6 @@ def _message(id_: str) -> Op[Why]:
         clear=hint,
         by=unread[0] if unread else "",
         since=found.at,
-    )
-
-
-def _no_message(id_: str) -> Why:
-    """For messages of topics, readers are not recorded."""
-    return Why(
-        thing=f"message/{id_}",
-        blocked=False,
-        because="it is for all who subscribed, or there is no such message, or none any more",
-        clear=_story(id_),
     )
 
 
