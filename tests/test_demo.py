@@ -28,9 +28,18 @@ from interlock.core.decision import Event
 from interlock.core.log import RecordLine
 from interlock.demo import run_demo
 from interlock.demo.display import result_lines, try_next
-from interlock.demo.plan import COMPILER, DEPLOY, TRAP, Ledger, Merge, abilities, agent_names, plan
 from interlock.demo.results import gather
 from interlock.demo.scenario import Build, Observations
+from interlock.demo.worker import (
+    COMPILER,
+    DEPLOY,
+    TRAP,
+    Ledger,
+    Merge,
+    abilities,
+    agent_names,
+    plan,
+)
 from interlock.faces.cli.command import write_json
 from interlock.nouns.tasks.task import Claimed, NoTask
 from interlock.testing.servers import RedisServer

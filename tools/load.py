@@ -28,7 +28,7 @@ from msgspec import Struct
 from interlock import aio
 from interlock.aio_messages import Message
 from interlock.bench.engine import SHARE, local, network
-from interlock.bench.table import percentile
+from interlock.bench.measuring import percentile
 from interlock.nouns.messages.message import Sent
 from interlock.store import Store
 from interlock.stores import is_network

@@ -9,8 +9,7 @@ import pytest
 
 from interlock.bench import measuring, operations, run_bench
 from interlock.bench.engine import with_namespace
-from interlock.bench.measuring import Sizes
-from interlock.bench.table import Measured
+from interlock.bench.measuring import Measured, Sizes
 from interlock.errors import BadInput
 from interlock.nouns.grants.lock import LockAcquired
 from interlock.stores.address import parse

@@ -4,12 +4,11 @@ Machines are noisy and disks differ, so absolute times mean little.  Each row is
 in turns with its floor: the engine's own client doing the same reads and writes as durably, with
 nothing of Interlock in between.  The ratio is what counts.
 
-table.py              the rows, and the table that shows them
-measuring.py          how an operation is measured beside a floor, and how often
-operations.py         the measurements within one process
-processes.py          the measurements between processes
-engine.py             what an engine provides: fresh stores, a floor
-sqlite.py redis.py etcd.py    the engines
+measuring.py       how an operation is measured beside a floor, and the table of the rows
+operations.py      the measurements within one process
+processes.py       the measurements between processes
+engine.py          what an engine provides: fresh stores, a floor; and SQLite
+redis.py etcd.py   the engines across a network
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from contextlib import closing
 
 from interlock.bench import measuring, operations, processes
 from interlock.bench.engine import local, network
-from interlock.bench.measuring import Measurement
-from interlock.bench.table import Measured, Row, as_text
+from interlock.bench.measuring import Measured, Measurement, Row, as_text
 from interlock.errors import BadInput
 from interlock.stores import is_network
 

@@ -29,13 +29,15 @@ from interlock.bench.engine import (
 )
 from interlock.bench.measuring import (
     IN_FLIGHT,
+    Row,
     Sizes,
     in_flight,
     in_turns,
     one_by_one,
     one_by_one_async,
+    percentile,
+    timed,
 )
-from interlock.bench.table import Row, percentile, timed
 from interlock.clock import SystemClock
 from interlock.drivers import drive
 from interlock.nouns.agents.session_rules import TTL

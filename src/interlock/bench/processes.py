@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Self, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 import interlock
 from interlock import aio
@@ -33,9 +34,8 @@ from interlock.bench.engine import (
     local,
     network,
 )
-from interlock.bench.measuring import Sizes, Spans
+from interlock.bench.measuring import Row, Sizes, Spans, percentile, timed
 from interlock.bench.operations import DATA, HIGH_LIMIT, SETTLED, limit_rate
-from interlock.bench.table import Row, percentile, timed
 from interlock.nouns.grants.lock import LockAcquired
 from interlock.nouns.messages.query import Answered
 from interlock.nouns.tasks.task import Claimed, Completed
@@ -313,19 +313,12 @@ def _handoff_of_many(engine: BenchEngine, size: Sizes, what: str, row: str) -> R
     counts = [len(share) for share in shares]
     moved = sum(before.worker != after.worker for before, after in pairwise(held)) / len(spans)
     mean = sum(counts) / len(counts)
-    return Row(
-        name=row,
-        floor=percentile(bare, 0.5) * 1000,
-        p50=percentile(spans, 0.5) * 1000,
-        p95=percentile(spans, 0.95) * 1000,
-        p99=percentile(spans, 0.99) * 1000,
-        rate=len(spans) / (held[-1].acquired - held[0].acquired),
-        ratio=percentile(spans, 0.5) / percentile(bare, 0.5),
-        target=(
-            f"{engine.targets.get('crowd', '')}least share {min(counts) / mean:.2f} of the mean,"
-            f" {moved:.0%} to another process"
-        ),
+    target = (
+        f"{engine.targets.get('crowd', '')}least share {min(counts) / mean:.2f} of the mean,"
+        f" {moved:.0%} to another process"
     )
+    rate = len(spans) / (held[-1].acquired - held[0].acquired)
+    return replace(timed(row, spans, bare, target), rate=rate)
 
 
 def hold() -> None:

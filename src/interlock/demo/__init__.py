@@ -2,8 +2,7 @@
 
 Everything here goes through the public API, with real processes, on any store.
 
-plan.py      the tasks, and what the demo and its workers write to each other
-worker.py    one agent, a process of its own
+worker.py    the tasks, and one agent that does them in a process of its own
 scenario.py  the worker processes, and what happens to them in order
 results.py   the result, counted in the record and compared with the guarantees
 display.py   the screen: a table redrawn in place, or plain lines
@@ -67,8 +66,8 @@ def run_demo(
 def _run(store: str | None, *, json: bool, ttl: float, workers: int) -> DemoResult:
     import interlock
     from interlock.demo import display, results
-    from interlock.demo.plan import CAPACITY, Ledger, WorkerJob, abilities, agent_names, plan
     from interlock.demo.scenario import Scenario, WorkerPool
+    from interlock.demo.worker import CAPACITY, Ledger, WorkerJob, abilities, agent_names, plan
 
     if workers < 2:  # noqa: PLR2004 - one is killed, one takes over
         raise BadInput("the demo needs two workers or more")

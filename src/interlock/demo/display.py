@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
-from interlock.demo.plan import STAGES, PlannedTask
 from interlock.demo.results import DemoResult, DemoTaskHistory
+from interlock.demo.worker import STAGES, PlannedTask
 
 if TYPE_CHECKING:
     from interlock.demo.scenario import WorkerPool, WorkerProcess

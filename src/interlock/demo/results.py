@@ -12,7 +12,7 @@ from msgspec import Struct
 
 import interlock
 from interlock.core.log import RecordLine
-from interlock.demo.plan import CAPACITY, TRAP, Merge, PlannedTask
+from interlock.demo.worker import CAPACITY, TRAP, Merge, PlannedTask
 
 if TYPE_CHECKING:
     from interlock.demo.scenario import Observations

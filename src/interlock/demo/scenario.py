@@ -19,13 +19,24 @@ import msgspec
 from msgspec.structs import replace
 
 import interlock
-from interlock.demo import plan
 from interlock.demo.display import Plain
-from interlock.demo.plan import DemoFailed, PlannedTask, WorkerJob, WorkerReport
 from interlock.demo.results import DemoTaskHistory
-from interlock.demo.worker import LEAVING
+from interlock.demo.worker import (
+    CAPACITY,
+    LAST,
+    LEAVING,
+    MODULES,
+    SEMAPHORE,
+    STORE,
+    TRAP,
+    DemoFailed,
+    PlannedTask,
+    WorkerJob,
+    WorkerReport,
+    abilities,
+    agent_names,
+)
 from interlock.nouns.grants.semaphore import SemaphoreView
-from interlock.nouns.tasks.task import Published
 
 FRAME = 0.1
 PATIENCE = 60.0
@@ -45,11 +56,13 @@ class WorkerProcess:
     name: str
     process: subprocess.Popen[bytes]
     errors: str
-    out: int
-    """The file descriptor of its reports."""
-    pid: int
     state: str = "starting"
     rest: bytes = b""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
 
 
 class WorkerPool:
@@ -66,17 +79,22 @@ class WorkerPool:
         errors = os.path.join(self._folder, f"{job.agent}.err")
         with open(errors, "wb") as file:
             process = subprocess.Popen(  # noqa: S603 - ourselves
-                [sys.executable, "-P", "-m", "interlock.demo.worker", plan.encode(job).decode()],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "interlock.demo.worker",
+                    msgspec.json.encode(job).decode(),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
-                env={**os.environ, plan.STORE: self.store},
+                env={**os.environ, STORE: self.store},
                 start_new_session=True,  # a Ctrl-C is for the demo, which ends its workers itself
             )
         assert process.stdout is not None  # noqa: S101 - it is a pipe
-        worker = WorkerProcess(job.agent, process, errors, process.stdout.fileno(), process.pid)
-        self.workers[job.agent] = worker
-        self._selector.register(worker.out, selectors.EVENT_READ, worker)
+        worker = self.workers[job.agent] = WorkerProcess(job.agent, process, errors)
+        self._selector.register(process.stdout, selectors.EVENT_READ, worker)
 
     def order(self, order: str, agents: Sequence[str] = ()) -> None:
         """Give an order to these agents, or to all."""
@@ -89,12 +107,13 @@ class WorkerPool:
         """The reports of the workers; wait at most this long for the first."""
         for key, _ in self._selector.select(timeout):
             worker: WorkerProcess = key.data
-            data = os.read(worker.out, 65536)
+            data = os.read(key.fd, 65536)
             if not data:
-                self._ended(worker)
+                self._selector.unregister(key.fileobj)
+                self._check_end(worker)
             *lines, worker.rest = (worker.rest + data).split(b"\n")
             for line in lines:
-                report = plan.decode_report(line)
+                report = msgspec.json.decode(line, type=WorkerReport)
                 if worker.state != "killed" and report.state not in MESSAGES:
                     worker.state = report.state
                 yield worker, report
@@ -122,8 +141,7 @@ class WorkerPool:
                 worker.process.stdout.close()
         self._selector.close()
 
-    def _ended(self, worker: WorkerProcess) -> None:
-        self._selector.unregister(worker.out)
+    def _check_end(self, worker: WorkerProcess) -> None:
         status = worker.process.wait()
         if worker.state in ("killed", "done"):
             return
@@ -209,12 +227,12 @@ class Scenario:
         return self.observed
 
     def _start_workers(self, workers: int) -> None:
-        for number, name in enumerate(plan.agent_names(workers)):
-            self._pool.start(replace(self._job, agent=name, can=plan.abilities(number)))
+        for number, name in enumerate(agent_names(workers)):
+            self._pool.start(replace(self._job, agent=name, can=abilities(number)))
         self._publish()
         self._screen.note(
             f"{len(self._tasks)} tasks published: fetch;"
-            f" lint, build, test, merge {len(plan.MODULES)} modules; ship"
+            f" lint, build, test, merge {len(MODULES)} modules; ship"
         )
         self._until(
             lambda: all(worker.state == "ready" for worker in self._pool.workers.values()),
@@ -234,26 +252,26 @@ class Scenario:
                 retries=RETRIES,
                 backoff=0,
             )
-            if not isinstance(outcome, Published):
+            if not outcome:
                 raise DemoFailed(f"task {task.task} was there already")
 
     def _kill_one_at_work(self) -> None:
         """Kill a worker that certainly works on the trap: it reports so, and the store agrees."""
         for _ in range(TRIES):
-            self._until(lambda: self._trapped is not None, f"an agent is at {plan.TRAP}")
+            self._until(lambda: self._trapped is not None, f"an agent is at {TRAP}")
             report, self._trapped = self._trapped, None
             assert report is not None  # noqa: S101 - just awaited
             victim = next(w for w in self._pool.workers.values() if w.state == "staying")
-            slots = f"in {report.slots} of {plan.CAPACITY} slots"
-            self._screen.note(f"{victim.name} is in the middle of {plan.TRAP}, {slots}")
+            slots = f"in {report.slots} of {CAPACITY} slots"
+            self._screen.note(f"{victim.name} is in the middle of {TRAP}, {slots}")
             self._watch(1.0)
             if self._holds(victim, report):
                 return self._kill(victim, report)
-        raise DemoFailed(f"no agent could keep {plan.TRAP}; is this machine overloaded?")
+        raise DemoFailed(f"no agent could keep {TRAP}; is this machine overloaded?")
 
     def _holds(self, victim: WorkerProcess, report: WorkerReport) -> bool:
         """Whether the victim is alive, and has the task and the slots by the store."""
-        slots = self._fleet.semaphores.show(plan.SEMAPHORE)
+        slots = self._fleet.semaphores.show(SEMAPHORE)
         assert isinstance(slots, SemaphoreView)  # noqa: S101 - the first build made it
         holders = [each.holder for each in slots.holders if each.state == "held"]
         owns = self._history.current.get(victim.name) == report.task
@@ -274,11 +292,11 @@ class Scenario:
     def _await_successor(self) -> None:
         observed, before = self.observed, len(self._history.completed)
         ttl = self._job.ttl
-        self._until(lambda: bool(observed.task_moved), f"another agent took over {plan.TRAP}", ttl)
+        self._until(lambda: bool(observed.task_moved), f"another agent took over {TRAP}", ttl)
         observed.meanwhile = len(self._history.completed) - before
         after = f"{observed.task_moved:.2f} s after the kill"
         self._screen.note(
-            f"{observed.successor} has {plan.TRAP}, {after}, as attempt {observed.attempt}"
+            f"{observed.successor} has {TRAP}, {after}, as attempt {observed.attempt}"
         )
         self._until(lambda: bool(observed.slots_moved), "its slots moved on", ttl)
 
@@ -286,7 +304,7 @@ class Scenario:
         """Do what the dead agent would do if it had only been asleep."""
         observed = self.observed
         with interlock.connect(self._pool.store, observed.victim, join=False) as zombie:
-            outcome = zombie.tasks.complete(plan.TRAP, token=observed.token)
+            outcome = zombie.tasks.complete(TRAP, token=observed.token)
         observed.late_done = str(outcome.__struct_config__.tag)
         self._screen.note(
             f"a late 'it is done' with the token of {observed.victim}: {observed.late_done}"
@@ -303,7 +321,7 @@ class Scenario:
         An agent that joins again at this moment may miss that; it is stopped by an order.
         """
         alive = [worker for worker in self._pool.workers.values() if worker.state != "killed"]
-        last = next(event.agent for event in self._history.completed if event.task == plan.LAST)
+        last = next(event.agent for event in self._history.completed if event.task == LAST)
         self._fleet.messages.stop(last, "you were the last")
         self._until(
             lambda: all(w.name in self.observed.alert_delays for w in alive), "all heard the alert"
@@ -345,7 +363,7 @@ class Scenario:
     def _observe(self, worker: WorkerProcess, report: WorkerReport) -> None:
         observed = self.observed
         after_kill = report.at - observed.killed_at if observed.killed_at else 0.0
-        takes_over = report.task == plan.TRAP and after_kill > 0 and worker.name != observed.victim
+        takes_over = report.task == TRAP and after_kill > 0 and worker.name != observed.victim
         match report.state:
             case "working" if takes_over and not observed.successor:
                 observed.successor, observed.attempt = worker.name, report.attempt

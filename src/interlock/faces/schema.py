@@ -20,7 +20,7 @@ Schema: TypeAlias = dict[str, Any]
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _ELSEWHERE = {
-    "bench": "interlock.bench.table:Measured",
+    "bench": "interlock.bench.measuring:Measured",
     "demo": "interlock.demo.results:DemoResult",
     "selftest": "interlock.testing.selftest:Raced",
 }
