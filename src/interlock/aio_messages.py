@@ -10,15 +10,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import TYPE_CHECKING, Self
 
+from interlock.aio import offered
 from interlock.drivers import drive_async
-from interlock.nouns.messages import files
 from interlock.nouns.messages.calls import MessageCalls
-from interlock.nouns.messages.message import Acknowledged, File, Received, UnknownMessages
-from interlock.nouns.messages.query import ReplyOutcome
-from interlock.nouns.messages.receive_loop import ReceivedMessage, ids_of
+from interlock.nouns.messages.files import FileHandle
+from interlock.nouns.messages.message import Acknowledged, UnknownMessages
+from interlock.nouns.messages.receive_loop import MessageHandle, ids_of
 from interlock.nouns.messages.receiver import REDELIVER
 from interlock.runtime.calls import Awaiting
-from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.nouns.messages.receive_loop import ReceiveLoop
@@ -46,15 +45,15 @@ class Messages(MessageCalls[Awaiting]):
         store does not end the loop.
         """
         loop = self.reception(can=can, timeout=timeout, ack=ack, redeliver=redeliver)
-        return Receiver(loop, self.context.store)
+        return Receiver(loop)
 
 
 class Receiver:
     """Messages as they come; iterate, in an ``async with`` block if the loop may be left."""
 
-    def __init__(self, loop: ReceiveLoop, store: Store) -> None:
+    def __init__(self, loop: ReceiveLoop) -> None:
         self._loop = loop
-        self._store = store
+        self._store = loop.context.store
         self._in_block = False
         self._guard = asyncio.Lock()
 
@@ -65,7 +64,7 @@ class Receiver:
         """
         async with self._guard:
             found = await drive_async(self._loop.take(), self._store)
-        return tuple([self._message(each) for each in found])
+        return tuple([Message(each, self._loop) for each in found])
 
     def ack(self, *messages: Message | str) -> Awaitable[Acknowledged | UnknownMessages]:
         """Acknowledge messages now, or their ids, with one commit."""
@@ -97,44 +96,18 @@ class Receiver:
     async def _next(self) -> Message | None:
         async with self._guard:
             found = await drive_async(self._loop.next(), self._store)
-        return None if found is None else self._message(found)
-
-    def _message(self, received: Received) -> Message:
-        return Message(received, self._loop, self._store)
+        return None if found is None else Message(found, self._loop)
 
 
-class Message(ReceivedMessage):
+@offered
+class Message(MessageHandle[Awaiting]):
     """A received message."""
-
-    def __init__(self, received: Received, loop: ReceiveLoop, store: Store) -> None:
-        super().__init__(received, loop)
-        self._store = store
-
-    def ack(self) -> Awaitable[Acknowledged | UnknownMessages]:
-        """Acknowledge it now: it is not delivered again."""
-        return drive_async(self._loop.ack((self.id,)), self._store)
-
-    def reply(self, answer: object) -> Awaitable[ReplyOutcome]:
-        """Answer a question, which acknowledges it."""
-        return drive_async(self._loop.reply(self.id, answer), self._store)
 
     def file(self) -> SharedFile:
         """The file that came with it."""
-        return SharedFile(self._file(), self._store)
+        return SharedFile(self._file(), self.context)
 
 
-class SharedFile:
+@offered
+class SharedFile(FileHandle[Awaiting]):
     """A shared file: a read returns the bytes as they were shared, or raises Changed."""
-
-    def __init__(self, file: File, store: Store) -> None:
-        self._file = file
-        self._store = store
-        self.path, self.size, self.digest = file.path, file.size, file.digest
-
-    def read(self) -> Awaitable[bytes]:
-        """Its bytes."""
-        return drive_async(files.read(self._file), self._store)
-
-    def verify(self) -> Awaitable[None]:
-        """Check that the file has not changed since it was shared; it may have any size."""
-        return drive_async(files.verify(self._file), self._store)

@@ -362,24 +362,12 @@ def begun(
     session: str | None = None,
     inherited: bool = False,
     ttl: float = TTL,
-    trace: str = "",
     join: bool = True,
-    grant_ttl: float | None = None,
-    caller: str = "",
-    no_retry: bool = False,
-    clock: Clock | None = None,
+    **options: Any,  # noqa: ANN401 - those of ``make_context``
 ) -> Fleet:
     """A client of an open store under this name and session; it ignores the environment."""
     try:
-        context = make_context(
-            store,
-            agent,
-            trace=trace,
-            grant_ttl=grant_ttl,
-            caller=caller,
-            clock=clock,
-            no_retry=no_retry,
-        )
+        context = make_context(store, agent, **options)
         drive(context.begin(session, ttl if join else None, inherited=inherited), store)
     except BaseException:
         store.close()

@@ -10,15 +10,14 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
+from interlock.client import offered
 from interlock.drivers import drive
-from interlock.nouns.messages import files
 from interlock.nouns.messages.calls import MessageCalls
-from interlock.nouns.messages.message import Acknowledged, File, Received, UnknownMessages
-from interlock.nouns.messages.query import ReplyOutcome
-from interlock.nouns.messages.receive_loop import ReceivedMessage, ids_of
+from interlock.nouns.messages.files import FileHandle
+from interlock.nouns.messages.message import Acknowledged, UnknownMessages
+from interlock.nouns.messages.receive_loop import MessageHandle, ids_of
 from interlock.nouns.messages.receiver import REDELIVER
 from interlock.runtime.calls import Blocking
-from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.nouns.messages.receive_loop import ReceiveLoop
@@ -46,15 +45,15 @@ class Messages(MessageCalls[Blocking]):
         store does not end the loop.
         """
         loop = self.reception(can=can, timeout=timeout, ack=ack, redeliver=redeliver)
-        return Receiver(loop, self.context.store)
+        return Receiver(loop)
 
 
 class Receiver:
     """Messages as they come; iterate over it, in a ``with`` block if the loop may be left."""
 
-    def __init__(self, loop: ReceiveLoop, store: Store) -> None:
+    def __init__(self, loop: ReceiveLoop) -> None:
         self._loop = loop
-        self._store = store
+        self._store = loop.context.store
         self._in_block = False
         self._guard = threading.RLock()  # a signal handler may close the receiver, too
 
@@ -65,7 +64,7 @@ class Receiver:
         """
         with self._guard:
             found = drive(self._loop.take(), self._store)
-        return tuple([self._message(each) for each in found])
+        return tuple([Message(each, self._loop) for each in found])
 
     def ack(self, *messages: Message | str) -> Acknowledged | UnknownMessages:
         """Acknowledge messages now, or their ids, with one commit; any thread may."""
@@ -98,44 +97,18 @@ class Receiver:
     def _next(self) -> Message | None:
         with self._guard:
             found = drive(self._loop.next(), self._store)
-        return None if found is None else self._message(found)
-
-    def _message(self, received: Received) -> Message:
-        return Message(received, self._loop, self._store)
+        return None if found is None else Message(found, self._loop)
 
 
-class Message(ReceivedMessage):
+@offered
+class Message(MessageHandle[Blocking]):
     """A received message."""
-
-    def __init__(self, received: Received, loop: ReceiveLoop, store: Store) -> None:
-        super().__init__(received, loop)
-        self._store = store
-
-    def ack(self) -> Acknowledged | UnknownMessages:
-        """Acknowledge it now: it is not delivered again."""
-        return drive(self._loop.ack((self.id,)), self._store)
-
-    def reply(self, answer: object) -> ReplyOutcome:
-        """Answer a question, which acknowledges it."""
-        return drive(self._loop.reply(self.id, answer), self._store)
 
     def file(self) -> SharedFile:
         """The file that came with it."""
-        return SharedFile(self._file(), self._store)
+        return SharedFile(self._file(), self.context)
 
 
-class SharedFile:
+@offered
+class SharedFile(FileHandle[Blocking]):
     """A shared file: a read returns the bytes as they were shared, or raises Changed."""
-
-    def __init__(self, file: File, store: Store) -> None:
-        self._file = file
-        self._store = store
-        self.path, self.size, self.digest = file.path, file.size, file.digest
-
-    def read(self) -> bytes:
-        """Its bytes."""
-        return drive(files.read(self._file), self._store)
-
-    def verify(self) -> None:
-        """Check that the file has not changed since it was shared; it may have any size."""
-        drive(files.verify(self._file), self._store)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from interlock.clock import Clock, SystemClock
 from interlock.errors import BadInput
@@ -90,11 +90,9 @@ def make_context(
     store: Store,
     agent: str | None,
     *,
-    trace: str,
-    grant_ttl: float | None,
-    caller: str,
-    clock: Clock | None,
-    no_retry: bool = False,
+    trace: str = "",
+    clock: Clock | None = None,
+    **options: Any,  # noqa: ANN401 - those of a context
 ) -> Context:
     """The context of a client at a store; its trace is an argument, else that of the environment.
 
@@ -104,13 +102,4 @@ def make_context(
         clock = SystemClock(suspends=store.capabilities.one_machine)
     trace = trace or os.environ.get("INTERLOCK_TRACE", "")
     runner = Runner(store, clock=clock)
-    return Context(
-        store,
-        agent,
-        trace,
-        runner,
-        settings=settings(),
-        grant_ttl=grant_ttl,
-        caller=caller,
-        no_retry=no_retry,
-    )
+    return Context(store, agent, trace, runner, settings=settings(), **options)

@@ -13,8 +13,29 @@ from typing import BinaryIO
 from interlock.drivers import InThread, Op
 from interlock.errors import BadInput, Changed
 from interlock.nouns.messages.message import File
+from interlock.runtime.calls import Calls, D, call
+from interlock.runtime.context import Context
 
 _PIECE = 1024 * 1024
+
+
+class FileHandle(Calls[D]):
+    """A shared file as the receiver of its message sees it, in either client."""
+
+    def __init__(self, file: File, context: Context) -> None:
+        super().__init__(context)
+        self._file = file
+        self.path, self.size, self.digest = file.path, file.size, file.digest
+
+    @call
+    def read(self) -> Op[bytes]:
+        """Its bytes."""
+        return read(self._file)
+
+    @call
+    def verify(self) -> Op[None]:
+        """Check that the file has not changed since it was shared; it may have any size."""
+        return verify(self._file)
 
 
 def describe(path: str | os.PathLike[str]) -> Op[File]:

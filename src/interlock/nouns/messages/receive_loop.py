@@ -28,6 +28,7 @@ from interlock.nouns.messages.message import Acknowledged, File, Kind, Received,
 from interlock.nouns.messages.presence import ReceiverPresence, receiver_notes
 from interlock.nouns.messages.query import ReplyOutcome
 from interlock.nouns.messages.receiver import NEVER, REDELIVER, InboxReceiver
+from interlock.runtime.calls import Calls, D, call
 from interlock.runtime.outage import OutageLog
 from interlock.runtime.stoppable import stoppable
 
@@ -50,7 +51,7 @@ class ReceiveLoop:
     def __init__(self, calls: MessageCalls, options: ReceiveOptions) -> None:
         self._calls = calls
         self._options = options
-        self._context = calls.context
+        self.context = calls.context
         self._clock = calls.context.runner.clock
         self._presence = ReceiverPresence(calls.context, options.can or ())
         self._waits = options.timeout != 0.0
@@ -104,7 +105,7 @@ class ReceiveLoop:
     def end(self) -> Op[None]:
         """Take no more messages; the current one and queued ones stay unread."""
         self.closed = True
-        self._context.keeper.remove_job(self)
+        self.context.keeper.remove_job(self)
         yield from self.leave()
         yield from self._presence.end()
         if self._receiver is not None:
@@ -138,10 +139,10 @@ class ReceiveLoop:
                 break
             except StoreTrouble as trouble:
                 late = ends is not None and self._clock.monotonic() >= ends
-                if late or self._context.no_retry or isinstance(trouble, StoreMissing):
+                if late or self.context.no_retry or isinstance(trouble, StoreMissing):
                     raise
                 self._outage_log.warn(trouble)
-                yield Pause(self._context.runner.capabilities.allow(RETRY_AFTER))
+                yield Pause(self.context.runner.capabilities.allow(RETRY_AFTER))
                 continue
             self._outage_log.over()
             messages = self._pop(most)
@@ -165,10 +166,10 @@ class ReceiveLoop:
     def _open(self, *, whole: bool) -> Op[InboxReceiver]:
         if self._receiver is None:
             can = yield from self._calls.abilities(self._options.can)
-            others = yield from receiver_notes(self._context.me().actor.agent)
+            others = yield from receiver_notes(self.context.me().actor.agent)
             self._receiver = self._calls.receiver(can=can, redeliver=self._options.redeliver)
             self._receiver.earlier = [each.deliveries for each in others.current]
-            self._context.keeper.add_job(self)
+            self.context.keeper.add_job(self)
         if self._waits:
             yield from self._presence.begin(whole=whole)
         return self._receiver
@@ -176,13 +177,13 @@ class ReceiveLoop:
     def _rejoin(self) -> Op[None]:
         """Continue with another session of the same name, if ours has ended."""
         if self._session_ended():
-            yield from self._context.rejoin(self._context.identity)
+            yield from self.context.rejoin(self.context.identity)
             if self._receiver is not None:
-                self._receiver.follow(self._context.me().actor)
+                self._receiver.follow(self.context.me().actor)
 
     def _session_ended(self) -> bool:
-        lease = self._context.session_lease
-        rejoins = self._context.rejoins(self._context.identity) and not self._context.no_retry
+        lease = self.context.session_lease
+        rejoins = self.context.rejoins(self.context.identity) and not self.context.no_retry
         return rejoins and lease is not None and not lease.alive()
 
     def _is_running(self) -> bool:
@@ -224,10 +225,11 @@ class ReceiveLoop:
             self._done = [each for each in self._done if each not in done]
 
 
-class ReceivedMessage:
-    """A received message, for blocking and for async receivers."""
+class MessageHandle(Calls[D]):
+    """A received message as its reader sees it; the blocking and the async client extend it."""
 
     def __init__(self, received: Received, loop: ReceiveLoop) -> None:
+        super().__init__(loop.context)
         self.received = received
         self._loop = loop
 
@@ -307,15 +309,25 @@ class ReceivedMessage:
         """How long a question could still be answered when it was delivered, in seconds."""
         return self.received.expires_in
 
+    @call
+    def ack(self) -> Op[Acknowledged | UnknownMessages]:
+        """Acknowledge it now: it is not delivered again."""
+        return self._loop.ack((self.id,))
+
+    @call
+    def reply(self, answer: object) -> Op[ReplyOutcome]:
+        """Answer a question, which acknowledges it."""
+        return self._loop.reply(self.id, answer)
+
     def _file(self) -> File:
         if self.received.file is None:
             raise BadInput(f"no file comes with {self.id}; look at message.data")
         return self.received.file
 
 
-def ids_of(messages: Iterable[ReceivedMessage | str]) -> list[str]:
+def ids_of(messages: Iterable[MessageHandle[Any] | str]) -> list[str]:
     """The ids of messages, each given as a message or as its id."""
-    ids = [each.id if isinstance(each, ReceivedMessage) else each for each in messages]
+    ids = [each.id if isinstance(each, MessageHandle) else each for each in messages]
     if not all(isinstance(each, str) for each in ids):
         raise BadInput("ack takes messages one by one; for several write ack(*messages)")
     return ids
