@@ -10,8 +10,8 @@ from interlock.core.decision import Decision, Event, Success, Write
 from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged
 from interlock.registry import NounEntry
+from interlock.runtime.attempt import DecideOp
 from interlock.runtime.calls import Calls, D, call
-from interlock.runtime.decide import DecideOp
 from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.noun import KeyKind, Noun, Part
 from interlock.runtime.operation import Operation, Request, option

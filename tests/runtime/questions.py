@@ -14,8 +14,8 @@ from interlock.core.outcomes import Deadlock
 from interlock.core.wait import UnqueuedWait, wait_keys, wait_writes
 from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.runtime import callers
+from interlock.runtime.attempt import DecideOp
 from interlock.runtime.deadlock import DeadlockDetector
-from interlock.runtime.decide import DecideOp
 from interlock.runtime.wait_graph import Start
 from interlock.store import Put, Txn
 from interlock.testing.testbed import Client, Testbed

@@ -15,8 +15,7 @@ from interlock.nouns.agents.session_rules import DeathsAcknowledged, NoDeath
 from interlock.nouns.agents.views import all_deaths
 from interlock.nouns.grants.health import SETTLED
 from interlock.nouns.grants.lock import LockAcquired
-from interlock.nouns.record.seal_rules import SealLimits
-from interlock.nouns.record.seal_service import Sealing
+from interlock.nouns.record.seal_rules import LIMITS, SealLimits
 from interlock.runtime import health
 from interlock.runtime.health import Health, Problem
 from interlock.store import Put, Txn
@@ -265,7 +264,7 @@ def test_a_log_far_above_its_limit_is_told(stage: Testbed, monkeypatch: pytest.M
         ada.run(ada.locks.release("merge"))
     assert problems(onlooker(stage)) == ()
     limits = SealLimits(hot_entries=10, hot_bytes=0, newest=1, age=0.0, pressed=0.0)
-    monkeypatch.setattr(Sealing, "limits", limits)
+    monkeypatch.setitem(LIMITS, stage.store.capabilities.engine, limits)
     found = one(onlooker(stage))
     assert (found.kind, found.thing) == ("record", "record")
     assert "interlock maintain" in found.remedy

@@ -9,8 +9,7 @@ from interlock.core.decision import Decision, Write
 from interlock.core.log import Entry, decode
 from interlock.drivers import Commit, Op, Read, Step
 from interlock.errors import OutcomeUnknown, StoreBusy, TooLarge
-from interlock.runtime.decide import DecideOp
-from interlock.runtime.draft import Chain, Draft
+from interlock.runtime.attempt import Chain, DecideOp, Draft
 from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.runner import ATTEMPTS, Decided
 from interlock.store import LOG, VOID, Conflict, Item, Log, Put, Txn

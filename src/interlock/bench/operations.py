@@ -48,9 +48,8 @@ from interlock.nouns.messages.inbox_service import subscribe
 from interlock.nouns.messages.message import AlertSubscription, Sent
 from interlock.nouns.messages.send_rules import Rate
 from interlock.nouns.tasks.task import Claimed
+from interlock.runtime.attempt import Attempt, Draft
 from interlock.runtime.context import Context
-from interlock.runtime.decide import Attempt
-from interlock.runtime.draft import Draft
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.stores import open_store

@@ -5,7 +5,7 @@ and without a verb changes nothing and needs no commit.
 
 A pure decision does not know in advance which items it needs: a release depends on the waiters, a
 completed task on its dependents.  It asks its ``Facts``, which raise ``Missing`` for an item that
-was not read yet.  The driver (``runtime/decide.py``) reads the missing items and decides again
+was not read yet.  The driver (``runtime/attempt.py``) reads the missing items and decides again
 from the start, so a decision must have no effect but the ``Changes`` that it returns.
 
 The commit checks only the keys that a decision *relies* on.  Other facts were only looked at and

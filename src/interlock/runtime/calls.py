@@ -22,6 +22,8 @@ A call never calls another marked call of the same object: inside a client that 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial, update_wrapper
+from itertools import chain, repeat
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -36,6 +38,7 @@ from typing import (
 
 from msgspec.structs import replace
 
+from interlock.core import validate
 from interlock.drivers import Op
 from interlock.runtime.given import Given, fenced, proofs
 
@@ -104,6 +107,35 @@ class Calls(Generic[D]):
 
     def _fenced(self, identity: Identity, op: Op[T]) -> Op[T | GivenFenced]:
         return fenced(op, self.context.runner, identity.actor) if identity.actor.given else op
+
+
+def patient(waiting: str) -> Callable[[Callable[P, Op[T]]], Callable[P, Op[T]]]:
+    """Decorate a call with a ``wait``: the wait goes on through outages until its time is up."""
+
+    def decorated(call: Callable[P, Op[T]]) -> Callable[P, Op[T]]:
+        def method(*args: P.args, **kwargs: P.kwargs) -> Op[T]:
+            wait = cast("float | str", kwargs.get("wait", 0))
+            if not wait:
+                return call(*args, **kwargs)
+            context = cast("Calls[Any]", args[0]).context
+            attempt: Callable[..., Op[T]] = partial(call, *args, **kwargs)
+            return patiently(context, waiting, lambda left: attempt(wait=left), wait)
+
+        return update_wrapper(method, call)
+
+    return decorated
+
+
+def patiently(
+    context: Context, waiting: str, attempt: Callable[[float | str], Op[T]], wait: float | str
+) -> Op[T]:
+    """An attempt, which gets the time to wait; a wait goes on through outages until it is up."""
+    op = attempt(wait)  # this validates the arguments at once
+    if not wait or not (patience := validate.wait_time(wait)):
+        return op
+    attempts = chain((op,), repeat(None))
+    outage = context.outage(waiting)
+    return outage.through(lambda left: next(attempts) or attempt(left), patience)
 
 
 class Source(Protocol[T_co, R_co]):

@@ -20,7 +20,7 @@ from interlock.core import keys
 from interlock.core.deadlock import DeadlockedSet
 from interlock.core.decision import Decision
 from interlock.drivers import Op
-from interlock.runtime.decide import DecideOp, ReadOp
+from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, outside
 from interlock.runtime.runner import Decided, Runner

@@ -20,7 +20,7 @@ from interlock.errors import BadInput, InterlockError
 from interlock.nouns.grants.pool_reader import lives_by, lives_by_token
 
 if TYPE_CHECKING:
-    from interlock.runtime.decide import DecideOp, ReadOp
+    from interlock.runtime.attempt import DecideOp, ReadOp
     from interlock.runtime.identity import Actor
     from interlock.runtime.runner import Runner
     from interlock.store import Item

@@ -30,7 +30,7 @@ from interlock import registry
 from interlock.core.decision import Decision, Success
 from interlock.drivers import Op, StoreCall
 from interlock.errors import InterlockError
-from interlock.runtime.decide import DecideOp
+from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE
 from interlock.runtime.runner import Runner

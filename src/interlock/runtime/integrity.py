@@ -14,7 +14,7 @@ from interlock import registry
 from interlock.core.decision import Decision, Write
 from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged
-from interlock.runtime.decide import DecideOp, ReadOp
+from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.noun import DELETE, KeyKind
 from interlock.runtime.runner import Runner

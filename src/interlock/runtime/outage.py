@@ -12,20 +12,16 @@ client began it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, update_wrapper
-from itertools import chain, repeat
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from interlock.core import validate
 from interlock.drivers import Op, Pause
 from interlock.errors import Lapsed, OutcomeUnknown, StoreAway, StoreBusy, StoreTrouble
 
 if TYPE_CHECKING:
-    from interlock.runtime.calls import Calls
     from interlock.runtime.context import Context
 
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 AGAIN = 0.5
@@ -39,7 +35,6 @@ class Outage:
 
     def __init__(self, context: Context, waiting: str) -> None:
         self._context = context
-
         self._log = OutageLog(waiting)
 
     def through(self, attempt: Callable[[float], Op[T]], patience: float) -> Op[T]:
@@ -112,34 +107,6 @@ class Outage:
                     raise
             else:
                 return
-
-
-def patient(waiting: str) -> Callable[[Callable[P, Op[T]]], Callable[P, Op[T]]]:
-    """Decorate a call with a ``wait``: the wait goes on through outages until its time is up."""
-
-    def decorated(call: Callable[P, Op[T]]) -> Callable[P, Op[T]]:
-        def method(*args: P.args, **kwargs: P.kwargs) -> Op[T]:
-            wait = cast("float | str", kwargs.get("wait", 0))
-            if not wait:
-                return call(*args, **kwargs)
-            context = cast("Calls", args[0]).context
-            attempt: Callable[..., Op[T]] = partial(call, *args, **kwargs)
-            return patiently(context, waiting, lambda left: attempt(wait=left), wait)
-
-        return update_wrapper(method, call)
-
-    return decorated
-
-
-def patiently(
-    context: Context, waiting: str, attempt: Callable[[float | str], Op[T]], wait: float | str
-) -> Op[T]:
-    """An attempt, which gets the time to wait; a wait goes on through outages until it is up."""
-    op = attempt(wait)  # this validates the arguments at once
-    if not wait or not (patience := validate.wait_time(wait)):
-        return op
-    attempts = chain((op,), repeat(None))
-    return Outage(context, waiting).through(lambda left: next(attempts) or attempt(left), patience)
 
 
 class OutageLog:

@@ -18,7 +18,7 @@ from interlock.errors import BadInput, StoreDamaged
 from interlock.store import Item, Range, Snapshot
 
 if TYPE_CHECKING:
-    from interlock.runtime.decide import ReadOp
+    from interlock.runtime.attempt import ReadOp
 
 
 T = TypeVar("T")

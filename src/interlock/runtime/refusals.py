@@ -18,7 +18,7 @@ from interlock.errors import StoreDamaged, StoreTrouble
 from interlock.runtime.reads import decoded, every
 
 if TYPE_CHECKING:
-    from interlock.runtime.decide import DecideOp
+    from interlock.runtime.attempt import DecideOp
     from interlock.runtime.identity import Actor
     from interlock.runtime.runner import Runner
     from interlock.store import Item

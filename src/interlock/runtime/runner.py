@@ -12,7 +12,8 @@ The commit checks both, so a wrong one costs a conflict, which brings the fresh 
 that changes nothing has no commit to check it, so it stands only on items that were really read.
 
 Every attempt has a fresh transaction id.  ``settling.py`` finds out what happened to an attempt
-whose answer was lost.  ``decide.py`` feeds a decision, and ``draft.py`` makes its transaction.
+whose answer was lost.  ``attempt.py`` feeds a decision, and makes its
+transaction.
 """
 
 from __future__ import annotations
@@ -31,12 +32,16 @@ from interlock.core import codec, keys
 from interlock.core.decision import Write
 from interlock.drivers import Commit, Op, Pause, Read, Renew, Transact
 from interlock.errors import InterlockError, OutcomeUnknown, StoreBusy
-from interlock.runtime.decide import ALIVE, Attempt, DecideOp, decide_inside, decide_remotely
-from interlock.runtime.draft import (
+from interlock.runtime.attempt import (
+    ALIVE,
     ENTRIES_BETWEEN_CHECKS,
     SLOTS,
+    Attempt,
     Chain,
+    DecideOp,
     Draft,
+    decide_inside,
+    decide_remotely,
     draft_transaction,
     needs_link,
     outcome_word,

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from interlock.clock import Clock
 from interlock.drivers import Commit, Op, Pause
 from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy
-from interlock.runtime.draft import Chain, Draft
+from interlock.runtime.attempt import Chain, Draft
 from interlock.store import LOG, VOID, Capabilities, Committed, Conflict, Item, void
 
 ATTEMPTS = 8

@@ -49,7 +49,7 @@ from interlock.core.wait import (
 )
 from interlock.drivers import Op, Read
 from interlock.runtime import reads
-from interlock.runtime.decide import ReadOp, Unchecked
+from interlock.runtime.attempt import ReadOp, Unchecked
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up
 from interlock.store import Item, Range, Snapshot
 

@@ -18,7 +18,7 @@ from interlock.drivers import Op
 from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreBusy, Unavailable
 from interlock.nouns.grants.holding import BlockTerms, HeldPools, take
 from interlock.nouns.grants.lock import LockTarget, ReleaseOutcome
-from interlock.runtime.draft import Draft
+from interlock.runtime.attempt import Draft
 from interlock.store import Committed
 from interlock.testing.audit import audit
 from interlock.testing.faults import Chances, Crash

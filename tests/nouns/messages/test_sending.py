@@ -32,7 +32,7 @@ from interlock.nouns.messages.message import (
     Unsubscribed,
 )
 from interlock.nouns.messages.query import Answered, TimedOut
-from interlock.runtime.decide import DecideOp
+from interlock.runtime.attempt import DecideOp
 from interlock.store import VOID, Log
 from interlock.testing.testbed import Client, Stepper, Testbed
 

@@ -14,7 +14,7 @@ from interlock.core.decision import Decision, Write
 from interlock.core.segment import RecordMark, SealedMark, Segment, pack, roll
 from interlock.drivers import drive
 from interlock.nouns.record.noun import Verified
-from interlock.runtime.decide import DecideOp
+from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.store import LOG, Item, Log
 

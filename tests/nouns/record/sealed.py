@@ -11,7 +11,7 @@ from interlock.core.decision import Decision, Write
 from interlock.core.segment import RecordMark, SealedMark, Segment, roll, unpack
 from interlock.drivers import drive
 from interlock.nouns.record.seal_rules import SealLimits
-from interlock.runtime.decide import DecideOp
+from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.store import LOG, Log, Range, Store

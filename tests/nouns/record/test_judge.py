@@ -13,7 +13,7 @@ from interlock.core import codec
 from interlock.core.segment import RecordMark
 from interlock.nouns.record.reader import plain_mark
 from interlock.nouns.record.verify import verified
-from interlock.runtime.draft import Chain, Draft
+from interlock.runtime.attempt import Chain, Draft
 from interlock.store import Txn
 
 OK = ("ok", "ok", "unproven")

@@ -16,7 +16,7 @@ from interlock.nouns.agents.report_service import decode_report
 from interlock.nouns.agents.session_service import decode_death, decode_session, report_keys
 from interlock.nouns.agents.views import all_deaths
 from interlock.runtime import reads
-from interlock.runtime.decide import DecideOp, ReadOp
+from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, every, looked_up

@@ -12,7 +12,7 @@ from interlock.core.decision import Decision
 from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.errors import BadInput
 from interlock.nouns.agents import log_rules as core
-from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
+from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import decoded_if_present, every, looked_up
 from interlock.runtime.retention_clock import earlier_time

@@ -16,7 +16,7 @@ from interlock.errors import BadInput
 from interlock.nouns.agents import report_rules as core
 from interlock.nouns.agents.session_rules import SessionLapsed
 from interlock.runtime import reads
-from interlock.runtime.decide import DecideOp, ReadOp
+from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every_inside
 from interlock.runtime.runner import Decided, Runner

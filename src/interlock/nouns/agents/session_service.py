@@ -15,7 +15,7 @@ from interlock.nouns.agents import session_rules as core
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader, readable_pool
 from interlock.runtime import reads
-from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
+from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, every_inside, looked_up
 from interlock.runtime.runner import Decided, Runner

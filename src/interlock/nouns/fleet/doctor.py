@@ -17,8 +17,8 @@ from interlock.errors import InterlockError, StoreDamaged
 from interlock.nouns.agents.views import list_agents
 from interlock.nouns.grants import views
 from interlock.nouns.record.seal_service import Sealing
+from interlock.runtime.attempt import DecideOp
 from interlock.runtime.context import Context
-from interlock.runtime.decide import DecideOp
 from interlock.runtime.history import EVERYTHING, search
 from interlock.runtime.identity import Actor
 from interlock.runtime.integrity import unreadable

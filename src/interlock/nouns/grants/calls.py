@@ -9,9 +9,8 @@ from interlock.core import keys, validate
 from interlock.core.validate import CAPACITY
 from interlock.drivers import Op
 from interlock.nouns.grants.lock import LockTarget
-from interlock.runtime.calls import Calls, D, call, grants
+from interlock.runtime.calls import Calls, D, call, grants, patiently
 from interlock.runtime.given import Given, proofs
-from interlock.runtime.outage import patiently
 
 if TYPE_CHECKING:
     from interlock.nouns.grants import lock as locks

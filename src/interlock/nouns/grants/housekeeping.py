@@ -18,7 +18,7 @@ from interlock.nouns.grants.pool_reader import (
     readable_pool,
 )
 from interlock.runtime import reads
-from interlock.runtime.decide import DecideOp
+from interlock.runtime.attempt import DecideOp
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.reads import every, looked_up
 from interlock.store import Item

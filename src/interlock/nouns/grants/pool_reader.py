@@ -18,7 +18,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.nouns.grants.pool import BreakNote, Pool, with_token
 from interlock.nouns.grants.pool_change import PoolFacts
-from interlock.runtime.decide import DecideOp, FactReader
+from interlock.runtime.attempt import DecideOp, FactReader
 from interlock.runtime.reads import OWN_OPERATIONS, decoded, readable
 from interlock.runtime.runner import Runner
 from interlock.store import LIVE, Item

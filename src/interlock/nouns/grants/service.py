@@ -30,8 +30,8 @@ from interlock.nouns.grants.pool_reader import (
 )
 from interlock.nouns.grants.request import BreakRequest, GrantRequest, GrantTarget, HolderRequest
 from interlock.runtime import callers, reads
+from interlock.runtime.attempt import ALIVE, DecideOp, ReadOp
 from interlock.runtime.callers import LocalCaller
-from interlock.runtime.decide import ALIVE, DecideOp, ReadOp
 from interlock.runtime.given import holds
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.reads import looked_up, outside

@@ -39,8 +39,8 @@ from interlock.nouns.grants.service import (
     with_commit_token,
 )
 from interlock.runtime import callers
+from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.deadlock import DeadlockDetector
-from interlock.runtime.decide import DecideOp, ReadOp
 from interlock.runtime.given import holds
 from interlock.runtime.identity import Identity
 from interlock.runtime.runner import Decided

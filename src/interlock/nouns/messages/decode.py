@@ -27,7 +27,7 @@ from interlock.nouns.messages.message import (
 )
 from interlock.nouns.messages.query import CachedAnswer, HumanDecision, Query, QuotaSlot
 from interlock.nouns.messages.send_rules import MAILBOX
-from interlock.runtime.decide import ReadOp
+from interlock.runtime.attempt import ReadOp
 from interlock.runtime.reads import decoded, readable
 from interlock.store import Item
 

@@ -37,7 +37,7 @@ from interlock.nouns.messages.message import (
     Unsubscribed,
 )
 from interlock.nouns.messages.query import AskOutcome, TakenBack
-from interlock.runtime.decide import DecideOp
+from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up, paged, readable
 from interlock.runtime.runner import Runner

@@ -36,7 +36,7 @@ from interlock.nouns.messages.inbox_service import expire_query
 from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
 from interlock.nouns.messages.query import OPEN_LIMIT, TooMany, agent_share
 from interlock.nouns.messages.send_rules import RATE_LIMIT, RATE_WINDOW, Rate, slot_is_free
-from interlock.runtime.decide import DecideOp, ReadOp
+from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, every_inside, looked_up, readable
 from interlock.runtime.runner import Runner

@@ -26,9 +26,9 @@ from interlock.nouns.agents.report_service import agents_able_to, decode_report
 from interlock.nouns.agents.session_rules import TTL
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.send_rules import MAILBOX
+from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.callers import LocalCaller
 from interlock.runtime.context import Context
-from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.keeper import Lease
 from interlock.runtime.reads import decoded, every, looked_up, outside, readable

@@ -44,8 +44,8 @@ from interlock.nouns.messages.query import (
 from interlock.nouns.messages.query_rules import ReplyContext
 from interlock.nouns.messages.send_service import MessageSender
 from interlock.runtime import callers
+from interlock.runtime.attempt import DecideOp
 from interlock.runtime.deadlock import DeadlockDetector, Withdrawal
-from interlock.runtime.decide import DecideOp
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.keeper import BEATS_PER_TTL
 from interlock.runtime.reads import every, outside, readable

@@ -34,7 +34,7 @@ from interlock.nouns.messages.retention_rules import (
     RetentionItem,
     RetentionLimits,
 )
-from interlock.runtime.decide import DecideOp, Unchecked
+from interlock.runtime.attempt import DecideOp, Unchecked
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import looked_up, readable

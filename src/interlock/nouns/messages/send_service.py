@@ -34,7 +34,7 @@ from interlock.nouns.messages.message import (
     StoredMessage,
 )
 from interlock.nouns.messages.send_rules import MAILBOX, NO_ACKS, AckPlan, SenderState, SendOptions
-from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
+from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import outside
 from interlock.runtime.runner import Decided, Runner

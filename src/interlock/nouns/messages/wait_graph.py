@@ -25,7 +25,7 @@ from interlock.nouns.agents.report_rules import Report
 from interlock.nouns.agents.report_service import agents_able_to
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import ReceiverNote, liveness_key, receiver_note
-from interlock.runtime.decide import ReadOp
+from interlock.runtime.attempt import ReadOp
 from interlock.runtime.reads import decoded, every_inside
 from interlock.runtime.wait_graph import (
     Blocker,

@@ -25,7 +25,7 @@ from interlock.drivers import InThread, Op, Read, StoreCall
 from interlock.errors import StoreDamaged, StoreFull, TooLarge
 from interlock.nouns.record import seal_rules
 from interlock.nouns.record.seal_rules import LIMITS, AgeLimit, Row, SegmentEnd
-from interlock.runtime.decide import DecideOp
+from interlock.runtime.attempt import DecideOp
 from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor

@@ -15,10 +15,9 @@ from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.service import TaskService
-from interlock.runtime.calls import Calls, D, call, grants, opened
+from interlock.runtime.calls import Calls, D, call, grants, opened, patient
 from interlock.runtime.context import Moment
 from interlock.runtime.given import Given
-from interlock.runtime.outage import patient
 
 if TYPE_CHECKING:
     from interlock.nouns.tasks.history import TaskEventFeed

@@ -43,7 +43,7 @@ from interlock.nouns.tasks.ready_index import (
 )
 from interlock.nouns.tasks.task_reader import TaskReader, decode_ready, decode_spec
 from interlock.runtime import callers
-from interlock.runtime.decide import ALIVE, DecideOp
+from interlock.runtime.attempt import ALIVE, DecideOp
 from interlock.runtime.identity import Identity
 from interlock.runtime.reads import every, outside
 from interlock.runtime.runner import Decided, Runner

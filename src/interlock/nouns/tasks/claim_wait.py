@@ -26,8 +26,8 @@ from interlock.nouns.grants.service import GrantService
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.task_reader import decode_claim, decode_spec, decode_status
 from interlock.runtime import callers
+from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.deadlock import DeadlockDetector
-from interlock.runtime.decide import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.runtime.wait_graph import (

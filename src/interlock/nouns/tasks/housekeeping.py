@@ -36,7 +36,7 @@ from interlock.nouns.tasks.task_reader import (
     decode_ready,
     decode_status,
 )
-from interlock.runtime.decide import DecideOp
+from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Decided, Runner

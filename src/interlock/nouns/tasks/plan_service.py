@@ -21,7 +21,7 @@ from interlock.nouns.tasks.plan_rules import BatchStart, CommitLimits, PlanCheck
 from interlock.nouns.tasks.task import Checked, Imported, PlanExists
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader, change, decode_status
-from interlock.runtime.decide import DecideOp
+from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import looked_up, outside
 from interlock.runtime.runner import Decided, Runner

@@ -25,7 +25,7 @@ from interlock.core.decision import Decision, Write
 from interlock.core.validate import ALL_ABILITIES
 from interlock.drivers import Op
 from interlock.nouns.tasks.task_reader import change, decode_due, decode_names, is_leaving
-from interlock.runtime.decide import DecideOp, ReadOp, Unchecked
+from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import readable
 from interlock.runtime.runner import Decided, Runner

@@ -40,7 +40,7 @@ from interlock.nouns.tasks.retention_rules import EndedTask, RetentionSurvey
 from interlock.nouns.tasks.task import BATCH, Spec, TaskStatus
 from interlock.nouns.tasks.task_reader import TaskReader, decode_spec, decode_status
 from interlock.runtime import retention_clock
-from interlock.runtime.decide import DecideOp
+from interlock.runtime.attempt import DecideOp
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES, decoded, readable

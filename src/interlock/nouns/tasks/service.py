@@ -24,7 +24,7 @@ from interlock.nouns.tasks.claim_service import ClaimService
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping, dependents
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader, change, decode_names
-from interlock.runtime.decide import DecideOp, ReadOp
+from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, outside
 from interlock.runtime.runner import Decided, Runner

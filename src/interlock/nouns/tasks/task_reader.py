@@ -25,7 +25,7 @@ from interlock.nouns.tasks.task import (
     TaskStatus,
 )
 from interlock.nouns.tasks.task_change import TaskChanges, TaskFacts
-from interlock.runtime.decide import DecideOp, FactReader
+from interlock.runtime.attempt import DecideOp, FactReader
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import OWN_OPERATIONS, decoded, readable
 from interlock.runtime.runner import Decided, Runner

@@ -271,7 +271,7 @@ class WatchPosition:
 
 
 class Silence:
-    """How long a listener has heard nothing: when it asks for a sign of life, or gives up."""
+    """How long a listener has received nothing: when it asks for a sign of life, or gives up."""
 
     def __init__(self, transport: RedisTransport, now: float) -> None:
         self.patience = 1
