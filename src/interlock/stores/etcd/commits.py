@@ -104,10 +104,10 @@ class EtcdCommits:
         if not own:
             return frozenset()
         leases = [self._own[put.key].lease for put in own]
-        _, granted = yield from self._leases.kept(leases, _within(puts))
+        granted = yield from self._leases.kept(leases, _within(puts))
         renewed = set()
         for put, seconds in zip(own, granted, strict=True):
-            if seconds == self._leases.seconds(put.ttl or 0.0):
+            if seconds == self._seconds(put):
                 renewed.add(put.key)
             else:
                 self._own.pop(put.key, None)
@@ -116,8 +116,10 @@ class EtcdCommits:
     def _is_own(self, put: Put) -> bool:
         """Whether this store put the same value with the same ttl: then its lease is known."""
         mine = self._own.get(put.key)
-        wanted = (self._leases.seconds(put.ttl or 0.0), put.value)
-        return mine is not None and (mine.seconds, mine.value) == wanted
+        return mine is not None and (mine.seconds, mine.value) == (self._seconds(put), put.value)
+
+    def _seconds(self, put: Put) -> int:
+        return self._leases.seconds(put.ttl or 0.0)
 
     def _try(self, txn: Txn, seen: Items | None) -> Op[Answer | Items | None]:
         """One attempt; the items as they stand if only what we added to the checks failed."""
@@ -190,8 +192,8 @@ class EtcdCommits:
         old = {kv.key: kv.lease for each in answer.responses if (kv := each.put.prev_kv).key}
         puts = tuple(put for put in txn.puts if put.key in kept)
         leases = [old.get(self._shape.key(put.key), 0) for put in puts]
-        _, granted = yield from self._leases.kept(leases)
-        if granted != [self._leases.seconds(put.ttl or 0.0) for put in puts]:
+        granted = yield from self._leases.kept(leases)
+        if granted != [self._seconds(put) for put in puts]:
             yield from self.commit(renewal(puts))
 
     def _answer(
@@ -237,7 +239,7 @@ class EtcdCommits:
         if not txn.quiet:
             entry = key(LOG + txn.id)
             compares.append(_created(entry, rpc.Compare.EQUAL))
-            compares.append(_not_after(key(TRIMMED), known))
+            compares.append(_changed(key(TRIMMED), rpc.Compare.LESS, known + 1))
             value = wrapped(txn.entry, txn.id, txn.hash, quiet=False)
             writes.append(op(put=rpc.PutRequest(key=entry, value=value)))
         for put in puts:
@@ -276,7 +278,7 @@ class EtcdCommits:
             case "at":
                 if check.revision <= 0:  # which etcd says of a key that is not there
                     return _created(key, rpc.Compare.LESS)
-                return _at(key, check.revision)
+                return _changed(key, rpc.Compare.EQUAL, check.revision)
             case "has":
                 return _same(key, None if seen is None else seen[check.key])
 
@@ -286,8 +288,7 @@ class EtcdCommits:
             self._own.pop(key, None)
         for put in txn.puts:
             if put.key in leases:
-                seconds = self._leases.seconds(put.ttl or 0.0)
-                self._own[put.key] = _Own(leases[put.key], seconds, put.value)
+                self._own[put.key] = _Own(leases[put.key], self._seconds(put), put.value)
         if len(self._own) > _MEMORY:
             with suppress(RuntimeError, StopIteration):  # another thread was quicker
                 self._own.pop(next(iter(self._own)), None)
@@ -312,9 +313,9 @@ class EtcdCommits:
         leases = [kv.lease for put in txn.puts if (kv := kvs[put.key]) is not None]
         if not all(leases):
             return None
-        _, granted = yield from self._leases.kept(leases, within)
-        wanted = [self._leases.seconds(put.ttl or 0.0) for put in txn.puts]
-        return Committed(revision, asked) if granted == wanted else None
+        granted = yield from self._leases.kept(leases, within)
+        as_wanted = granted == [self._seconds(put) for put in txn.puts]
+        return Committed(revision, asked) if as_wanted else None
 
     def _kept(self, txn: Txn) -> frozenset[str]:
         """Liveness keys that are put again and known to exist: they keep their lease.
@@ -376,7 +377,9 @@ def _holds(txn: Txn, items: Items) -> bool:
 
 def _same(key: bytes, item: Item | None) -> rpc.Compare:
     """That nothing was written since this was read."""
-    return _created(key, rpc.Compare.EQUAL) if item is None else _at(key, item.revision)
+    if item is None:
+        return _created(key, rpc.Compare.EQUAL)
+    return _changed(key, rpc.Compare.EQUAL, item.revision)
 
 
 def _created(key: bytes, result: rpc.Compare.Result) -> rpc.Compare:
@@ -384,17 +387,9 @@ def _created(key: bytes, result: rpc.Compare.Result) -> rpc.Compare:
     return rpc.Compare(key=key, target=rpc.Compare.CREATE, result=result, create_revision=0)
 
 
-def _at(key: bytes, revision: int) -> rpc.Compare:
-    return rpc.Compare(
-        key=key, target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=revision
-    )
-
-
-def _not_after(key: bytes, revision: int) -> rpc.Compare:
-    """That nothing was written after this revision; a key that is not there has 0."""
-    return rpc.Compare(
-        key=key, target=rpc.Compare.MOD, result=rpc.Compare.LESS, mod_revision=revision + 1
-    )
+def _changed(key: bytes, result: rpc.Compare.Result, revision: int) -> rpc.Compare:
+    """Compares with the last write; a key that is not there has 0."""
+    return rpc.Compare(key=key, target=rpc.Compare.MOD, result=result, mod_revision=revision)
 
 
 def _found(keys: tuple[str, ...], answer: rpc.TxnResponse) -> dict[str, rpc.KeyValue | None]:

@@ -98,18 +98,6 @@ class Namespace:
             return None
         return rpc.RangeRequest(key=start, range_end=end, limit=ref.limit)
 
-    def entries(self, revision: int, limit: int) -> rpc.RangeRequest:
-        """Asks for the keys of the oldest entries up to a revision."""
-        return rpc.RangeRequest(
-            key=self._log,
-            range_end=_after(self._log),
-            limit=limit,
-            max_create_revision=revision,
-            sort_target=rpc.RangeRequest.CREATE,
-            sort_order=rpc.RangeRequest.ASCEND,
-            keys_only=True,
-        )
-
     def count(self) -> rpc.RangeRequest:
         """Asks how many entries there are."""
         return rpc.RangeRequest(key=self._log, range_end=_after(self._log), count_only=True)

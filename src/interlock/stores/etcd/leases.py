@@ -38,6 +38,7 @@ SIGNAL_TTL = 60
 _FRESH, _USABLE = 30.0, 45.0
 _SIGNALS = 500
 _AT_ONCE = 64
+_random = random.SystemRandom()
 
 
 class Leases:
@@ -57,7 +58,7 @@ class Leases:
     def grant(self, ttls: Iterable[float]) -> Op[list[int]]:
         """A lease for each of these."""
         wanted = [math.ceil(ttl) for ttl in ttls]
-        leases = [_number() for _ in wanted]
+        leases = [_random.randrange(1, 1 << 63) for _ in wanted]
         pairs = list(zip(leases, wanted, strict=True))
         try:
             answers = yield from self._granted(pairs)
@@ -99,12 +100,11 @@ class Leases:
             with suppress(NoLease):
                 yield from self._store.asked((REVOKE, rpc.LeaseRevokeRequest(id=lease)))
 
-    def kept(self, leases: Iterable[int], within: float = REPLY) -> Op[tuple[int, list[int]]]:
-        """Start these again; the revision, and the seconds that each has now, 0 if it is gone."""
+    def kept(self, leases: Iterable[int], within: float = REPLY) -> Op[list[int]]:
+        """Start these again; the seconds that each has now, 0 if it is gone."""
         requests = [(KEEP_ALIVE, rpc.LeaseKeepAliveRequest(id=lease)) for lease in leases]
         answers = yield from self._store.asked(RequestBatch(requests, within))
-        revision = max((answer.header.revision for answer in answers), default=0)
-        return revision, [answer.ttl for answer in answers]
+        return [answer.ttl for answer in answers]
 
     def times(self, leases: Mapping[str, int]) -> Op[dict[str, float | None]]:
         """How long the keys of these leases live at least; None if they are gone by now.
@@ -142,7 +142,3 @@ class Leases:
         except LeaseExists:
             return request[1].ttl
         return answer.ttl  # type: ignore[no-any-return]
-
-
-def _number() -> int:
-    return random.SystemRandom().randrange(1, 1 << 63)

@@ -320,9 +320,11 @@ class EtcdStore(NetworkStore):
     @driven
     def trim(self, revision: int) -> Op[int]:
         """Oldest first, so an interruption leaves no hole; a watch ignores it."""
-        if revision <= 0:  # which etcd takes for any revision
+        oldest = self.shape.many(Log(before=revision + 1, limit=_TRIMMED_AT_ONCE))
+        if oldest is None:
             return 0
-        old = yield from self.asked((RANGE, self.shape.entries(revision, _TRIMMED_AT_ONCE)))
+        oldest.keys_only = True
+        old = yield from self.asked((RANGE, oldest))
         keys = [kv.key for kv in old.kvs]
         value = wrapped(str(revision).encode(), "", "", quiet=True)
         mark = rpc.RequestOp(put=rpc.PutRequest(key=self.shape.key(TRIMMED), value=value))

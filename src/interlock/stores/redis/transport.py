@@ -37,7 +37,14 @@ if TYPE_CHECKING:
 
 
 _CHUNK = 65536
+LATEST = 10_000_000
+"""Microseconds after which a commit that was sent must not take effect any more.
 
+Its sender listens for four seconds, and what it knows of the server's clock is at most as old as
+an answer: a later reply has no listener.
+"""
+_IDLE = 16
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _KEEPALIVE = [
     (getattr(socket, name), value)
     for name, value in (
@@ -133,12 +140,8 @@ class Connection:
         self.sock.close()
 
 
-def connect(address: Address, endpoint: tuple[str, int] | None) -> Connection:
-    """A connection to an endpoint, or to the socket that the address names; OSError if none."""
-    return Connection(_connected(address, endpoint), endpoint, tls=address.tls)
-
-
 def _connected(address: Address, endpoint: tuple[str, int] | None) -> socket.socket:
+    """A socket that is connected to an endpoint, or to the socket that the address names."""
     if endpoint is None:
         sock = socket.socket(socket.AF_UNIX)
         try:
@@ -167,16 +170,6 @@ def reason(error: BaseException | None) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error) or type(error).__name__
-
-
-LATEST = 10_000_000
-"""Microseconds after which a commit that was sent must not take effect any more.
-
-Its sender listens for four seconds, and what it knows of the server's clock is at most as old as
-an answer: a later reply has no listener.
-"""
-_IDLE = 16
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class RedisTransport:
@@ -344,7 +337,8 @@ class RedisTransport:
 
     def _reach(self, endpoint: tuple[str, int] | None) -> Connection:
         try:
-            connection = connect(self._address, endpoint)
+            sock = _connected(self._address, endpoint)
+            connection = Connection(sock, endpoint, tls=self._address.tls)
         except OSError as error:
             raise Unsent(reason(error)) from error
         self._all.add(connection)

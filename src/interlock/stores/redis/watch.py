@@ -27,8 +27,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Awaitable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from hiredis import ProtocolError, ReplyError
 
@@ -39,6 +39,7 @@ from interlock.stores.network import REPLY, Unanswered, Unsent, pauses
 from interlock.stores.redis.scripts import SINCE, changes, pack
 
 if TYPE_CHECKING:
+    from interlock.stores.redis.async_connections import LoopSubscription
     from interlock.stores.redis.store import RedisStore
     from interlock.stores.redis.transport import Connection, RedisTransport
 
@@ -57,45 +58,18 @@ LONGEST = 14
 PING_REQUEST = pack(("PING",))
 
 
-class ChannelSubscription(Protocol):
-    """Where a watch listens."""
+class _Either:
+    """A step that threads and event loops perform in different ways."""
 
-    def serves(self, loop: object) -> bool:
-        """Whether a caller in this event loop, or in none, can go on with it."""
+    __slots__ = ("perform", "perform_async")
 
-    def leave(self, *, well: bool) -> None:
-        """Stop listening; ``well`` if its connection can serve another watch."""
-
-
-class _Join:
-    """Listen on the channels of a watch."""
-
-    __slots__ = ("watch",)
-
-    def __init__(self, watch: RedisWatch) -> None:
-        self.watch = watch
-
-    def perform(self, transport: RedisTransport) -> ChannelSubscription:
-        return BlockingSubscription.join(transport, self.watch.channels)
-
-    def perform_async(self, transport: RedisTransport) -> Awaitable[ChannelSubscription]:
-        return transport.loops().join(self.watch.channels)
-
-
-class _Hear:
-    """Wait for what is published, at most so long."""
-
-    __slots__ = ("seconds", "subscription")
-
-    def __init__(self, subscription: Any, seconds: float) -> None:  # noqa: ANN401 - of either kind
-        self.subscription = subscription
-        self.seconds = seconds
-
-    def perform(self, _transport: RedisTransport) -> list[bytes]:
-        return self.subscription.receive(self.seconds)  # type: ignore[no-any-return]
-
-    def perform_async(self, _transport: RedisTransport) -> Awaitable[list[bytes]]:
-        return self.subscription.receive_async(self.seconds)  # type: ignore[no-any-return]
+    def __init__(
+        self,
+        perform: Callable[[RedisTransport], object],
+        perform_async: Callable[[RedisTransport], Awaitable[object]],
+    ) -> None:
+        self.perform = perform
+        self.perform_async = perform_async
 
 
 class RedisWatch:
@@ -110,7 +84,7 @@ class RedisWatch:
         self.channels = tuple([store.channel_prefix + scope.encode() for scope in self._asked])
         self.position = WatchPosition(after, pieces=len(self.channels) > 1)
         self._life = store.life
-        self._subscription: ChannelSubscription | None = None
+        self._subscription: BlockingSubscription | LoopSubscription | None = None
         self._behind = True
         self._due = 0.0
         self._patience = 1
@@ -161,14 +135,22 @@ class RedisWatch:
         if self._subscription is None:
             self._behind = True
             if ends is None or ends > now:
-                self._subscription = yield _Join(self)
+                self._subscription = yield _Either(
+                    lambda transport: BlockingSubscription.join(transport, self.channels),
+                    lambda transport: transport.loops().join(self.channels),
+                )
         if self._behind or now >= self._due:
             found = yield from self._look()
             if found or self._behind or self._subscription is None:
                 return found
         now = time.monotonic()
         until = self._due if ends is None else min(self._due, ends)
-        return self._made((yield _Hear(self._subscription, max(0.0, until - now))))
+        seconds = max(0.0, until - now)
+        subscription: Any = self._subscription  # of the kind that the driver wants
+        payloads = yield _Either(
+            lambda _: subscription.receive(seconds), lambda _: subscription.receive_async(seconds)
+        )
+        return self._made(payloads)
 
     def _wait(self, error: Exception, pause: float, ends: float | None) -> Op[None]:
         """Pause during an outage, unless it has lasted too long or the time is up."""
@@ -271,7 +253,7 @@ class WatchPosition:
 
 
 class Silence:
-    """How long a listener has received nothing: when it asks for a sign of life, or gives up."""
+    """When a listener that receives nothing asks for a sign of life, and when it gives up."""
 
     def __init__(self, transport: RedisTransport, now: float) -> None:
         self.patience = 1
