@@ -21,6 +21,7 @@ from interlock.store import (
     Log,
     Put,
     Range,
+    Resync,
     Store,
     TransactingStore,
     void,
@@ -120,7 +121,7 @@ class Commits(Suite):
         entry = items[LOG + change.id]
         assert entry is not None
         assert (entry.value, entry.revision) == (change.entry, revision)
-        assert _value(store.read("a")["a"]) == b"1"
+        assert there(store, "a").value == b"1"
 
     def test_a_void_keeps_a_late_commit_out_for_ever(self, store: Store) -> None:
         late = txn(Put("a", b"1"))
@@ -135,7 +136,7 @@ class Commits(Suite):
         entry = refused(store.commit(void(change.id))).items[LOG + change.id]
         assert entry is not None
         assert (entry.value, entry.revision) == (change.entry, revision)
-        assert _value(store.read("a")["a"]) == b"1"
+        assert there(store, "a").value == b"1"
 
     def test_a_void_of_a_void_finds_it(self, store: Store) -> None:
         id_ = fresh()
@@ -213,7 +214,7 @@ class Commits(Suite):
     def test_values_up_to_the_declared_size_fit(self, store: Store) -> None:
         value = bytes(store.capabilities.max_value)
         write(store, Put("a", value))
-        assert _value(store.read("a")["a"]) == value
+        assert there(store, "a").value == value
 
     def test_as_many_operations_as_declared_fit_in_one_commit(self, store: Store) -> None:
         half = min(store.capabilities.max_operations, 10_000) // 2
@@ -256,7 +257,7 @@ class Commits(Suite):
             return revisions
 
         counts = at_once(*(partial(count, place.open()) for _ in range(writers)))
-        assert _value(store.read("counter")["counter"]) == str(writers * increments).encode()
+        assert there(store, "counter").value == str(writers * increments).encode()
         assert all(sorted(revisions) == revisions for revisions in counts)
         assert len({revision for each in counts for revision in each}) == writers * increments
 
@@ -285,6 +286,11 @@ class Commits(Suite):
         alive = tuple(Put(f"live/{name}", b"", ttl=600.0) for name in users)
         write(store, *alive)
 
+        def received(found: list[Change], key: str, taken: list[Change | Resync]) -> bool:
+            assert taken, "changed, but not woken"
+            found += [change for change in taken if isinstance(change, Change)]
+            return bool(found) and found[-1].key == key
+
         async def loop(name: str) -> list[Change]:
             watch, found = store.watch(f"{name}/", store.read().revision), list[Change]()
             for number in range(rounds):
@@ -292,10 +298,8 @@ class Commits(Suite):
                 committed(await store.commit_async(txn(Put(key, b"1"))))
                 assert (await store.read_async(key))[key] is not None
                 assert await store.renew_async(alive) == {put.key for put in alive}
-                while not found or found[-1].key != key:
-                    taken = await watch.take_async(STALLED)
-                    assert taken, "changed, but not woken"
-                    found += [change for change in taken if isinstance(change, Change)]
+                while not received(found, key, await watch.take_async(STALLED)):
+                    pass
             watch.close()
             return found
 
@@ -304,12 +308,10 @@ class Commits(Suite):
             for number in range(rounds):
                 key = f"{name}/{number}"
                 write(store, Put(key, b"1"))
-                assert store.read(key)[key] is not None
+                there(store, key)
                 assert store.renew(alive) == {put.key for put in alive}
-                while not found or found[-1].key != key:
-                    taken = watch.take(STALLED)
-                    assert taken, "changed, but not woken"
-                    found += [change for change in taken if isinstance(change, Change)]
+                while not received(found, key, watch.take(STALLED)):
+                    pass
             watch.close()
             return found
 

@@ -269,23 +269,12 @@ class Watches(Suite):
 
     def test_close_ends_whoever_waits(self, store: Store) -> None:
         watch = store.watch("p/", store.read().revision)
-        waiting = threading.Event()
-        ended: list[BaseException] = []
 
         def waits() -> None:
-            waiting.set()
-            try:
-                while True:
-                    watch.take(0.2)
-            except BaseException as error:  # noqa: BLE001 - which one is the question
-                ended.append(error)
+            while True:
+                watch.take(0.2)
 
-        thread = threading.Thread(target=waits, daemon=True)
-        thread.start()
-        assert waiting.wait(PATIENCE)
-        store.close()
-        thread.join(PATIENCE)
-        assert [type(error) for error in ended] == [StoreClosed]
+        assert isinstance(_raised_by_close(store, waits), StoreClosed)
 
     def test_after_close_a_watch_is_refused_too(self, store: Store) -> None:
         watch = store.watch("p/", store.read().revision)
@@ -449,22 +438,8 @@ class Scopes(Suite):
 
     def test_close_ends_whoever_waits_for_several_scopes(self, store: Store) -> None:
         watch = store.watch(("p/", "q/", "wake/a"), store.read().revision)
-        waiting = threading.Event()
-        ended: list[BaseException] = []
-
-        def waits() -> None:
-            waiting.set()
-            try:
-                watch.take(PATIENCE)
-            except BaseException as error:  # noqa: BLE001 - which one is the question
-                ended.append(error)
-
-        thread = threading.Thread(target=waits, daemon=True)
-        thread.start()
-        assert waiting.wait(PATIENCE)
-        store.close()
-        thread.join(PATIENCE)
-        assert [type(error) for error in ended] == [StoreClosed]
+        raised = _raised_by_close(store, partial(watch.take, PATIENCE))
+        assert isinstance(raised, StoreClosed)
 
     def test_a_watch_of_no_scope_is_refused(self, store: Store) -> None:
         with pytest.raises(ValueError, match="no scope"):
@@ -491,3 +466,23 @@ def _key(change: Change | Resync) -> str:
 
 async def _take(watch: Watch, timeout: float | None) -> list[Change | Resync]:
     return await watch.take_async(timeout)
+
+
+def _raised_by_close(store: Store, waits: Callable[[], object]) -> BaseException | None:
+    """What a thread that waits gets when the store is closed."""
+    waiting = threading.Event()
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        waiting.set()
+        try:
+            waits()
+        except BaseException as error:  # noqa: BLE001 - which one is the question
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert waiting.wait(PATIENCE)
+    store.close()
+    thread.join(PATIENCE)
+    return raised[0] if raised else None

@@ -149,11 +149,16 @@ class Proxy:
     def cut(self) -> None:
         """Reset all connections, and refuse new ones until ``heal``."""
         self._do(self._stop_listening)
-        self._do(self._cut_links)
+        self.cut_once()
 
     def cut_once(self) -> None:
         """Reset all connections; new ones are welcome."""
-        self._do(self._cut_links)
+
+        def order() -> None:
+            for link in list(self._links):
+                self._lose_client(link)
+
+        self._do(order)
 
     def half_open(self) -> None:
         """Drop all data until ``heal``: connections stay open, new ones succeed, none delivers."""
@@ -220,7 +225,7 @@ class Proxy:
             self._release_requests()
             for link in list(self._links):
                 if link.swallowed:
-                    self._reset(link)
+                    self._close(link)
             if self._listener is None:
                 self._listen()
 
@@ -228,9 +233,13 @@ class Proxy:
 
     def close(self) -> None:
         """Reset all connections and end the thread."""
+
+        def order() -> None:
+            self._closed = True
+
         if self._closed:
             return
-        self._do(self._end)
+        self._do(order)
         self._thread.join(_PATIENCE)
         self._port.close()
         if self._failed is not None:
@@ -244,18 +253,15 @@ class Proxy:
                         self._carry_out_orders()
                     elif key.fileobj is self._listener:
                         self._accept()
-                    elif isinstance(key.data, _Link):
+                    elif isinstance(key.fileobj, socket.socket):
                         self._serve(key.data, key.fileobj, events)
         finally:
             self._stop_listening()
             for link in list(self._links):
-                self._reset(link)
+                self._close(link)
             self._selector.close()
             self._wake_reader.close()
             self._wake_writer.close()
-
-    def _end(self) -> None:
-        self._closed = True
 
     def _sync(self) -> None:
         """Return when the thread has seen the settings."""
@@ -334,13 +340,12 @@ class Proxy:
         except OSError:  # Gone again before we came.
             return
         self._connections += 1
-        client.setblocking(False)
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        server = None
-        if not self._half_open:
-            server = socket.socket()
-            server.setblocking(False)
-            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        server = None if self._half_open else socket.socket()
+        for own in (client, server):
+            if own is not None:
+                own.setblocking(False)
+                own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if server is not None:
             server.connect_ex(self.target)
         self._links.append(_Link(client, server))
 
@@ -366,7 +371,7 @@ class Proxy:
         if link.client is None:
             ended = not link.requests.queue and now >= link.quiet_at
             if link.server is None or link.replies.ended or ended:
-                self._drop(link)
+                self._close(link, reset=False)
             return
         for flow, sink in ((link.requests, link.server), (link.replies, link.client)):
             waits = flow is link.requests and link.lingers and now < link.quiet_at
@@ -376,7 +381,7 @@ class Proxy:
                 with suppress(OSError):
                     sink.shutdown(socket.SHUT_WR)
         if link.requests.passed_end and link.replies.passed_end:
-            self._drop(link)
+            self._close(link, reset=False)
 
     def _watch(self, link: _Link, now: float) -> list[float]:
         waits: list[float] = []
@@ -412,58 +417,48 @@ class Proxy:
         elif known.events != events:
             self._selector.modify(own, events, link)
 
-    def _serve(self, link: _Link, own: object, events: int) -> None:
+    def _serve(self, link: _Link, own: socket.socket, events: int) -> None:
         """Something happened at one of a link's sockets."""
         if link not in self._links:  # Cut by what happened just before.
             return
-        try:
-            if own is link.server and link.connecting:
-                self._connected(link)
+        if own is link.server and link.connecting:
+            if own.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):  # it does not accept
+                self._break(link, own)
             else:
-                if events & selectors.EVENT_READ:
-                    self._read(link, own)
-                if events & selectors.EVENT_WRITE:
-                    self._write(link, own)
+                link.connecting = False
+            return
+        try:
+            if events & selectors.EVENT_READ:
+                read = self._read_request if own is link.client else self._read_reply
+                read(link, own.recv(_CHUNK))
+            if events & selectors.EVENT_WRITE:
+                self._write(link, own)
         except BlockingIOError:
             pass
         except OSError:
             self._break(link, own)
 
-    def _read(self, link: _Link, own: object) -> None:
-        if own is link.client and link.client is not None:
-            self._read_request(link, link.client.recv(_CHUNK))
-        elif own is link.server and link.server is not None:
-            self._read_reply(link, link.server.recv(_CHUNK))
-
-    def _write(self, link: _Link, own: object) -> None:
+    def _write(self, link: _Link, own: socket.socket) -> None:
         # Checked again: a read just before may have changed it.
         if self._half_open:
             return
         now = time.monotonic()
-        if own is link.client and link.client is not None and not self._holds_replies:
-            link.replies.drain(link.client, now)
+        if own is link.client and not self._holds_replies:
+            link.replies.drain(own, now)
         elif own is link.server and not self._holds(link.requests, link):
-            assert link.server is not None
-            link.requests.drain(link.server, now)
+            link.requests.drain(own, now)
             link.quiet_at = now + _QUIET
 
-    def _break(self, link: _Link, own: object) -> None:
+    def _break(self, link: _Link, own: socket.socket) -> None:
         """One side is closed; in a half-open network the other side does not notice."""
         if own is link.client:
             self._lose_client(link)
-        elif self._half_open and link.server is not None:
-            self._discard(link.server)
+        elif self._half_open:
+            self._discard(own)
             link.server = None
             link.swallowed = True
         else:
-            self._reset(link)
-
-    def _connected(self, link: _Link) -> None:
-        assert link.server is not None
-        error = link.server.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if error:
-            raise OSError(error, "the server does not accept")
-        link.connecting = False
+            self._close(link)
 
     def _read_request(self, link: _Link, data: bytes) -> None:
         self._bytes["requests"] += len(data)
@@ -478,7 +473,7 @@ class Proxy:
         if link not in self._links:  # The callback itself cut it.
             return
         if verdict == "cut":
-            self._reset(link)
+            self._close(link)
             return
         if verdict == "hold":
             link.requests.held = True
@@ -516,10 +511,6 @@ class Proxy:
         elif link.client is not None:
             link.replies.add(time.monotonic() + self._delays["replies"], data)
 
-    def _cut_links(self) -> None:
-        for link in list(self._links):
-            self._lose_client(link)
-
     def _lose_client(self, link: _Link) -> None:
         """The client is closed; its requests under way still arrive."""
         if link.client is None:
@@ -529,24 +520,18 @@ class Proxy:
             link.client = None
             link.swallowed = link.swallowed or self._half_open
         else:
-            self._reset(link)
+            self._close(link)
 
-    def _reset(self, link: _Link) -> None:
+    def _close(self, link: _Link, *, reset: bool = True) -> None:
+        """Close both sides; a link that has ended needs no reset."""
         for own in (link.client, link.server):
             if own is not None:
-                self._discard(own)
+                self._discard(own, reset=reset)
         self._links.remove(link)
 
-    def _discard(self, own: socket.socket) -> None:
+    def _discard(self, own: socket.socket, *, reset: bool = True) -> None:
         self._register(own, None, 0)
         with suppress(OSError):
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            if reset:
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         own.close()
-
-    def _drop(self, link: _Link) -> None:
-        """Close a link that has ended, without a reset."""
-        for own in (link.client, link.server):
-            if own is not None:
-                self._register(own, link, 0)
-                own.close()
-        self._links.remove(link)
