@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -15,13 +16,21 @@ from interlock.nouns.tasks import plan
 from interlock.nouns.tasks.plan import Plan
 
 
+def check(listed: Iterable[plan.PlanEntry], name: str | None = None) -> Plan:
+    """The plan, or an error with all mistakes that show without the store."""
+    found = plan.parse(listed)
+    if found.wrong:
+        raise found.refused(())
+    return plan.plan_of(found, name)
+
+
 def made(*specs: dict[str, Any], name: str | None = None) -> Plan:
-    return plan.check(plan.entries(specs), name)
+    return check(plan.entries(specs), name)
 
 
 def mistakes(*specs: object) -> str:
     with pytest.raises(BadInput) as refused:
-        plan.check(plan.entries(specs))
+        check(plan.entries(specs))
     assert "\n" not in str(refused.value)
     assert "nothing was published" in str(refused.value)
     return str(refused.value)
@@ -99,7 +108,7 @@ def test_an_empty_plan_and_one_that_is_far_too_large_are_refused() -> None:
     with pytest.raises(BadInput, match="the plan is empty"):
         made()
     with pytest.raises(TooLarge, match="100001 tasks; 100000 are allowed: split it"):
-        plan.check(plan.entries([{"id": "a"}] * 100_001))
+        check(plan.entries([{"id": "a"}] * 100_001))
 
 
 def test_a_file_is_an_array_or_lines() -> None:
@@ -124,7 +133,7 @@ def test_a_broken_array_is_one_clear_line(text: bytes) -> None:
 def test_a_broken_line_is_a_mistake_like_others() -> None:
     found = plan.read(b'{"id": "a"}\n{"id":\n{"id": "a"}\n\xff\n' + b"[" * 5000)
     with pytest.raises(BadInput) as refused:
-        plan.check(found)
+        check(found)
     said = str(refused.value)
     assert "line 2: this is not JSON" in said
     assert "line 4: this is not JSON" in said

@@ -14,7 +14,6 @@ from interlock.core.outcomes import GivenFenced
 from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.service import TaskService
 from interlock.runtime.calls import Calls, D, call, grants, opened, patient
 from interlock.runtime.context import Moment
 from interlock.runtime.given import Given
@@ -23,15 +22,10 @@ if TYPE_CHECKING:
     from interlock.nouns.tasks.history import TaskEventFeed
     from interlock.nouns.tasks.plan import PlanEntry as Draft
     from interlock.nouns.tasks.task import Checked, Imported, PlanExists, TaskList, TaskView
-    from interlock.nouns.tasks.views import TaskViews
 
 
 class TaskCalls(Calls[D]):
     """Tasks, by name."""
-
-    @property
-    def _tasks(self) -> TaskService:
-        return self.context.tasks
 
     @call
     def publish(
@@ -62,22 +56,31 @@ class TaskCalls(Calls[D]):
         (``"lock/deploy=12"``).  If one of them is over when it is committed, nothing happens, and
         the answer is ``GivenFenced``.  All calls that change something take it.
         """
-        id_ = self.context.runner.new_id("tsk") if task is None else named(task)
-        spec = self.spec(
-            id_,
-            data,
-            priority=priority,
-            requires=requires,
-            needs=needs,
-            labels=labels,
-            not_before=not_before,
-            deadline=deadline,
-            retries=retries,
-            backoff=backoff,
-            backoff_most=backoff_most,
+        id_ = self.context.runner.new_id("tsk") if task is None else validate.task_id(task)
+        now = self.context.runner.clock.wall()
+        wanted = validate.names(needs, "needs", core.NEEDS_LIMIT)
+        if id_ in wanted:
+            raise BadInput(f"task {id_!r} needs itself; drop that need")
+        begins = (
+            None if not_before is None else validate.future_moment(not_before, now, "not-before")
+        )
+        spec = core.Spec(
+            at=self.context.tasks.moment(),
+            by=self.context.me().actor.agent,
+            data=Raw(validate.payload(data, "data", core.DATA_LIMIT)),
+            priority=validate.integer(priority, "priority", *core.PRIORITIES),
+            requires=tuple(sorted(validate.names(requires, "requires", core.REQUIRES_LIMIT))),
+            needs=wanted,
+            labels=validate.names(labels, "labels", core.LABELS_LIMIT),
+            not_before=begins,
+            deadline=_deadline(deadline, now, begins),
+            retries=validate.integer(retries, "number of retries", 0, core.MOST_RETRIES),
+            backoff=validate.duration(backoff, "backoff"),
+            backoff_most=validate.duration(backoff_most, "longest backoff"),
+            trace=self.context.purpose,
         )
         identity = self._identity(given)
-        return self._fenced(identity, self._tasks.publish(identity.actor, id_, spec))
+        return self._fenced(identity, self.context.tasks.publish(identity.actor, id_, spec))
 
     add = publish
 
@@ -101,54 +104,19 @@ class TaskCalls(Calls[D]):
 
         found = plans.parse(plans.entries(specs))
         if found.wrong:  # then needs that do not exist are said with the rest
-            raise found.refused((yield from self._tasks.plans.missing_needs(found.outside)))
+            raise found.refused((yield from self.context.tasks.plans.missing_needs(found.outside)))
         plan = plans.plan_of(found, id)
         if validate.flag(dry_run, "dry_run"):
-            return (yield from self._tasks.plans.check(plan))
+            return (yield from self.context.tasks.plans.check(plan))
         plan = replace(plan, trace=self.context.purpose)
         identity = self._identity(given)
-        return (yield from self._fenced(identity, self._tasks.plans.publish(identity.actor, plan)))
+        return (
+            yield from self._fenced(
+                identity, self.context.tasks.plans.publish(identity.actor, plan)
+            )
+        )
 
     import_ = publish_all
-
-    def spec(
-        self,
-        id_: str,
-        data: object,
-        *,
-        priority: int = core.PRIORITY,
-        requires: Iterable[str] = (),
-        needs: Iterable[str] = (),
-        labels: Iterable[str] = (),
-        not_before: Moment | None = None,
-        deadline: Moment | None = None,
-        retries: int = core.RETRIES,
-        backoff: float | str = core.BACKOFF,
-        backoff_most: float | str = core.BACKOFF_MOST,
-    ) -> core.Spec:
-        """Validated arguments as a task."""
-        now = self.context.runner.clock.wall()
-        wanted = validate.names(needs, "needs", core.NEEDS_LIMIT)
-        if id_ in wanted:
-            raise BadInput(f"task {id_!r} needs itself; drop that need")
-        begins = (
-            None if not_before is None else validate.future_moment(not_before, now, "not-before")
-        )
-        return core.Spec(
-            at=self._tasks.moment(),
-            by=self.context.me().actor.agent,
-            data=Raw(validate.payload(data, "data", core.DATA_LIMIT)),
-            priority=validate.integer(priority, "priority", *core.PRIORITIES),
-            requires=tuple(sorted(validate.names(requires, "requires", core.REQUIRES_LIMIT))),
-            needs=wanted,
-            labels=validate.names(labels, "labels", core.LABELS_LIMIT),
-            not_before=begins,
-            deadline=_deadline(deadline, now, begins),
-            retries=validate.integer(retries, "number of retries", 0, core.MOST_RETRIES),
-            backoff=validate.duration(backoff, "backoff"),
-            backoff_most=validate.duration(backoff_most, "longest backoff"),
-            trace=self.context.purpose,
-        )
 
     @grants
     @patient("a wait for a task")
@@ -169,7 +137,9 @@ class TaskCalls(Calls[D]):
         patience = self.context.asking(wait)
         lives, _ = self.context.terms({}, ttl, None)
         identity = self._identity(given)
-        claiming = self._tasks.claims.by_name(identity, named(task), ttl=lives, wait=patience)
+        claiming = self.context.tasks.claims.by_name(
+            identity, validate.task_id(task), ttl=lives, wait=patience
+        )
         return self._fenced(identity, claiming)
 
     @grants
@@ -192,12 +162,14 @@ class TaskCalls(Calls[D]):
         lives, _ = self.context.terms({}, ttl, None)
         identity = self._identity(given)
         if not patience or self.context.session_lease is None:
-            claiming = self._tasks.claims.next(identity, able(can), ttl=lives, wait=patience)
+            claiming = self.context.tasks.claims.next(
+                identity, validate.abilities(can), ttl=lives, wait=patience
+            )
             return self._fenced(identity, claiming)
         this = object()
         asleep = partial(self._asleep, this)
-        claiming = self._tasks.claims.next(
-            identity, able(can), ttl=lives, wait=patience, asleep=asleep
+        claiming = self.context.tasks.claims.next(
+            identity, validate.abilities(can), ttl=lives, wait=patience, asleep=asleep
         )
         return self._fenced(identity, self._reported(this, claiming))
 
@@ -224,7 +196,7 @@ class TaskCalls(Calls[D]):
         if result is not None:
             kept = Raw(validate.payload(result, "result", core.DATA_LIMIT))
         identity = self._identity(given)
-        done = self._tasks.complete(identity.actor, self._worker(task, token), kept)
+        done = self.context.tasks.complete(identity.actor, self._worker(task, token), kept)
         return self._fenced(identity, done)
 
     done = complete
@@ -249,7 +221,7 @@ class TaskCalls(Calls[D]):
             kept = Raw(validate.payload(error, "error", core.DATA_LIMIT))
         worker, identity = self._worker(task, token), self._identity(given)
         again = validate.flag(retry, "retry")
-        done = self._tasks.fail(identity.actor, worker, _reason(reason), kept, retry=again)
+        done = self.context.tasks.fail(identity.actor, worker, _reason(reason), kept, retry=again)
         return self._fenced(identity, done)
 
     @call
@@ -259,7 +231,7 @@ class TaskCalls(Calls[D]):
         """Release a task to the queue; no attempt is counted."""
         identity = self._identity(given)
         return self._fenced(
-            identity, self._tasks.release(identity.actor, self._worker(task, token))
+            identity, self.context.tasks.release(identity.actor, self._worker(task, token))
         )
 
     @call
@@ -269,7 +241,7 @@ class TaskCalls(Calls[D]):
         """Renew a claim; one that expired is not revived."""
         identity, worker = self._identity(given), self._worker(task, token)
         return self._fenced(
-            identity, self._tasks.heartbeat(identity.actor, worker, identity.session_ttl)
+            identity, self.context.tasks.heartbeat(identity.actor, worker, identity.session_ttl)
         )
 
     beat = heartbeat
@@ -279,7 +251,8 @@ class TaskCalls(Calls[D]):
         """Cancel a task; its worker learns that its claim has ended."""
         identity = self._identity(given)
         return self._fenced(
-            identity, self._tasks.cancel(identity.actor, named(task), _reason(reason))
+            identity,
+            self.context.tasks.cancel(identity.actor, validate.task_id(task), _reason(reason)),
         )
 
     @call
@@ -292,18 +265,22 @@ class TaskCalls(Calls[D]):
         ``token`` only that claim is ended.
         """
         actor, why = self.context.me().actor, validate.reason(reason)
-        return self._tasks.requeue(actor, named(task), why, validate.token(token))
+        return self.context.tasks.requeue(actor, validate.task_id(task), why, validate.token(token))
 
     @call
     def retry(self, task: str, *, given: Given = ()) -> Op[core.RetryOutcome]:
         """Send back a task that failed or is a dead letter, with all its attempts."""
         identity = self._identity(given)
-        return self._fenced(identity, self._tasks.retry(identity.actor, named(task)))
+        return self._fenced(
+            identity, self.context.tasks.retry(identity.actor, validate.task_id(task))
+        )
 
     @call
     def show(self, task: str) -> Op[TaskView | core.NoTask]:
         """One task: its state, its worker, its data and its result."""
-        return self._seen().show(named(task))
+        from interlock.nouns.tasks import views  # a worker needs none
+
+        return views.show(self.context.runner, validate.task_id(task))
 
     @call
     def list(
@@ -324,8 +301,7 @@ class TaskCalls(Calls[D]):
         works on, whose id begins with ``prefix``.  ``more`` in the answer is what to give as
         ``after`` to go on.
         """
-        from interlock.nouns.tasks.task import MOST
-        from interlock.nouns.tasks.views import OPEN, TaskQuery
+        from interlock.nouns.tasks.views import OPEN, TaskQuery, list_tasks
 
         wanted = _states(state) or (frozenset(core.STATES) if validate.flag(all, "all") else OPEN)
         query = TaskQuery(
@@ -334,15 +310,10 @@ class TaskCalls(Calls[D]):
             requires=frozenset(validate.names(requires, "requires", core.REQUIRES_LIMIT)),
             agent="" if holder is None else validate.name(holder, "agent name"),
             prefix="" if prefix is None else _prefix(prefix),
-            after="" if after is None else named(after),
-            limit=validate.count(limit, "limit", MOST),
+            after="" if after is None else validate.task_id(after),
+            limit=validate.count(limit, "limit", core.MOST),
         )
-        return self._seen().list(query)
-
-    def _seen(self) -> TaskViews:
-        from interlock.nouns.tasks.views import TaskViews  # workers never look
-
-        return TaskViews(self.context.runner)
+        return list_tasks(self.context.runner, query)
 
     @opened
     def subscribe(
@@ -362,7 +333,7 @@ class TaskCalls(Calls[D]):
         """
         from interlock.nouns.tasks.history import TaskEventFeed
 
-        able_to = None if can is None else able(can)
+        able_to = None if can is None else validate.abilities(can)
         feed = TaskEventFeed(events, prefix, able_to, self.context.runner.clock)
         yield from feed.open(after)
         feed.callback = callback
@@ -373,18 +344,11 @@ class TaskCalls(Calls[D]):
     def _worker(self, task: str, token: int | None) -> core.Claimant:
         actor = self.context.me().actor
         return core.Claimant(
-            task=named(task), agent=actor.agent, session=actor.session, token=validate.token(token)
+            task=validate.task_id(task),
+            agent=actor.agent,
+            session=actor.session,
+            token=validate.token(token),
         )
-
-
-def named(task: str) -> str:
-    """The validated id of a task."""
-    return validate.task_id(task)
-
-
-def able(can: Iterable[str]) -> tuple[str, ...]:
-    """Validated abilities."""
-    return validate.abilities(can)
 
 
 def _states(given: Iterable[str]) -> frozenset[core.State]:

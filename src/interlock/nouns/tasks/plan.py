@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import asdict
 
 from interlock.core import codec, validate
 from interlock.errors import BadInput, InterlockError, TooLarge
@@ -87,23 +88,13 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     def spec(self, draft: PlanTask, at: float, by: str) -> Spec:
         """The data of one of its tasks, if publishing began at this moment."""
-        return Spec(
-            at=round(at + self.places[draft.id] * _AGE, 6),
-            by=by,
-            data=draft.data,
-            priority=draft.priority,
-            requires=draft.requires,
-            needs=draft.needs,
-            labels=draft.labels,
-            not_before=None
-            if draft.not_before is None
-            else validate.future_moment(draft.not_before, at),
-            deadline=None if draft.deadline is None else validate.future_moment(draft.deadline, at),
-            retries=draft.retries,
-            backoff=draft.backoff,
-            backoff_most=draft.backoff_most,
-            trace=self.trace,
-        )
+        fields = asdict(draft)
+        id_ = fields.pop("id")
+        for moment in ("not_before", "deadline"):
+            if fields[moment] is not None:
+                fields[moment] = validate.future_moment(fields[moment], at)
+        at = round(at + self.places[id_] * _AGE, 6)
+        return Spec(at=at, by=by, trace=self.trace, **fields)
 
 
 def read_file(file: str) -> list[PlanEntry]:
@@ -176,14 +167,6 @@ class ParsedPlan(Struct, frozen=True, kw_only=True):
     def refused(self, missing: Collection[str]) -> BadInput:
         """The error with all mistakes and the needs that are ``missing`` in the store."""
         return _refused([*self.wrong, *_unknown(self.drafts, self.where, missing)])
-
-
-def check(listed: Iterable[PlanEntry], id_: str | None = None) -> Plan:
-    """The plan, or an error with all mistakes that show without the store."""
-    found = parse(listed)
-    if found.wrong:
-        raise found.refused(())
-    return plan_of(found, id_)
 
 
 def parse(listed: Iterable[PlanEntry]) -> ParsedPlan:

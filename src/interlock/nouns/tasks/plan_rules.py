@@ -25,10 +25,10 @@ A small plan also leaves a complete batch behind, by which a repeated import is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import asdict
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
@@ -46,9 +46,6 @@ _OPERATIONS = 10
 _DELETE_OPERATIONS = 4
 _ENVELOPE = 512
 """Bytes of a task in addition to its data and its names."""
-
-
-Good = TypeVar("Good", Imported, Checked)
 
 
 class CommitLimits(Struct, frozen=True, kw_only=True, gc=False):
@@ -80,17 +77,13 @@ class BatchStart(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PlanCheck(Struct, frozen=True, kw_only=True):
-    """The result of checking a plan against the store; ``refused`` if it cannot be published."""
+    """A plan that could be published as it is, and the start of its batch, if it has one."""
 
-    refused: PlanExists | StaleBatch | None = None
-    ready: int = 0
-    blocked: int = 0
-    later: int = 0
+    checked: Checked
     begun: BatchStart | None = None
-    """The start of its batch, if it was begun as one."""
 
 
-def check_store(changes: TaskChanges, wanted: Plan) -> PlanCheck:
+def check_store(changes: TaskChanges, wanted: Plan) -> PlanCheck | PlanExists | StaleBatch:
     """Check all that publishing a plan depends on, before anything is written."""
     batch = wanted.batch
     progress_rules.read_needs(changes, wanted.outside, (batch, *wanted.places))
@@ -98,12 +91,13 @@ def check_store(changes: TaskChanges, wanted: Plan) -> PlanCheck:
     if status is not None:
         label = changes.facts.spec(batch)
         if (refused := _other(wanted, status, label)) is not None:
-            return PlanCheck(refused=refused)
+            return refused
     for id_ in wanted.places:
         if (refused := in_use(changes, wanted, id_)) is not None:
-            return PlanCheck(refused=refused)
+            return refused
     _check_outside_needs(changes, wanted)
-    return _counted(changes, wanted, label)
+    begun = None if label is None else BatchStart(at=label.at, by=label.by)
+    return PlanCheck(checked=_counted(changes, wanted, begun), begun=begun)
 
 
 def _check_outside_needs(changes: TaskChanges, wanted: Plan) -> None:
@@ -140,21 +134,18 @@ def in_use(changes: TaskChanges, wanted: Plan, id_: str) -> PlanExists | StaleBa
     return PlanExists(plan=wanted.id, task=id_, state="blocked", reason=why)
 
 
-def _counted(changes: TaskChanges, wanted: Plan, label: Spec | None) -> PlanCheck:
+def _counted(changes: TaskChanges, wanted: Plan, begun: BatchStart | None) -> Checked:
     blocked = later = 0
-    at = changes.now if label is None else label.at
+    at = changes.now if begun is None else begun.at
     for draft in wanted.drafts:
         if any(need in wanted.places or not _met(changes, need) for need in draft.needs):
             blocked += 1
         elif draft.not_before is not None:
             moment = wanted.spec(draft, at, "").not_before
             later += moment is not None and moment > changes.now
-    return PlanCheck(
-        ready=len(wanted.drafts) - blocked - later,
-        blocked=blocked,
-        later=later,
-        begun=None if label is None else BatchStart(at=label.at, by=label.by),
-    )
+    tasks = len(wanted.drafts)
+    ready = tasks - blocked - later
+    return Checked(plan=wanted.id, tasks=tasks, ready=ready, blocked=blocked, later=later)
 
 
 def _met(changes: TaskChanges, need: str) -> bool:
@@ -162,24 +153,13 @@ def _met(changes: TaskChanges, need: str) -> bool:
     return status is not None and status.state == "complete"
 
 
-def answer(kind: type[Good], wanted: Plan, found: PlanCheck) -> Good:
-    """The answer for a plan that is published, or could be."""
-    return kind(
-        plan=wanted.id,
-        tasks=len(wanted.drafts),
-        ready=found.ready,
-        blocked=found.blocked,
-        later=found.later,
-    )
-
-
 def publish_whole(
     changes: TaskChanges, wanted: Plan, begun: BatchStart
 ) -> Decision[Imported | PlanExists | StaleBatch | None]:
     """Publish a plan with one commit; None if it was begun as a batch."""
     found = check_store(changes, wanted)
-    if found.refused is not None:
-        return Decision(outcome=found.refused)
+    if not isinstance(found, PlanCheck):
+        return Decision(outcome=found)
     if found.begun is not None:
         return Decision(outcome=None)
     specs = {draft.id: wanted.spec(draft, begun.at, begun.by) for draft in wanted.drafts}
@@ -187,9 +167,8 @@ def publish_whole(
     _label(changes, wanted, begun, "complete")
     for id_, spec in specs.items():
         progress_rules.create(changes, id_, spec)
-    return changes.decision(
-        answer(Imported, wanted, found), VERB, progress_rules.record_name(wanted.batch)
-    )
+    imported = Imported(**asdict(found.checked))
+    return changes.decision(imported, VERB, progress_rules.record_name(wanted.batch))
 
 
 def add_portion(
@@ -224,7 +203,8 @@ def add_portion(
         _check_outside_needs(changes, wanted)
         _label(changes, wanted, begun, "blocked")
     if alive or status is None:
-        _renew(changes, wanted.batch)
+        tag = {"for": progress_rules.record_name(wanted.batch)}
+        changes.put(keys.live(wanted.batch), tag, TTL)
     for id_, spec in specs.items():
         progress_rules.create(changes, id_, spec, wanted.batch)
     return changes.decision(None, VERB, progress_rules.record_name(wanted.batch))
@@ -338,7 +318,3 @@ def _label(changes: TaskChanges, wanted: Plan, begun: BatchStart, state: State) 
 def _is_open(status: TaskStatus | None, begun: BatchStart) -> bool:
     """Whether this is the batch that was begun then, and it is not marked."""
     return status is not None and (status.state, status.since) == ("blocked", begun.at)
-
-
-def _renew(changes: TaskChanges, batch: str) -> None:
-    changes.put(keys.live(batch), {"for": progress_rules.record_name(batch)}, TTL)

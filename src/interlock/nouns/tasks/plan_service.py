@@ -7,7 +7,10 @@ by itself how far the plan has come, so an import that was killed can be repeate
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
+
+from msgspec.structs import asdict
 
 from interlock.core import keys
 from interlock.core.decision import Decision
@@ -16,7 +19,7 @@ from interlock.errors import StoreBusy
 from interlock.nouns.tasks import plan_rules
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping, dependents
-from interlock.nouns.tasks.plan import Plan, PlanTask
+from interlock.nouns.tasks.plan import Plan
 from interlock.nouns.tasks.plan_rules import BatchStart, CommitLimits, PlanCheck, StaleBatch
 from interlock.nouns.tasks.task import Checked, Imported, PlanExists
 from interlock.nouns.tasks.task_change import TaskChanges
@@ -24,8 +27,8 @@ from interlock.nouns.tasks.task_reader import TaskReader, change, decode_status
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import looked_up, outside
-from interlock.runtime.runner import Decided, Runner
-from interlock.store import Item, Range
+from interlock.runtime.runner import Runner
+from interlock.store import Range
 
 T = TypeVar("T")
 
@@ -54,9 +57,9 @@ class PlanService:
         """Whether a plan could be published; nothing is written."""
         plan_rules.check_sizes(plan, self._runner.capabilities.max_value)
         found = yield from self._check_store(plan)
-        if isinstance(found.refused, PlanExists):
-            return found.refused
-        return plan_rules.answer(Checked, plan, found)
+        if isinstance(found, StaleBatch):  # nothing is known of the tasks before it is deleted
+            return Checked(plan=plan.id, tasks=len(plan.drafts), ready=0, blocked=0)
+        return found.checked if isinstance(found, PlanCheck) else found
 
     def publish(self, actor: Actor, plan: Plan) -> Op[Imported | PlanExists]:
         """Publish all of a plan, or nothing."""
@@ -80,10 +83,8 @@ class PlanService:
 
     def _publish(self, actor: Actor, plan: Plan) -> Op[Imported | PlanExists | StaleBatch]:
         if plan_rules.fits(plan, self._limits()):
-            begun = self._begun(actor, plan)
-            done: Decided[Imported | PlanExists | StaleBatch | None] = yield from self._change(
-                actor, plan.batch, lambda changes: plan_rules.publish_whole(changes, plan, begun)
-            )
+            whole = partial(plan_rules.publish_whole, wanted=plan, begun=self._begun(actor, plan))
+            done = yield from change(self._runner, actor, (keys.status(plan.batch),), whole)
             if done.outcome is not None:
                 return done.outcome
         return (yield from self._portions(actor, plan))
@@ -91,15 +92,17 @@ class PlanService:
     def _portions(self, actor: Actor, plan: Plan) -> Op[Imported | PlanExists | StaleBatch]:
         """Publish a plan that is too large for one commit: hidden first, then visible."""
         found = yield from self._check_store(plan)
-        refused, begun = found.refused, found.begun or self._begun(actor, plan)
-        if refused is None:
+        if isinstance(found, PlanCheck):
+            begun = found.begun or self._begun(actor, plan)
             refused = yield from self._add_all(actor, plan, begun)
+            if refused is None:
+                stale = yield from self._complete(actor, plan, begun)
+                return stale or Imported(**asdict(found.checked))
+        else:
+            refused = found
         if isinstance(refused, PlanExists) and refused.task:
             yield from self._delete_batch(actor, plan.batch, own=plan.digest)
-        if refused is not None:
-            return refused
-        stale = yield from self._complete(actor, plan, begun)
-        return stale or plan_rules.answer(Imported, plan, found)
+        return refused
 
     def _add_all(
         self, actor: Actor, plan: Plan, begun: BatchStart
@@ -108,33 +111,21 @@ class PlanService:
         renewed_at: float | None = None
         for some in plan_rules.portions(plan, self._limits()):
             now = self._runner.clock.monotonic()
+            first = renewed_at is None
             alive = renewed_at is None or now > renewed_at + plan_rules.TTL / 4
-            refused = yield from self._add(
-                actor, plan, some, begun, first=renewed_at is None, alive=alive
+            add = partial(
+                plan_rules.add_portion,
+                wanted=plan,
+                drafts=some,
+                begun=begun,
+                first=first,
+                alive=alive,
             )
-            if refused is not None:
-                return refused
+            done = yield from change(self._runner, actor, (keys.status(plan.batch),), add)
+            if done.outcome is not None:
+                return done.outcome
             renewed_at = now if alive else renewed_at
         return None
-
-    def _add(
-        self,
-        actor: Actor,
-        plan: Plan,
-        some: Sequence[PlanTask],
-        begun: BatchStart,
-        *,
-        first: bool,
-        alive: bool,
-    ) -> Op[PlanExists | StaleBatch | None]:
-        done: Decided[PlanExists | StaleBatch | None] = yield from self._change(
-            actor,
-            plan.batch,
-            lambda changes: plan_rules.add_portion(
-                changes, plan, some, begun, first=first, alive=alive
-            ),
-        )
-        return done.outcome
 
     def _begun(self, actor: Actor, plan: Plan) -> BatchStart:
         return BatchStart(at=self._new_times(len(plan.drafts)), by=actor.agent)
@@ -142,49 +133,41 @@ class PlanService:
     def _complete(self, actor: Actor, plan: Plan, begun: BatchStart) -> Op[StaleBatch | None]:
         """Complete the batch of a plan whose tasks are all written."""
         apart = not self._runner.capabilities.transacts  # another may follow
-        done = yield from self._with_dependents(
+        outcome = yield from self._with_dependents(
             actor,
             plan.batch,
-            lambda reader: dependents(plan.batch, reader.facts).limit,
+            dependents(plan.batch, TaskReader(self._runner, 0).facts).limit,
             lambda changes, tasks, more: plan_rules.complete_batch(
                 changes, plan, begun, tasks, more=more or apart
             ),
         )
-        if isinstance(done.outcome, StaleBatch):
-            return done.outcome
-        if done.outcome:
+        if isinstance(outcome, StaleBatch):
+            return outcome
+        if outcome:
             yield from self._housekeeping.drain_all(actor, plan.batch)
         return None
 
     def _delete_batch(self, actor: Actor, id_: str, own: str = "") -> Op[bool]:
         """Delete a batch that cannot be finished; one with a live client stays."""
-        done: Decided[bool] = yield from self._change(
-            actor, id_, lambda changes: plan_rules.mark_failed(changes, id_, own)
-        )
-        going = done.outcome
+        mark = partial(plan_rules.mark_failed, batch=id_, own=own)
+        marked = (yield from change(self._runner, actor, (keys.status(id_),), mark)).outcome
+        going, most = marked, plan_rules.deletes_per_commit(self._limits().operations)
         while going:
-            going = (
-                yield from self._with_dependents(
-                    actor,
-                    id_,
-                    lambda reader: plan_rules.deletes_per_commit(reader.facts.max_operations),
-                    lambda changes, tasks, more: plan_rules.delete_portion(
-                        changes, id_, tasks, more=more
-                    ),
-                )
-            ).outcome
-        return done.outcome
-
-    def _check_store(self, plan: Plan) -> Op[PlanCheck]:
-        def reading() -> DecideOp[PlanCheck]:
-            return (
-                yield from TaskReader(self._runner, 0).change(
-                    lambda changes: Decision(outcome=plan_rules.check_store(changes, plan))
-                )
+            going = yield from self._with_dependents(
+                actor,
+                id_,
+                most,
+                lambda changes, tasks, more: plan_rules.delete_portion(
+                    changes, id_, tasks, more=more
+                ),
             )
+        return marked
 
-        decision: Decision[PlanCheck] = yield from outside(reading())
-        return decision.outcome
+    def _check_store(self, plan: Plan) -> Op[PlanCheck | PlanExists | StaleBatch]:
+        def decide(changes: TaskChanges) -> Decision[PlanCheck | PlanExists | StaleBatch]:
+            return Decision(outcome=plan_rules.check_store(changes, plan))
+
+        return (yield from outside(TaskReader(self._runner, 0).change(decide))).outcome
 
     def _limits(self) -> CommitLimits:
         """The limits of one commit of a plan."""
@@ -195,26 +178,22 @@ class PlanService:
             size=_LOCAL_BYTES if local else _BYTES,
         )
 
-    def _change(
-        self, actor: Actor, id_: str, decide: Callable[[TaskChanges], Decision[T]]
-    ) -> Op[Decided[T]]:
-        return change(self._runner, actor, (keys.status(id_),), decide)
-
     def _with_dependents(
         self,
         actor: Actor,
         id_: str,
-        limit: Callable[[TaskReader], int],
+        limit: int,
         decide: Callable[[TaskChanges, Sequence[str], bool], Decision[T]],
-    ) -> Op[Decided[T]]:
+    ) -> Op[T]:
         """Decide about a batch, with as many of its tasks as fit into one commit."""
 
         def deciding() -> DecideOp[T]:
             reader = TaskReader(self._runner, 0)
             reader.learn((yield (keys.status(id_),)).items)
-            page = Range(keys.hangs(id_), limit=limit(reader))
-            found: Sequence[Item] = (yield (page,)).ranges[page]
-            tasks, more = [keys.task_in_index(item.key) for item in found], len(found) == page.limit
+            page = Range(keys.hangs(id_), limit=limit)
+            found = (yield (page,)).ranges[page]
+            tasks = [keys.task_in_index(item.key) for item in found]
+            more = len(found) == limit
             return (yield from reader.change(lambda changes: decide(changes, tasks, more)))
 
-        return (yield from self._runner.change(deciding, actor))
+        return (yield from self._runner.change(deciding, actor)).outcome

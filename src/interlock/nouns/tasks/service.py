@@ -7,8 +7,8 @@ their workers is in ``housekeeping.py``, the deletion of old tasks in ``retentio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Raw
@@ -83,23 +83,17 @@ class TaskService:
         self, actor: Actor, task: str, spec: core.Spec
     ) -> Op[core.Published | core.TaskExists]:
         """Publish a task."""
-        wanted = (
-            keys.status(task),
-            *([keys.requirement_set(spec.requirement_set)] if spec.requires else ()),
-        )
+        sets = (keys.requirement_set(spec.requirement_set),) if spec.requires else ()
+        wanted = (keys.status(task), *sets)
         guess: dict[str, Item | None] = {}
         if not self._runner.capabilities.transacts:
             guess = {wanted[0]: None}
-            for key in wanted[1:]:
+            for key in sets:
                 guess |= self._runner.recall(key)
-        done: Decided[core.Published | core.TaskExists] = yield from change(
-            self._runner,
-            actor,
-            wanted,
-            lambda changes: rules.publish(changes, task, spec),
-            guess if len(guess) == len(wanted) else None,
-        )
-        for key in wanted[1:]:
+        known = guess if len(guess) == len(wanted) else None
+        decide = partial(rules.publish, id_=task, spec=spec)
+        done = yield from change(self._runner, actor, wanted, decide, known)
+        for key in sets:
             if (item := done.items.get(key)) is not None:
                 self._runner.remember(key, item)
         hidden = isinstance(done.outcome, core.TaskExists) and done.outcome.state == "blocked"
@@ -117,16 +111,17 @@ class TaskService:
         def deciding() -> DecideOp[core.CompleteOutcome]:
             nonlocal left
             reader, status = yield from self._read_claim(claimant, base)
-            found: Sequence[Item] = ()
+            found: tuple[Item, ...] = ()
             more = False
             if status is not None and status.awaited and status.state == "running":
                 page: Range = dependents(claimant.task, reader.facts)
                 found = (yield (page,)).ranges[page]
                 more = len(found) == page.limit or not self._runner.capabilities.transacts
             tasks = [keys.task_in_index(item.key) for item in found]
-            decision = yield from reader.change(
-                lambda changes: rules.complete(changes, claimant, result, tasks, more=more)
+            decide = partial(
+                rules.complete, claimant=claimant, result=result, hangers=tasks, more=more
             )
+            decision = yield from reader.change(decide)
             left = any(write.key == keys.todo(claimant.task) for write in decision.puts)
             return decision
 
@@ -140,19 +135,15 @@ class TaskService:
     ) -> Op[core.FailOutcome]:
         """Fail an attempt."""
         chance = self._runner.random_below(1000) / 1000
-        done: core.FailOutcome = yield from self._change_claim(
-            actor,
-            claimant,
-            lambda changes: rules.fail(changes, claimant, reason, error, chance, retry=retry),
+        decide = partial(
+            rules.fail, claimant=claimant, reason=reason, error=error, chance=chance, retry=retry
         )
-        return (yield from self._with_break(claimant, done))
+        return (yield from self._change_claim(actor, claimant, decide))
 
     def release(self, actor: Actor, claimant: core.Claimant) -> Op[core.ReleaseOutcome]:
         """Release a task to the queue."""
-        done: core.ReleaseOutcome = yield from self._change_claim(
-            actor, claimant, lambda changes: rules.release(changes, claimant)
-        )
-        return (yield from self._with_break(claimant, done))
+        decide = partial(rules.release, claimant=claimant)
+        return (yield from self._change_claim(actor, claimant, decide))
 
     def heartbeat(
         self, actor: Actor, claimant: core.Claimant, session_ttl: float
@@ -162,36 +153,33 @@ class TaskService:
 
         def deciding() -> DecideOp[core.BeatOutcome]:
             reader, _ = yield from self._read_claim(claimant, base)
-            held = reader.facts.claims[claimant.task]
-            ttl = session_ttl
+            held, ttl = reader.facts.claims[claimant.task], session_ttl
             if held is not None and held.ttl is None:
                 ttl = yield from session_ttl_of(held.session, session_ttl)
-            return (yield from reader.change(lambda changes: rules.beat(changes, claimant, ttl)))
+            decide = partial(rules.beat, claimant=claimant, session_ttl=ttl)
+            return (yield from reader.change(decide))
 
         done: Decided[core.BeatOutcome] = yield from self._runner.change(deciding, actor)
         return (yield from self._with_break(claimant, done.outcome))
 
     def cancel(self, actor: Actor, task: str, reason: str) -> Op[core.CancelOutcome]:
         """Cancel a task."""
-        done: Decided[core.CancelOutcome] = yield from change(
-            self._runner,
-            actor,
-            (keys.status(task), keys.owner(task)),
-            lambda changes: rules.cancel(changes, task, actor.agent, reason),
-        )
-        return done.outcome
+        wanted = keys.status(task), keys.owner(task)
+        decide = partial(rules.cancel, id_=task, agent=actor.agent, reason=reason)
+        return (yield from change(self._runner, actor, wanted, decide)).outcome
 
     def requeue(
         self, actor: Actor, task: str, reason: str, token: int | None
     ) -> Op[core.RequeueOutcome]:
         """End the claim of a worker, and put the task back in the queue."""
-        done: Decided[core.RequeueOutcome] = yield from change(
-            self._runner,
-            actor,
-            (keys.status(task), keys.owner(task)),
-            lambda changes: rules.requeue(changes, task, actor.agent, reason, token),
-        )
-        return done.outcome
+        wanted = keys.status(task), keys.owner(task)
+        decide = partial(rules.requeue, id_=task, by=actor.agent, reason=reason, token=token)
+        return (yield from change(self._runner, actor, wanted, decide)).outcome
+
+    def retry(self, actor: Actor, task: str) -> Op[core.RetryOutcome]:
+        """Put a failed or dead task back in the queue."""
+        decide = partial(rules.retry, id_=task, agent=actor.agent)
+        return (yield from change(self._runner, actor, (keys.status(task),), decide)).outcome
 
     def _with_break(self, claimant: core.Claimant, outcome: T) -> Op[T | core.TaskFenced]:
         """A refusal, with the operator that ended the claim and the reason, if one did."""
@@ -204,16 +192,6 @@ class TaskService:
                 fenced = core.TaskFenced(task=claimant.task, state=state, holder=outcome.holder)
                 return replace(fenced, by=note.by, reason=note.reason)
         return outcome
-
-    def retry(self, actor: Actor, task: str) -> Op[core.RetryOutcome]:
-        """Put a failed or dead task back in the queue."""
-        done: Decided[core.RetryOutcome] = yield from change(
-            self._runner,
-            actor,
-            (keys.status(task),),
-            lambda changes: rules.retry(changes, task, actor.agent),
-        )
-        return done.outcome
 
     def leave(self, actor: Actor) -> Op[tuple[str, ...]]:
         """Release all tasks whose claims live by this session."""
@@ -243,14 +221,15 @@ class TaskService:
 
     def _change_claim(
         self, actor: Actor, claimant: core.Claimant, decide: Callable[[TaskChanges], Decision[T]]
-    ) -> Op[T]:
+    ) -> Op[T | core.TaskFenced]:
         base = yield from self._runner.base()
 
         def deciding() -> DecideOp[T]:
             reader, _ = yield from self._read_claim(claimant, base)
             return (yield from reader.change(decide))
 
-        return (yield from self._end_claim(actor, claimant, deciding)).outcome
+        done = yield from self._end_claim(actor, claimant, deciding)
+        return (yield from self._with_break(claimant, done.outcome))
 
     def _end_claim(
         self, actor: Actor, claimant: core.Claimant, deciding: Callable[[], DecideOp[T]]

@@ -214,59 +214,55 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
         )
 
 
-class TaskViews:
-    """List and show, as generators for a driver."""
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-
-    def show(self, task: str) -> Op[TaskView | core.NoTask]:
-        """One task, with its data and its result."""
-        base, result = (yield from self._runner.base()), keys.result(task)
-        snapshot = yield Read(keys.data(task), keys.owner(task), keys.status(task), result)
-        found = _snapshot(task, snapshot.items, base, STATES)
-        if found.damage:
-            raise StoreDamaged(found.damage)
-        if found.status is None or found.spec is None:
-            reason = (
-                f"there is no task {task}; for a deleted one see"
-                f" 'interlock record explain {quote(f'task/{task}')}'"
-            )
-            return core.NoTask(task=task, state="unknown", reason=reason)
-        (listed,) = yield from self._listed([found])
-        came = decode_result(snapshot[result])
-        return TaskView(
-            **asdict(listed),
-            data=_value(found.spec.data),
-            result=None if came is None else _value(came.result),
-            error=None if came is None else _value(came.error),
+def show(runner: Runner, task: str) -> Op[TaskView | core.NoTask]:
+    """One task, with its data and its result."""
+    base, result = (yield from runner.base()), keys.result(task)
+    snapshot = yield Read(keys.data(task), keys.owner(task), keys.status(task), result)
+    found = _snapshot(task, snapshot.items, base, STATES)
+    if found.damage:
+        raise StoreDamaged(found.damage)
+    if found.status is None or found.spec is None:
+        reason = (
+            f"there is no task {task}; for a deleted one see"
+            f" 'interlock record explain {quote(f'task/{task}')}'"
         )
+        return core.NoTask(task=task, state="unknown", reason=reason)
+    (listed,) = yield from _listed(runner, [found])
+    came = decode_result(snapshot[result])
+    return TaskView(
+        **asdict(listed),
+        data=_value(found.spec.data),
+        result=None if came is None else _value(came.result),
+        error=None if came is None else _value(came.error),
+    )
 
-    def list(self, query: TaskQuery) -> Op[TaskList]:
-        """The tasks that match a query, by id."""
-        source = _OpenTasks(query) if query.states <= OPEN else _TaskScan(query)
-        portion = min(_TASKS_AT_ONCE, query.limit + 1)
-        found: list[TaskSnapshot] = []
-        while len(found) <= query.limit and (some := (yield from source.take())) is not None:
-            for start in range(0, len(some), portion):
-                found += yield from _matching(self._runner, query, some[start : start + portion])
-                if len(found) > query.limit:
-                    break
-        tasks = yield from self._listed(found[: query.limit])
-        more = tasks[-1].task if len(found) > query.limit else ""
-        return TaskList(tasks=tasks, more=more)
 
-    def _listed(self, tasks: Sequence[TaskSnapshot]) -> Op[tuple[ListedTask, ...]]:
-        """Tasks with their liveness; a claim is stale if it is not alive, and still there."""
-        found = yield from with_liveness(self._runner, tasks)
-        gone = {each.task: each.claim for each in found if each.claim and not each.alive}
-        owners = yield from looked_up(map(keys.owner, gone))
-        stale = {
-            task
-            for task, claim in gone.items()
-            if readable(decode_claim, owners[keys.owner(task)]) == claim
-        }
-        return tuple(_listed_task(each, stale=each.task in stale) for each in found)
+def list_tasks(runner: Runner, query: TaskQuery) -> Op[TaskList]:
+    """The tasks that match a query, by id."""
+    source = _OpenTasks(query) if query.states <= OPEN else _TaskScan(query)
+    portion = min(_TASKS_AT_ONCE, query.limit + 1)
+    found: list[TaskSnapshot] = []
+    while len(found) <= query.limit and (some := (yield from source.take())) is not None:
+        for start in range(0, len(some), portion):
+            found += yield from _matching(runner, query, some[start : start + portion])
+            if len(found) > query.limit:
+                break
+    tasks = yield from _listed(runner, found[: query.limit])
+    more = tasks[-1].task if len(found) > query.limit else ""
+    return TaskList(tasks=tasks, more=more)
+
+
+def _listed(runner: Runner, tasks: Sequence[TaskSnapshot]) -> Op[tuple[ListedTask, ...]]:
+    """Tasks with their liveness; a claim is stale if it is not alive, and still there."""
+    found = yield from with_liveness(runner, tasks)
+    gone = {each.task: each.claim for each in found if each.claim and not each.alive}
+    owners = yield from looked_up(map(keys.owner, gone))
+    stale = {
+        task
+        for task, claim in gone.items()
+        if readable(decode_claim, owners[keys.owner(task)]) == claim
+    }
+    return tuple(_listed_task(each, stale=each.task in stale) for each in found)
 
 
 def _matching(runner: Runner, query: TaskQuery, tasks: Iterable[str]) -> Op[list[TaskSnapshot]]:

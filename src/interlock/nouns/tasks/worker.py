@@ -33,7 +33,6 @@ from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.nouns.agents.report_rules import ReportState
 from interlock.nouns.agents.report_service import state_without_work
 from interlock.nouns.messages.stops import StopNotice, Stops
-from interlock.nouns.tasks.calls import able
 from interlock.nouns.tasks.held_claim import HeldClaim, hold_claim
 from interlock.nouns.tasks.task import Claimed
 from interlock.runtime import callers
@@ -59,7 +58,7 @@ class WorkerLoop:
         messages: bool = True,
     ) -> None:
         identity = context.me()
-        self.can = able(can)
+        self.can = validate.abilities(can)
         self.reason = ""
         """Why it is to stop; empty while it is not."""
         self.stops = Stops(context.runner, identity.actor) if messages and identity.joined else None
