@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interlock.version import __version__
-
 if TYPE_CHECKING:
     from interlock import aio as aio
     from interlock import errors as errors
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     )
     from interlock.outcomes import *  # noqa: F403 - each is a name of the package, too
     from interlock.runtime.identity import trace
+    from interlock.version import __version__
 
 _HOMES = {
     "interlock.client": ("Fleet", "connect"),
@@ -43,6 +42,7 @@ _HOMES = {
         "NotAllowed", "StoreTrouble", "Unavailable",
     ),
     "interlock.runtime.identity": ("trace",),
+    "interlock.version": ("__version__",),
 }  # fmt: skip
 _MODULES = ("aio", "errors", "outcomes")
 

@@ -27,13 +27,12 @@ from interlock.clock import Clock
 from interlock.core.validate import FOREVER
 from interlock.drivers import Op, drive_async
 from interlock.errors import InterlockError, StoreClosed, StoreTrouble
-from interlock.nouns.agents.session_rules import TTL
 from interlock.nouns.grants.holding import BlockTerms, GrantHandle, take
 from interlock.nouns.grants.lock import LockTarget
 from interlock.nouns.grants.request import GrantTarget
 from interlock.runtime import callers
 from interlock.runtime.calls import Awaiting, Calls, Source, driven
-from interlock.runtime.context import Context
+from interlock.runtime.context import SESSION_TTL, Context
 from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.given import Given
 from interlock.runtime.identity import Actor
@@ -377,7 +376,7 @@ async def connect(
     agent: str | None = None,
     *,
     session: str | None = None,
-    ttl: float = TTL,
+    ttl: float = SESSION_TTL,
     trace: str = "",
     join: bool = True,
     grant_ttl: float | None = None,

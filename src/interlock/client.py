@@ -31,11 +31,10 @@ from interlock.clock import Clock
 from interlock.core.validate import FOREVER
 from interlock.drivers import Op, drive
 from interlock.errors import InterlockError
-from interlock.nouns.agents.session_rules import TTL
 from interlock.nouns.grants.handover import HANDOVER, Handover
 from interlock.runtime import callers
 from interlock.runtime.calls import Blocking, Calls, Source, driven
-from interlock.runtime.context import Context
+from interlock.runtime.context import SESSION_TTL, Context
 from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.given import Given
 from interlock.runtime.identity import Actor
@@ -317,7 +316,7 @@ def connect(
     agent: str | None = None,
     *,
     session: str | None = None,
-    ttl: float = TTL,
+    ttl: float = SESSION_TTL,
     trace: str = "",
     join: bool = True,
     grant_ttl: float | None = None,
@@ -361,7 +360,7 @@ def begun(
     *,
     session: str | None = None,
     inherited: bool = False,
-    ttl: float = TTL,
+    ttl: float = SESSION_TTL,
     join: bool = True,
     **options: Any,  # noqa: ANN401 - those of ``make_context``
 ) -> Fleet:

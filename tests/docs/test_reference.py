@@ -16,7 +16,7 @@ from interlock.nouns.agents import session_rules
 from interlock.nouns.grants import pool, pool_change
 from interlock.nouns.messages import message, send_rules
 from interlock.nouns.messages import query as queries
-from interlock.runtime.context import GRANT_TTL
+from interlock.runtime.context import GRANT_TTL, SESSION_TTL
 from interlock.stores import SCHEMES, address, network
 from interlock.stores.memory import MemoryStore
 from interlock.stores.redis.store import LOG_BOUND
@@ -65,7 +65,7 @@ def test_every_error_is_explained() -> None:
         ("waiters for one lock", f"{pool.WAITERS:,}"),
         ("longest duration", f"{validate.LONGEST / 86400:.0f} days"),
         ("shortest ttl", f"{MemoryStore().capabilities.min_ttl * 1000:.0f} ms"),
-        ("ttl of a session", f"{session_rules.TTL:.0f} s"),
+        ("ttl of a session", f"{SESSION_TTL:.0f} s"),
         ("ttl of a session from `agent join`", f"{session_rules.SHELL_TTL / 60:.0f} min"),
         ("ttl of a grant without a session", f"{GRANT_TTL / 60:.0f} min"),
         ("a message", f"{message.BODY_LIMIT // 1024**2} MiB"),

@@ -40,7 +40,6 @@ from interlock.bench.measuring import (
 )
 from interlock.clock import SystemClock
 from interlock.drivers import drive
-from interlock.nouns.agents.session_rules import TTL
 from interlock.nouns.grants.lock import LockAcquired, LockReleased
 from interlock.nouns.grants.several import SeveralAcquired
 from interlock.nouns.messages.calls import MessageCalls
@@ -49,7 +48,7 @@ from interlock.nouns.messages.message import AlertSubscription, Sent
 from interlock.nouns.messages.send_rules import Rate
 from interlock.nouns.tasks.task import Claimed
 from interlock.runtime.attempt import Attempt, Draft
-from interlock.runtime.context import Context
+from interlock.runtime.context import SESSION_TTL, Context
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.stores import open_store
@@ -306,7 +305,7 @@ def unrecorded(url: str) -> interlock.Fleet:
     store = open_store(url)
     clock = SystemClock(suspends=store.capabilities.one_machine)
     context = Context(store, "bench", "", UnrecordedRunner(store, clock=clock))
-    drive(context.begin(None, TTL), store)
+    drive(context.begin(None, SESSION_TTL), store)
     return interlock.Fleet(context)
 
 

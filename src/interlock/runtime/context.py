@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Moment: TypeAlias = str | float | datetime
 T = TypeVar("T")
 GRANT_TTL = 900.0
+SESSION_TTL = 30.0
 _MEANWHILE = 0.02
 """Seconds after which a caller looks again whether another one has joined."""
 

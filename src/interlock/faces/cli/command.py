@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from interlock import registry
-from interlock.core.safe_text import one_line, printable, quoted
+from interlock.core.safe_text import one_line, printable
 from interlock.errors import BadInput, InterlockError
 from interlock.faces.cli.parse import Parsed, parse, split
 
@@ -229,12 +229,17 @@ def _run(argv: Sequence[str]) -> int:
     try:
         operation = registry.find(name)
     except KeyError:
-        return _no_operation(name, words)
+        from interlock.faces.cli.help import without_operation
+
+        if name == "help":
+            return _run([*words, "--help"])
+        write(without_operation(name, words).encode() + b"\n")
+        return 0
     parsed = parse(operation, words)
     if parsed.common.help:
         from interlock.faces.cli.help import one
 
-        write((one(parsed.operation) + "\n").encode())
+        write(one(parsed.operation).encode() + b"\n")
         return 0
     _quiet = parsed.common.quiet
     if parsed.common.verbose:
@@ -288,36 +293,6 @@ def _given_back(fleet: Fleet, outcome: object, error: OSError) -> Exception:
         return error
     again = "send stdout elsewhere, then retry"
     return _Internal(f"{unwritten}, so {what} {was} released; {again}")
-
-
-def _no_operation(name: str, words: Sequence[str]) -> int:
-    """Show help or the version, or suggest a command."""
-    from interlock.faces.cli import help as texts
-
-    if name == "help":
-        return _run([*words, "--help"])
-    asked = "-h" in words or "--help" in words or name.endswith(" help")
-    name = name.removesuffix(" help")
-    if "--version" in words and not name:
-        from interlock.version import __version__
-
-        write(f"interlock {__version__}\n".encode())
-        return 0
-    if not name and (asked or not words):
-        write((texts.overview() + "\n").encode())
-        return 0
-    if not name:
-        raise BadInput(
-            f"which command? {quoted(words[0])} is only an option; see 'interlock --help'"
-        )
-    if name in registry.words():
-        if not asked:
-            verbs = ", ".join(each.name.rpartition(" ")[2] for each in registry.verbs(name))
-            raise BadInput(f"{name} what? one of: {verbs}; see 'interlock {name} --help'")
-        write((texts.noun(name) + "\n").encode())
-        return 0
-    question = texts.meant(name) or "see 'interlock --help'"
-    raise BadInput(f"there is no command {quoted(name)}; {question}")
 
 
 def _explained(error: Exception, words: Sequence[str]) -> InterlockError:

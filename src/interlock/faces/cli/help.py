@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 from interlock import registry
 from interlock.core.decision import Outcome
+from interlock.core.safe_text import quoted
+from interlock.errors import BadInput
 from interlock.faces.cli.parse import COMMON
 from interlock.runtime.operation import Field, Operation, fields
+from interlock.version import __version__
 
 _METAVARS = {
     "name": "NAME",
@@ -81,6 +84,27 @@ _LEFT = 24
 _RIGHT = 54
 _NAMES = 18
 _WIDTH = 100
+
+
+def without_operation(name: str, words: Sequence[str]) -> str:
+    """The help, or the version, that was asked for; an error suggests a command."""
+    asked = "-h" in words or "--help" in words or name.endswith(" help")
+    name = name.removesuffix(" help")
+    if "--version" in words and not name:
+        return f"interlock {__version__}"
+    if not name and (asked or not words):
+        return overview()
+    if not name:
+        raise BadInput(
+            f"which command? {quoted(words[0])} is only an option; see 'interlock --help'"
+        )
+    if name in registry.words():
+        if not asked:
+            verbs = ", ".join(each.name.rpartition(" ")[2] for each in registry.verbs(name))
+            raise BadInput(f"{name} what? one of: {verbs}; see 'interlock {name} --help'")
+        return noun(name)
+    question = meant(name) or "see 'interlock --help'"
+    raise BadInput(f"there is no command {quoted(name)}; {question}")
 
 
 def overview() -> str:

@@ -29,7 +29,6 @@ from interlock.core.decision import Decision, Event, Missing, Refusal, Success, 
 from interlock.core.thing_names import thing_of
 from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts
 
-TTL = 30.0
 SHELL_TTL = 900.0
 DEATH_KEPT = 86400.0
 """Seconds for which the trace of a session that ended without leaving is kept."""

@@ -23,12 +23,11 @@ from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged, StoreTrouble
 from interlock.nouns.agents.report_rules import CapableAgent
 from interlock.nouns.agents.report_service import agents_able_to, decode_report
-from interlock.nouns.agents.session_rules import TTL
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.send_rules import MAILBOX
 from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.callers import LocalCaller
-from interlock.runtime.context import Context
+from interlock.runtime.context import SESSION_TTL, Context
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.keeper import Lease
 from interlock.runtime.reads import decoded, every, looked_up, outside, readable
@@ -337,7 +336,7 @@ class ReceiverPresence:
         self._someone = someone = None if identity.caller else context.grants.current_caller()
         self._caller = self._caller or self._name(identity, someone)
         sent = context.runner.clock.monotonic()
-        ttl = max(identity.session_ttl or TTL, context.runner.capabilities.min_ttl)
+        ttl = max(identity.session_ttl or SESSION_TTL, context.runner.capabilities.min_ttl)
         if someone is not None:
             someone.holds.add(self)  # its askers wait for what it waits for
         self._announced = True
