@@ -42,7 +42,7 @@ def writes(url: str, count: str) -> None:
         done = drive(runner.change(lambda n=number: touch(n), WHO), store)  # type: ignore[misc]
         say(done.revision, store.extent().entries)
         if number % 20 == 19:
-            drive(sealing.tidy(WHO), store)
+            drive(sealing.run_pass(WHO), store)
     store.close()
 
 
@@ -51,7 +51,7 @@ def seals(url: str) -> None:
     store, _, sealing = opened(url)
     say("ready")
     while True:
-        drive(sealing.tidy(WHO), store)
+        drive(sealing.run_pass(WHO), store)
 
 
 def dies(url: str, steps: str) -> None:
@@ -71,7 +71,7 @@ def dies(url: str, steps: str) -> None:
         except StopIteration:
             pass
 
-    perform(sealing.tidy(WHO))
+    perform(sealing.run_pass(WHO))
     say("done")
     store.close()
 

@@ -106,9 +106,9 @@ class FleetCalls(Calls[D]):
         It reads everything and tries one unrecorded write, so it may take a while.  The result is
         true if nothing is bad.  A store that does not answer is a finding, not an exception.
         """
-        from interlock.nouns.fleet.doctor import Examination  # rarely needed
+        from interlock.nouns.fleet.doctor import diagnose  # rarely needed
 
-        return Examination(self.context).run()
+        return diagnose(self.context)
 
     @opened
     def observe(

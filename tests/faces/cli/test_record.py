@@ -225,7 +225,7 @@ def test_a_follower_that_missed_many_entries_shows_them_all() -> None:
         fleet.locks.acquire(f"lock-{number}")
     sealing = Sealing(fleet.context.runner)
     sealing.limits = SMALL
-    assert drive(sealing.tidy(Actor()), store).sealed > 100, "the feed forgot them"
+    assert drive(sealing.run_pass(Actor()), store).sealed > 100, "the feed forgot them"
     lines, gap = next(streams._later(fleet, 1, EVERYTHING))
     missed = [line.thing for line in lines if line.verb == "lock.acquire"]
     assert (missed, gap) == ([f"lock/lock-{number}" for number in range(1, 150)], None)

@@ -43,7 +43,7 @@ def hand(client: Client, op: Op[Any], steps: int) -> Stepper[Any]:
 def test_the_only_segment_is_dropped_before_it_is_read(stage: Testbed, tmp_path: Path) -> None:
     ada = stage.client("ada", ttl=None)
     fill(stage.store, 40)
-    ada.run(sealing(ada).tidy(WHO))
+    ada.run(sealing(ada).run_pass(WHO))
     reads = [
         hand(ada, ada.record.verify(), 2),
         hand(ada, ada.record.anchor(str(tmp_path / "anchors")), 3),
@@ -64,7 +64,7 @@ def test_a_sealer_that_is_overtaken_calls_nothing_damaged(
     fill(stage.store, 150)
     assert ada.run(sealing(ada, limits).checkpoint(WHO, 10_000))
     fill(stage.store, 40)
-    late = hand(ada, sealing(ada, limits).tidy(WHO, 1), 2)  # it has looked
+    late = hand(ada, sealing(ada, limits).run_pass(WHO, 1), 2)  # it has looked
     with monkeypatch.context() as patch:
         patch.setattr(service, "BATCH", 50)
         assert bob.run(sealing(bob, limits).step(WHO)).sealed == 50
@@ -77,7 +77,7 @@ def test_what_is_written_and_sealed_while_items_are_read_is_no_finding(stage: Te
     fill(stage.store, 20)
     reading = hand(ada, ada.record.verify(), 4)  # the entries are read, the items are not
     fill(stage.store, 30)
-    assert ada.run(sealing(ada).tidy(WHO)).sealed
+    assert ada.run(sealing(ada).run_pass(WHO)).sealed
     assert reading.run().result().findings == ()
 
 
@@ -93,7 +93,7 @@ def test_readers_and_sealers_in_any_order_agree(seed: int, tmp_path: Path) -> No
         client = random.choice(clients)
         match what:
             case "seal" | "seal too":
-                op: Op[Any] = sealing(client, limits).tidy(WHO, 2)
+                op: Op[Any] = sealing(client, limits).run_pass(WHO, 2)
             case "verify":
                 op = client.record.verify(anchors=[str(anchor)])
             case "anchor":

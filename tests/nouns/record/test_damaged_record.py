@@ -86,7 +86,7 @@ def test_an_entry_that_would_not_come_out_of_a_segment_is_not_sealed() -> None:
         ada.run(ada.locks.release("merge"))
     sealing = Sealing(ada.runner)
     sealing.limits = SMALL
-    assert "at revision 1" in ada.run(sealing.tidy(Actor())).finding
+    assert "at revision 1" in ada.run(sealing.run_pass(Actor())).finding
 
 
 def test_a_lock_that_cannot_be_read_is_told_in_one_line() -> None:
@@ -110,7 +110,7 @@ def test_a_session_outlives_a_record_that_cannot_be_tended(
     if value:
         spoil(fleet, value)
     else:
-        monkeypatch.setattr(Sealing, "tidy", _broken)
+        monkeypatch.setattr(Sealing, "run_pass", _broken)
     context = fleet.context
     context.housekeeping._many()  # a thousand commits are many
     assert context.session_lease is not None
@@ -143,7 +143,7 @@ def test_a_task_goes_on_beating_whatever_a_beat_meets(
 def test_what_nobody_foresaw_is_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Sealing, "tidy", _broken)
+    monkeypatch.setattr(Sealing, "run_pass", _broken)
     stage = Testbed()
     ada = stage.client("ada", ttl=None)
     housekeeping = ClientHousekeeping(ada.runner, stage.store)

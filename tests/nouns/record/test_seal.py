@@ -100,10 +100,10 @@ def audit_of_items(store: Store) -> bool:
 def test_a_pass_seals_until_the_log_is_within_its_limit(store: Store) -> None:
     fill(store, 40)
     found = sealing(store)
-    assert drive(found.tidy(WHO), store) == SealPass(sealed=35)
+    assert drive(found.run_pass(WHO), store) == SealPass(sealed=35)
     assert store.extent().entries <= SMALL.hot_entries
     revision = store.read().revision
-    assert drive(found.tidy(WHO), store) == SealPass()
+    assert drive(found.run_pass(WHO), store) == SealPass()
     assert store.read().revision == revision, "a second pass has nothing to do"
 
 
@@ -113,7 +113,7 @@ def test_segments_follow_each_other_and_the_digest_goes_on(store: Store) -> None
     for _ in range(3):
         fill(store, 20)
         before = whole(store)
-        assert drive(found.tidy(WHO), store).sealed > 0
+        assert drive(found.run_pass(WHO), store).sealed > 0
     assert len(segments(store)) == 3
     assert whole(store)[: len(before)] == before
     sealed = mark(store)
@@ -174,10 +174,10 @@ def test_a_keeper_whose_clock_is_ahead_drops_nothing(stage: Testbed) -> None:
     keeper = on(stage, replace(SMALL, keep=86_400.0))
     fill(stage.store, 40)
     stage.clock.jump_wall(365 * 86_400)
-    assert drive(keeper.tidy(WHO), stage.store).dropped == 0
-    assert drive(keeper.tidy(WHO), stage.store).dropped == 0, "its own entries are no proof"
+    assert drive(keeper.run_pass(WHO), stage.store).dropped == 0
+    assert drive(keeper.run_pass(WHO), stage.store).dropped == 0, "its own entries are no proof"
     fill(stage.store, 1)
-    assert drive(keeper.tidy(WHO), stage.store).dropped == 1
+    assert drive(keeper.run_pass(WHO), stage.store).dropped == 1
 
 
 def test_an_entry_dated_years_ahead_stops_nothing(stage: Testbed) -> None:
@@ -189,10 +189,10 @@ def test_an_entry_dated_years_ahead_stops_nothing(stage: Testbed) -> None:
     fill(stage.store, 40)
     stage.clock.advance(3601)
     fill(stage.store, 5)
-    assert drive(keeper.tidy(WHO), stage.store).sealed == 37
+    assert drive(keeper.run_pass(WHO), stage.store).sealed == 37
     stage.clock.advance(7201)
     fill(stage.store, 1)
-    assert drive(keeper.tidy(WHO), stage.store).dropped == 2
+    assert drive(keeper.run_pass(WHO), stage.store).dropped == 2
 
 
 def test_a_log_of_entries_dated_years_ahead_is_a_finding(stage: Testbed) -> None:
@@ -200,7 +200,7 @@ def test_a_log_of_entries_dated_years_ahead_is_a_finding(stage: Testbed) -> None
     stage.clock.jump_wall(3650 * 86_400.0)
     fill(stage.store, 40)
     stage.clock.jump_wall(-3650 * 86_400.0)
-    found = drive(keeper.tidy(WHO), stage.store)
+    found = drive(keeper.run_pass(WHO), stage.store)
     assert found.sealed == 0
     assert "from revision 1 on are dated 3650 days ahead of the clock here" in found.finding
 
@@ -213,7 +213,7 @@ def test_young_entries_of_a_slow_clock_among_others_stay(stage: Testbed) -> None
     slow = fill(stage.store, 15)[-15:]
     stage.clock.jump_wall(7200)
     fill(stage.store, 30)
-    drive(keeper.tidy(WHO), stage.store)
+    drive(keeper.run_pass(WHO), stage.store)
     assert set(slow) <= set(log(stage.store))
 
 
@@ -222,7 +222,7 @@ def test_young_entries_of_a_store_whose_writers_are_slow_stay(stage: Testbed) ->
     stage.clock.jump_wall(-7200)
     fill(stage.store, 60)
     stage.clock.jump_wall(7200)
-    assert drive(keeper.tidy(WHO), stage.store).sealed == 0
+    assert drive(keeper.run_pass(WHO), stage.store).sealed == 0
 
 
 def test_of_two_sealers_one_wins_and_nothing_is_sealed_twice(stage: Testbed) -> None:
@@ -242,9 +242,9 @@ def test_an_unknown_outcome_seals_once_or_not_at_all(stage: Testbed, fault: str)
     client = stage.remote("keeper", ttl=None)
     client.network.script([fault])  # type: ignore[list-item]
     found = on(stage, client=client)
-    client.run(found.tidy(WHO))
+    client.run(found.run_pass(WHO))
     client.network.deliver()
-    client.run(found.tidy(WHO))
+    client.run(found.run_pass(WHO))
     rows = [row for row in whole(stage.store) if row[2] != VOID]
     assert rows[:40] == before
     assert len(segments(stage.store)) == 1
@@ -256,14 +256,14 @@ def test_whoever_is_killed_before_any_step_leaves_a_whole_record(
 ) -> None:
     before = fill(stage.store, 60)
     limits = replace(SMALL, between=20, keep=0.0)
-    hand = Stepper(on(stage, limits).tidy(WHO), stage.store, stage.clock)
+    hand = Stepper(on(stage, limits).run_pass(WHO), stage.store, stage.clock)
     for _ in range(steps):
         if not hand.done:
             hand.go()
     kept = replace(limits, keep=3600.0)
     if mark(stage.store).dropped is None:
         assert whole(stage.store)[:60] == before
-    drive(on(stage, kept).tidy(WHO), stage.store)
+    drive(on(stage, kept).run_pass(WHO), stage.store)
     assert stage.store.extent().entries <= 10
 
 
@@ -274,9 +274,9 @@ def test_a_crash_around_the_commit_is_repaired_by_the_next(stage: Testbed, fault
     assert isinstance(client.store, FaultyStore)
     client.network.script([fault])  # type: ignore[list-item]
     with pytest.raises(Crash):
-        client.run(on(stage, client=client).tidy(WHO))
+        client.run(on(stage, client=client).run_pass(WHO))
     assert whole(stage.store)[:40] == before
-    drive(on(stage).tidy(WHO), stage.store)
+    drive(on(stage).run_pass(WHO), stage.store)
     assert stage.store.extent().entries <= 10
     assert whole(stage.store)[:40] == before
 
@@ -286,7 +286,7 @@ def test_voids_are_sealed_as_they_stand(store: Store) -> None:
     fill(store, 20)
     store.commit(void("txn_two"))
     before = fill(store, 20)
-    drive(sealing(store).tidy(WHO), store)
+    drive(sealing(store).run_pass(WHO), store)
     assert whole(store)[:42] == before
     assert [row[1] for row in whole(store) if row[2] == VOID] == ["txn_one", "txn_two"]
 
@@ -295,7 +295,7 @@ def test_a_follower_that_is_behind_is_told_or_misses_nothing(store: Store) -> No
     fill(store, 40)
     following = LogFollowing(after=log(store)[3][0])
     expected = [row[0] for row in log(store)[4:]]
-    drive(sealing(store).tidy(WHO), store)
+    drive(sealing(store).run_pass(WHO), store)
     found: list[int] = []
     while len(found) < len(expected):
         told = drive(following.take(10), store)
@@ -320,7 +320,7 @@ def test_checkpoints_note_the_digest_and_sealing_meets_it(store: Store) -> None:
     assert drive(found.checkpoint(WHO, 1000), store) == 26
     assert noted(store) == rolled(RecordMark(), rows)
     found.limits = SMALL
-    assert drive(found.tidy(WHO), store).sealed == 52
+    assert drive(found.run_pass(WHO), store).sealed == 52
     assert len(whole(store)) == 58
 
 
@@ -370,7 +370,7 @@ def test_an_entry_that_was_edited_is_not_sealed_and_maintain_says_where(stage: T
     rows = fill(stage.store, 40)
     revision, id_, stored = rows[7]
     forge(stage, LOG + id_, stored.replace(b'"test"', b'"tset"'))
-    found = drive(on(stage).tidy(WHO), stage.store)
+    found = drive(on(stage).run_pass(WHO), stage.store)
     assert found.sealed == 0
     assert f"damaged at revision {revision}" in found.finding
     assert "record verify" in found.finding
@@ -385,10 +385,10 @@ def forge(stage: Testbed, key: str, value: bytes) -> None:
 
 def test_entries_that_an_engine_trimmed_unsealed_are_a_finding(store: Store) -> None:
     fill(store, 40)
-    drive(sealing(store).tidy(WHO), store)
+    drive(sealing(store).run_pass(WHO), store)
     rows = fill(store, 40)
     store.trim(rows[20][0])
-    found = drive(sealing(store).tidy(WHO), store)
+    found = drive(sealing(store).run_pass(WHO), store)
     if store.capabilities.engine == "etcd":  # it never trims by itself, and keeps no such mark
         return
     assert f"damaged at revision {rows[20][0]}" in found.finding
@@ -401,7 +401,7 @@ def test_where_nothing_was_sealed_before_a_gap_sealing_begins_behind_it(store: S
     rows = fill(store, 60)
     store.trim(rows[20][0])
     store.capabilities = replace(store.capabilities, max_log=1_000, trims_after=0)  # type: ignore[misc]
-    assert drive(sealing(store).tidy(WHO), store).sealed == 34
+    assert drive(sealing(store).run_pass(WHO), store).sealed == 34
     sealed, (only,) = mark(store), segments(store)
     if store.capabilities.engine != "etcd":
         assert sealed.dropped == only.begins == RecordMark(revision=rows[20][0])
@@ -412,7 +412,7 @@ def test_where_nothing_was_sealed_before_a_gap_sealing_begins_behind_it(store: S
 def test_behind_a_gap_that_the_engine_cannot_have_made_nothing_is_sealed(store: Store) -> None:
     rows = fill(store, 60)
     store.trim(rows[20][0])
-    found = drive(sealing(store).tidy(WHO), store)
+    found = drive(sealing(store).run_pass(WHO), store)
     if store.capabilities.engine == "etcd":  # it keeps no mark of how far it was trimmed
         return
     assert f"damaged at revision {rows[20][0]}" in found.finding
@@ -421,10 +421,10 @@ def test_behind_a_gap_that_the_engine_cannot_have_made_nothing_is_sealed(store: 
 
 def test_a_lost_mark_is_a_finding_not_a_new_beginning(stage: Testbed) -> None:
     fill(stage.store, 40)
-    drive(on(stage).tidy(WHO), stage.store)
+    drive(on(stage).run_pass(WHO), stage.store)
     fill(stage.store, 40)
     stage.store._remove(keys.SEALED)
-    assert "knows of none" in drive(on(stage).tidy(WHO), stage.store).finding
+    assert "knows of none" in drive(on(stage).run_pass(WHO), stage.store).finding
 
 
 def test_segments_older_than_the_record_is_kept_are_dropped_oldest_first(stage: Testbed) -> None:
@@ -433,17 +433,17 @@ def test_segments_older_than_the_record_is_kept_are_dropped_oldest_first(stage: 
     for part in range(3):
         for name in range(20):
             ada.run(ada.locks.acquire(f"{part}-{name}", ttl=60))
-        assert drive(keeper.tidy(WHO), stage.store).dropped == 0
+        assert drive(keeper.run_pass(WHO), stage.store).dropped == 0
         stage.clock.advance(600)
     parts = segments(stage.store)
     ada.run(ada.locks.acquire("now", ttl=60))
-    found = drive(keeper.tidy(WHO), stage.store)
+    found = drive(keeper.run_pass(WHO), stage.store)
     assert found.dropped == 1
     assert segments(stage.store) == parts[1:]
     assert mark(stage.store).dropped == parts[0].ends
     stage.clock.advance(10_000)
     ada.run(ada.locks.acquire("then", ttl=60))
-    assert drive(keeper.tidy(WHO), stage.store).dropped == 2
+    assert drive(keeper.run_pass(WHO), stage.store).dropped == 2
     sealed = mark(stage.store)
     assert (sealed.bytes, segments(stage.store)) == (0, [])
     assert sealed.dropped == parts[-1].ends
@@ -453,7 +453,7 @@ def test_all_segments_together_stay_within_their_size(store: Store) -> None:
     found = sealing(store, replace(SMALL, sealed=6000))
     for _ in range(5):
         fill(store, 20)
-        drive(found.tidy(WHO), store)
+        drive(found.run_pass(WHO), store)
         assert mark(store).bytes <= 6000
     kept = segments(store)
     assert 0 < len(kept) < 5
@@ -463,11 +463,11 @@ def test_all_segments_together_stay_within_their_size(store: Store) -> None:
 def test_the_record_goes_on_when_everything_was_dropped(stage: Testbed) -> None:
     keeper = on(stage, replace(SMALL, sealed=1))
     fill(stage.store, 40)
-    assert drive(keeper.tidy(WHO), stage.store).dropped == 1
+    assert drive(keeper.run_pass(WHO), stage.store).dropped == 1
     gone = mark(stage.store)
     fill(stage.store, 40)
     keeper.limits = SMALL
-    drive(keeper.tidy(WHO), stage.store)
+    drive(keeper.run_pass(WHO), stage.store)
     (only,) = segments(stage.store)
     assert only.begins.digest == gone.digest
     assert only.begins.entries == gone.entries
@@ -491,7 +491,7 @@ def test_an_entry_that_fits_into_no_segment_is_a_finding_and_fails_nobody(stage:
     noise = stage.random.randbytes(1_500_000).hex().encode()
     write_entry(stage.store, "txn_huge", b'{"id":"txn_huge","at":1.0,"verb":"%b"}' % noise)
     fill(stage.store, 20)
-    found = drive(on(stage).tidy(WHO), stage.store)
+    found = drive(on(stage).run_pass(WHO), stage.store)
     assert found.sealed == 0
     assert "this store takes" in found.finding
 
@@ -503,7 +503,7 @@ def write_entry(store: Store, id_: str, entry: bytes) -> None:
 def test_the_bytes_of_the_log_decide_where_the_limit_is_a_size(stage: Testbed) -> None:
     fill(stage.store, 200)
     keeper = on(stage, replace(SMALL, hot_entries=0, hot_bytes=64 << 10))
-    state = drive(keeper.look(), stage.store)
+    state = drive(keeper.read_state(), stage.store)
     assert 400 < state.size < 1200
     assert keeper.excess(state) == 200 - (64 << 10) // state.size
 
@@ -513,7 +513,7 @@ def test_an_engine_that_trims_by_itself_is_sealed_well_before(redis_url: str) ->
         store.settling = 0  # type: ignore[attr-defined]
         fill(store, 30)
         found = sealing(store, replace(LIMITS["redis"], newest=5, age=-1.0, pressed=-1.0))
-        assert drive(found.tidy(WHO), store).sealed == 25
+        assert drive(found.run_pass(WHO), store).sealed == 25
 
 
 def test_young_entries_stay_in_redis_though_they_are_sealed(redis_url: str) -> None:
@@ -528,7 +528,7 @@ def test_it_works_in_an_event_loop(store: Store) -> None:
     before = fill(store, 40)
 
     async def tidies() -> SealPass:
-        return await drive_async(sealing(store, replace(SMALL, between=20)).tidy(WHO), store)
+        return await drive_async(sealing(store, replace(SMALL, between=20)).run_pass(WHO), store)
 
     assert asyncio.run(tidies()).sealed == 35
     assert whole(store)[:40] == before
@@ -548,7 +548,7 @@ def test_a_pass_is_bounded_and_says_how_many_entries_are_left(
 ) -> None:
     monkeypatch.setattr("interlock.nouns.record.seal_service.BATCH", 10)
     fill(stage.store, 100)
-    assert drive(on(stage).tidy(WHO), stage.store) == SealPass(sealed=40, left=53)
+    assert drive(on(stage).run_pass(WHO), stage.store) == SealPass(sealed=40, left=53)
 
 
 def test_a_checkpoint_that_has_far_to_go_goes_on_in_the_next_pass(
@@ -691,7 +691,7 @@ def test_the_state_that_sealing_writes_stands_in_the_record(stage: Testbed) -> N
     fill(stage.store, 40)
     keeper = on(stage, replace(SMALL, between=20))
     stage.store.trim = lambda revision: 0  # type: ignore[method-assign]
-    drive(keeper.tidy(WHO, steps=1), stage.store)
+    drive(keeper.run_pass(WHO, steps=1), stage.store)
     assert {entry for _, _, entry in log(stage.store) if b"record." in entry}
     assert audit(stage.store) == []
 
@@ -700,7 +700,7 @@ def test_quiet_revisions_do_not_count_as_entries(stage: Testbed) -> None:
     fill(stage.store, 8)
     for _ in range(50):
         write(stage.store, Put("live/a", b"", ttl=5), quiet=True)
-    assert drive(on(stage).tidy(WHO), stage.store) == SealPass()
+    assert drive(on(stage).run_pass(WHO), stage.store) == SealPass()
 
 
 def test_a_file_does_not_grow_while_the_log_stays_small(tmp_path: Path) -> None:
@@ -710,7 +710,7 @@ def test_a_file_does_not_grow_while_the_log_stays_small(tmp_path: Path) -> None:
         pages: list[int] = []
         for _ in range(8):
             fill(store, 150)
-            drive(found.tidy(WHO), store)
+            drive(found.run_pass(WHO), store)
             pages.append(store._ask(lambda reader: int(str(reader.db.pragma("page_count")))))
         assert pages[-1] <= pages[2] * 1.1
         assert store.check() == []
@@ -724,7 +724,7 @@ def test_facts_and_findings_say_how_large_the_record_is(store: Store) -> None:
     (before,) = drive(found.findings(), store)
     assert before.verdict == "warn"
     assert "interlock maintain" in before.remedy
-    drive(found.tidy(WHO), store)
+    drive(found.run_pass(WHO), store)
     facts = drive(found.facts(), store)
     assert (facts["log_entries"], facts["sealed_entries"]) == (6, 35)
     assert facts["sealed_bytes"] > 0
@@ -774,4 +774,6 @@ def test_a_log_that_is_too_young_to_be_sealed_is_no_finding(stage: Testbed) -> N
     old, young = SMALL, replace(SMALL, age=3600.0, pressed=3600.0)
     assert [each.verdict for each in drive(on(stage, old).findings(), stage.store)] == ["warn"]
     assert [each.verdict for each in drive(on(stage, young).findings(), stage.store)] == ["ok"]
-    assert drive(on(stage, young).tidy(WHO), stage.store).sealed == 0, "maintain could do nothing"
+    assert drive(on(stage, young).run_pass(WHO), stage.store).sealed == 0, (
+        "maintain could do nothing"
+    )

@@ -33,7 +33,7 @@ def busy(fleet: interlock.Fleet, rounds: int) -> None:
 def seal(fleet: interlock.Fleet, limits: SealLimits = SMALL) -> None:
     sealing = Sealing(fleet.context.runner)
     sealing.limits = limits
-    tidied = drive(sealing.tidy(Actor()), fleet.store)
+    tidied = drive(sealing.run_pass(Actor()), fleet.store)
     assert not tidied.finding
 
 

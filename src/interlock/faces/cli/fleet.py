@@ -93,7 +93,7 @@ def doctor(parsed: Parsed) -> int:
 def _checks(parsed: Parsed) -> Iterator[Finding]:
     """Every check; a check may rely on those before it."""
     from interlock.drivers import drive
-    from interlock.nouns.fleet.doctor import Examination, ok, python, trouble
+    from interlock.nouns.fleet.doctor import error_finding, examine_store, ok, python
 
     yield python()
     try:
@@ -101,9 +101,9 @@ def _checks(parsed: Parsed) -> Iterator[Finding]:
         found = store_location.StoreLocation(given, "--store") if given else store_location.locate()
         yield ok("store", f"{shown(found.url)} (from {found.how})")
         with opened(given, create=False) as fleet:  # a check creates no store
-            yield from drive(Examination(fleet.context).inside(), fleet.store)
+            yield from drive(examine_store(fleet.context), fleet.store)
     except InterlockError as error:
-        yield trouble("store", error)
+        yield error_finding("store", error)
 
 
 def demo(parsed: Parsed) -> int:

@@ -100,15 +100,14 @@ class AgentCalls(Calls[D]):
         kept = self.context.session_lease is not None
         paces = report.paces_from(self.context.settings) if kept else None
         ask = report.report_update(state, can=can, doing=doing, note=note, paces=paces)
-        return self._say(reports.say(actor, ask))
+        saying = reports.say(actor, ask)
+        return self._repeated(saying) if kept else saying
 
-    def _say(
+    def _repeated(
         self, saying: Op[Reported | sessions.SessionLapsed]
-    ) -> Op[Reported | Unreported | sessions.SessionLapsed]:
+    ) -> Op[Reported | sessions.SessionLapsed]:
         outcome = yield from saying
-        if self.context.session_lease is not None and not isinstance(
-            outcome, sessions.SessionLapsed
-        ):
+        if not isinstance(outcome, sessions.SessionLapsed):
             self.context.pulse.go_on(outcome)
         return outcome
 
@@ -231,10 +230,8 @@ class AgentCalls(Calls[D]):
         from interlock.nouns.messages.limits import pause
         from interlock.nouns.messages.message import REASON_LIMIT
 
-        agent, said = (
-            validate.name(name, "agent name"),
-            validate.text(reason, "reason", REASON_LIMIT),
-        )
+        agent = validate.name(name, "agent name")
+        said = validate.text(reason, "reason", REASON_LIMIT)
         return pause(self.context.runner, self.context.me().actor, agent, said)
 
     @call
@@ -242,9 +239,8 @@ class AgentCalls(Calls[D]):
         """Let an agent send again."""
         from interlock.nouns.messages.limits import resume
 
-        return resume(
-            self.context.runner, self.context.me().actor, validate.name(name, "agent name")
-        )
+        agent = validate.name(name, "agent name")
+        return resume(self.context.runner, self.context.me().actor, agent)
 
     @call
     def ack(self, name: str) -> Op[sessions.DeathsAcknowledged | sessions.NoDeath]:

@@ -141,10 +141,6 @@ class UnknownAgentName(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing
     agent: str
 
 
-def _join(fleet: "FleetCalls", request: AgentJoin) -> "Op[core.Joined]":
-    return fleet.agents.join(ttl=request.ttl, metadata=request.metadata, can=request.can)
-
-
 def living(outcome: T | core.SessionLapsed) -> T:
     """The answer of a session that lives; one that is over is the same error for all commands."""
     if isinstance(outcome, core.SessionLapsed):
@@ -232,7 +228,7 @@ NOUN = Noun(
             outcomes=(core.Joined,),
             needs="agent",
             in_shell="interlock.faces.cli.agent:join",
-            act=_join,
+            call="agents.join",
             examples=(
                 'eval "$(interlock agent join --agent ada)"',
                 'eval "$(interlock agent join --agent ada --can rust,gpu)"',

@@ -7,7 +7,6 @@ as a finding.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Write
@@ -22,6 +21,7 @@ from interlock.runtime.context import Context
 from interlock.runtime.history import EVERYTHING, search
 from interlock.runtime.identity import Actor
 from interlock.runtime.integrity import unreadable
+from interlock.runtime.runner import Runner
 from interlock.store import Finding
 
 LEAST_PYTHON = (3, 11)
@@ -47,93 +47,87 @@ class Diagnosis(outcomes.Listing[Finding], frozen=True, kw_only=True):
         return 4 if any(check.verdict == "bad" for check in self.checks) else 0
 
 
-class Examination:
-    """All checks of one client at one store, as generators for a driver."""
+def diagnose(context: Context) -> Op[Diagnosis]:
+    """Every check of one client at one store; a check may rely on those before it."""
+    found = [python()]
+    try:
+        found += yield from examine_store(context)
+    except InterlockError as error:
+        found.append(error_finding("store", error))
+    return Diagnosis(checks=tuple(found))
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
 
-    def run(self) -> Op[Diagnosis]:
-        """Every check; a check may rely on those before it."""
-        found = [python()]
+def examine_store(context: Context) -> Op[list[Finding]]:
+    """The checks of an open store."""
+    found: list[Finding] = list((yield StoreCall("examine")))
+    if all(each.verdict != "bad" for each in found):
+        # With a bad finding the write would fail for the same reason, after a long wait.
+        found.append((yield from _writing(context.runner)))
+    checks: dict[str, Op[list[Finding]]] = {
+        "integrity": _integrity(),
+        "record": Sealing(context.runner, context.settings).findings(),
+        "clock": _clock(context.runner),
+        "stale grants": _stale_grants(context.runner),
+        "lapsed sessions": _lapsed_sessions(context.runner),
+    }
+    for name, check in checks.items():
         try:
-            found += yield from self.inside()
-        except InterlockError as error:
-            found.append(trouble("store", error))
-        return Diagnosis(checks=tuple(found))
+            found += yield from check
+        except StoreDamaged as error:  # an unreadable item ends its own check only
+            found.append(error_finding(name, error))
+    return found
 
-    def inside(self) -> Op[list[Finding]]:
-        """The checks of an open store."""
-        found: list[Finding] = list((yield StoreCall("examine")))
-        if all(each.verdict != "bad" for each in found):
-            # With a bad finding the write would fail for the same reason, after a long wait.
-            found.append((yield from self._writing()))
-        checks: dict[str, Callable[[], Op[list[Finding]]]] = {
-            "integrity": self._integrity,
-            "record": self._record,
-            "clock": self._clock,
-            "stale grants": self._stale,
-            "lapsed sessions": self._lapsed,
-        }
-        for name, check in checks.items():
-            try:
-                found += yield from check()
-            except StoreDamaged as error:  # an unreadable item ends its own check only
-                found.append(trouble(name, error))
-        return found
 
-    def _writing(self) -> Op[Finding]:
-        """Try a commit, which alone shows a full disk; it is not recorded, and its key expires."""
-        runner = self._context.runner
-        key = keys.live(runner.new_id("doc"))
+def _writing(runner: Runner) -> Op[Finding]:
+    """Try a commit, which alone shows a full disk; it is not recorded, and its key expires."""
+    key = keys.live(runner.new_id("doc"))
 
-        def deciding() -> DecideOp[str]:
-            yield (key,)
-            put = Write(key, "doctor", runner.capabilities.min_ttl)
-            return Decision(outcome="written", puts=(put,), quiet=True)
+    def deciding() -> DecideOp[str]:
+        yield (key,)
+        put = Write(key, "doctor", runner.capabilities.min_ttl)
+        return Decision(outcome="written", puts=(put,), quiet=True)
 
-        began = runner.clock.monotonic()
-        try:
-            yield from runner.change(deciding, Actor())
-        except InterlockError as error:
-            return trouble("writing", error)
-        took = (runner.clock.monotonic() - began) * 1000
-        return ok("writing", f"a commit took {took:.1f} ms")
+    began = runner.clock.monotonic()
+    try:
+        yield from runner.change(deciding, Actor())
+    except InterlockError as error:
+        return error_finding("writing", error)
+    took = (runner.clock.monotonic() - began) * 1000
+    return ok("writing", f"a commit took {took:.1f} ms")
 
-    def _integrity(self) -> Op[list[Finding]]:
-        wrong = yield from unreadable()
-        found = [trouble("integrity", error) for error in wrong[:MOST_SHOWN]]
-        if len(wrong) > MOST_SHOWN:
-            found.append(bad("integrity", f"{len(wrong) - MOST_SHOWN} more cannot be read"))
-        everything = "all locks, semaphores, tasks, messages and sessions can be read"
-        return found or [ok("integrity", everything)]
 
-    def _record(self) -> Op[list[Finding]]:
-        context = self._context
-        return list((yield from Sealing(context.runner, context.settings).findings()))
+def _integrity() -> Op[list[Finding]]:
+    wrong = yield from unreadable()
+    found = [error_finding("integrity", error) for error in wrong[:MOST_SHOWN]]
+    if len(wrong) > MOST_SHOWN:
+        found.append(bad("integrity", f"{len(wrong) - MOST_SHOWN} more cannot be read"))
+    everything = "all locks, semaphores, tasks, messages and sessions can be read"
+    return found or [ok("integrity", everything)]
 
-    def _clock(self) -> Op[list[Finding]]:
-        now = self._context.runner.clock.wall()
-        last = yield from search(EVERYTHING, limit=1)
-        ahead = last[-1].at - now if last else 0.0
-        if now < EARLIEST:
-            return [warn("clock", "it shows a year before 2024", "set the clock")]
-        if ahead > MAY_BE_AHEAD:
-            fact = f"the newest entry is {span(ahead)} in the future"
-            return [warn("clock", fact, "set the clock; the order of events does not depend on it")]
-        return [ok("clock", "plausible")]
 
-    def _stale(self) -> Op[list[Finding]]:
-        runner = self._context.runner
-        found = [lock.lock for lock in (yield from views.locks(runner)) if _is_stale(lock)]
-        for each in (yield from views.semaphores(runner)):
-            found += [f"sem/{each.semaphore}"] if any(map(_is_stale, each.holders)) else []
-        return [_left_over("stale grants", found)]
+def _clock(runner: Runner) -> Op[list[Finding]]:
+    now = runner.clock.wall()
+    last = yield from search(EVERYTHING, limit=1)
+    ahead = last[-1].at - now if last else 0.0
+    if now < EARLIEST:
+        return [warn("clock", "it shows a year before 2024", "set the clock")]
+    if ahead > MAY_BE_AHEAD:
+        fact = f"the newest entry is {span(ahead)} in the future"
+        return [warn("clock", fact, "set the clock; the order of events does not depend on it")]
+    return [ok("clock", "plausible")]
 
-    def _lapsed(self) -> Op[list[Finding]]:
-        agents = yield from list_agents(self._context.runner)
-        found = [agent.agent for agent in agents if agent.state == "lapsed"]
-        return [_left_over("lapsed sessions", found)]
+
+def _stale_grants(runner: Runner) -> Op[list[Finding]]:
+    found = [lock.lock for lock in (yield from views.locks(runner)) if _is_stale(lock)]
+    for each in (yield from views.semaphores(runner)):
+        found += [f"sem/{each.semaphore}"] if any(map(_is_stale, each.holders)) else []
+    return [_left_over("stale grants", found)]
+
+
+def _lapsed_sessions(runner: Runner) -> Op[list[Finding]]:
+    agents = yield from list_agents(runner)
+    found = [agent.agent for agent in agents if agent.state == "lapsed"]
+    return [_left_over("lapsed sessions", found)]
 
 
 def python() -> Finding:
@@ -159,7 +153,7 @@ def bad(name: str, fact: str, remedy: str = "") -> Finding:
     return Finding(verdict="bad", name=name, fact=fact, remedy=remedy)
 
 
-def trouble(name: str, error: InterlockError) -> Finding:
+def error_finding(name: str, error: InterlockError) -> Finding:
     """An InterlockError as a finding."""
     return bad(name, *str(error).split("; ", 1))
 

@@ -117,13 +117,13 @@ class Sealing:
         found = LIMITS.get(runner.capabilities.engine, LIMITS["etcd"])
         self.limits = found if settings is None else replace(found, **settings.record())
 
-    def tidy(self, actor: Actor, steps: int = STEPS) -> Op[SealPass]:
+    def run_pass(self, actor: Actor, steps: int = STEPS) -> Op[SealPass]:
         """Seal while the log is too large, write a checkpoint, drop old segments; bounded."""
         total = left = dropped = 0
         finding = ""
         try:
             for _ in range(steps):
-                state = yield from self.look()
+                state = yield from self.read_state()
                 left = self.excess(state)
                 if not left:
                     break
@@ -146,7 +146,7 @@ class Sealing:
             finding = finding or str(error)
         return SealPass(sealed=total, dropped=dropped, left=left, finding=finding)
 
-    def look(self) -> Op[SealState]:
+    def read_state(self) -> Op[SealState]:
         """Read the state of the record."""
         extent: Extent = yield StoreCall("extent")
         snapshot = yield Read(keys.SEALED, keys.CHECKPOINT, _SAMPLE)
@@ -173,7 +173,7 @@ class Sealing:
     def step(self, actor: Actor, state: SealState | None = None) -> Op[SealStep]:
         """Seal one stretch of the log, and trim the sealed entries."""
         if state is None:
-            state = yield from self.look()
+            state = yield from self.read_state()
         trimmed = yield from self._trim(state.sealed.revision)
         if state.gap and not state.sealed.bytes:
             yield from _refuse_lost_mark(state.extent.trimmed)
@@ -204,7 +204,7 @@ class Sealing:
 
         At most about ``most`` entries: the next checkpoint continues from there.
         """
-        state = yield from self.look()
+        state = yield from self.read_state()
         mark: RecordMark = state.sealed
         if state.noted is not None and state.noted.revision > mark.revision:
             mark = state.noted
@@ -245,11 +245,11 @@ class Sealing:
 
     def facts(self) -> Op[dict[str, int]]:
         """How large the record is, for ``store info``; the bytes of the log are an estimate."""
-        return _facts((yield from self.look()))
+        return _facts((yield from self.read_state()))
 
     def findings(self) -> Op[list[Finding]]:
         """The state of the record, for ``doctor``."""
-        state = yield from self.look()
+        state = yield from self.read_state()
         facts = _facts(state)
         entries, sealed = facts["log_entries"], facts["sealed_entries"]
         fact = f"entries: {entries} in the log (about {_mib(facts['log_bytes'])})"
@@ -403,7 +403,7 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
 
 def client_step(runner: Runner, settings: Settings | None, actor: Actor) -> Op[bool]:
     """The share of a client: seal a little; whether more is left to seal."""
-    done = yield from Sealing(runner, settings).tidy(actor, CLIENT_STEPS)
+    done = yield from Sealing(runner, settings).run_pass(actor, CLIENT_STEPS)
     return done.left > 0 and not done.finding
 
 
@@ -412,7 +412,7 @@ class RecordHousekeepingPart(HousekeepingPart):
 
     def shrink(self) -> Op[None]:
         """Seal the log."""
-        done = yield from Sealing(self.work.runner, self.work.settings).tidy(self.work.actor)
+        done = yield from Sealing(self.work.runner, self.work.settings).run_pass(self.work.actor)
         self.work.sealed += done.sealed
         self.work.left += done.left
         self.work.finding = done.finding or ""

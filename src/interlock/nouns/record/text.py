@@ -24,29 +24,16 @@ if TYPE_CHECKING:
 
 NAMED = 5
 """Tasks that are named for one entry."""
+_GREEN = ("acquired", "claimed", "completed", "sent", "received", "replied")
+_YELLOW = ("waiting", "withdrew", "blocked", "asked", "handed")
+_RED = (
+    "reclaimed", "broken", "requeued", "refused", "lapsed", "failed", "dead", "cancelled",
+    "expired", "deadlock", "stop",
+)  # fmt: skip
 _COLOURS = {
-    "acquired": "green",
-    "waiting": "yellow",
-    "withdrew": "yellow",
-    "reclaimed": "red",
-    "broken": "red",
-    "requeued": "red",
-    "refused": "red",
-    "lapsed": "red",
-    "claimed": "green",
-    "completed": "green",
-    "blocked": "yellow",
-    "failed": "red",
-    "dead": "red",
-    "cancelled": "red",
-    "sent": "green",
-    "received": "green",
-    "replied": "green",
-    "asked": "yellow",
-    "handed": "yellow",
-    "expired": "red",
-    "deadlock": "red",
-    "stop": "red",
+    word: colour
+    for colour, words in (("green", _GREEN), ("yellow", _YELLOW), ("red", _RED))
+    for word in words
 }
 _WORDS = {
     "reclaimed": "lost",
@@ -79,20 +66,17 @@ _DAY = 86400.0
 def _entries(outcome: Entries, paint: Paint) -> str:
     if not outcome.entries:
         return "no entry is recorded, or none that fits"
-    return "\n".join(
-        columns(
-            [
-                (
-                    f"{line.revision:>6}",
-                    paint("dim", f"{ago(line.at):>10}"),
-                    line.agent or "-",
-                    f"{line.verb} {line.outcome}",
-                    _about(line),
-                )
-                for line in outcome.entries
-            ]
+    rows = [
+        (
+            f"{line.revision:>6}",
+            paint("dim", f"{ago(line.at):>10}"),
+            line.agent or "-",
+            f"{line.verb} {line.outcome}",
+            _about(line),
         )
-    )
+        for line in outcome.entries
+    ]
+    return "\n".join(columns(rows))
 
 
 def _nothing(outcome: NoHistory, _paint: Paint) -> str:
@@ -118,7 +102,6 @@ def _about(line: RecordLine) -> str:
 
 
 def _became(word: str, names: Sequence[str]) -> str:
-    """What tasks became, the first of them by name."""
     named = [name for name in names if name]
     if not named:
         return word
@@ -135,14 +118,13 @@ def _verified(outcome: Verified, paint: Paint) -> str:
     if outcome.against is not None:
         rows.append(("against", outcome.against.record, _beside(outcome.against)))
     lines = columns(rows)
-    lines += [_found(finding) for finding in outcome.findings]
+    lines += [f"{_position(each)}: {each.says}" for each in outcome.findings]
     if outcome.more:
         lines.append(f"and {outcome.more} more")
     return "\n".join(lines)
 
 
 def _reason(outcome: Verified, name: str) -> str:
-    """Why a verdict is what it is, or what to do about it."""
     if getattr(outcome, name) == "bad":
         places = [_position(each) for each in outcome.findings if each.verdict == name]
         return f"at {', '.join(places[:3])}{' ...' if len(places) > len(places[:3]) else ''}"
@@ -153,10 +135,8 @@ def _reason(outcome: Verified, name: str) -> str:
         case "completeness" if outcome.since:
             return f"entries before revision {outcome.since} are gone, and nothing stands for them"
         case "completeness":
-            left = f"; {outcome.dropped} more were dropped, as retention wants" * bool(
-                outcome.dropped
-            )
-            return f"record and state tell the same{left}"
+            dropped = f"; {outcome.dropped} more were dropped, as retention wants"
+            return f"record and state tell the same{dropped if outcome.dropped else ''}"
         case _ if outcome.anchored:
             return f"nothing is missing up to revision {outcome.anchored}"
         case _:
@@ -164,7 +144,6 @@ def _reason(outcome: Verified, name: str) -> str:
 
 
 def _beside(compared: Compared) -> str:
-    """How a record stands to an export."""
     if not compared.common:
         return "they have no entry in common"
     common = f"up to revision {compared.common} they are the same"
@@ -177,10 +156,6 @@ def _beside(compared: Compared) -> str:
             return f"{common}, then only the export goes on: a cut record, or a newer copy"
         case "parted":
             return f"{common}, then each goes its own way"
-
-
-def _found(finding: RecordFinding) -> str:
-    return f"{_position(finding)}: {finding.says}"
 
 
 def _position(finding: RecordFinding) -> str:
@@ -227,7 +202,6 @@ def _sentence(each: HistoryEvent, paint: Paint, *, name: bool) -> str:
 
 
 def _particulars(each: HistoryEvent) -> Iterator[str]:
-    """How it was, and how it ended."""
     if each.thing.startswith("task/"):
         return _of_a_task(each)
     if each.thing.startswith(_OF_MESSAGES) or each.count is not None or each.what == "stop":
@@ -236,7 +210,6 @@ def _particulars(each: HistoryEvent) -> Iterator[str]:
 
 
 def _of_a_pool(each: HistoryEvent) -> Iterator[str]:
-    """What happened to a lock, or to slots."""
     if each.token is not None:
         yield f"token {each.token}"
     if each.behind:
@@ -260,7 +233,6 @@ def _of_a_pool(each: HistoryEvent) -> Iterator[str]:
 
 
 def _of_a_task(each: HistoryEvent) -> Iterator[str]:
-    """What happened to a task."""
     if each.what == "claimed" and each.token is not None:
         yield f"token {each.token}"
     if each.attempt is not None:
@@ -278,7 +250,6 @@ def _of_a_task(each: HistoryEvent) -> Iterator[str]:
 
 
 def _of_a_message(each: HistoryEvent) -> Iterator[str]:
-    """What happened to a message, a question, or a decision for a person."""
     if each.count is not None:
         yield f"{each.count} {each.on}"
         return
@@ -293,7 +264,6 @@ def _of_a_message(each: HistoryEvent) -> Iterator[str]:
 
 
 def _went(each: HistoryEvent) -> Iterator[str]:
-    """What came of it, and which agent caused it."""
     match each.what:
         case "reclaimed":
             yield "its claim had lapsed" + (f", as {each.by} found" if each.by else "")
