@@ -83,6 +83,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     needs      what it needs: nothing, a store, an agent's name, a session
     call       the call that carries it out (``locks.acquire``): positional fields are its first
                arguments, those of ``spread`` one by one, and all others go by their names
+    then       continues with the outcome of that call, for example to add hints
     act        carries it out where the request is not just that call; without either it belongs to
                the command line alone, since it concerns this process or folder
     grants     whether it may return a grant, which is released if the caller is interrupted
@@ -102,6 +103,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     needs: Need
     call: str = ""
     spread: str = ""
+    then: Callable[[Any], Op[Any]] | None = None
     act: Callable[[FleetCalls, Any], Op[Any]] | None = None
     grants: bool = False
     joins: Callable[[Any], bool] | None = None
@@ -134,7 +136,11 @@ class Operation(Struct, frozen=True, kw_only=True):
         if self.spread:
             first = list(first[0])
         op: Op[Any] = getattr(getattr(fleet, noun) if noun else fleet, method)(*first, **named)
-        return op
+        return op if self.then is None else _continued(op, self.then)
+
+
+def _continued(op: Op[Any], then: Callable[[Any], Op[Any]]) -> Op[Any]:
+    return (yield from then((yield from op)))
 
 
 def waits(request: Any) -> bool:  # noqa: ANN401 - any request with a wait

@@ -23,7 +23,7 @@ from interlock.nouns.messages.query import (
     ResolveOutcome,
     UnknownDecision,
 )
-from interlock.nouns.messages.query_service import AskOptions as AskTerms
+from interlock.nouns.messages.query_service import AskOptions
 from interlock.nouns.messages.receiver import REDELIVER, InboxReceiver
 from interlock.nouns.messages.send_calls import SendCalls, named, several
 from interlock.runtime import callers
@@ -86,7 +86,7 @@ class MessageCalls(SendCalls[D]):
             trace=self.context.purpose or self.context.trace,
         )
         age = None if cached is None else validate.duration(cached, "age of an answer")
-        terms = AskTerms(hold=validate.flag(hold, "hold"), cached=age, keep=id is not None)
+        terms = AskOptions(hold=validate.flag(hold, "hold"), cached=age, keep=id is not None)
         waits = callers.caller_terms(identity.caller, self.context.grants.current_caller())
         return self._fenced(identity, self.queries.query(identity, asked, terms, waits))
 

@@ -6,8 +6,8 @@ the value to write again, or None to delete the item.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -28,10 +28,8 @@ from interlock.nouns.messages.message import (
 from interlock.nouns.messages.query import CachedAnswer, HumanDecision, Query, QuotaSlot
 from interlock.nouns.messages.send_rules import MAILBOX
 from interlock.runtime.attempt import ReadOp
-from interlock.runtime.reads import decoded, readable
+from interlock.runtime.reads import decoded, decoded_if_present, readable
 from interlock.store import Item
-
-T = TypeVar("T")
 
 _MESSAGE = Decoder(StoredMessage)
 _UNREAD = Decoder(Unread)
@@ -68,19 +66,14 @@ _ALL: dict[str, Decoder[Any]] = {
 }
 
 
-def _optional(decoder: Decoder[T]) -> Callable[[Item | None], T | None]:
-    """A function that decodes an item, and returns None if there is no item."""
-    return lambda item: None if item is None else decoded(decoder, item)
-
-
-subscription = _optional(_SUBSCRIPTION)
-cursor = _optional(_CURSOR)
-trimmed = _optional(_TRIMMED)
-paused = _optional(_PAUSED)
-query = _optional(_QUERY)
-cached_answer = _optional(_CACHED_ANSWER)
-decision = _optional(_DECISION)
-slot_used_at = _optional(_SLOT_TIME)
+subscription = partial(decoded_if_present, _SUBSCRIPTION)
+cursor = partial(decoded_if_present, _CURSOR)
+trimmed = partial(decoded_if_present, _TRIMMED)
+paused = partial(decoded_if_present, _PAUSED)
+query = partial(decoded_if_present, _QUERY)
+cached_answer = partial(decoded_if_present, _CACHED_ANSWER)
+decision = partial(decoded_if_present, _DECISION)
+slot_used_at = partial(decoded_if_present, _SLOT_TIME)
 
 
 def message(item: Item) -> StoredMessage:

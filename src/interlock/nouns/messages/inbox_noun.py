@@ -132,12 +132,6 @@ def _subscribe(
     return (yield from op)
 
 
-def _unsubscribe(
-    fleet: "FleetCalls", request: AlertUnsubscribe
-) -> "Op[core.Unsubscribed | core.NotSubscribed | GivenFenced]":
-    return fleet.messages.unsubscribe(request.type)
-
-
 def look(fleet: "FleetCalls", request: InboxShow) -> "Op[views.Inbox]":
     """The messages to list; nothing is acknowledged."""
     if request.ack and (request.all or request.sent):
@@ -223,7 +217,7 @@ NOUN = Noun(
             request=AlertUnsubscribe,
             outcomes=(core.Unsubscribed, core.NotSubscribed, GivenFenced),
             needs="agent",
-            act=_unsubscribe,
+            call="messages.unsubscribe",
             examples=("interlock unsubscribe build/failed --agent bob",),
         ),
         Operation(

@@ -6,10 +6,8 @@ A message that a subscription filters out becomes unread when the filter changes
 moves a cursor reads and checks the subscription: if it has changed, only acknowledged messages are
 passed, and the next read of the topic advances the cursor.
 
-Two kinds of entries leave an inbox without being delivered: a question that has expired, and a stop
-for earlier sessions. The receiver that finds an expired question ends it. A stop that was sent
-before our session began is skipped; it is acknowledged once none of the sessions that existed then
-lives, since one of these may still have to read it.
+An entry of a question that has expired leaves the inbox without being delivered: the receiver that
+finds it ends the question.
 """
 
 from __future__ import annotations
@@ -21,11 +19,11 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.drivers import Op, Read
-from interlock.errors import StoreDamaged, StoreTrouble
+from interlock.drivers import Op
+from interlock.errors import StoreDamaged
 from interlock.nouns.messages import decode, inbox_reader, inbox_rules, log_lines, query_rules
 from interlock.nouns.messages.decode import query_with_answer
-from interlock.nouns.messages.inbox_reader import InboxEntry, TopicState
+from interlock.nouns.messages.inbox_reader import TopicState
 from interlock.nouns.messages.inbox_rules import AckRequest, AckState, Cursor, TopicAcks
 from interlock.nouns.messages.message import (
     Acknowledged,
@@ -260,51 +258,6 @@ def expire_query(runner: Runner, actor: Actor, id_: str) -> Op[AskOutcome]:
         return query_rules.expire(query, runner.clock.wall(), decision_id)
 
     return (yield from runner.change(deciding, actor)).outcome
-
-
-def skip_old_stops(
-    acknowledger: Acknowledger,
-    actor: Actor,
-    found: Iterable[InboxEntry],
-    items: Mapping[str, Item | None],
-) -> Op[set[str]]:
-    """The stops among these that were sent before our session began; none without a session."""
-    urgent = [each for each in found if each.urgent and not each.topic]
-    sent = {each.id: each.seq for each in urgent if _is_stop(items[each.key])}
-    if not sent:
-        return set()
-    own = keys.agent_session(actor.agent, actor.session)
-    item = (yield Read(own))[own]
-    earlier = {id_: seq for id_, seq in sent.items() if item is not None and seq < item.created}
-    if earlier:
-        yield from acknowledge_old_stops(acknowledger, actor, earlier)
-    return set(earlier)
-
-
-def acknowledge_old_stops(
-    acknowledger: Acknowledger, actor: Actor, earlier: Mapping[str, int]
-) -> Op[list[str]]:
-    """Acknowledge old stops that no live session can still need; ``earlier`` has their revisions.
-
-    All are older than our session, so it does not count. If the store refuses, the stops stay and
-    are found again.
-    """
-    sessions = yield from every(keys.agent_session(actor.agent))
-    began = {keys.live(keys.id_of(item.key)): item.created for item in sessions}
-    lives = yield from looked_up(began)
-    there = [began[key] for key, item in lives.items() if item is not None]
-    done = [id_ for id_, sent in earlier.items() if all(sent < each for each in there)]
-    try:
-        if done:
-            yield from acknowledger.acknowledge(actor, done)
-    except StoreTrouble:
-        return []
-    return done
-
-
-def _is_stop(item: Item | None) -> bool:
-    message = None if item is None else readable(decode.message, item)
-    return message is not None and message.kind == "stop"
 
 
 def subscribe(

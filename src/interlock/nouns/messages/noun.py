@@ -159,8 +159,7 @@ def said(text: str | None, data: object) -> object:
 
 def hinted(op: "Op[T]") -> "Op[T]":
     """An outcome that names, for an unknown agent, known agents with similar names."""
-    outcome = yield from op
-    return (yield from close_names(outcome))
+    return (yield from close_names((yield from op)))
 
 
 def close_names(outcome: T) -> "Op[T]":
@@ -172,24 +171,17 @@ def close_names(outcome: T) -> "Op[T]":
     return replace(outcome, close=(yield from similar_names(outcome.unknown)))
 
 
-def _alert(fleet: "FleetCalls", request: AlertSend) -> "Op[core.SendOutcome]":
-    outcome = yield from fleet.messages.alert(
-        request.type, request.data, urgent=request.urgent, id=request.id
-    )
-    if not isinstance(outcome, core.Sent):
-        return outcome
-    try:
-        return (yield from _with_subscribers(outcome))
-    except StoreTrouble:  # the alert is sent anyway
-        return outcome
-
-
-def _with_subscribers(sent: core.Sent) -> "Op[core.Sent]":
+def _with_subscribers(sent: core.SendOutcome) -> "Op[core.SendOutcome]":
     """The outcome of an alert, marked if its type has no subscriber: it may be misspelled."""
     from interlock.core.validate import closest_names
     from interlock.nouns.messages.inbox_service import subscribed_types
 
-    types = yield from subscribed_types()
+    if not isinstance(sent, core.Sent):
+        return sent
+    try:
+        types = yield from subscribed_types()
+    except StoreTrouble:  # the alert is sent anyway
+        return sent
     if sent.type in types:
         return sent
     return SentUnsubscribed(**asdict(sent), close=tuple(closest_names(sent.type, sorted(types))))
@@ -214,31 +206,18 @@ def _reply(fleet: "FleetCalls", request: QueryReply) -> "Op[queries.ReplyOutcome
     return fleet.messages.reply(request.id, said(request.text, request.data), can=request.can)
 
 
-def _cancel(fleet: "FleetCalls", request: QueryCancel) -> "Op[queries.CancelOutcome]":
-    outcome = yield from fleet.messages.cancel(request.id)
+def _own_query(outcome: queries.CancelOutcome) -> "Op[queries.CancelOutcome]":
+    """The outcome of a call on the caller's own question."""
+    yield from ()
     if isinstance(outcome, queries.Late | queries.UnknownQuery):
         return replace(outcome, mine=True)
     return outcome
 
 
-def _share(fleet: "FleetCalls", request: MessageShare) -> "Op[core.SendOutcome]":
-    op = fleet.messages.share(
-        request.who,
-        request.type,
-        request.data,
-        file=request.file,
-        urgent=request.urgent,
-        hold=request.hold,
-        id=request.id,
-    )
-    return (yield from hinted(op))
-
-
-def _stop(fleet: "FleetCalls", request: MessageStop) -> "Op[core.StopOutcome]":
-    outcome = yield from hinted(fleet.messages.stop(request.who, request.reason, id=request.id))
-    if isinstance(outcome, core.UnknownAgent):
-        return replace(outcome, hold=False)
-    return outcome
+def _without_hold(outcome: core.StopOutcome) -> "Op[core.StopOutcome]":
+    """A stop cannot be kept for an agent that joins later."""
+    outcome = yield from close_names(outcome)
+    return replace(outcome, hold=False) if isinstance(outcome, core.UnknownAgent) else outcome
 
 
 def _send(fleet: "FleetCalls", request: MessageSend) -> "Op[core.SendOutcome]":
@@ -324,7 +303,8 @@ NOUN = Noun(
             request=AlertSend,
             outcomes=(core.Sent, SentUnsubscribed, core.MessageExists, *_LIMITS, GivenFenced),
             needs="agent",
-            act=_alert,
+            call="messages.alert",
+            then=_with_subscribers,
             examples=('interlock alert build/failed \'{"branch": "main"}\' --agent ada',),
         ),
         Operation(
@@ -369,7 +349,8 @@ NOUN = Noun(
                 GivenFenced,
             ),
             needs="agent",
-            act=_cancel,
+            call="messages.cancel",
+            then=_own_query,
             examples=("interlock cancel qry_12 --agent ada",),
         ),
         Operation(
@@ -378,7 +359,8 @@ NOUN = Noun(
             request=MessageShare,
             outcomes=(*_DIRECT, GivenFenced),
             needs="agent",
-            act=_share,
+            call="messages.share",
+            then=close_names,
             examples=(
                 "interlock share bob schema @schema.json --agent ada",
                 "interlock share bob report --file build/report.html --agent ada",
@@ -390,7 +372,8 @@ NOUN = Noun(
             request=MessageStop,
             outcomes=(*_DIRECT, core.NobodyToStop, GivenFenced),
             needs="agent",
-            act=_stop,
+            call="messages.stop",
+            then=_without_hold,
             examples=("interlock stop bob 'the plan has changed' --agent ada",),
         ),
         Operation(

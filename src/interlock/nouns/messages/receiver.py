@@ -7,7 +7,7 @@ engine that is not ``ordered`` keeps the order within the inbox and within each 
 A delivered message that is not acknowledged is delivered again after ``redeliver`` seconds, and to
 the next receiver at once, so it survives a receiver that is killed. Two receivers with one name
 both get everything; neither redelivers a message that the other has acknowledged. A stop for
-earlier sessions is not delivered (``inbox_service.py``).
+earlier sessions is not delivered (``stops.py``).
 
 A cursor advances to the first unread message, so a receiver must know all unread ones: it keeps its
 entries until it has read the whole state again.
@@ -35,7 +35,14 @@ from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.core.validate import ALL_ABILITIES
 from interlock.drivers import NextChanges, Op, OpenWatch
-from interlock.nouns.messages import decode, inbox_reader, inbox_rules, inbox_service, log_lines
+from interlock.nouns.messages import (
+    decode,
+    inbox_reader,
+    inbox_rules,
+    inbox_service,
+    log_lines,
+    stops,
+)
 from interlock.nouns.messages.inbox_reader import InboxEntry, TopicState
 from interlock.nouns.messages.inbox_rules import Cursor, TopicAcks
 from interlock.nouns.messages.inbox_service import combine
@@ -363,9 +370,7 @@ class InboxReceiver:
             return None
         lives = yield from inbox_reader.question_lives(first)
         yield from inbox_service.end_expired_questions(self._runner, self._who, lives)
-        old_stops = yield from inbox_service.skip_old_stops(
-            self._acknowledger, self._who, first, items
-        )
+        old_stops = yield from stops.skip_old_stops(self._acknowledger, self._who, first, items)
         lost = {each.topic for each in first if items[each.key] is None}
         yield from self._read_trims([each for each in lost if each and each[0] != ABLE])
         with self._lock:

@@ -1,4 +1,4 @@
-"""The services that all calls on messages share, and the calls that send."""
+"""The calls that send messages, and the services that all calls on messages share."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from interlock.nouns.messages.retention import MessageRetention
 
 
-class MessageServices(Calls[D]):
-    """The services that the calls of one client share."""
+class SendCalls(Calls[D]):
+    """The calls that send messages, and the services that all calls on messages share."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -75,33 +75,6 @@ class MessageServices(Calls[D]):
 
         said = yield from Reports(self.context.runner).show(identity.actor.session)
         return said.can if isinstance(said, Reported) else ()
-
-    def _body(self, data: object, what: str) -> Raw:
-        return Raw(validate.payload(data, what, self.limits.body))
-
-    def _id(self, id_: str | None, prefix: str) -> str:
-        if id_ is None:
-            return self.context.runner.new_id(prefix)
-        begins, _, rest = validate.name(id_, "id").partition("_")
-        if begins != prefix or not rest or "/" in rest:
-            raise BadInput(f"the id {id_!r} is none; write {prefix}_ and a word, without a '/'")
-        return id_
-
-
-def named(agent: str) -> str:
-    """The validated name of a single recipient."""
-    if agent in (validate.ALL_AGENTS, ALL):
-        raise BadInput("only mail goes to all; for an announcement use an alert")
-    return validate.unmarked_name(agent, "agent name")
-
-
-def several(names: str | Iterable[str], what: str) -> tuple[str, ...]:
-    """One name, or several."""
-    return (names,) if isinstance(names, str) else tuple(validate.require_iterable(names, what))
-
-
-class SendCalls(MessageServices[D]):
-    """The calls that send messages."""
 
     @call
     def alert(
@@ -287,6 +260,29 @@ class SendCalls(MessageServices[D]):
         able = yield from self.abilities(None)
         found = yield from self.acknowledger.topic_acks(actor.agent, options.acks, able)
         return (yield from self.message_sender.send(actor, message, options, *found))
+
+    def _body(self, data: object, what: str) -> Raw:
+        return Raw(validate.payload(data, what, self.limits.body))
+
+    def _id(self, id_: str | None, prefix: str) -> str:
+        if id_ is None:
+            return self.context.runner.new_id(prefix)
+        begins, _, rest = validate.name(id_, "id").partition("_")
+        if begins != prefix or not rest or "/" in rest:
+            raise BadInput(f"the id {id_!r} is none; write {prefix}_ and a word, without a '/'")
+        return id_
+
+
+def named(agent: str) -> str:
+    """The validated name of a single recipient."""
+    if agent in (validate.ALL_AGENTS, ALL):
+        raise BadInput("only mail goes to all; for an announcement use an alert")
+    return validate.unmarked_name(agent, "agent name")
+
+
+def several(names: str | Iterable[str], what: str) -> tuple[str, ...]:
+    """One name, or several."""
+    return (names,) if isinstance(names, str) else tuple(validate.require_iterable(names, what))
 
 
 def _recipients(names: tuple[str, ...]) -> tuple[str, ...]:

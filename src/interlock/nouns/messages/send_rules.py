@@ -122,7 +122,7 @@ class SendOptions(Struct, frozen=True, kw_only=True):
 class AckPlan(Struct, frozen=True, kw_only=True):
     """The state of the messages that a send acknowledges.
 
-    ``waiting`` are direct messages, ``heard`` are messages of topics, and ``moves`` are the writes
+    ``waiting`` are direct messages, ``from_topics`` messages of topics, and ``moves`` the writes
     of their cursors. ``already`` were acknowledged before; ``unknown`` are not in the inbox.
     """
 

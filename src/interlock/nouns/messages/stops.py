@@ -10,7 +10,7 @@ does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -19,12 +19,16 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.drivers import NextChanges, Op, OpenWatch, Pause, Read
 from interlock.errors import StoreClosed, StoreDamaged, StoreTrouble
-from interlock.nouns.messages import decode, inbox_reader, inbox_service
+from interlock.nouns.messages import (
+    decode,
+    inbox_reader,
+)
+from interlock.nouns.messages.inbox_reader import InboxEntry
 from interlock.nouns.messages.inbox_service import Acknowledger
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import looked_up
+from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Runner
-from interlock.store import Change, Resync, Snapshot, Watch
+from interlock.store import Change, Item, Resync, Snapshot, Watch
 
 RETRY_AFTER = 0.5
 """Seconds between two attempts while the store is unreachable."""
@@ -168,9 +172,7 @@ class Stops:
         now = self._runner.clock.monotonic()
         if self._old_stops and now >= self._due:
             for id_ in (
-                yield from inbox_service.acknowledge_old_stops(
-                    Acknowledger(self._runner), self._who, self._old_stops
-                )
+                yield from _acknowledge_old(Acknowledger(self._runner), self._who, self._old_stops)
             ):
                 del self._old_stops[id_]
             self._due = now + self._runner.capabilities.allow(RECHECK_AFTER)
@@ -192,3 +194,48 @@ class Stops:
                     reason = said if isinstance(said, str) else ""
                     found.append(StopNotice(id=message.id, sender=message.sender, reason=reason))
         return found
+
+
+def skip_old_stops(
+    acknowledger: Acknowledger,
+    actor: Actor,
+    found: Iterable[InboxEntry],
+    items: Mapping[str, Item | None],
+) -> Op[set[str]]:
+    """The stops among these that were sent before our session began; none without a session."""
+    urgent = [each for each in found if each.urgent and not each.topic]
+    sent = {each.id: each.seq for each in urgent if _is_stop(items[each.key])}
+    if not sent:
+        return set()
+    own = keys.agent_session(actor.agent, actor.session)
+    item = (yield Read(own))[own]
+    earlier = {id_: seq for id_, seq in sent.items() if item is not None and seq < item.created}
+    if earlier:
+        yield from _acknowledge_old(acknowledger, actor, earlier)
+    return set(earlier)
+
+
+def _acknowledge_old(
+    acknowledger: Acknowledger, actor: Actor, earlier: Mapping[str, int]
+) -> Op[list[str]]:
+    """Acknowledge old stops that no live session can still need; ``earlier`` has their revisions.
+
+    All are older than our session, so it does not count. If the store refuses, the stops stay and
+    are found again.
+    """
+    sessions = yield from every(keys.agent_session(actor.agent))
+    began = {keys.live(keys.id_of(item.key)): item.created for item in sessions}
+    lives = yield from looked_up(began)
+    there = [began[key] for key, item in lives.items() if item is not None]
+    done = [id_ for id_, sent in earlier.items() if all(sent < each for each in there)]
+    try:
+        if done:
+            yield from acknowledger.acknowledge(actor, done)
+    except StoreTrouble:
+        return []
+    return done
+
+
+def _is_stop(item: Item | None) -> bool:
+    message = None if item is None else readable(decode.message, item)
+    return message is not None and message.kind == "stop"
