@@ -119,7 +119,6 @@ def test_every_part_of_the_package_has_its_place() -> None:
 NAMES_NOUNS = {
     "runtime/context.py",  # a client owns the services of sessions and grants
     "runtime/fleet_calls.py",  # types of the attributes of a client
-    "runtime/given.py",  # whether a grant that a caller names still lives
 }
 """The files of the runtime that import a noun; all others find what they need in declarations."""
 

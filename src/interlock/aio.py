@@ -27,9 +27,9 @@ from interlock.clock import Clock
 from interlock.core.validate import FOREVER
 from interlock.drivers import Op, drive_async
 from interlock.errors import InterlockError, StoreClosed, StoreTrouble
-from interlock.nouns.grants.holding import BlockTerms, GrantHandle, take
+from interlock.nouns.grants.holding import GrantHandle, take
 from interlock.nouns.grants.lock import LockTarget
-from interlock.nouns.grants.request import GrantTarget
+from interlock.nouns.grants.request import GrantTarget, GrantTerms
 from interlock.runtime import callers
 from interlock.runtime.calls import Awaiting, Calls, Source, driven
 from interlock.runtime.context import SESSION_TTL, Context
@@ -165,7 +165,7 @@ class Held(GrantHandle[Awaiting]):
 class Block:
     """``async with fleet.lock(...)``: holds it inside the block, releases it at the end."""
 
-    def __init__(self, fleet: Fleet, target: GrantTarget, terms: BlockTerms) -> None:
+    def __init__(self, fleet: Fleet, target: GrantTarget, terms: GrantTerms) -> None:
         self._fleet = fleet
         self._target = target
         self._terms = terms
@@ -252,7 +252,7 @@ class Fleet(FleetProperties[Awaiting]):
         If the lock cannot be renewed in time, the block is cancelled before another agent can
         acquire it, and raises Lost.
         """
-        terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        terms = GrantTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
         return Block(self, LockTarget(name), terms)
 
     def slots(
@@ -270,7 +270,7 @@ class Fleet(FleetProperties[Awaiting]):
         """Hold slots of a semaphore for an ``async with`` block; otherwise as ``lock``."""
         from interlock.nouns.grants.semaphore import SlotsTarget
 
-        terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        terms = GrantTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
         return Block(self, SlotsTarget(name, weight, capacity), terms)
 
     def together(
@@ -288,7 +288,7 @@ class Fleet(FleetProperties[Awaiting]):
         """
         from interlock.nouns.grants.several import target_of
 
-        terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        terms = GrantTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
         return Block(self, target_of(things), terms)
 
     async def close(self) -> None:

@@ -171,10 +171,10 @@ class Fleet(FleetProperties[Blocking]):
         Python code (not inside a call that sleeps or waits in the system).
         """
         from interlock.client_blocks import Block
-        from interlock.nouns.grants.holding import BlockTerms
         from interlock.nouns.grants.lock import LockTarget
+        from interlock.nouns.grants.request import GrantTerms
 
-        terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        terms = GrantTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
         return Block(self, LockTarget(name), terms, interrupt=interrupt)
 
     def slots(
@@ -192,10 +192,10 @@ class Fleet(FleetProperties[Blocking]):
     ) -> Block:
         """Hold slots of a semaphore for a ``with`` block; otherwise as ``lock``."""
         from interlock.client_blocks import Block
-        from interlock.nouns.grants.holding import BlockTerms
+        from interlock.nouns.grants.request import GrantTerms
         from interlock.nouns.grants.semaphore import SlotsTarget
 
-        terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        terms = GrantTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
         return Block(self, SlotsTarget(name, weight, capacity), terms, interrupt=interrupt)
 
     def together(
@@ -213,10 +213,10 @@ class Fleet(FleetProperties[Blocking]):
         A thing is ``lock/merge``, ``sem/builds`` or ``sem/builds=2``; otherwise as ``lock``.
         """
         from interlock.client_blocks import Block
-        from interlock.nouns.grants.holding import BlockTerms
+        from interlock.nouns.grants.request import GrantTerms
         from interlock.nouns.grants.several import target_of
 
-        terms = BlockTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        terms = GrantTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
         return Block(self, target_of(things), terms, interrupt=interrupt)
 
     def close(self) -> None:

@@ -13,8 +13,8 @@ from interlock.client import offered
 from interlock.drivers import drive
 from interlock.errors import Lost, StoreClosed, StoreTrouble
 from interlock.nouns.grants.handover import HANDOVER, BlockExit, Handover
-from interlock.nouns.grants.holding import BlockTerms, GrantHandle, take
-from interlock.nouns.grants.request import GrantTarget
+from interlock.nouns.grants.holding import GrantHandle, take
+from interlock.nouns.grants.request import GrantTarget, GrantTerms
 from interlock.runtime.calls import Blocking, Source
 from interlock.runtime.context import Context
 from interlock.threads import background
@@ -98,7 +98,7 @@ class Block:
     """``with fleet.lock(...)``: holds it inside the block, releases it at the end."""
 
     def __init__(
-        self, fleet: Fleet, target: GrantTarget, terms: BlockTerms, *, interrupt: bool
+        self, fleet: Fleet, target: GrantTarget, terms: GrantTerms, *, interrupt: bool
     ) -> None:
         self._fleet = fleet
         self._handover: Handover | None = None

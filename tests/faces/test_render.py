@@ -168,7 +168,7 @@ def test_a_command_imports_the_words_of_its_own_noun_alone() -> None:
         "print([n for n in sys.modules if 'interlock.nouns' in n and n.endswith('text')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "['interlock.nouns.grants.lock_text']\n"
+    assert done.stdout == "['interlock.nouns.grants.text']\n"
 
 
 def test_a_race_shows_its_winners_and_a_verdict() -> None:

@@ -8,8 +8,9 @@ import pytest
 from tests.faults.setup import Client, Setup, Way, settle
 
 from interlock.errors import Lapsed, Lost
-from interlock.nouns.grants.holding import BlockTerms, take
+from interlock.nouns.grants.holding import take
 from interlock.nouns.grants.lock import LockTarget
+from interlock.nouns.grants.request import GrantTerms
 
 WAYS: tuple[Way, ...] = ("blocking", "async")
 
@@ -53,7 +54,7 @@ def test_a_block_whose_session_is_lost_does_not_begin(setup: Setup, way: Way) ->
 def test_a_grant_that_was_lost_on_the_way_is_given_back(setup: Setup) -> None:
     ada = setup.client("ada")
     context = ada.fleet.context
-    terms = BlockTerms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
+    terms = GrantTerms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
 
     def lapsing() -> None:
         taking = take(context, LockTarget("merge"), None, terms)

@@ -11,14 +11,15 @@ import pytest
 
 from interlock import aio
 from interlock.drivers import Op
-from interlock.nouns.grants.holding import BlockTerms, take
+from interlock.nouns.grants.holding import take
 from interlock.nouns.grants.lock import LockBusy, LockTarget
+from interlock.nouns.grants.request import GrantTerms
 from interlock.store import Committed, Work
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed
 
-TERMS = BlockTerms(wait=60, ttl=None, max_hold=None, metadata=None, given=())
+TERMS = GrantTerms(wait=60, ttl=None, max_hold=None, metadata=None, given=())
 
 
 @pytest.fixture

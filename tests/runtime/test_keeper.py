@@ -6,14 +6,15 @@ from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.drivers import Read
 from interlock.errors import StoreAway
-from interlock.nouns.grants.holding import BlockTerms, HeldPools, take
+from interlock.nouns.grants.holding import HeldPools, take
 from interlock.nouns.grants.lock import LockBusy, LockTarget, Reclaimed
+from interlock.nouns.grants.request import GrantTerms
 from interlock.runtime.keeper import IDLE, margin
 from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 def hold(client: Client, **terms: float) -> HeldPools:
-    wanted = BlockTerms(
+    wanted = GrantTerms(
         wait=terms.get("wait", 0),
         ttl=terms.get("ttl"),
         max_hold=terms.get("max_hold"),
@@ -73,7 +74,7 @@ def test_renewals_leave_time_for_a_second_try_within_the_shortest_ttl(stage: Tes
 def test_a_grant_that_the_store_forgot_is_lost_though_the_session_lives(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     told: list[str] = []
-    terms = BlockTerms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
+    terms = GrantTerms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
     held = ada.run(take(ada.context, LockTarget("merge"), lambda: told.append("lost"), terms))
     kept = ada.run(take(ada.context, LockTarget("other"), None, terms))
     ada.run(ada.context.keeper.beat())
@@ -174,7 +175,7 @@ def test_a_grant_that_came_while_we_waited_counts_from_its_own_beginning(
 ) -> None:
     ada, bob = stage.client("ada", ttl=86400.0), stage.client("bob", ttl=86400.0)
     first = hold(ada)
-    wanted = BlockTerms(
+    wanted = GrantTerms(
         wait=3600, ttl=terms.get("ttl"), max_hold=terms.get("max_hold"), metadata=None, given=()
     )
     taking = bob.start(take(bob.context, LockTarget("merge"), None, wanted))
@@ -194,7 +195,7 @@ def test_a_grant_that_came_while_we_waited_counts_from_its_own_beginning(
 def test_a_grant_that_ended_before_we_could_look_is_not_handed_out(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=86400.0), stage.client("bob", ttl=86400.0)
     first = hold(ada)
-    wanted = BlockTerms(wait=3600, ttl=None, max_hold=5.0, metadata=None, given=())
+    wanted = GrantTerms(wait=3600, ttl=None, max_hold=5.0, metadata=None, given=())
     taking = Stepper(
         take(bob.context, LockTarget("merge"), None, wanted), bob.store, stage.clock
     ).run()

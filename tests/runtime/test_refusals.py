@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.drivers import Commit, OpenWatch, Read
 from interlock.errors import Deadlocked
-from interlock.nouns.grants.holding import BlockTerms, take
+from interlock.nouns.grants.holding import take
 from interlock.nouns.grants.lock import (
     LockAcquired,
     LockDeadlock,
@@ -21,6 +21,7 @@ from interlock.nouns.grants.lock import (
 )
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.pool_reader import decode_pool
+from interlock.nouns.grants.request import GrantTerms
 from interlock.nouns.grants.semaphore import SlotsDeadlock
 from interlock.nouns.grants.waiting import wait_target
 from interlock.runtime.reads import outside
@@ -28,7 +29,7 @@ from interlock.runtime.wait_graph import Graph, KnownTargets, Start
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
 
-TERMS = BlockTerms(wait=3600, ttl=None, max_hold=None, metadata=None, given=())
+TERMS = GrantTerms(wait=3600, ttl=None, max_hold=None, metadata=None, given=())
 
 
 class Near(Testbed):

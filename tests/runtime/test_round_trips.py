@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from interlock.drivers import Commit, NextChanges, Op, OpenWatch, Read, Renew, Step
 from interlock.errors import NotAllowed, StoreBusy, TooLarge
 from interlock.nouns.agents.session_rules import Left
-from interlock.nouns.grants.holding import BlockTerms, take
+from interlock.nouns.grants.holding import take
 from interlock.nouns.grants.lock import (
     LockAcquired,
     LockBusy,
@@ -21,6 +21,7 @@ from interlock.nouns.grants.lock import (
     Reclaimed,
 )
 from interlock.nouns.grants.pool import WAITERS
+from interlock.nouns.grants.request import GrantTerms
 from interlock.nouns.grants.semaphore import SlotsTarget
 from interlock.nouns.grants.several import target_of
 from interlock.runtime.identity import Actor
@@ -29,7 +30,7 @@ from interlock.store import Txn
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed
 
-TERMS = BlockTerms(wait=3600, ttl=None, max_hold=None, metadata=None, given=())
+TERMS = GrantTerms(wait=3600, ttl=None, max_hold=None, metadata=None, given=())
 
 
 @pytest.fixture

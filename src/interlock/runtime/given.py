@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from interlock import registry
 from interlock.core import validate
 from interlock.core.decision import Proof
 from interlock.core.outcomes import GivenFenced
 from interlock.core.thing_names import key_of, split_things
 from interlock.drivers import Op
 from interlock.errors import BadInput, InterlockError
-from interlock.nouns.grants.pool_reader import lives_by, lives_by_token
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from interlock.runtime.attempt import DecideOp, ReadOp
     from interlock.runtime.identity import Actor
     from interlock.runtime.runner import Runner
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Given: TypeAlias = Sequence[Proof | str]
 """Proofs, or grants by their tokens."""
+Liveness: TypeAlias = "Callable[[Item, Proof, int, str], tuple[str, ...] | None]"
+"""The function of a noun that finds the liveness keys of a grant in its item."""
 
 _KINDS = {"lock": "lock", "sem": "semaphore", "task": "task"}
 _HOW = "'given' takes what held.check() returns, or a grant by its token: lock/deploy=12"
@@ -71,19 +75,23 @@ def holds(proof: Proof, base: int, agent: str = "") -> ReadOp[bool]:
 
     ``agent`` is its holder: slots that one commit granted to several agents share a token.
     """
-    wanted = tuple([key_of(thing) for thing in split_things(proof.thing)])
-    items = (yield wanted).items
-    lives = [_lives_by(items[key], proof, base, agent) for key in wanted]
+    wanted = {key_of(thing): thing for thing in split_things(proof.thing)}
+    items = (yield tuple(wanted)).items
+    lives = [
+        None if (item := items[key]) is None else _liveness(thing)(item, proof, base, agent)
+        for key, thing in wanted.items()
+    ]
     if None in lives or not lives[0]:
         return False
     return None not in (yield lives[0]).items.values()
 
 
-def _lives_by(item: Item | None, proof: Proof, base: int, agent: str) -> tuple[str, ...] | None:
-    """The liveness keys of the grant; None if it does not exist."""
-    if proof.grant or item is None:
-        return lives_by(item, proof.grant)
-    return lives_by_token(item, proof.token, base, agent)
+def _liveness(thing: str) -> Liveness:
+    noun = registry.noun(thing.partition("/")[0])
+    if noun is None or not noun.proof:
+        raise BadInput(f"{thing!r:.60} names no grant; {_HOW}")
+    liveness: Liveness = registry.load(noun.proof)
+    return liveness
 
 
 def relying(deciding: DecideOp[T], given: Iterable[Proof], base: int, agent: str) -> DecideOp[T]:

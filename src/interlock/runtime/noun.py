@@ -65,7 +65,9 @@ class Noun(Struct, frozen=True, kw_only=True):
                  they have what every entry says.  ``history_details`` adds what the noun still
                  knows of a thing: ``(events, name) -> Op[events]``
     waits        for each key prefix a function that reads what a wait for such a key waits for:
-                 ``(keys, base) -> ReadOp[Places]``, for the wait graph
+                 ``(keys, base) -> ReadOp[WaitTargets]``, for the wait graph
+    proof        finds the liveness keys of a given grant of its things, None if that is over:
+                 ``(item, proof, base, agent) -> keys``
     housekeeping does its part of ``maintain``: a class of ``runtime.housekeeping``
     """
 
@@ -86,4 +88,5 @@ class Noun(Struct, frozen=True, kw_only=True):
     history_details: str = ""
     events: bool = False
     waits: Mapping[str, str] = {}
+    proof: str = ""
     housekeeping: Part | None = None

@@ -6,13 +6,14 @@ import pytest
 
 from interlock.core.outcomes import GivenFenced
 from interlock.errors import BadInput
-from interlock.nouns.grants.holding import BlockTerms, take
+from interlock.nouns.grants.holding import take
 from interlock.nouns.grants.lock import LockAcquired, LockExtended, LockFenced
+from interlock.nouns.grants.request import GrantTerms
 from interlock.nouns.grants.semaphore import AlreadyHeld, Increased, SemaphoreView, SlotsAcquired
 from interlock.nouns.grants.several import SeveralReleased, target_of
 from interlock.testing.testbed import Client, Testbed
 
-TERMS = BlockTerms(wait=60, ttl=None, max_hold=None, metadata=None, given=())
+TERMS = GrantTerms(wait=60, ttl=None, max_hold=None, metadata=None, given=())
 
 
 @pytest.fixture

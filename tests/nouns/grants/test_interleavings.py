@@ -16,8 +16,9 @@ from tests.hypothesis_settings import budget
 
 from interlock.drivers import Op
 from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreBusy, Unavailable
-from interlock.nouns.grants.holding import BlockTerms, HeldPools, take
+from interlock.nouns.grants.holding import HeldPools, take
 from interlock.nouns.grants.lock import LockTarget, ReleaseOutcome
+from interlock.nouns.grants.request import GrantTerms
 from interlock.runtime.attempt import Draft
 from interlock.store import Committed
 from interlock.testing.audit import audit
@@ -50,7 +51,7 @@ class Resource:
 class Worker:
     """A process that works under the lock, again and again, until it has worked enough."""
 
-    def __init__(self, stage: Testbed, name: str, resource: Resource, terms: BlockTerms) -> None:
+    def __init__(self, stage: Testbed, name: str, resource: Resource, terms: GrantTerms) -> None:
         self.finished = 0
         self.unheard = 0
         self.chances = CHANCES
@@ -149,7 +150,7 @@ class Worker:
 
 
 TERMS = st.builds(
-    BlockTerms,
+    GrantTerms,
     wait=st.just(float("inf")),
     ttl=st.sampled_from([None, None, 3.0]),
     max_hold=st.sampled_from([None, None, 4.0]),
@@ -165,7 +166,7 @@ TERMS = st.builds(
     schedule=st.lists(st.integers(0, 7), min_size=100, max_size=400),
 )
 def test_one_at_a_time_whatever_the_order_and_whatever_fails(
-    seed: int, terms: list[BlockTerms], schedule: list[int]
+    seed: int, terms: list[GrantTerms], schedule: list[int]
 ) -> None:
     stage, resource = Testbed(seed), Resource()
     workers = [Worker(stage, f"w{n}", resource, each) for n, each in enumerate(terms)]

@@ -9,9 +9,9 @@ from interlock.core import keys
 from interlock.drivers import Op
 from interlock.errors import Lost, StoreAway, StoreTrouble, Unavailable
 from interlock.nouns.grants import lock
-from interlock.nouns.grants.holding import BlockTerms, take
+from interlock.nouns.grants.holding import take
 from interlock.nouns.grants.lock import LockTarget
-from interlock.nouns.grants.request import GrantTarget
+from interlock.nouns.grants.request import GrantTarget, GrantTerms
 from interlock.nouns.grants.semaphore import SlotsTarget
 from interlock.nouns.grants.several import target_of
 from interlock.nouns.tasks import task as core
@@ -136,14 +136,14 @@ def test_a_block_that_relied_on_a_claim_names_the_task(stage: Testbed, target: G
     working = hold(ada, published(ada))
     proof = ada.run(working.check())
     ada.run(working.complete())
-    terms = BlockTerms(wait=0, ttl=None, max_hold=None, metadata=None, given=[proof])
+    terms = GrantTerms(wait=0, ttl=None, max_hold=None, metadata=None, given=[proof])
     with pytest.raises(Unavailable, match=r"^task 't1', which this relies on, .* claim it again$"):
         ada.run(take(ada.context, target, None, terms))
 
 
 def test_a_block_that_relied_on_slots_names_the_semaphore(stage: Testbed) -> None:
     ada = stage.client("ada")
-    terms = BlockTerms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
+    terms = GrantTerms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
     held = ada.run(take(ada.context, SlotsTarget("gpus", 1, 1), None, terms))
     proof = ada.run(held.check())
     ada.run(held.release())

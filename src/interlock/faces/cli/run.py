@@ -79,10 +79,11 @@ def sem_run(parsed: Parsed) -> int:
 def _holding(parsed: Parsed, target: GrantTarget, environment: dict[str, str]) -> int:
     """Run a program while holding something."""
     from interlock.drivers import drive
-    from interlock.nouns.grants.holding import BlockTerms, take
+    from interlock.nouns.grants.holding import take
+    from interlock.nouns.grants.request import GrantTerms
 
     request: Any = parsed.request
-    terms = BlockTerms(
+    terms = GrantTerms(
         wait=request.wait,
         ttl=None,
         max_hold=request.max_hold,

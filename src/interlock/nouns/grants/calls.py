@@ -9,6 +9,7 @@ from interlock.core import keys, validate
 from interlock.core.validate import CAPACITY
 from interlock.drivers import Op
 from interlock.nouns.grants.lock import LockTarget
+from interlock.nouns.grants.request import GrantTerms
 from interlock.runtime.calls import Calls, D, call, grants, patiently
 from interlock.runtime.given import Given, proofs
 
@@ -22,36 +23,26 @@ if TYPE_CHECKING:
     from interlock.runtime.context import Context
 
 
-def acquire(
-    context: Context,
-    target: GrantTarget,
-    *,
-    wait: float | str,
-    ttl: float | str | None,
-    max_hold: float | str | None,
-    metadata: object,
-    given: Given,
-    token: int | None = None,
-) -> Op[Any]:
+def acquire(context: Context, target: GrantTarget, terms: GrantTerms) -> Op[Any]:
     """Acquire on the terms of a caller, which are completed from the settings."""
 
     def attempt(wait: float | str) -> Op[Any]:
         patience = context.asking(wait)
-        settings = context.settings, context.runner.capabilities.min_ttl
-        configured, terms = target.configured(*settings)
-        lives, ends = context.terms(terms, ttl, max_hold)
+        least = context.runner.capabilities.min_ttl
+        configured, settings = target.configured(context.settings, least)
+        ttl, max_hold = context.terms(settings, terms.ttl, terms.max_hold)
         return context.grants.acquire(
             context.me(),
             configured,
-            ttl=lives,
-            max_hold=ends,
-            metadata=validate.metadata(metadata),
-            token=validate.token(token),
+            ttl=ttl,
+            max_hold=max_hold,
+            metadata=validate.metadata(terms.metadata),
+            token=validate.token(terms.token),
             wait=patience,
-            given=proofs(given),
+            given=proofs(terms.given),
         )
 
-    return patiently(context, target.about, attempt, wait)
+    return patiently(context, target.about, attempt, terms.wait)
 
 
 class LockCalls(Calls[D]):
@@ -78,16 +69,10 @@ class LockCalls(Calls[D]):
         lives as long as the session.  ``given`` are proofs (``held.check()``) of other grants
         that must still hold in the same commit.
         """
-        return acquire(
-            self.context,
-            LockTarget(name),
-            wait=wait,
-            ttl=ttl,
-            max_hold=max_hold,
-            metadata=metadata,
-            given=given,
-            token=token,
+        terms = GrantTerms(
+            wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given, token=token
         )
+        return acquire(self.context, LockTarget(name), terms)
 
     @call
     def release(self, name: str, *, token: int | None = None) -> Op[locks.ReleaseOutcome]:
@@ -160,16 +145,10 @@ class SemaphoreCalls(Calls[D]):
         (``Increased``).  No request overtakes a waiter, so a large ``weight`` is never starved.
         ``wait``, ``ttl``, ``max_hold`` and ``given`` are as for locks.
         """
-        return acquire(
-            self.context,
-            _slots(name, weight, capacity),
-            wait=wait,
-            ttl=ttl,
-            max_hold=max_hold,
-            metadata=metadata,
-            given=given,
-            token=token,
+        terms = GrantTerms(
+            wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given, token=token
         )
+        return acquire(self.context, _slots(name, weight, capacity), terms)
 
     @call
     def release(self, name: str, *, token: int | None = None) -> Op[semaphores.ReleaseOutcome]:
@@ -264,15 +243,8 @@ class SeveralCalls(Calls[D]):
         """
         from interlock.nouns.grants import several
 
-        return acquire(
-            self.context,
-            several.target_of(things),
-            wait=wait,
-            ttl=ttl,
-            max_hold=max_hold,
-            metadata=metadata,
-            given=given,
-        )
+        terms = GrantTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        return acquire(self.context, several.target_of(things), terms)
 
     @call
     def release(self, *things: str, token: int | None = None) -> Op[several.ReleaseOutcome]:

@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from interlock.core import keys, outcomes, validate
 from interlock.core.decision import Outcome, Proof, Write
@@ -22,7 +21,7 @@ from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
 from interlock.nouns.grants import handover
 from interlock.nouns.grants.calls import acquire
 from interlock.nouns.grants.pool import BreakNote
-from interlock.nouns.grants.request import GrantTarget
+from interlock.nouns.grants.request import GrantTarget, GrantTerms
 from interlock.runtime import callers
 from interlock.runtime.calls import Calls, D, call
 from interlock.runtime.context import Context
@@ -36,16 +35,6 @@ if TYPE_CHECKING:
 _KINDS = {"sem": "semaphore"}
 WAITED = 0.05
 """An acquire that took longer may have waited: then it is unknown when its grant began."""
-
-
-class BlockTerms(Struct, frozen=True, kw_only=True):
-    """The terms of a block."""
-
-    wait: float | str
-    ttl: float | str | None
-    max_hold: float | str | None
-    metadata: object
-    given: Given
 
 
 class HeldGrant:
@@ -260,7 +249,7 @@ class GrantHandle(Calls[D]):
 
 
 def take(
-    context: Context, target: GrantTarget, on_lost: Callable[[], None] | None, terms: BlockTerms
+    context: Context, target: GrantTarget, on_lost: Callable[[], None] | None, terms: GrantTerms
 ) -> Op[HeldPools]:
     """Acquire for a ``with`` block, which cannot return a refusal: it raises.
 
@@ -286,11 +275,11 @@ def take(
 
 
 def _take_once(
-    context: Context, target: GrantTarget, on_lost: Callable[[], None] | None, terms: BlockTerms
+    context: Context, target: GrantTarget, on_lost: Callable[[], None] | None, terms: GrantTerms
 ) -> Op[HeldPools]:
     clock = context.runner.clock
     sent = clock.monotonic()
-    outcome = yield from acquire(context, target, **asdict(terms))
+    outcome = yield from acquire(context, target, terms)
     if not isinstance(outcome, Granted):
         raise _refusal_error(outcome, terms.given, target.things)
     times: dict[str, float] | None = None
@@ -311,7 +300,7 @@ def _take_once(
 def _leases(
     context: Context,
     got: tuple[GrantTarget, Granted],
-    terms: BlockTerms,
+    terms: GrantTerms,
     sent: float,
     times: Mapping[str, float] | None,
 ) -> Iterator[Lease]:

@@ -167,7 +167,12 @@ class LockTarget(GrantTarget, frozen=True, gc=False):
     @property
     def things(self) -> tuple[str, ...]:
         """The lock."""
-        return (f"lock/{self.name}",)
+        return (self.thing,)
+
+    @property
+    def thing(self) -> str:
+        """The lock."""
+        return f"lock/{self.name}"
 
     def configured(self, settings: Settings, least: float) -> tuple[Self, Mapping[str, float]]:
         """The lock, and its terms in the settings."""
@@ -188,26 +193,23 @@ class LockTarget(GrantTarget, frozen=True, gc=False):
             case "gone":
                 return LockGone(lock=self.name)
 
-    def fenced(
-        self,
-        thing: str = "",
-        *,
-        holder: str = "",
-        token: int | None = None,
-        by: str = "",
-        reason: str = "",
-    ) -> Outcome:
+    def fenced(self, token: int | None = None, by: str = "", reason: str = "") -> Outcome:
         """The grant is over."""
-        name = thing.partition("/")[2] if thing else self.name
-        return LockFenced(lock=name, holder=holder, token=token, by=by, reason=reason)
+        return LockFenced(lock=self.name, token=token, by=by, reason=reason)
+
+    def given_fenced(self, thing: str) -> Outcome:
+        """A given grant is over."""
+        return LockFenced(lock=thing.partition("/")[2])
 
     def outdated(self, token: int | None, pool: Pool | None, newest: int) -> Outcome | None:
         """A token older than that of the holder is fenced."""
         del newest
-        holder = pool.grants[0] if pool is not None and pool.grants else None
-        if holder is None or holder.token is None or token is None or token >= holder.token:
+        if pool is None or not pool.grants or token is None:
             return None
-        return self.fenced(holder=holder.agent, token=holder.token)
+        holder = pool.grants[0]
+        if holder.token is None or token >= holder.token:
+            return None
+        return LockFenced(lock=self.name, holder=holder.agent, token=holder.token)
 
     def not_held(self, pool: Pool | None, *, stale: bool) -> Outcome:
         """The lock is free, or has another holder."""
@@ -230,7 +232,8 @@ class LockTarget(GrantTarget, frozen=True, gc=False):
         """The lock is free, or has another grant now."""
         if pool is None or not pool.grants:
             return AlreadyFree(lock=self.name)
-        return self.fenced(holder=pool.grants[0].agent, token=pool.grants[0].token)
+        holder = pool.grants[0]
+        return LockFenced(lock=self.name, holder=holder.agent, token=holder.token)
 
     def _granted(self, status: RequestStatus, grant: Grant) -> LockGranted:
         kind = LockAcquired if status.kind == "granted" else LockExtended

@@ -1,6 +1,6 @@
 """Operations on locks."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from interlock.core import keys
 from interlock.core.outcomes import Listing
@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 Lock = Annotated[str, option("name", "the lock, such as merge or deploy/eu", positional=True)]
 Why = Annotated[str, option("text", "the reason, for the holder and the record")]
 Token = Annotated[int | None, option("int", "the token of the grant; may be left out in a session")]
+Ttl = Annotated[
+    Duration | None,
+    option("duration", "how long the grant lives unless renewed; 15m, or as long as the session"),
+]
+RunTtl = Annotated[
+    Duration, option("duration", "how long after the last renewal others may take over")
+]
+Command = Annotated[
+    tuple[str, ...], option("command", "the program with its arguments", positional=True)
+]
 Wait = Annotated[
     Duration,
     option("duration", "wait in the queue for at most this time: 5s, or forever", forever=True),
@@ -30,12 +40,7 @@ class LockAcquire(Request, frozen=True, kw_only=True):
     """Take a lock."""
 
     lock: Lock
-    ttl: Annotated[
-        Duration | None,
-        option(
-            "duration", "how long the grant lives unless renewed; 15m, or as long as the session"
-        ),
-    ] = None
+    ttl: Ttl = None
     wait: Wait = 0.0
     max_hold: MaxHold = None
     metadata: Metadata = None
@@ -63,9 +68,7 @@ class LockRun(Request, frozen=True, kw_only=True):
     wait: Wait = 0.0
     max_hold: MaxHold = None
     metadata: Metadata = None
-    ttl: Annotated[
-        Duration, option("duration", "how long after the last renewal others may take over")
-    ] = 30.0
+    ttl: RunTtl = 30.0
     grace: Annotated[
         Duration,
         option(
@@ -73,9 +76,7 @@ class LockRun(Request, frozen=True, kw_only=True):
             "time between SIGTERM and SIGKILL when the lock is lost, or a message asks to stop",
         ),
     ] = 10.0
-    command: Annotated[
-        tuple[str, ...], option("command", "the program with its arguments", positional=True)
-    ] = ()
+    command: Command = ()
 
 
 class LockBreak(Request, frozen=True, kw_only=True):
@@ -123,25 +124,19 @@ NOUN = Noun(
         keys.LOCKS: "interlock.nouns.grants.waiting:wait_targets",
         keys.SEMAPHORES: "interlock.nouns.grants.waiting:wait_targets",
     },
+    proof="interlock.nouns.grants.pool_reader:grant_liveness",
     why={"lock": "interlock.nouns.grants.why:lock"},
     why_plain="interlock.nouns.grants.why:plain",
     health=Part(20, "interlock.nouns.grants.health:health"),
     housekeeping=Part(20, "interlock.nouns.grants.housekeeping:GrantHousekeepingPart"),
     history="interlock.nouns.grants.history:GrantHistory",
-    texts=("interlock.nouns.grants.lock_text",),
+    texts=("interlock.nouns.grants.text", "interlock.nouns.grants.views_text"),
     operations=(
         Operation(
             name="lock acquire",
             help="acquire a lock, or show its holder",
             request=LockAcquire,
-            outcomes=(
-                core.LockAcquired,
-                core.LockExtended,
-                core.Reclaimed,
-                core.LockBusy,
-                core.LockDeadlock,
-                core.LockFenced,
-            ),
+            outcomes=get_args(core.AcquireOutcome),
             needs="agent",
             grants=True,
             for_models=True,
@@ -153,7 +148,7 @@ NOUN = Noun(
             name="lock release",
             help="release a lock; the first waiter gets it at once",
             request=LockRelease,
-            outcomes=(core.LockReleased, core.AlreadyFree, core.LockNotOwner, core.LockFenced),
+            outcomes=get_args(core.ReleaseOutcome),
             needs="agent",
             for_models=True,
             call="locks.release",
@@ -163,7 +158,7 @@ NOUN = Noun(
             name="lock beat",
             help="renew a grant before it expires",
             request=LockBeat,
-            outcomes=(core.LockExtended, core.LockNotOwner, core.LockFenced),
+            outcomes=get_args(core.BeatOutcome),
             needs="agent",
             aliases=("lock heartbeat",),
             call="locks.heartbeat",
@@ -182,7 +177,7 @@ NOUN = Noun(
             name="lock break",
             help="end the grant of another agent, with a reason",
             request=LockBreak,
-            outcomes=(core.LockBroken, core.AlreadyFree, core.LockFenced),
+            outcomes=get_args(core.BreakOutcome),
             needs="agent",
             call="locks.break_",
             examples=("interlock lock break merge --reason 'ada hangs' --agent maria",),

@@ -15,15 +15,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import MANY, Changes, Decision, Facts, Missing, Write
 from interlock.core.thing_names import join_things, pool_kind, thing_of
-from interlock.core.wait import CallerFields, wait_keys
+from interlock.core.wait import wait_keys
 from interlock.nouns.grants.pool import Grant, Pool, Waiter, listed_sessions
+
+if TYPE_CHECKING:
+    from interlock.nouns.grants.request import GrantRequest
 
 T = TypeVar("T")
 
@@ -31,30 +34,6 @@ CLAIM_WINDOW = 30.0
 _AT_ONCE = 16
 _LEEWAY = 8
 _FEW = 4
-
-
-class GrantTerms(CallerFields, Protocol):
-    """The caller of a grant and its terms: of a request or of a waiter."""
-
-    @property
-    def id(self) -> str:
-        """The id of the grant."""
-
-    @property
-    def ttl(self) -> float | None:
-        """Seconds that it lives without renewal; None if it lives as long as its session."""
-
-    @property
-    def max_hold(self) -> float | None:
-        """Seconds that it lives at most."""
-
-    @property
-    def metadata(self) -> object:
-        """The metadata that others see."""
-
-    @property
-    def listed(self) -> bool:
-        """Whether its pool is listed under its session."""
 
 
 class PoolFacts(Facts):
@@ -321,7 +300,9 @@ def things(wanted: Iterable[str]) -> str:
     return join_things([thing_of(key) for key in wanted])
 
 
-def grant_of(terms: GrantTerms, weight: int, now: float, together: tuple[str, ...] = ()) -> Grant:
+def grant_of(
+    terms: GrantRequest | Waiter, weight: int, now: float, together: tuple[str, ...] = ()
+) -> Grant:
     """The grant for the terms of a request or a waiter."""
     live = keys.live(terms.session if terms.ttl is None else terms.id)
     return Grant(

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-import msgspec
+from msgspec import Struct
 
-from interlock.core import keys
-from interlock.core.decision import Decision
+from interlock.core import codec, keys
+from interlock.core.decision import Decision, Proof
 from interlock.nouns.grants.pool import BreakNote, Pool, with_token
 from interlock.nouns.grants.pool_change import PoolFacts
 from interlock.runtime.attempt import DecideOp, FactReader
@@ -26,16 +26,16 @@ from interlock.store import LIVE, Item
 T = TypeVar("T")
 
 
-class LiveGrant(msgspec.Struct):
+class LiveGrant(Struct):
     """The id of a grant, and the liveness keys that keep it alive."""
 
     id: str
     live: tuple[str, ...]
 
 
-_POOL = msgspec.json.Decoder(Pool)
-_BREAK = msgspec.json.Decoder(BreakNote)
-_GRANT = msgspec.json.Decoder(LiveGrant)
+_POOL = codec.Decoder(Pool)
+_BREAK = codec.Decoder(BreakNote)
+_GRANT = codec.Decoder(LiveGrant)
 
 
 def decode_pool(item: Item | None, base: int = 0) -> Pool | None:
@@ -63,29 +63,26 @@ def grant_ids(item: Item) -> tuple[str, ...]:
     return () if found is None else tuple(grant.id for grant in found.grants)
 
 
-def lives_by(item: Item | None, grant: str) -> tuple[str, ...] | None:
-    """The liveness keys of a grant in this item; None if the grant is not there."""
-    if item is None:
-        return None
-    if item.key.startswith(keys.TASKS):
-        claim = decoded(_GRANT, item)
-        return claim.live if claim.id == grant else None
-    found = decoded(_POOL, item).grant(grant)
-    return None if found is None else found.live
-
-
-def lives_by_token(item: Item, token: int, base: int, agent: str) -> tuple[str, ...] | None:
-    """The liveness keys of the grant with this token; None if it is not there.
+def grant_liveness(item: Item, proof: Proof, base: int, agent: str) -> tuple[str, ...] | None:
+    """The liveness keys of the grant of a proof in a pool; None if it is not there.
 
     A token of a semaphore names one grant only together with its holder.
     """
-    if item.key.startswith(keys.TASKS):
-        return decoded(_GRANT, item).live if token == base + item.revision else None
+    if proof.grant:
+        found = decoded(_POOL, item).grant(proof.grant)
+        return None if found is None else found.live
     known = decode_pool(item, base)
     grants = () if known is None else known.grants
     if agent and item.key.startswith(keys.SEMAPHORES):
         grants = tuple([grant for grant in grants if grant.agent == agent])
-    return next((grant.live for grant in grants if grant.token == token), None)
+    return next((grant.live for grant in grants if grant.token == proof.token), None)
+
+
+def claim_liveness(item: Item, proof: Proof, base: int, _agent: str) -> tuple[str, ...] | None:
+    """The liveness keys of the claim of a proof; None if the task has another owner."""
+    claim = decoded(_GRANT, item)
+    same = claim.id == proof.grant if proof.grant else proof.token == base + item.revision
+    return claim.live if same else None
 
 
 class PoolReader(FactReader[PoolFacts]):

@@ -6,13 +6,13 @@ the pools, and makes the outcomes of its kind.  ``rules.py`` decides requests of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from msgspec import Struct
 
 from interlock.core import validate
-from interlock.core.decision import Outcome
+from interlock.core.decision import Outcome, Proof
 from interlock.core.thing_names import join_things, names_several
 from interlock.errors import BadName
 from interlock.nouns.grants.pool import Grant, Pool
@@ -83,19 +83,12 @@ class GrantTarget(Struct, frozen=True, gc=False):
         """The outcome of a request for a grant, or of its renewal."""
         raise NotImplementedError
 
-    def fenced(
-        self,
-        thing: str = "",
-        *,
-        holder: str = "",
-        token: int | None = None,
-        by: str = "",
-        reason: str = "",
-    ) -> Outcome:
-        """The grant is over: a later ``token`` exists, or an operator ended it.
+    def fenced(self, token: int | None = None, by: str = "", reason: str = "") -> Outcome:
+        """The grant is over: a later token exists, or an operator ended it."""
+        raise NotImplementedError
 
-        ``thing`` names a given grant that the request relies on, if that is the one that is over.
-        """
+    def given_fenced(self, thing: str) -> Outcome:
+        """A given grant that the request relies on is over."""
         raise NotImplementedError
 
     def outdated(self, token: int | None, pool: Pool | None, newest: int) -> Outcome | None:
@@ -128,6 +121,17 @@ class GrantTarget(Struct, frozen=True, gc=False):
     def not_found(self, pool: Pool | None) -> Outcome:
         """An operator named a grant that does not exist."""
         raise NotImplementedError
+
+
+class GrantTerms(Struct, frozen=True, kw_only=True, gc=False):
+    """The terms of a call or a block, as its caller writes them."""
+
+    wait: float | str = 0
+    ttl: float | str | None = None
+    max_hold: float | str | None = None
+    metadata: object = None
+    token: int | None = None
+    given: Sequence[Proof | str] = ()
 
 
 class GrantRequest(Struct, frozen=True, kw_only=True, gc=False):

@@ -227,19 +227,13 @@ class SlotsTarget(GrantTarget, frozen=True, gc=False):
             case "gone":
                 return SlotsGone(semaphore=self.name)
 
-    def fenced(
-        self,
-        thing: str = "",
-        *,
-        holder: str = "",
-        token: int | None = None,
-        by: str = "",
-        reason: str = "",
-    ) -> Outcome:
+    def fenced(self, token: int | None = None, by: str = "", reason: str = "") -> Outcome:
         """The grant is over."""
-        del holder
-        name = thing.partition("/")[2] if thing else self.name
-        return SlotsFenced(semaphore=name, token=token, by=by, reason=reason)
+        return SlotsFenced(semaphore=self.name, token=token, by=by, reason=reason)
+
+    def given_fenced(self, thing: str) -> Outcome:
+        """A given grant is over."""
+        return SlotsFenced(semaphore=thing.partition("/")[2])
 
     def not_held(self, pool: Pool | None, *, stale: bool) -> Outcome:
         """The caller holds none."""

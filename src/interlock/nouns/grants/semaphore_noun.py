@@ -1,12 +1,21 @@
 """Operations on semaphores."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 from interlock.core import keys
 from interlock.core.outcomes import Listing
 from interlock.core.validate import CAPACITY
 from interlock.nouns.grants import semaphore as core
-from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Token, Wait, Why
+from interlock.nouns.grants.lock_noun import (
+    Command,
+    MaxHold,
+    Metadata,
+    RunTtl,
+    Token,
+    Ttl,
+    Wait,
+    Why,
+)
 from interlock.nouns.grants.semaphore import SemaphoreView
 from interlock.runtime.noun import KeyKind, Noun
 from interlock.runtime.operation import Duration, Operation, Request, option, waits
@@ -29,12 +38,7 @@ class SemaphoreAcquire(Request, frozen=True, kw_only=True):
     semaphore: Semaphore
     capacity: Capacity = None
     weight: Weight = 1
-    ttl: Annotated[
-        Duration | None,
-        option(
-            "duration", "how long the grant lives unless renewed; 15m, or as long as the session"
-        ),
-    ] = None
+    ttl: Ttl = None
     wait: Wait = 0.0
     max_hold: MaxHold = None
     metadata: Metadata = None
@@ -66,9 +70,7 @@ class SemaphoreRun(Request, frozen=True, kw_only=True):
     wait: Wait = 0.0
     max_hold: MaxHold = None
     metadata: Metadata = None
-    ttl: Annotated[
-        Duration, option("duration", "how long after the last renewal others may take over")
-    ] = 30.0
+    ttl: RunTtl = 30.0
     grace: Annotated[
         Duration,
         option(
@@ -76,9 +78,7 @@ class SemaphoreRun(Request, frozen=True, kw_only=True):
             "time between SIGTERM and SIGKILL when the slots are lost, or a message asks to stop",
         ),
     ] = 10.0
-    command: Annotated[
-        tuple[str, ...], option("command", "the program with its arguments", positional=True)
-    ] = ()
+    command: Command = ()
 
 
 class SemaphoreBreak(Request, frozen=True, kw_only=True):
@@ -141,21 +141,15 @@ NOUN = Noun(
     help="a number of slots, granted first come, first served",
     calls="interlock.nouns.grants.calls:SemaphoreCalls",
     keys=(KeyKind(prefix=keys.SEMAPHORES, read="interlock.nouns.grants.pool_reader:decode_pool"),),
+    proof="interlock.nouns.grants.pool_reader:grant_liveness",
     why={"sem": "interlock.nouns.grants.why:semaphore"},
-    texts=("interlock.nouns.grants.semaphore_text",),
+    texts=("interlock.nouns.grants.text", "interlock.nouns.grants.views_text"),
     operations=(
         Operation(
             name="sem acquire",
             help="acquire slots of a semaphore, or show how many are free",
             request=SemaphoreAcquire,
-            outcomes=(
-                core.SlotsAcquired,
-                core.AlreadyHeld,
-                core.Increased,
-                core.SlotsFull,
-                core.SlotsDeadlock,
-                core.SlotsFenced,
-            ),
+            outcomes=get_args(core.AcquireOutcome),
             needs="agent",
             grants=True,
             call="semaphores.acquire",
@@ -166,7 +160,7 @@ NOUN = Noun(
             name="sem release",
             help="release slots; the first waiters that fit get them at once",
             request=SemaphoreRelease,
-            outcomes=(core.SlotsReleased, core.NotHolder, core.SlotsFenced),
+            outcomes=get_args(core.ReleaseOutcome),
             needs="agent",
             call="semaphores.release",
             examples=("interlock sem release builds --agent ada --token 12",),
@@ -175,7 +169,7 @@ NOUN = Noun(
             name="sem beat",
             help="renew a grant before it expires",
             request=SemaphoreBeat,
-            outcomes=(core.AlreadyHeld, core.NotHolder, core.SlotsFenced),
+            outcomes=get_args(core.BeatOutcome),
             needs="agent",
             aliases=("sem heartbeat",),
             call="semaphores.heartbeat",
@@ -194,7 +188,7 @@ NOUN = Noun(
             name="sem break",
             help="take slots from another agent, with a reason",
             request=SemaphoreBreak,
-            outcomes=(core.SlotsBroken, core.NoHolder),
+            outcomes=get_args(core.BreakOutcome),
             needs="agent",
             call="semaphores.break_",
             examples=(

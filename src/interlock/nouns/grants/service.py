@@ -225,7 +225,7 @@ class GrantService(PendingReleases):
             raise Lapsed(f"session {identity.actor.session} lapsed; join again")
         for proof in given:
             if not (yield from holds(proof, base, request.agent)):
-                return Decision(outcome=target.fenced(proof.thing))
+                return Decision(outcome=target.given_fenced(proof.thing))
         if request.token is not None:
             for note in (yield from break_notes(target.thing)):
                 if (note.token, note.holder) == (request.token, request.agent):

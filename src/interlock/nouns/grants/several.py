@@ -151,19 +151,13 @@ class SeveralTarget(GrantTarget, frozen=True, gc=False):
             case "gone":
                 return SeveralGone(things=self.named)
 
-    def fenced(
-        self,
-        thing: str = "",
-        *,
-        holder: str = "",
-        token: int | None = None,
-        by: str = "",
-        reason: str = "",
-    ) -> Outcome:
+    def fenced(self, token: int | None = None, by: str = "", reason: str = "") -> Outcome:
         """The grant is over."""
-        del holder
-        things = (thing,) if thing else self.things
-        return SeveralFenced(things=things, token=token, by=by, reason=reason)
+        return SeveralFenced(things=self.things, token=token, by=by, reason=reason)
+
+    def given_fenced(self, thing: str) -> Outcome:
+        """A given grant is over."""
+        return SeveralFenced(things=(thing,))
 
     def not_held(self, pool: Pool | None, *, stale: bool) -> Outcome:
         """The caller holds none."""

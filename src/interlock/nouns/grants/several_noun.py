@@ -1,11 +1,11 @@
 """Operations on several locks and semaphores at once."""
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 from interlock.nouns.grants import several
-from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Token, Wait
+from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Token, Ttl, Wait
 from interlock.runtime.noun import Noun
-from interlock.runtime.operation import Duration, Operation, Request, option, waits
+from interlock.runtime.operation import Operation, Request, option, waits
 
 
 class SeveralAcquire(Request, frozen=True, kw_only=True):
@@ -19,12 +19,7 @@ class SeveralAcquire(Request, frozen=True, kw_only=True):
             positional=True,
         ),
     ]
-    ttl: Annotated[
-        Duration | None,
-        option(
-            "duration", "how long the grant lives unless renewed; 15m, or as long as the session"
-        ),
-    ] = None
+    ttl: Ttl = None
     wait: Wait = 0.0
     max_hold: MaxHold = None
     metadata: Metadata = None
@@ -43,18 +38,13 @@ class SeveralRelease(Request, frozen=True, kw_only=True):
 NOUN = Noun(
     name="several",
     calls="interlock.nouns.grants.calls:SeveralCalls",
-    texts=("interlock.nouns.grants.several_text",),
+    texts=("interlock.nouns.grants.text",),
     operations=(
         Operation(
             name="acquire",
             help="take several locks and slots at once: all of them, or none",
             request=SeveralAcquire,
-            outcomes=(
-                several.SeveralAcquired,
-                several.SeveralBusy,
-                several.SeveralDeadlock,
-                several.SeveralFenced,
-            ),
+            outcomes=get_args(several.AcquireOutcome),
             needs="agent",
             grants=True,
             call="several.acquire",
@@ -66,7 +56,7 @@ NOUN = Noun(
             name="release",
             help="release several locks and slots at once",
             request=SeveralRelease,
-            outcomes=(several.SeveralReleased, several.SeveralNotOwner, several.SeveralFenced),
+            outcomes=get_args(several.ReleaseOutcome),
             needs="agent",
             call="several.release",
             spread="things",

@@ -196,7 +196,7 @@ class PoolWait:
                     back = yield from reader.decide(
                         lambda facts: rules.abandon(request, facts, now)
                     )
-                    return replace(back, outcome=request.target.fenced(proof.thing))
+                    return replace(back, outcome=request.target.given_fenced(proof.thing))
             return (yield from reader.decide(lambda facts: rules.confirm(request, facts)))
 
         done = yield from self._runner.change(

@@ -255,6 +255,7 @@ NOUN = Noun(
     housekeeping=Part(10, "interlock.nouns.tasks.retention:TaskHousekeepingPart"),
     history="interlock.nouns.tasks.history:TaskHistory",
     waits={keys.TASKS: "interlock.nouns.tasks.claim_wait:read"},
+    proof="interlock.nouns.grants.pool_reader:claim_liveness",
     history_details="interlock.nouns.tasks.history:with_reason",
     texts=("interlock.nouns.tasks.text",),
     operations=(
