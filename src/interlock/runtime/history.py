@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from interlock import registry
 from interlock.core import codec, keys, validate
@@ -141,9 +141,7 @@ def read_entry(item: Item) -> Entry:
 
 def record_line(item: Item, entry: Entry | None = None) -> RecordLine:
     """An entry with its place in the order and its own hash."""
-    entry = entry or read_entry(item)
-    fields = {name: getattr(entry, name) for name in Entry.__struct_fields__}
-    fields["id"] = item.key.removeprefix(LOG)
+    fields = asdict(entry or read_entry(item)) | {"id": item.key.removeprefix(LOG)}
     return RecordLine(revision=item.revision, hash=codec.digest(with_bytes(item).value), **fields)
 
 

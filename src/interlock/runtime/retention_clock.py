@@ -16,6 +16,7 @@ Commits between two revisions are counted by entries where revisions are times, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,7 +41,19 @@ class RecordedTime(Struct, frozen=True, kw_only=True, gc=False):
     agent: str = ""
 
 
+class CommitPosition(Struct, frozen=True, kw_only=True, gc=False):
+    """A revision of a store, and the number of entries that the record had at it.
+
+    The number is 0 if it is unknown: the engine trimmed unsealed entries, or the sealed mark is
+    damaged.
+    """
+
+    revision: int
+    entries: int = 0
+
+
 _RECORDED = codec.Decoder(RecordedTime)
+_SEALED = codec.Decoder(SealedMark)
 
 
 def earlier_time(runner: Runner) -> Op[float]:
@@ -79,25 +92,11 @@ def _recorded(item: Item) -> RecordedTime | None:
     return replace(found, revision=item.revision) if found.at else None
 
 
-_SEALED = codec.Decoder(SealedMark)
-
-
-class CommitPosition(Struct, frozen=True, kw_only=True, gc=False):
-    """A revision of a store, and the number of entries that the record had at it.
-
-    The number is 0 if it is unknown: the engine trimmed unsealed entries, or the sealed mark is
-    damaged.
-    """
-
-    revision: int
-    entries: int = 0
-
-
 def commit_position(revision: int) -> Op[CommitPosition]:
     """The current position; its entries may be slightly newer than the revision."""
     extent: Extent = yield StoreCall("extent")
     item = (yield Read(keys.SEALED))[keys.SEALED]
-    sealed = SealedMark() if item is None else readable(_sealed, item)
+    sealed = SealedMark() if item is None else readable(partial(decoded, _SEALED), item)
     if sealed is None or extent.trimmed > sealed.revision:
         return CommitPosition(revision=revision)
     return CommitPosition(revision=revision, entries=sealed.entries + extent.entries)
@@ -113,7 +112,3 @@ def commits_since(before: CommitPosition, revision: int, enough: int) -> Op[int]
         return came
     entries = (yield from commit_position(revision)).entries
     return min(came, entries - before.entries) if entries else came
-
-
-def _sealed(item: Item) -> SealedMark:
-    return decoded(_SEALED, item)

@@ -127,16 +127,6 @@ class FileLogbook(Struct, frozen=True, kw_only=True):
     at: float = 0.0
 
 
-class FileChunk(Struct, frozen=True, kw_only=True):
-    """One chunk of an upload of a file; ``written`` are the numbers of those before it."""
-
-    chunk: Chunk
-    written: tuple[int, ...] = ()
-    last: bool = False
-    size: int = 0
-    """Bytes of the whole file."""
-
-
 def upload(
     agent: str,
     book: Logbook | None,
@@ -194,21 +184,28 @@ def delete_old_chunks(
 
 
 def upload_file(
-    agent: str, file: str, book: FileLogbook | None, part: FileChunk
+    agent: str,
+    file: str,
+    book: FileLogbook | None,
+    chunk: Chunk,
+    *,
+    written: tuple[int, ...],
+    size: int | None,
 ) -> Decision[tuple[int, ...] | None]:
-    """Write one chunk of a file; the last one publishes all of them.
+    """Write one chunk of a file, after those that are ``written``; the last one publishes all.
 
-    The outcome is None if another upload ended and deleted chunks of this one.
+    ``size`` is that of the whole file, with its last chunk.  The outcome is None if another upload
+    ended and deleted chunks of this one.
     """
     before = book or FileLogbook()
-    if part.written and part.written[0] < before.oldest:
+    if written and written[0] < before.oldest:
         return Decision(outcome=None)
-    number, chunk = before.next, part.chunk
-    written = (*part.written, number)
+    number = before.next
+    written = (*written, number)
     after = replace(before, next=number + 1, at=chunk.until)
-    if part.last:
+    if size is not None:
         lines = chunk.first - 1 + len(chunk.batches[0].lines)
-        after = replace(after, shown=written, lines=lines, bytes=part.size)
+        after = replace(after, shown=written, lines=lines, bytes=size)
     after = _swept(after, min(after.shown, default=0))
     return Decision(
         outcome=written,

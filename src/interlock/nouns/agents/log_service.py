@@ -119,13 +119,10 @@ class AgentLogService:
         first = 1
         for index, portion in enumerate(portions):
             batch = core.Batch(at=round(now, 3), lines=portion, session=actor.session)
-            part = core.FileChunk(
-                chunk=core.Chunk(first=first, bytes=sizes[index], batches=(batch,)),
-                written=written,
-                last=index == len(portions) - 1,
-                size=sum(sizes),
-            )
-            deciding = partial(_decide_on_file, agent, file, partial(core.upload_file, part=part))
+            chunk = core.Chunk(first=first, bytes=sizes[index], batches=(batch,))
+            size = sum(sizes) if index == len(portions) - 1 else None
+            upload = partial(core.upload_file, chunk=chunk, written=written, size=size)
+            deciding = partial(_decide_on_file, agent, file, upload)
             done: Decided[tuple[int, ...] | None] = yield from self._runner.change(deciding, actor)
             if done.outcome is None:
                 return False

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock import registry
 from interlock.check_record import (
     Comparison,
     DigestMark,
@@ -53,24 +54,8 @@ SHOWN = 20
 """Findings in an outcome; the others are counted."""
 FORMAT = 1
 _LAST = 1 << 63
-_FOLDERS = frozenset(
-    (
-        *keys.POOLS,
-        *keys.TASK_FOLDERS,
-        *keys.MESSAGE_FOLDERS,
-        keys.SESSIONS,
-        keys.REPORTS,
-        keys.ABLE,
-        keys.DEATHS,
-        keys.BROKEN,
-        keys.LOGBOOKS,
-        keys.LOGS,
-        keys.HELD,
-        keys.WAITS,
-        keys.REFUSALS,
-        "meta/",
-    )
-)
+_UNDECLARED = (keys.HELD, keys.LOGBOOKS, keys.LOGS, keys.REFUSALS, "meta/")
+"""Folders that no noun declares, since no integrity check decodes their items."""
 _BULKY = {keys.LOGS: 16, keys.TASKS: 64, keys.MESSAGES: 64, keys.TOPICS: 64, keys.QUERIES: 64}
 """Folders with large items: only a few are read at once."""
 _ELSEWHERE = (keys.SEGMENTS, LOG, LIVE)
@@ -202,7 +187,8 @@ class _Seeker:
 
 def read_items(judge: RecordJudge, take: TakeStamp) -> Op[None]:
     """Read all items of the folders that a store may have, and that the record names."""
-    folders = _FOLDERS | frozenset(map(_folder, judge.keys()))
+    declared = (kind.prefix for noun in registry.nouns() for kind in noun.keys)
+    folders = {_folder(key) for key in (*_UNDECLARED, *declared, *judge.keys())}
     for folder in sorted(folders.difference(_ELSEWHERE)):
         most = _BULKY.get(folder, 1000)
         page = Range(folder, limit=most)
