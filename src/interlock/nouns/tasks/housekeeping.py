@@ -1,4 +1,4 @@
-"""TaskHousekeeping of tasks: bounded steps of any client, and the whole pass of ``maintain``.
+"""Housekeeping of tasks: bounded steps of any client, and the whole pass of ``maintain``.
 
 Lost claims, due tasks, dependents of complete needs that did not fit into a commit, stale entries
 of the ``ready`` index: all of it is found through an index, in bounded steps.  A worker that finds
@@ -11,6 +11,7 @@ finds nothing to do.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from msgspec import Struct
@@ -77,10 +78,8 @@ class TaskHousekeeping:
 
     def step(self, actor: Actor) -> Op[bool]:
         """Do a bounded part of the housekeeping; whether there was anything to do."""
-        todo, claims = (
-            Range(keys.TODO, limit=1),
-            Range(keys.CLAIMS, self._claims_after, CLAIMS_AT_ONCE),
-        )
+        todo = Range(keys.TODO, limit=1)
+        claims = Range(keys.CLAIMS, self._claims_after, CLAIMS_AT_ONCE)
         due = Range(keys.DUE, limit=DUE_AT_ONCE)
         ready = Range(keys.READY, self._sets_after, READY_AT_ONCE)
         snapshot: Snapshot = yield Read(todo, claims, due, ready)
@@ -145,33 +144,22 @@ class TaskHousekeeping:
         An ``entry`` of the ``claims`` index that belongs to no claim is deleted.
         """
         chance = self._runner.random_below(1000) / 1000
-        done = yield from change(
-            self._runner,
-            actor,
-            (keys.status(task), keys.owner(task), *([entry] if entry else ())),
-            lambda changes: rules.reclaim(changes, task, chance, entry=entry),
-        )
+        wanted = (keys.status(task), keys.owner(task), *([entry] if entry else ()))
+        decide = partial(rules.reclaim, id_=task, chance=chance, entry=entry)
+        done = yield from change(self._runner, actor, wanted, decide)
         return done.outcome in ("reclaimed", "tidied")
 
     def wake(self, actor: Actor, dues: Sequence[str]) -> Op[int]:
         """Make due tasks ready."""
-        done: Decided[Moved] = yield from change(
-            self._runner,
-            actor,
-            tuple(keys.status(keys.task_in_index(due)) for due in dues),
-            lambda changes: progress_rules.wake_due(changes, dues),
-        )
-        return done.outcome.tasks
+        wanted = tuple([keys.status(keys.task_in_index(due)) for due in dues])
+        decide = partial(progress_rules.wake_due, dues=dues)
+        return (yield from change(self._runner, actor, wanted, decide)).outcome.tasks
 
     def expire(self, actor: Actor, tasks: Sequence[str]) -> Op[int]:
         """Make dead letters of tasks that no worker began before their deadline."""
-        done: Decided[Moved] = yield from change(
-            self._runner,
-            actor,
-            tuple(keys.status(task) for task in tasks),
-            lambda changes: progress_rules.expire(changes, tasks),
-        )
-        return done.outcome.tasks
+        wanted = tuple([keys.status(task) for task in tasks])
+        decide = partial(progress_rules.expire, ids=tasks)
+        return (yield from change(self._runner, actor, wanted, decide)).outcome.tasks
 
     def expire_best(self, actor: Actor, place: str) -> Op[int]:
         """Expire the late ones of the best ready tasks with the same requirements."""
@@ -238,11 +226,8 @@ class TaskHousekeeping:
         found = (yield (page,)).ranges[page]
         tasks = [keys.task_in_index(item.key) for item in found]
         more = len(found) == page.limit
-        return (
-            yield from reader.change(
-                lambda changes: progress_rules.unblock_rest(changes, need, tasks, more=more)
-            )
-        )
+        decide = partial(progress_rules.unblock_rest, need=need, hangers=tasks, more=more)
+        return (yield from reader.change(decide))
 
 
 def liveness_keys(claims: Sequence[Item]) -> list[str]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Missing, Success
@@ -58,16 +57,12 @@ def create(changes: TaskChanges, id_: str, spec: Spec, need: str = "") -> TaskSt
     if at is None:
         return changes.make_pending(id_, spec)
     on = need or spec.needs[at]
+    due, trace = spec.deadline, spec.trace
     status = TaskStatus(
-        state="blocked",
-        since=changes.now,
-        on=on,
-        place=at,
-        deadline=spec.deadline,
-        trace=spec.trace,
+        state="blocked", since=changes.now, on=on, place=at, deadline=due, trace=trace
     )
     changes.set_status(id_, status)
-    changes.block_on(id_, status.on)
+    changes.block_on(id_, on)
     return status
 
 
@@ -108,21 +103,15 @@ def read_needs(
     known = changes.facts.statuses
     if missing := [keys.status(each) for each in (*needs, *besides) if each not in known]:
         raise Missing((keys.NEEDED, keys.SUSPECTED, *missing) if needs else tuple(missing))
-    if any(_is_unmet(changes.facts.status(need)) for need in needs):
+    found = [(need, changes.facts.status(need)) for need in needs]
+    unmet = [(need, each.state) for need, each in found if each and each.state != "complete"]
+    if unmet:
         changes.rely(keys.SUSPECTED)
-    ended = tuple(need for need in needs if _failed(changes.facts.status(need)))
+    ended = tuple([need for need, state in unmet if state in ("failed", "dead")])
     if ended:
         changes.rely(keys.NEEDED)
         changes.put(keys.NEEDED, {})
     return ended
-
-
-def _is_unmet(status: TaskStatus | None) -> bool:
-    return status is not None and status.state != "complete"
-
-
-def _failed(status: TaskStatus | None) -> bool:
-    return status is not None and status.state in ("failed", "dead")
 
 
 def record_name(need: str) -> str:
@@ -192,31 +181,32 @@ def wake_due(changes: TaskChanges, dues: Sequence[str]) -> Decision[Moved]:
     An entry of the ``due`` index that its task does not name is deleted.
     """
     woken = 0
-    waking = [id_ for due in dues if _rests(changes, id_ := keys.task_in_index(due), due)]
+    tasks = [(keys.task_in_index(due), due) for due in dues]
+    waking = [id_ for id_, due in tasks if (each := changes.status(id_)) and each.due == due]
     changes.facts.need_all(changes.facts.spec, waking)
     read_requirement_sets(changes, map(changes.facts.spec, waking))
-    for due in dues:
-        id_ = keys.task_in_index(due)
+    for id_, due in tasks:
         status = changes.status(id_)
         if status is None or status.due != due:
             changes.rely(due, keys.status(id_))
             changes.delete(due)
             woken += 1
         elif changes.is_due(status):
-            blame = FailureCause(status.reason, status.by, status.token, status.session)
-            changes.move(id_, "ready", "pending", **asdict(blame))
+            changes.move(
+                id_,
+                "ready",
+                "pending",
+                reason=status.reason,
+                by=status.by,
+                token=status.token,
+                session=status.session,
+            )
             changes.make_ready(id_, changes.facts.spec(id_))
             changes.task_event("ready", "", id_)
             woken += 1
     if not woken:
         return Decision(outcome=Moved())
     return changes.decision(Moved(tasks=woken), "task.ready", "tasks")
-
-
-def _rests(changes: TaskChanges, id_: str, due: str) -> bool:
-    """Whether the task names this entry of the ``due`` index."""
-    status = changes.status(id_)
-    return status is not None and status.due == due
 
 
 def expire(changes: TaskChanges, ids: Sequence[str]) -> Decision[Moved]:
@@ -250,22 +240,16 @@ def _next_need(changes: TaskChanges, id_: str) -> int | None:
     return first_unmet_need(changes, id_, changes.facts.spec(id_).needs, status.place + 1)
 
 
-class FailureCause(Struct, frozen=True, gc=False):
-    """Why an attempt failed; with the agent and the claim, if the worker reported it."""
-
-    reason: str
-    by: str = ""
-    token: int = 0
-    session: str = ""
-
-
 def count_failure(
-    changes: TaskChanges, id_: str, act: str, blame: FailureCause, chance: float
+    changes: TaskChanges, id_: str, act: str, chance: float, **cause: object
 ) -> TaskStatus:
-    """Count a failed attempt: the task rests and is retried, or it is dead."""
+    """Count a failed attempt: the task rests and is retried, or it is dead.
+
+    ``cause`` are fields of its status: the reason, and which claim the worker reported for.
+    """
     spec, before = changes.facts.spec(id_), changes.status(id_)
     attempts = 1 + (0 if before is None else before.attempts)
-    said = {"attempts": attempts, "since": changes.now, **asdict(blame)}
+    said = {"attempts": attempts, "since": changes.now, **cause}
     if attempts > spec.retries:
         return changes.move(id_, act, "dead", **said)
     seconds = core.backoff_delay(spec, attempts, chance)

@@ -74,9 +74,15 @@ class TasksDeleted(Struct, frozen=True, kw_only=True):
 
 
 class RetentionFacts(Struct, frozen=True, kw_only=True):
-    """What is known before a scan, with the present time by the record and by our clock."""
+    """What is known before a scan, as of a revision.
 
-    snapshot: Snapshot
+    The ``mark`` of needs is a revision.  ``now`` is the present time by the record and by our
+    clock, and ``said`` are times of the record.
+    """
+
+    revision: int
+    mark: int
+    survey: RetentionSurvey | None
     said: tuple[RecordedTime, ...]
     now: float
 
@@ -103,14 +109,15 @@ class TaskRetention:
         are among the newest.
         """
         snapshot: Snapshot = yield Read(keys.NEEDED, keys.FINISHED, _OLDEST, _NEWEST)
-        newest, writer = (
-            retention_clock.recorded_times(snapshot.ranges[_NEWEST]),
-            self._runner.chain.writer,
-        )
-        now = retention_clock.median_time(self._runner.clock.wall(), newest, writer)
+        needed = snapshot[keys.NEEDED]
+        newest = retention_clock.recorded_times(snapshot.ranges[_NEWEST])
+        here, writer = self._runner.clock.wall(), self._runner.chain.writer
+        now = retention_clock.median_time(here, newest, writer)
         engine = yield from retention_clock.engine_time()
         return RetentionFacts(
-            snapshot=snapshot,
+            revision=snapshot.revision,
+            mark=0 if needed is None else needed.revision,
+            survey=readable(_survey, snapshot[keys.FINISHED]),
             said=(*retention_clock.recorded_times(snapshot.ranges[_OLDEST]), *newest),
             now=now if engine is None else min(now, engine),
         )
@@ -162,8 +169,7 @@ class TaskRetention:
 
     def _is_settled(self, facts: RetentionFacts) -> Op[bool]:
         """Whether a client wrote a survey, and no task can have become due since."""
-        survey = readable(_survey, facts.snapshot[keys.FINISHED])
-        if survey is None:
+        if (survey := facts.survey) is None:
             return False
         return survey.settles(self._keep, facts.now, (yield from self._came(survey, facts)))
 
@@ -171,7 +177,7 @@ class TaskRetention:
         """How many tasks can have ended since: no more than there were commits."""
         before = CommitPosition(revision=survey.revision, entries=survey.entries)
         few = self._keep.count // core.PART
-        return (yield from retention_clock.commits_since(before, facts.snapshot.revision, few))
+        return (yield from retention_clock.commits_since(before, facts.revision, few))
 
     def _random_start(self) -> str:
         letter = chr(ord("0") + self._runner.random_below(ord("z") - ord("0") + 1))
@@ -181,14 +187,10 @@ class TaskRetention:
         suspects, self._suspects = self._suspects, {}
         if suspects:
             yield from self._runner.change(_suspect, actor)
-        needed = facts.snapshot[keys.NEEDED]
-        start = ScanStart(
-            moment=(yield from retention_clock.commit_position(facts.snapshot.revision)),
-            mark=0 if needed is None else needed.revision,
-            now=facts.now,
-            said=facts.said,
+        position = yield from retention_clock.commit_position(facts.revision)
+        return RetentionScan(
+            facts, position.entries, self._keep.age, cut=self._cut, suspects=suspects, after=after
         )
-        return RetentionScan(start, self._keep.age, cut=self._cut, suspects=suspects, after=after)
 
     def _page(self, actor: Actor, scan: RetentionScan, most: int, bound: int) -> Op[int]:
         """Read the next page of a scan, and delete its expired complete tasks."""
@@ -290,15 +292,6 @@ SUSPECTS = 1_000
 """The most failed tasks of which a scan finds out whether a task needs them."""
 
 
-class ScanStart(Struct, frozen=True, kw_only=True):
-    """The start of a scan: the mark of needs, the present time, and recorded times."""
-
-    moment: CommitPosition
-    mark: int
-    now: float
-    said: tuple[RecordedTime, ...]
-
-
 class RetentionScan:
     """One scan; ``whole`` if it begins with the first task.
 
@@ -307,9 +300,16 @@ class RetentionScan:
     """
 
     def __init__(
-        self, start: ScanStart, age: float, *, cut: int, suspects: dict[str, int], after: str
+        self,
+        facts: RetentionFacts,
+        entries: int,
+        age: float,
+        *,
+        cut: int,
+        suspects: dict[str, int],
+        after: str,
     ) -> None:
-        self.mark = start.mark
+        self.mark = facts.mark
         self.cut = cut
         self.suspects = suspects
         self.new_suspects: dict[str, int] = {}
@@ -322,10 +322,11 @@ class RetentionScan:
         self.items_read = 0
         self.kept_revisions = array("q")
         """The revisions at which the tasks ended that stay."""
-        self._start = start
+        self._facts = facts
+        self._entries = entries
         self._age = age
-        self._oldest = start.now
-        self._young = core.young(start.said, age, start.now)
+        self._oldest = facts.now
+        self._young = core.young(facts.said, age, facts.now)
         self._tried = frozenset(suspects)
         self._data: Item | None = None
 
@@ -333,11 +334,11 @@ class RetentionScan:
     def survey(self) -> RetentionSurvey:
         """The tasks that stay, as of the start: a task that ends later is no older."""
         return RetentionSurvey(
-            revision=self._start.moment.revision,
-            at=self._start.now,
+            revision=self._facts.revision,
+            at=self._facts.now,
             oldest=self._oldest,
             count=len(self.kept_revisions),
-            entries=self._start.moment.entries,
+            entries=self._entries,
         )
 
     def learn_page(self, items: Sequence[Item]) -> list[EndedTask]:
@@ -345,12 +346,12 @@ class RetentionScan:
         found = [each for item in items if (each := self._learn(item)) is not None]
         self.after = items[-1].key if items else self.after
         self.items_read += len(items)
-        self._young = min(self._young, core.young(found, self._age, self._start.now))
+        self._young = min(self._young, core.young(found, self._age, self._facts.now))
         return found
 
     def expired(self, some: Sequence[EndedTask]) -> list[EndedTask]:
         """The ended tasks of a page that are too old or too many."""
-        return core.expired(some, self._start.now - self._age, self._young, self.cut)
+        return core.expired(some, self._facts.now - self._age, self._young, self.cut)
 
     def suspect(self, some: Iterable[EndedTask]) -> None:
         """Make these suspects of the next scan, unless they are suspects of this one."""

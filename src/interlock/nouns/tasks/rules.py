@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import UNSET, Raw
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
@@ -17,7 +17,6 @@ from interlock.core.validate import quote
 from interlock.errors import BadInput
 from interlock.nouns.grants.pool import BreakNote
 from interlock.nouns.tasks import progress_rules, task
-from interlock.nouns.tasks.progress_rules import FailureCause
 from interlock.nouns.tasks.task import (
     Claimant,
     Claimed,
@@ -77,9 +76,7 @@ def claim(
             return Decision(outcome=over)
 
 
-def reclaim(
-    changes: TaskChanges, id_: str, chance: float, reason: str = "", entry: str = ""
-) -> Decision[str]:
+def reclaim(changes: TaskChanges, id_: str, chance: float, entry: str = "") -> Decision[str]:
     """End a claim whose liveness is gone, and count the attempt.
 
     ``entry`` is its key in the ``claims`` index; an entry without a claim is deleted.
@@ -87,22 +84,23 @@ def reclaim(
     status, held = changes.facts.status(id_), changes.facts.claim(id_)
     other = held is not None and entry not in ("", keys.claims(held.session, id_))
     if status is None or status.state != "running" or other:
-        return _tidied(changes, id_, entry)
+        return _without_claim(changes, id_, entry)
     if held is not None:
         if changes.facts.alive(held):
             return Decision(outcome="alive")
         changes.end_claim(id_, held)
-    agent = "" if held is None else held.agent
-    session = "" if held is None else held.session
-    blame = FailureCause(reason or f"{agent or 'its worker'} was lost", session=session)
-    after = progress_rules.count_failure(changes, id_, "reclaim", blame, chance)
+    agent, session = ("", "") if held is None else (held.agent, held.session)
+    why = f"{agent or 'its worker'} was lost"
+    after = progress_rules.count_failure(
+        changes, id_, "reclaim", chance, reason=why, session=session
+    )
     changes.task_event("reclaimed", agent)
     if after.state == "dead":
         changes.task_event("dead", agent)
     return changes.decision("reclaimed", "task.reclaim", f"task/{id_}")
 
 
-def _tidied(changes: TaskChanges, id_: str, entry: str) -> Decision[str]:
+def _without_claim(changes: TaskChanges, id_: str, entry: str) -> Decision[str]:
     if not entry or not changes.facts.has(entry):
         return Decision(outcome="gone")
     changes.rely(entry, keys.owner(id_))
@@ -182,14 +180,18 @@ def fail(
     if isinstance(found, Decision):
         return found
     status, held = found
-    blame = FailureCause(reason, held.agent, changes.facts.tokens[id_], held.session)
+    cause = {
+        "reason": reason,
+        "by": held.agent,
+        "token": changes.facts.tokens[id_],
+        "session": held.session,
+    }
     changes.end_claim(id_, held)
     if retry:
-        after = progress_rules.count_failure(changes, id_, "fail", blame, chance)
+        after = progress_rules.count_failure(changes, id_, "fail", chance, **cause)
     else:
-        attempts = status.attempts + 1
-        kept = {"attempts": attempts, "since": changes.now, **asdict(blame)}
-        after = changes.move(id_, "fail", "failed", **kept)
+        attempts, since = status.attempts + 1, changes.now
+        after = changes.move(id_, "fail", "failed", attempts=attempts, since=since, **cause)
     _keep_result(changes, id_, status, held, error=error)
     changes.task_event("dead" if after.state == "dead" else "failed", held.agent)
     return changes.decision(_failed(changes, id_, after), "task.fail", f"task/{id_}")

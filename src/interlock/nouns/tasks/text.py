@@ -33,20 +33,17 @@ _LONG = 1000
 _NAMED = 5
 
 
-def published(outcome: core.Published, paint: Paint) -> str:
-    """A published task, and needs of it that failed."""
+def _published(outcome: core.Published, paint: Paint) -> str:
     later = "; it begins when all it needs is complete" if outcome.state == "blocked" else ""
     return f"{paint('green', 'published')} {outcome.task}{later}{_ended(outcome.ended)}"
 
 
-def exists(outcome: core.TaskExists, paint: Paint) -> str:
-    """The id is in use."""
+def _exists(outcome: core.TaskExists, paint: Paint) -> str:
     hint = f"choose another id, or see 'interlock task show {quote(outcome.task)}'"
     return f"{paint('yellow', 'exists')} {outcome.task}: it is {outcome.state}; {hint}"
 
 
-def claimed(outcome: core.Claimed, paint: Paint) -> str:
-    """The claim, and the data of the task."""
+def _claimed(outcome: core.Claimed, paint: Paint) -> str:
     again = f", attempt {outcome.attempt}" if outcome.attempt > 1 else ""
     head = f"{paint('green', 'claimed')} {outcome.task}, token {outcome.token}"
     able = f"; it requires {', '.join(outcome.requires)}" if outcome.requires else ""
@@ -54,41 +51,35 @@ def claimed(outcome: core.Claimed, paint: Paint) -> str:
     return f"{head}{lives(outcome.expires_in)}{again}{able}{data}"
 
 
-def taken(outcome: core.Taken, paint: Paint) -> str:
-    """The worker, and for how long."""
+def _taken(outcome: core.Taken, paint: Paint) -> str:
     held = f"{outcome.holder} has worked on it for {since(outcome.since)}"
     return f"{paint('yellow', 'taken')} {outcome.task}: {held}{lives(outcome.expires_in)}"
 
 
-def blocked(outcome: core.Blocked, paint: Paint) -> str:
-    """The need or the time that it waits for."""
+def _blocked(outcome: core.Blocked, paint: Paint) -> str:
     left = f"; retry in {lasting(outcome.retry_in)}" if outcome.retry_in is not None else ""
     hint = f"; see 'interlock task show {quote(outcome.on)}'" if outcome.on else ""
     return f"{paint('yellow', 'blocked')} {outcome.task}: {outcome.reason}{left}{hint}"
 
 
-def deadlock(outcome: core.TaskDeadlock, paint: Paint) -> str:
-    """The cycle of waits."""
+def _deadlock(outcome: core.TaskDeadlock, paint: Paint) -> str:
     return f"{paint('red', 'deadlock')} {outcome.task}: {never_ends(outcome.cycle)}"
 
 
-def nothing(outcome: core.NoTask, paint: Paint) -> str:
-    """Why there is no task."""
+def _nothing(outcome: core.NoTask, paint: Paint) -> str:
     head = f"{paint('yellow', 'nothing')} {outcome.task}".rstrip()
     known = outcome.task and outcome.state != "unknown"
     return f"{head}: {outcome.reason}" + ("" if known else "; see 'interlock task list'")
 
 
-def extended(outcome: core.TaskExtended, paint: Paint) -> str:
-    """The renewed claim."""
+def _extended(outcome: core.TaskExtended, paint: Paint) -> str:
     return (
         f"{paint('green', 'extended')} {outcome.task}, token {outcome.token}"
         f"{lives(outcome.expires_in)}"
     )
 
 
-def completed(outcome: core.Completed, paint: Paint) -> str:
-    """The complete task, and how many dependents became ready."""
+def _completed(outcome: core.Completed, paint: Paint) -> str:
     if outcome.already:
         return f"{paint('green', 'completed')} {outcome.task} before, by this very claim"
     others = outcome.unblocked
@@ -96,8 +87,7 @@ def completed(outcome: core.Completed, paint: Paint) -> str:
     return f"{paint('green', 'completed')} {outcome.task}{may}"
 
 
-def failed(outcome: core.Failed, paint: Paint) -> str:
-    """The failed attempt, and what happens next."""
+def _failed(outcome: core.Failed, paint: Paint) -> str:
     word, task = paint("red", "failed"), outcome.task
     if outcome.state == "pending":
         soon = f"in {lasting(outcome.retry_in)}" if outcome.retry_in else "at once"
@@ -107,13 +97,11 @@ def failed(outcome: core.Failed, paint: Paint) -> str:
     return f"{word} {task} {end}; to send it back: interlock task retry {quote(task)}"
 
 
-def released(outcome: core.TaskReleased, paint: Paint) -> str:
-    """It is back."""
+def _released(outcome: core.TaskReleased, paint: Paint) -> str:
     return f"{paint('green', 'released')} {outcome.task}; it is back in the queue"
 
 
-def fenced(outcome: core.TaskFenced, paint: Paint) -> str:
-    """The ended claim, and the present state."""
+def _fenced(outcome: core.TaskFenced, paint: Paint) -> str:
     now = f"it is {outcome.state}"
     if outcome.token:
         now = f"{outcome.holder} works on it with token {outcome.token}"
@@ -121,14 +109,12 @@ def fenced(outcome: core.TaskFenced, paint: Paint) -> str:
     return f"{paint('red', 'fenced')} {outcome.task}: that claim is over{why}; {now}"
 
 
-def requeued(outcome: core.TaskRequeued, paint: Paint) -> str:
-    """The claim that was ended."""
+def _requeued(outcome: core.TaskRequeued, paint: Paint) -> str:
     whose = f"the claim of {outcome.holder}, token {outcome.token}, is over"
     return f"{paint('green', 'requeued')} {outcome.task}; {whose}"
 
 
-def not_owner(outcome: core.TaskNotOwner, paint: Paint) -> str:
-    """The worker that has it instead, and what to do."""
+def _not_owner(outcome: core.TaskNotOwner, paint: Paint) -> str:
     if outcome.state == "unknown":
         word = paint("red", "unknown")
         return f"{word} {outcome.task}: there is no such task; see 'interlock task list'"
@@ -141,25 +127,21 @@ def not_owner(outcome: core.TaskNotOwner, paint: Paint) -> str:
     return f"{word}no worker has it, it is {outcome.state}; {then}"
 
 
-def cancelled(outcome: core.TaskCancelled, paint: Paint) -> str:
-    """The cancelled task."""
+def _cancelled(outcome: core.TaskCancelled, paint: Paint) -> str:
     before = " before" if outcome.already else ""
     return f"{paint('green', 'cancelled')} {outcome.task}{before}"
 
 
-def retried(outcome: core.Retried, paint: Paint) -> str:
-    """It is back."""
+def _retried(outcome: core.Retried, paint: Paint) -> str:
     return f"{paint('green', 'retried')} {outcome.task}; it is {outcome.state}"
 
 
-def unchanged(outcome: core.Unchanged, paint: Paint) -> str:
-    """Why nothing changed."""
+def _unchanged(outcome: core.Unchanged, paint: Paint) -> str:
     hint = "; see 'interlock task list'" if outcome.state == "unknown" else ""
     return f"{paint('yellow', 'unchanged')} {outcome.task}: {outcome.reason}{hint}"
 
 
-def task_view(task: TaskView, paint: Paint) -> str:
-    """One task, field by field."""
+def _task_view(task: TaskView, paint: Paint) -> str:
     facts = [
         ("task", task.task),
         ("state", paint(_COLOURS[task.state], task.state) + (", stale" if task.stale else "")),
@@ -187,8 +169,7 @@ def task_view(task: TaskView, paint: Paint) -> str:
     return listed(facts)
 
 
-def task_list(outcome: TaskList, paint: Paint) -> str:
-    """Tasks by id."""
+def _task_list(outcome: TaskList, paint: Paint) -> str:
     if not outcome.tasks:
         return "no task here is like that; 'interlock task list --all' has complete ones, too"
     titles = ("TASK", "STATE", "PRIORITY", "LABELS", "NOTE")
@@ -209,7 +190,6 @@ def _row(task: ListedTask, paint: Paint) -> tuple[str, ...]:
 
 
 def _note(task: ListedTask, paint: Paint) -> str:
-    """The note of a task in a list."""
     if task.stale:
         return f"{task.holder} is {paint('red', 'stale')}; the next worker takes it over"
     if task.holder:
@@ -232,7 +212,6 @@ def _pending(task: ListedTask) -> str:
 
 
 def _ended(needs: Sequence[str]) -> str:
-    """Needs that failed, and how to retry them."""
     if not needs:
         return ""
     some, more = ", ".join(needs[:_NAMED]), len(needs) - _NAMED
@@ -246,8 +225,7 @@ def _short(value: object) -> str:
     return text if len(text) <= _LONG else f"{text[:_LONG]}... ({len(text)} characters; use --json)"
 
 
-def event(outcome: core.TaskEvent, paint: Paint) -> str:
-    """One line for an event."""
+def _event(outcome: core.TaskEvent, paint: Paint) -> str:
     if outcome.event == "missed":
         return paint("yellow", f"missed: what happened up to revision {outcome.revision} is gone")
     who = f" by {outcome.agent}" if outcome.agent else ""
@@ -257,18 +235,15 @@ def event(outcome: core.TaskEvent, paint: Paint) -> str:
     return f"{outcome.revision:>6}  {word}  {outcome.task}{who}{requires}{data}"
 
 
-def plan_imported(outcome: core.Imported, paint: Paint) -> str:
-    """How many tasks were published, by state."""
+def _plan_imported(outcome: core.Imported, paint: Paint) -> str:
     return f"{paint('green', 'imported')} {_counted(outcome)}"
 
 
-def plan_checked(outcome: core.Checked, paint: Paint) -> str:
-    """How many tasks would be published, by state."""
+def _plan_checked(outcome: core.Checked, paint: Paint) -> str:
     return f"{paint('green', 'good')}: {_counted(outcome)}; nothing was written"
 
 
-def plan_exists(outcome: core.PlanExists, paint: Paint) -> str:
-    """Why nothing was written."""
+def _plan_exists(outcome: core.PlanExists, paint: Paint) -> str:
     return f"{paint('yellow', 'exists')} {outcome.task or outcome.plan}: {outcome.reason}"
 
 
@@ -279,28 +254,28 @@ def _counted(outcome: core.Imported | core.Checked) -> str:
 
 
 TEXTS: dict[str, Text] = {
-    "Published": published,
-    "TaskExists": exists,
-    "Claimed": claimed,
-    "Taken": taken,
-    "Blocked": blocked,
-    "TaskDeadlock": deadlock,
-    "NoTask": nothing,
-    "TaskExtended": extended,
-    "Completed": completed,
-    "Failed": failed,
-    "TaskReleased": released,
-    "TaskFenced": fenced,
-    "TaskRequeued": requeued,
-    "TaskNotOwner": not_owner,
-    "TaskCancelled": cancelled,
-    "Retried": retried,
-    "Unchanged": unchanged,
-    "TaskEvent": event,
-    "TaskView": task_view,
-    "TaskList": task_list,
-    "Imported": plan_imported,
-    "Checked": plan_checked,
-    "PlanExists": plan_exists,
+    "Published": _published,
+    "TaskExists": _exists,
+    "Claimed": _claimed,
+    "Taken": _taken,
+    "Blocked": _blocked,
+    "TaskDeadlock": _deadlock,
+    "NoTask": _nothing,
+    "TaskExtended": _extended,
+    "Completed": _completed,
+    "Failed": _failed,
+    "TaskReleased": _released,
+    "TaskFenced": _fenced,
+    "TaskRequeued": _requeued,
+    "TaskNotOwner": _not_owner,
+    "TaskCancelled": _cancelled,
+    "Retried": _retried,
+    "Unchanged": _unchanged,
+    "TaskEvent": _event,
+    "TaskView": _task_view,
+    "TaskList": _task_list,
+    "Imported": _plan_imported,
+    "Checked": _plan_checked,
+    "PlanExists": _plan_exists,
 }
 """The text of each outcome, by the name of its class."""
