@@ -23,6 +23,7 @@ from interlock.core import outcomes as answers
 from interlock.core.decision import Outcome, Refusal, Success
 from interlock.core.history import HistoryEvent, Story
 from interlock.core.log import RecordLine
+from interlock.faces.cli.help import METAVARS, placeholder
 from interlock.faces.cli.parse import COMMON
 from interlock.faces.schema import Schema, schema
 from interlock.nouns.agents import log_rules, session_rules
@@ -48,68 +49,23 @@ SOURCE = ROOT / "src" / "interlock"
 MADE = "<!-- Made by `make reference`; edit the code instead. -->\n"
 WIDTH = 100
 RETURNED: tuple[type, ...] = (
-    LockView,
-    SemaphoreView,
-    Slots,
-    Queued,
-    task.TaskEvent,
-    TaskList,
-    ListedTask,
-    TaskView,
-    message.Received,
-    message.File,
-    message.SubscriptionView,
-    views.Inbox,
-    query.DecisionView,
-    session_rules.Agent,
-    log_rules.LogLine,
-    RecordLine,
-    Story,
-    HistoryEvent,
-    Observed,
-    Counters,
-    Verified,
-    RecordFinding,
-    Compared,
-    Why,
-    Health,
-    Problem,
-    Maintained,
-)
-PUBLIC = sorted({*interlock.__all__, *interlock.outcomes.__all__})
-UNIONS = {
-    "SendOutcome": message.SendOutcome,
-    "AskOutcome": query.AskOutcome,
-    "ReplyOutcome": query.ReplyOutcome,
-    "CancelOutcome": query.CancelOutcome,
-    "ResolveOutcome": query.ResolveOutcome,
-}
-"""Answers about messages, by the name that signatures have for them."""
+    LockView, SemaphoreView, Slots, Queued, task.TaskEvent, TaskList, ListedTask, TaskView,
+    message.Received, message.File, message.SubscriptionView, views.Inbox, query.DecisionView,
+    session_rules.Agent, log_rules.LogLine, RecordLine, Story, HistoryEvent, Observed, Counters,
+    Verified, RecordFinding, Compared, Why, Health, Problem, Maintained,
+)  # fmt: skip
+"""What calls return that is no outcome."""
+PUBLIC = [getattr(interlock, name) for name in (*interlock.__all__, *interlock.outcomes.__all__)]
 INSIDE = ("finish", "forgotten", "go_on", "keep", "let_go", "run", "wait")
 """Names that only the command line and the clients use."""
 OUTSIDE = ((client_messages.Messages, "wait"),)
 """Exceptions from INSIDE: names that users call."""
-_KINDS = {
-    "name": "NAME",
-    "names": "NAME,...",
-    "text": "TEXT",
-    "int": "N",
-    "duration": "DURATION",
-    "json": "JSON",
-    "things": "THING",
-    "grants": "THING=TOKEN",
-    "body": "TEXT",
-    "values": "FIELD=JSON",
-}
 _NEEDS = {
     "nothing": "",
     "store": "Needs a store.",
     "agent": "Needs a store, and `--agent` or a session.",
     "session": "Needs a store, and a session.",
 }
-
-
-# ---- Words ------------------------------------------------------------------------------------
 
 
 def first(text: str | None) -> str:
@@ -156,10 +112,7 @@ def named(outcome: type[Outcome]) -> bool:
 
 def forms(outcome: type[Outcome]) -> list[type[Outcome]]:
     """All outcomes with a tag that are subclasses of an outcome, by their names."""
-    public = [
-        getattr(interlock, name) for name in (*interlock.__all__, *interlock.outcomes.__all__)
-    ]
-    kinds = [value for value in public if isinstance(value, type) and issubclass(value, outcome)]
+    kinds = [value for value in PUBLIC if isinstance(value, type) and issubclass(value, outcome)]
     return [kind for kind in kinds if named(kind)]
 
 
@@ -190,9 +143,6 @@ def words() -> dict[str, list[type[Outcome]]]:
             if issubclass(outcome, Outcome) and outcome not in found.setdefault(tag(outcome), []):
                 found[tag(outcome)].append(outcome)
     return found
-
-
-# ---- Commands ---------------------------------------------------------------------------------
 
 
 def commands() -> Iterator[str]:
@@ -269,7 +219,7 @@ def commands() -> Iterator[str]:
 def command(operation: Operation) -> Iterator[str]:
     """One command."""
     own = fields(operation.request)
-    usage = " ".join(_place(field) for field in own if field.positional)
+    usage = " ".join(placeholder(field) for field in own if field.positional)
     yield f"### interlock {operation.name}\n"
     yield f"{operation.help[0].upper()}{operation.help[1:]}.\n{_NEEDS[operation.needs]}".rstrip()
     for alias in operation.aliases:
@@ -333,18 +283,11 @@ def json_type(made: Schema) -> str:  # noqa: PLR0911 - one for each word of a sc
             return ""
 
 
-def _place(field: Field) -> str:
-    if field.kind == "command":
-        return "-- CMD..."
-    name = f"{field.name.upper()}..." if field.repeats else field.name.upper()
-    return name if field.required else f"[{name}]"
-
-
 def _option(field: Field) -> str:
     if field.positional:
-        return f"`{_place(field)}`"
+        return f"`{placeholder(field)}`"
     short = {"verbose": "-v, ", "help": "-h, "}.get(field.name, "")
-    value = f" {_KINDS[field.kind]}" if field.takes_value else ""
+    value = f" {METAVARS[field.kind]}" if field.takes_value else ""
     return f"`{short}{field.option}{value}`"
 
 
@@ -354,9 +297,6 @@ def _default(field: Field) -> str:
     if field.kind == "duration":
         return lasting(float(field.default))
     return "" if field.kind == "flag" else str(field.default)
-
-
-# ---- Python -----------------------------------------------------------------------------------
 
 
 def python() -> Iterator[str]:
@@ -412,10 +352,7 @@ def python() -> Iterator[str]:
         "In a condition each `Success` is true and each `Refusal` is false: "
         '`if granted := fleet.locks.acquire("deploy"):`.\n'
     )
-    public = [
-        getattr(interlock, name) for name in (*interlock.__all__, *interlock.outcomes.__all__)
-    ]
-    names = [value for value in public if isinstance(value, type)]
+    names = [value for value in PUBLIC if isinstance(value, type)]
     outcomes = [value for value in names if issubclass(value, Outcome)]
     yield table(
         ("name", "meaning", "all have", "those below it"),
@@ -551,12 +488,9 @@ def _spelled(text: str) -> str:
 
 
 def _members(union: str) -> str:
-    return (
-        " | ".join(kind.__name__ for kind in get_args(UNIONS[union])) if union in UNIONS else union
-    )
-
-
-# ---- Errors -----------------------------------------------------------------------------------
+    """The outcomes of a union about messages, which signatures call by its name alone."""
+    found = next((getattr(home, union) for home in (message, query) if hasattr(home, union)), None)
+    return " | ".join(kind.__name__ for kind in get_args(found)) if found else union
 
 
 def tree() -> Iterator[type[errors.InterlockError]]:
@@ -625,14 +559,10 @@ def _text(node: ast.expr) -> str:
     return "".join(_part(part) for part in node.values)
 
 
-_QUOTING = ("shell", "words.shell")
-"""What only quotes a name that a message has in a command."""
-
-
 def _part(part: ast.expr) -> str:
     if isinstance(part, ast.FormattedValue):
         value = part.value
-        if isinstance(value, ast.Call) and value.args and ast.unparse(value.func) in _QUOTING:
+        if isinstance(value, ast.Call) and ast.unparse(value.func).endswith(("quote", "quoted")):
             value = value.args[0]
         names = [n for n in ast.walk(value) if isinstance(n, ast.Name | ast.Attribute)]
         last = names[0] if names else None
@@ -640,8 +570,6 @@ def _part(part: ast.expr) -> str:
         return "{" + word.strip("_").lower() + "}"
     return str(part.value) if isinstance(part, ast.Constant) else ""
 
-
-# ---- The files --------------------------------------------------------------------------------
 
 PAGES = {"commands.md": commands, "python.md": python, "errors.md": error_page}
 

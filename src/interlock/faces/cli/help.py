@@ -12,7 +12,7 @@ from interlock.faces.cli.parse import COMMON
 from interlock.runtime.operation import Field, Operation, fields
 from interlock.version import __version__
 
-_METAVARS = {
+METAVARS = {
     "name": "NAME",
     "names": "NAME,...",
     "text": "TEXT",
@@ -141,14 +141,19 @@ def one(operation: Operation) -> str:
     own = fields(operation.request)
     places = [field for field in own if field.positional]
     before = [field for field in places if field.kind != "command"]
-    usage = [operation.name, *map(_shown, before), "[options]", *map(_shown, places[len(before) :])]
+    usage = [
+        operation.name,
+        *map(placeholder, before),
+        "[options]",
+        *map(placeholder, places[len(before) :]),
+    ]
     lines = [
         f"usage: interlock {' '.join(usage)}",
         "",
         operation.help[0].upper() + operation.help[1:] + ".",
         *(f"Also called: interlock {alias}" for alias in operation.aliases),
         "",
-        *(_line(_shown(field), field.help) for field in places),
+        *(_line(placeholder(field), field.help) for field in places),
         *(_line(_option(field), _with_default(field)) for field in own if not field.positional),
     ]
     lines += [""] if own else []
@@ -226,11 +231,12 @@ def _line(left: str, right: str) -> str:
 
 
 def _option(field: Field) -> str:
-    value = _NAMED.get(field.name) or _METAVARS.get(field.kind)
+    value = _NAMED.get(field.name) or METAVARS.get(field.kind)
     return f"{field.option} {value}" if field.takes_value else field.option
 
 
-def _shown(field: Field) -> str:
+def placeholder(field: Field) -> str:
+    """A positional field in a line of usage."""
     if field.kind == "command":
         return "-- CMD..."
     name = f"{field.name.upper()}..." if field.repeats else field.name.upper()
