@@ -29,6 +29,7 @@ from interlock import aio
 from interlock.aio_messages import Message
 from interlock.bench.engine import SHARE, local, network
 from interlock.bench.measuring import percentile
+from interlock.bench.processes import read_line, write_line
 from interlock.nouns.messages.message import Sent
 from interlock.store import Store
 from interlock.stores import is_network
@@ -205,15 +206,15 @@ def run(plans: Sequence[Plan]) -> Verdict:
     ]
     try:
         for worker, plan in zip(workers, plans, strict=True):
-            _write(worker, msgspec.json.encode(plan))
+            write_line(worker, msgspec.json.encode(plan).decode())
         for worker in workers:
-            _read_line(worker)
+            read_line(worker)
         begin = time.monotonic() + 0.5
         for worker in workers:
-            _write(worker, str(begin).encode())
+            write_line(worker, str(begin))
         bare = _beside(plans[0], begin)
         for worker in workers:
-            _read_line(worker)
+            read_line(worker)
         took = time.monotonic() - begin
         time.sleep(SETTLING)
         outputs = [worker.communicate(b"end\n", timeout=60)[0] for worker in workers]
@@ -266,18 +267,6 @@ def _out_of_order(received: Iterable[ReceivedMessage]) -> Iterator[ReceivedMessa
         if each.number < latest.get(pair, -1):
             yield each
         latest[pair] = max(each.number, latest.get(pair, -1))
-
-
-def _write(worker: subprocess.Popen[bytes], line: bytes) -> None:
-    assert worker.stdin is not None  # noqa: S101 - it is a pipe
-    worker.stdin.write(line + b"\n")
-    worker.stdin.flush()
-
-
-def _read_line(worker: subprocess.Popen[bytes]) -> None:
-    assert worker.stdout is not None  # noqa: S101 - it is a pipe
-    if not worker.stdout.readline():
-        raise RuntimeError("a process ended too soon; see above")
 
 
 def report(verdict: Verdict) -> str:

@@ -3,11 +3,10 @@
 ``python tools/plain_english.py``            prints the files with the most such words
 ``python tools/plain_english.py PATH...``    prints every such word of these files, with its line
 ``python tools/plain_english.py --write``    lowers the limits in tests/docs/plain_english.json
-``python tools/plain_english.py --files``    replaces the limits of folders by limits of files
 
 The prose is what a person reads: the pages without their code, and the docstrings, comments and
-messages of Python files.  A limit belongs to a file or to a folder; a file without one has the
-limit 0.  Limits only fall: ``--write`` never raises one.  A word that is right in its place can
+messages of Python files.  A file without a limit has the limit 0.  Limits only fall: ``--write``
+never raises one.  A word that is right in its place can
 stay: the limit of its file is then 1, and a reviewer sees the line that raised it.
 """  # noqa: INP001 - a script
 
@@ -100,52 +99,27 @@ def files() -> Iterator[Path]:
 
 
 def limits() -> dict[str, int]:
-    """The limits: a file or a folder, and how many words of the list it may have."""
+    """The limits: a file, and how many words of the list it may have."""
     stored: dict[str, int] = json.loads(LIMITS.read_text(encoding="utf-8"))
     return stored
 
 
-def owner(path: Path, known: Iterable[str]) -> str:
-    """The file or the nearest folder that has a limit, or the file itself."""
-    own = path.relative_to(ROOT)
-    places = [str(place) for place in (own, *own.parents)]
-    return next((place for place in places if place in known), str(own))
-
-
 def counts(known: Iterable[str]) -> tuple[int, Counter[str]]:
-    """The number of words of prose, and the words of the list for each owner of a limit."""
-    known = set(known)
+    """The number of words of prose, and the words of the list in each file, and in known ones."""
     total, found = 0, Counter[str](dict.fromkeys(known, 0))
     for path in files():
         words, hits = read(path)
         total += words
-        found[owner(path, known)] += len(hits)
+        found[str(path.relative_to(ROOT))] += len(hits)
     return total, found
 
 
 def write() -> None:
-    """Lower each limit to the count; a place without words of the list needs no limit."""
+    """Lower each limit to the count; a file without words of the list needs no limit."""
     known = limits()
     _, found = counts(known)
-    _store({place: min(limit, found[place]) for place, limit in known.items()})
-
-
-def write_files() -> None:
-    """Give each file the limit of its count; a folder above its limit keeps that limit."""
-    known = limits()
-    _, found = counts(known)
-    table: dict[str, int] = {}
-    for path in files():
-        place = owner(path, known)
-        if found[place] <= known.get(place, 0):
-            table[str(path.relative_to(ROOT))] = len(read(path)[1])
-        elif place in known:
-            table[place] = known[place]
-    _store(table)
-
-
-def _store(table: dict[str, int]) -> None:
-    kept = {place: table[place] for place in sorted(table) if table[place]}
+    table = {place: min(known[place], found[place]) for place in sorted(known)}
+    kept = {place: limit for place, limit in table.items() if limit}
     LIMITS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
@@ -162,8 +136,6 @@ def main(arguments: list[str]) -> None:
     """Do what the head of this file says."""
     if arguments == ["--write"]:
         write()
-    elif arguments == ["--files"]:
-        write_files()
     elif arguments:
         show(map(Path, arguments))
     else:

@@ -218,17 +218,17 @@ class Partner:
     def __init__(self, url: str) -> None:
         self.url = url
         self._process = _start("partner")
-        _write(self._process, url)
+        write_line(self._process, url)
 
     def begin(self, what: str, settle: float = 0.0) -> None:
         """Let it wait for something; returns when it does."""
-        _write(self._process, what)
-        _read(self._process)
+        write_line(self._process, what)
+        read_line(self._process)
         time.sleep(settle)
 
     def woken(self) -> float:
         """When it returned."""
-        return float(_read(self._process))
+        return float(read_line(self._process))
 
     def __enter__(self) -> Self:
         return self
@@ -416,12 +416,12 @@ def compete(function: str, jobs: Sequence[object]) -> tuple[float, list[bytes]]:
     workers = [_start(function) for _ in jobs]
     try:
         for worker, job in zip(workers, jobs, strict=True):
-            _write(worker, msgspec.json.encode(job).decode())
+            write_line(worker, msgspec.json.encode(job).decode())
         for worker in workers:
-            _read(worker)
+            read_line(worker)
         begin = time.monotonic() + 0.05
         for worker in workers:
-            _write(worker, str(begin))
+            write_line(worker, str(begin))
         return begin, [worker.communicate(timeout=600)[0] for worker in workers]
     finally:
         for worker in workers:
@@ -448,14 +448,15 @@ def _start(function: str) -> subprocess.Popen[bytes]:
     )
 
 
-def _write(process: subprocess.Popen[bytes], line: str) -> None:
+def write_line(process: subprocess.Popen[bytes], line: str) -> None:
     """Write to its stdin; arguments are public, and a URL may hold a password."""
     assert process.stdin is not None  # noqa: S101 - it is a pipe
     process.stdin.write(f"{line}\n".encode())
     process.stdin.flush()
 
 
-def _read(process: subprocess.Popen[bytes]) -> str:
+def read_line(process: subprocess.Popen[bytes]) -> str:
+    """Read from its stdout."""
     assert process.stdout is not None  # noqa: S101 - it is a pipe
     line = process.stdout.readline().decode()
     if not line:
