@@ -35,7 +35,6 @@ from interlock.runtime.calls import Awaiting, Calls, Source, driven
 from interlock.runtime.context import SESSION_TTL, Context
 from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.given import Given
-from interlock.runtime.identity import Actor
 from interlock.runtime.keeper import LOOK
 from interlock.store import Store
 
@@ -303,7 +302,7 @@ class Fleet(FleetProperties[Awaiting]):
             self._cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             with suppress(InterlockError):
-                await self._end()
+                await drive_async(self._end(kept=bool(self._tasks)), self.store)
         finally:  # a cancellation must close the store, too
             self._cancel()
             await self.context.store.close_async()
@@ -311,18 +310,6 @@ class Fleet(FleetProperties[Awaiting]):
     def _cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
-
-    async def _end(self) -> None:
-        context = self.context
-        await drive_async(context.keeper.finish(), context.store)
-        context.left = True
-        if context.began:
-            if not self.trouble:  # else the session expires: close() does not wait for the store
-                await self.agents.leave()
-        else:  # the session continues without this client, which alone knows its pending releases
-            await drive_async(context.grants.release_pending(), context.store)
-        if not self._tasks and context.housekeeping.due:  # a short-lived client
-            await drive_async(context.housekeeping.run(Actor()), context.store)
 
     async def __aenter__(self) -> Self:
         return self
@@ -387,16 +374,7 @@ async def connect(
 ) -> Fleet:
     """Connect to a store; with an agent's name, begin a session under it.
 
-    Without a URL the store is found as the command line finds it: INTERLOCK_STORE, else the
-    nearest ``.interlock`` folder.  A URL that is given creates the store if need be.
-    Without ``agent`` and ``session`` the environment names them: the client acts in the session
-    INTERLOCK_SESSION and keeps it alive until ``close``, which does not end it; else a session
-    begins under INTERLOCK_AGENT.  ``agent=NAME`` always begins a new session.
-    With ``grant_ttl`` a grant has its own lifetime and so outlives the session.
-    ``caller`` names the caller for deadlock detection, if several tasks or threads act as one.
-    A wait continues through an outage of the store; with ``no_retry`` it ends with the error.
-    ``trace`` is the trace id of this client's entries in the record; without one it is
-    INTERLOCK_TRACE, else a new id.
+    The parameters are those of ``interlock.connect``.
     """
     store = await find_or_open_store_async(url, store)
     try:

@@ -37,7 +37,6 @@ from interlock.runtime.calls import Blocking, Calls, Source, driven
 from interlock.runtime.context import SESSION_TTL, Context
 from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.given import Given
-from interlock.runtime.identity import Actor
 from interlock.runtime.keeper import LOOK
 from interlock.store import Store
 from interlock.threads import background
@@ -228,24 +227,12 @@ class Fleet(FleetProperties[Blocking]):
         _open.discard(self)
         try:
             with suppress(InterlockError):
-                self._end()
+                drive(self._end(kept=bool(self._threads)), self.store)
             for thread in tuple(self._threads.values()):
                 if thread.ident is not None:
                     thread.join(timeout=self.store.capabilities.allow(1.0))
         finally:  # an interrupt must close the store, too
             self.context.store.close()
-
-    def _end(self) -> None:
-        context = self.context
-        drive(context.keeper.finish(), context.store)
-        context.left = True
-        if context.began:
-            if not self.trouble:  # else the session expires: close() does not wait for the store
-                self.agents.leave()
-        else:  # the session continues without this client, which alone knows its pending releases
-            drive(context.grants.release_pending(), context.store)
-        if not self._threads and context.housekeeping.due:  # a short-lived client
-            drive(context.housekeeping.run(Actor()), context.store)
 
     def __enter__(self) -> Self:
         return self

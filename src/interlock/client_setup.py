@@ -6,11 +6,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from interlock.clock import Clock, SystemClock
+from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.runtime.calls import D
 from interlock.runtime.context import Context
 from interlock.runtime.fleet_calls import FleetCalls
-from interlock.runtime.identity import TRACE
+from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.runner import Runner
 from interlock.store import Store
 from interlock.store_location import find_store, settings
@@ -47,6 +48,18 @@ class FleetProperties(FleetCalls[D]):
     def pulse(self) -> StatusReporter:
         """Reports the status of this agent: ``fleet.pulse.be("busy", doing="task/t1")``."""
         return self.context.pulse
+
+    def _end(self, *, kept: bool) -> Op[None]:
+        """End the session; ``kept`` if a keeper did the housekeeping of this client."""
+        context = self.context
+        yield from context.keeper.finish()
+        context.left = True
+        if not context.began:  # the session continues, and only this client knows what to release
+            yield from context.grants.release_pending()
+        elif not self.trouble:  # else the session expires: close() does not wait for the store
+            yield from FleetCalls(context).agents.leave()
+        if not kept and context.housekeeping.due:
+            yield from context.housekeeping.run(Actor())
 
 
 def find_or_open_store(url: str | os.PathLike[str] | None, store: Store | None) -> Store:

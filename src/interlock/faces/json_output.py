@@ -3,7 +3,7 @@
 Complete: every field is there, also where it has its default.  Even: a moment is given in seconds
 and, beside it, as ISO 8601 in UTC (``since`` and ``since_iso``); a duration is in seconds, to the
 millisecond; a list has its name and a ``count``.  Harmless: characters that do not print are
-escaped, so that a name in a store cannot turn a line round or hide one (see ``plain.py``).
+escaped, so that a name in a store cannot turn a line round or hide one (see ``core/safe_text.py``).
 
 What is stored is not encoded here: this is for readers of answers alone.  ``schema.py`` says the
 same as JSON schemas, from the same ``members``.
