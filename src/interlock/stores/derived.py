@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from interlock.drivers import finish_future
 from interlock.errors import OutcomeUnknown
@@ -25,7 +25,7 @@ from interlock.store import (
 if TYPE_CHECKING:
     import asyncio
 
-P = ParamSpec("P")
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -72,11 +72,13 @@ class BlockingStore:
             puts = alive(puts, answer)
         return frozenset([put.key for put in puts])
 
-    def read_async(
-        self, *refs: Ref, times: bool = False, fresh: bool = True
-    ) -> Awaitable[Snapshot]:
+    async def read_async(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
         """Read in an event loop."""
-        return self._in_loop(self.read, *refs, times=times, fresh=fresh)
+        if self.capabilities.latency <= FAST:
+            return self.read(*refs, times=times, fresh=fresh)
+        import asyncio
+
+        return await asyncio.to_thread(self.read, *refs, times=times, fresh=fresh)
 
     def commit_async(self, txn: Txn) -> Awaitable[Answer]:
         """Commit in an event loop; an engine that transacts only settles this way."""
@@ -86,12 +88,12 @@ class BlockingStore:
         """Renew in an event loop."""
         return self._in_loop(self.renew, puts)
 
-    async def _in_loop(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _in_loop(self, method: Callable[[A], T], argument: A) -> T:
         if self.capabilities.latency <= FAST:
-            return method(*args, **kwargs)
+            return method(argument)
         import asyncio
 
-        return await asyncio.to_thread(method, *args, **kwargs)
+        return await asyncio.to_thread(method, argument)
 
     async def close_async(self) -> None:
         """Close; an event loop that ends may wait for it."""

@@ -190,7 +190,8 @@ class NetworkStore:
         ``once`` is for a request that must not be repeated once it has left: the transaction whose
         outcome is unknown then.
         """
-        ends, delays = time.monotonic() + self.patience, pauses()
+        ends = time.monotonic() + self.patience
+        delays: Iterator[float] | None = None
         while True:
             try:
                 answer = yield SendRequest(request)
@@ -204,6 +205,7 @@ class NetworkStore:
             self.note_outage(trouble)
             if once is not None and isinstance(trouble, Unanswered):
                 raise OutcomeUnknown(f"{self.where} did not answer ({trouble})", once) from trouble
+            delays = delays or pauses()
             delay = next(delays)
             if time.monotonic() + delay > ends:
                 raise self.away_error(trouble) from trouble

@@ -80,7 +80,7 @@ class EtcdCommits:
             if renewed is not None:
                 return renewed
         seen: Items | None = None
-        if _looks(txn):
+        if (txn.quiet and txn.puts) or any(check.kind == "has" for check in txn.checks):
             _, kvs = yield from self._look(_wanted(txn))
             seen = self._items(kvs)
             if not _holds(txn, seen):
@@ -357,11 +357,6 @@ def _within(puts: tuple[Put, ...]) -> float:
     """How long to wait for the answer to a renewal: a second try is left in the shortest ttl."""
     shortest = min(put.ttl or REPLY for put in puts)
     return min(REPLY, max(shortest / _TRIES_PER_TTL, _LEAST_REPLY))
-
-
-def _looks(txn: Txn) -> bool:
-    """Whether the items must be read first."""
-    return (txn.quiet and bool(txn.puts)) or any(check.kind == "has" for check in txn.checks)
 
 
 def _wanted(txn: Txn) -> tuple[str, ...]:

@@ -7,9 +7,14 @@ certain; the rest is Unanswered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from interlock.errors import StoreDamaged, StoreFull, StoreRefused, StoreUnsuitable, TooLarge
+from interlock.errors import (
+    InterlockError,
+    StoreDamaged,
+    StoreFull,
+    StoreRefused,
+    StoreUnsuitable,
+    TooLarge,
+)
 from interlock.stores.network import REPLY, Unanswered, Unsent
 
 SILENT = f"silent for {REPLY:g} s"
@@ -20,33 +25,76 @@ class TokenExpired(Exception):
     """The token of the login is no longer valid; nothing happened."""
 
 
-class EtcdRefusal(Exception):
-    """etcd's own no, to something that the store asks in a way that allows for it."""
-
-
-class Compacted(EtcdRefusal):
+class Compacted(Exception):
     """That revision is gone."""
 
 
-class NoLease(EtcdRefusal):
+class NoLease(Exception):
     """There is no such lease; nothing happened."""
 
 
-class LeaseExists(EtcdRefusal):
+class LeaseExists(Exception):
     """There is such a lease already."""
 
 
-class AuthDisabled(EtcdRefusal):
+class AuthDisabled(Exception):
     """The server has no users and needs no login."""
+
+
+_NOTHING_HAPPENED: dict[str, type[Exception]] = {
+    # Refused at the door: no connection came about, or the server says so before it does anything.
+    "failed to connect to all addresses": Unsent,
+    "DNS resolution failed": Unsent,
+    "too many requests": Unsent,
+    "no leader": Unsent,
+    "not leader": Unsent,
+    "invalid auth token": TokenExpired,
+    "revision of auth store is old": TokenExpired,
+    "has been compacted": Compacted,
+    "lease not found": NoLease,
+    "lease already exists": LeaseExists,
+    "authentication is not enabled": AuthDisabled,
+}
+_TOO_LARGE = (TooLarge, "takes no request of this size; write less at once")
+_DAMAGED = (StoreDamaged, "has damaged data ({short}); restore a snapshot of etcd")
+_DENIED = (
+    StoreRefused,
+    "does not allow this user to use the namespace ({short}); grant read and write on it",
+)
+_WRONG: dict[str, tuple[type[InterlockError], str]] = {
+    "request is too large": _TOO_LARGE,
+    "message larger than max": _TOO_LARGE,
+    "too many operations in txn request": (
+        TooLarge,
+        "takes fewer operations at once; set etcd's --max-txn-ops to 128",
+    ),
+    "authentication failed": (StoreRefused, "refuses this user and password; check them"),
+    "user name is empty": (StoreRefused, "wants a user; write etcd://USER:PASSWORD@host"),
+    "corrupt": _DAMAGED,
+}
+_CODES: dict[str, tuple[type[InterlockError], str]] = {
+    "PERMISSION_DENIED": _DENIED,
+    "UNAUTHENTICATED": _DENIED,
+    "UNIMPLEMENTED": (
+        StoreUnsuitable,
+        "is not an etcd server of version 3.4 or newer ({short}); check host and port",
+    ),
+    "DATA_LOSS": _DAMAGED,
+}
 
 
 def translated(where: str, code: str, details: str) -> Exception:
     """The exception for an answer of gRPC: its status code by name, and its details."""
     short = _short(details) or code
-    for part, meaning in _MEANINGS:
+    for part, kind in _NOTHING_HAPPENED.items():
         if part in details:
-            return meaning(where, short)
-    return _CODES.get(code, _unanswered)(where, short)
+            return kind(short)
+    if "database space exceeded" in details:
+        return full(where, "its database is at the quota")
+    wrong = next((wrong for part, wrong in _WRONG.items() if part in details), _CODES.get(code))
+    if wrong is not None:
+        return wrong[0](f"{where} {wrong[1].format(short=short)}")
+    return Unanswered(SILENT if code == "DEADLINE_EXCEEDED" else short)
 
 
 def full(where: str, how: str) -> StoreFull:
@@ -64,68 +112,3 @@ def _short(details: str) -> str:
         line = line.rpartition("last error: ")[2].removeprefix("UNKNOWN: ")
         line = line.removeprefix("UNAVAILABLE: ")
     return line.removeprefix("etcdserver: ")[:_SHOWN]
-
-
-def _unsent(_where: str, short: str) -> Exception:
-    return Unsent(short)
-
-
-def _unanswered(_where: str, short: str) -> Exception:
-    return Unanswered(short)
-
-
-def _denied(where: str, short: str) -> Exception:
-    return StoreRefused(
-        f"{where} does not allow this user to use the namespace ({short});"
-        " grant read and write on it"
-    )
-
-
-def _too_large(where: str, _short: str) -> Exception:
-    return TooLarge(f"{where} takes no request of this size; write less at once")
-
-
-def _too_many(where: str, _short: str) -> Exception:
-    return TooLarge(f"{where} takes fewer operations at once; set etcd's --max-txn-ops to 128")
-
-
-def _damaged(where: str, short: str) -> Exception:
-    return StoreDamaged(f"{where} has damaged data ({short}); restore a snapshot of etcd")
-
-
-_MEANINGS: tuple[tuple[str, Callable[[str, str], Exception]], ...] = (
-    # Refused at the door: no connection came about, or the server says so before it does anything.
-    ("failed to connect to all addresses", _unsent),
-    ("DNS resolution failed", _unsent),
-    ("too many requests", _unsent),
-    ("no leader", _unsent),
-    ("not leader", _unsent),
-    ("invalid auth token", lambda _, short: TokenExpired(short)),
-    ("revision of auth store is old", lambda _, short: TokenExpired(short)),
-    ("database space exceeded", lambda where, _: full(where, "its database is at the quota")),
-    ("request is too large", _too_large),
-    ("message larger than max", _too_large),
-    ("too many operations in txn request", _too_many),
-    ("has been compacted", lambda _, short: Compacted(short)),
-    ("lease not found", lambda _, short: NoLease(short)),
-    ("lease already exists", lambda _, short: LeaseExists(short)),
-    ("authentication is not enabled", lambda _, short: AuthDisabled(short)),
-    (
-        "authentication failed",
-        lambda where, _: StoreRefused(f"{where} refuses this user and password; check them"),
-    ),
-    (
-        "user name is empty",
-        lambda where, _: StoreRefused(f"{where} wants a user; write etcd://USER:PASSWORD@host"),
-    ),
-    ("corrupt", _damaged),
-)
-_CODES: dict[str, Callable[[str, str], Exception]] = {
-    "PERMISSION_DENIED": _denied,
-    "UNAUTHENTICATED": _denied,
-    "UNIMPLEMENTED": lambda where, short: StoreUnsuitable(
-        f"{where} is not an etcd server of version 3.4 or newer ({short}); check host and port"
-    ),
-    "DATA_LOSS": _damaged,
-    "DEADLINE_EXCEEDED": lambda _, __: Unanswered(SILENT),
-}

@@ -177,7 +177,7 @@ class NotifySocket:
         self._notifier = notifier
         self._name = name
         self._marks: dict[str, int] = {}
-        self.answer: Callable[[], bool] = _nobody
+        self.answer: Callable[[], bool] = lambda: False
         """Whether the listener knows already, since the commit was in its own event loop."""
         import socket
 
@@ -242,10 +242,6 @@ class NotifySocket:
                 mark = self._name
             mark += f"={spelled}"
         yield mark
-
-
-def _nobody() -> bool:
-    return False
 
 
 def _spelled(scope: str) -> str:

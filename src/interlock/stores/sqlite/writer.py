@@ -113,7 +113,9 @@ class Writer:
 
     async def run_async(self, work: Work) -> Committed | None:
         """Run a job for an event loop; jobs of one iteration of the loop form a group."""
-        loop = _running_loop()
+        import asyncio  # there already, since a loop runs; a command without one does not import it
+
+        loop = asyncio.get_running_loop()
         job = WriteJob(work, self._deadline())
         job.future = loop.create_future()
         self._gather(job, loop)
@@ -389,13 +391,6 @@ class Writer:
     def _again(self, job: WriteJob) -> None:
         if not self._group((job,), _time_left((job,))):
             _fail((job,), self._engine.translated(apsw.BusyError(), self._engine.db))
-
-
-def _running_loop() -> asyncio.AbstractEventLoop:
-    """The loop that we are in; asyncio is there already then, and only then."""
-    import asyncio
-
-    return asyncio.get_running_loop()
 
 
 def _slow(started: float, jobs: Sequence[WriteJob]) -> bool:
