@@ -96,11 +96,10 @@ class Context:
     @cached_property
     def pulse(self) -> StatusReporter:
         """What this client reports about itself."""
-        from interlock.nouns.agents.report_service import Reports, StatusReporter, paces_from
+        from interlock.nouns.agents.report_service import StatusReporter, paces_from
 
         actor = self.joined().actor
-        reports, clock = Reports(self.runner), self.runner.clock
-        pulse = StatusReporter(reports, actor, paces_from(self.settings), clock, self.wake)
+        pulse = StatusReporter(self.runner, actor, paces_from(self.settings), self.wake)
         self.keeper.add_job(pulse)
         return pulse
 

@@ -94,13 +94,13 @@ class AgentCalls(Calls[D]):
         """
         from interlock.nouns.agents import report_service as report
 
-        actor, reports = self.context.joined().actor, report.Reports(self.context.runner)
+        actor = self.context.joined().actor
         if state is None and can is None and doing is None and note is None:
-            return reports.show(actor.session)
+            return report.last_report(actor.session)
         kept = self.context.session_lease is not None
         paces = report.paces_from(self.context.settings) if kept else None
         ask = report.report_update(state, can=can, doing=doing, note=note, paces=paces)
-        saying = reports.say(actor, ask)
+        saying = report.write_report(self.context.runner, actor, ask)
         return self._repeated(saying) if kept else saying
 
     def _repeated(
@@ -202,8 +202,7 @@ class AgentCalls(Calls[D]):
         from interlock.nouns.agents.log_uploader import Uploader
 
         context, agent = self.context, validate.name(name, "agent name")
-        clock = context.runner.clock
-        uploader = Uploader(self._logs(), agent, context.actor_for(agent), clock, context.wake)
+        uploader = Uploader(self._logs(), agent, context.actor_for(agent), context.wake)
         context.keeper.add_job(uploader)
         return uploader
 

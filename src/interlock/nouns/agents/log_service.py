@@ -42,8 +42,7 @@ class AgentLogService:
         self._runner = runner
         self._settings = settings
         self._agreed = (float("-inf"), 0.0)
-
-        self.allow = runner.capabilities.allow
+        self.clock, self.allow = runner.clock, runner.capabilities.allow
 
     def upload(self, agent: str, texts: Iterable[str], actor: Actor) -> Op[core.Uploaded]:
         """Append lines: one commit for each chunk."""

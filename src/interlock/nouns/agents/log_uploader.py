@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from interlock.clock import Clock
 from interlock.drivers import Op, Pause
 from interlock.errors import InterlockError, StoreClosed
 from interlock.nouns.agents import log_rules as core
@@ -38,12 +37,7 @@ class Uploader:
     """
 
     def __init__(
-        self,
-        logs: AgentLogService,
-        agent: str,
-        actor: Actor,
-        clock: Clock,
-        wake: Callable[[], None],
+        self, logs: AgentLogService, agent: str, actor: Actor, wake: Callable[[], None]
     ) -> None:
         self.failing = False
         self._logs = logs
@@ -51,7 +45,7 @@ class Uploader:
         self._age = self._allow(AGE)
         self._agent = agent
         self._who = actor
-        self._clock = clock
+        self._clock = logs.clock
         self._wake = wake
         self._guard = threading.RLock()  # a signal handler may log, too
         self._room = threading.Event()

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from interlock.clock import Clock
 from interlock.core import codec, keys, validate
 from interlock.drivers import Op, Read
 from interlock.errors import BadInput
@@ -35,36 +34,27 @@ _ABLE = codec.Decoder(core.CapableAgent)
 decode_report = partial(reads.decoded_if_present, codec.Decoder(core.Report))
 
 
-class Reports:
-    """Every operation on reports, as generators for a driver."""
+def write_report(
+    runner: Runner, actor: Actor, update: core.ReportUpdate
+) -> Op[core.Reported | SessionLapsed]:
+    """Update the report of this session; only a change is recorded."""
+    own, live = keys.report(actor.session), keys.live(actor.session)
 
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
+    def deciding() -> DecideOp[core.Reported | SessionLapsed]:
+        snapshot = yield (own, live)
+        before, alive = decode_report(snapshot[own]), snapshot[live] is not None
+        now = runner.clock.wall()
+        return core.update_report(before, actor.agent, actor.session, update, alive=alive, now=now)
 
-        self.allow = runner.capabilities.allow
+    done: Decided[core.Reported | SessionLapsed] = yield from runner.change(deciding, actor)
+    return done.outcome
 
-    def say(self, actor: Actor, update: core.ReportUpdate) -> Op[core.Reported | SessionLapsed]:
-        """Update the report of this session; only a change is recorded."""
 
-        def deciding() -> DecideOp[core.Reported | SessionLapsed]:
-            own, live = keys.report(actor.session), keys.live(actor.session)
-            snapshot = yield (own, live)
-            alive, now = snapshot[live] is not None, self._runner.clock.wall()
-            before = decode_report(snapshot[own])
-            return core.update_report(
-                before, actor.agent, actor.session, update, alive=alive, now=now
-            )
-
-        done: Decided[core.Reported | SessionLapsed] = yield from self._runner.change(
-            deciding, actor
-        )
-        return done.outcome
-
-    def show(self, session: str) -> Op[core.Reported | core.Unreported]:
-        """The last report of a session."""
-        snapshot: Snapshot = yield Read(keys.report(session))
-        found = decode_report(snapshot[keys.report(session)])
-        return core.Unreported(session=session) if found is None else core.report_outcome(found)
+def last_report(session: str) -> Op[core.Reported | core.Unreported]:
+    """The last report of a session."""
+    snapshot: Snapshot = yield Read(keys.report(session))
+    found = decode_report(snapshot[keys.report(session)])
+    return core.Unreported(session=session) if found is None else core.report_outcome(found)
 
 
 class _Before(NamedTuple):
@@ -87,17 +77,16 @@ class StatusReporter:
 
     def __init__(
         self,
-        reports: Reports,
+        runner: Runner,
         actor: Actor,
         paces: Mapping[core.ReportState, float],
-        clock: Clock,
         wake: Callable[[], None],
     ) -> None:
-        self._reports = reports
-        self._calm = reports.allow(CALM)
+        self._runner = runner
+        self._calm = runner.capabilities.allow(CALM)
         self._who = actor
         self._paces = paces
-        self._clock = clock
+        self._clock = runner.clock
         self._wake = wake
         self._update: core.ReportUpdate | None = None
         self._look: Callable[[], Op[core.ReportState]] | None = None
@@ -197,11 +186,11 @@ class StatusReporter:
             if update is None:
                 return
             now = self._clock.monotonic()
-            self._said, self._due = now, now + self._reports.allow(AGAIN)
+            self._said, self._due = now, now + self._runner.capabilities.allow(AGAIN)
         said = update
         if look is not None:
             said = msgspec.structs.replace(update, state=(yield from look()))
-        outcome = yield from self._reports.say(actor, said)
+        outcome = yield from write_report(self._runner, actor, said)
         if self._who is not actor:  # another session replaced it, and is due
             return
         if isinstance(outcome, SessionLapsed):

@@ -71,9 +71,9 @@ class SendCalls(Calls[D]):
             return validate.abilities(can)
         if not identity.joined:
             return ()
-        from interlock.nouns.agents.report_service import Reports
+        from interlock.nouns.agents.report_service import last_report
 
-        said = yield from Reports(self.context.runner).show(identity.actor.session)
+        said = yield from last_report(identity.actor.session)
         return said.can if isinstance(said, Reported) else ()
 
     @call
