@@ -41,7 +41,7 @@ from interlock.nouns.tasks.ready_index import (
     ReadyWindowReader,
     delete_idle_sets,
 )
-from interlock.nouns.tasks.task_reader import TaskReader, decode_ready, decode_spec
+from interlock.nouns.tasks.task_reader import TaskReader, change, decode_ready, decode_spec
 from interlock.runtime import callers
 from interlock.runtime.attempt import ALIVE, DecideOp
 from interlock.runtime.identity import Identity
@@ -142,11 +142,8 @@ class ClaimService:
         if attempt.began >= self._fast_path_from:
             attempt.asleep = asleep
             best = partial(self._claim_best, attempt, able)
-            checks = (
-                partial(self._something_ready, able),
-                partial(self._nothing_to_do, identity, able),
-            )
-            waiting = self._retry_until(attempt, keys.WAKE_READY, wait, best, checks)
+            sleep_on = partial(self._sleep_on, identity, able)
+            waiting = self._retry_until(attempt, keys.WAKE_READY, wait, best, sleep_on)
             try:
                 return (yield from self._guarded(attempt, waiting))
             except StoreDamaged:
@@ -211,12 +208,12 @@ class ClaimService:
         scope: str,
         wait: float,
         try_once: Callable[[], Op[core.ClaimOutcome]],
-        checks: tuple[Callable[[], Op[bool]], Callable[[], Op[bool]]] | None = None,
+        sleep_on: Callable[[bool], Op[bool]] | None = None,
     ) -> Op[core.ClaimOutcome]:
         """Try, and retry after each change, until the wait is over.
 
-        With ``checks``, a cheap read comes before each retry: one when woken, another after a
-        sleep without a change.
+        ``sleep_on`` is a cheap read before each retry, which knows whether a change ended the
+        sleep; it returns whether the wait goes on without one.
         """
         ends = self._runner.clock.monotonic() + wait
         watch: Watch | None = None
@@ -235,14 +232,10 @@ class ClaimService:
                         return refused
                 if attempt.asleep is not None:
                     attempt.asleep()
-                nap = self._sleep_limit(outcome)
+                nap, longest = self._sleep_limit(outcome), self._allow(_LONGEST_NAP)
                 woken = yield NextChanges(watch, min(left, nap))
-                while checks is not None and (yield from _sleep_on(checks, woken=bool(woken))):
-                    nap = (
-                        self._sleep_limit(outcome)
-                        if woken
-                        else min(2 * nap, self._allow(_LONGEST_NAP))
-                    )
+                while sleep_on is not None and (yield from sleep_on(bool(woken))):
+                    nap = self._sleep_limit(outcome) if woken else min(2 * nap, longest)
                     if (left := ends - self._runner.clock.monotonic()) <= 0:
                         break
                     woken = yield NextChanges(watch, min(left, nap))
@@ -299,14 +292,15 @@ class ClaimService:
                 break
         return core.NoTask(reason="no task that is ready is one that you can do")
 
-    def _something_ready(self, able: frozenset[str]) -> Op[bool]:
-        """Whether a task is ready or due; a read makes no other claim conflict."""
-        window = yield from outside(self._ready.read(able))
-        self._housekeeping.expect_due(window.later)
-        return bool(window.places or window.due)
+    def _sleep_on(self, identity: Identity, able: frozenset[str], woken: bool) -> Op[bool]:
+        """Whether no task is ready or due, and after a sleep without a change nothing else is.
 
-    def _nothing_to_do(self, identity: Identity, able: frozenset[str]) -> Op[bool]:
-        """Whether there is neither a task to claim nor housekeeping to do: one read."""
+        A read makes no other claim conflict.
+        """
+        if woken:
+            window = yield from outside(self._ready.read(able))
+            self._housekeeping.expect_due(window.later)
+            return not (window.places or window.due)
         own = (keys.live(identity.actor.session),) if identity.joined else ()
         stuck = [Range(prefix, limit=1) for prefix in (keys.TODO, keys.CLAIMS, keys.DUE)]
         refs = self._ready.heads(able)
@@ -421,15 +415,10 @@ class ClaimService:
                 guess[place.key] = place
             if identity.joined:
                 guess[keys.live(identity.actor.session)] = ALIVE
-        first = [blind]
+        key, blinds = "" if place is None else place.key, iter((blind,))
 
         def deciding() -> DecideOp[core.ClaimOutcome | str]:
-            key = "" if place is None else place.key
-            return (
-                yield from self._deciding(
-                    attempt, request, base, key, blind=bool(first and first.pop())
-                )
-            )
+            return self._deciding(attempt, request, base, key, blind=next(blinds, False))
 
         attempt.unsettled = request
         done = yield from self._runner.change(deciding, identity.actor, guess)
@@ -473,29 +462,19 @@ class ClaimService:
 
     def take_back(self, identity: Identity, task: str, claim: str) -> Op[None]:
         """Release a claim that may be committed; without a task, find out which one it is."""
-        tasks = [task]
+        tasks, actor = [task], identity.actor
         if not task:
-            places = yield from every(keys.claims(identity.actor.session))
-            owners = {
-                keys.owner(task): task for task in map(keys.task_in_index, [p.key for p in places])
-            }
+            found = yield from every(keys.claims(actor.session))
+            owners = {keys.owner(id_): id_ for id_ in [keys.task_in_index(i.key) for i in found]}
             standing = yield from self._grants.grants_in(owners)
-            tasks = [task for owner, task in owners.items() if (owner, claim) in standing]
-        base = yield from self._runner.base()
-        for each in tasks:
+            tasks = [id_ for owner, id_ in owners.items() if (owner, claim) in standing]
+        for id_ in tasks:
             claimant = core.Claimant(
-                task=each, agent=identity.actor.agent, session=identity.actor.session, claim=claim
+                task=id_, agent=actor.agent, session=actor.session, claim=claim
             )
-
-            def deciding(claimant: core.Claimant = claimant) -> DecideOp[object]:
-                reader = TaskReader(self._runner, base)
-                reader.learn((yield (keys.status(claimant.task), keys.owner(claimant.task))).items)
-                held = reader.facts.claims[claimant.task]
-                if held is None or held.id != claimant.claim:
-                    return Decision(outcome=None)
-                return (yield from reader.change(lambda changes: rules.release(changes, claimant)))
-
-            yield from self._runner.change(deciding, identity.actor)
+            wanted = keys.status(id_), keys.owner(id_)
+            decide = partial(rules.take_back, claimant=claimant)
+            yield from change(self._runner, actor, wanted, decide)
 
     def _with_token(self, outcome: core.Claimed, done: Decided[Any], base: int) -> Op[core.Claimed]:
         """A claim with its token and its data, which are read if the reply was lost."""
@@ -529,16 +508,6 @@ class ClaimService:
             session_ttl=identity.session_ttl,
             caller=attempt.terms.caller,
         )
-
-
-def _sleep_on(
-    checks: tuple[Callable[[], Op[bool]], Callable[[], Op[bool]]], *, woken: bool
-) -> Op[bool]:
-    """Whether to go on sleeping: woken without a task for us, or not woken and nothing to do."""
-    peek, still = checks
-    if woken:
-        return not (yield from peek())
-    return (yield from still())
 
 
 def require_session(identity: Identity) -> Op[None]:

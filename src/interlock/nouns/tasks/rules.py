@@ -121,6 +121,14 @@ def release(changes: TaskChanges, claimant: Claimant) -> Decision[task.ReleaseOu
     return changes.decision(task.TaskReleased(task=id_), "task.release", f"task/{id_}")
 
 
+def take_back(changes: TaskChanges, claimant: Claimant) -> Decision[task.ReleaseOutcome | None]:
+    """Release a claim that its caller never learned of, if it was committed."""
+    held = changes.facts.claim(claimant.task)
+    if held is None or held.id != claimant.claim:
+        return Decision(outcome=None)
+    return release(changes, claimant)
+
+
 def complete(
     changes: TaskChanges,
     claimant: Claimant,
