@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
@@ -204,17 +205,14 @@ class MessageCalls(SendCalls[D]):
             raise BadInput("which message? name one, or several, by its id")
         able = yield from self.abilities(can)
         identity = self._identity(given)
-        outcome = yield from self._fenced(
-            identity, self.acknowledger.ack(identity.actor, wanted, able)
-        )
+        ack = partial(inbox_service.ack, self.context.runner, identity.actor, can=able)
+        outcome = yield from self._fenced(identity, ack(ids=wanted))
         if not isinstance(outcome, core.UnknownMessages):
             return outcome
         whole = yield from self._whole(outcome.unknown)
         if whole == outcome.unknown:
             return outcome
-        more = yield from self._fenced(
-            identity, self.acknowledger.ack(identity.actor, [*whole], able)
-        )
+        more = yield from self._fenced(identity, ack(ids=whole))
         if isinstance(more, GivenFenced):
             return more
         return replace(
@@ -239,7 +237,6 @@ class MessageCalls(SendCalls[D]):
         """
         return InboxReceiver(
             self.context.runner,
-            self.acknowledger,
             self.context.me().actor,
             validate.abilities(can),
             validate.duration(redeliver, "time until redelivery"),

@@ -50,96 +50,86 @@ _LONG_CURSOR = 100
 """A larger topic is read to the end only for a cursor with more entries than this."""
 
 
-class Acknowledger:
-    """Acknowledges messages; its methods are generators for a driver."""
+def ack(
+    runner: Runner, actor: Actor, ids: Sequence[str], can: Iterable[str]
+) -> Op[Acknowledged | UnknownMessages]:
+    """Acknowledge messages by id, after looking up where they are."""
+    wanted = tuple(dict.fromkeys(ids))
+    found, begins = yield from topic_acks(actor.agent, wanted, can)
+    return (yield from acknowledge(runner, actor, wanted, found, begins))
 
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self._portion = max(1, (runner.capabilities.max_operations - 16) // _OPERATIONS_EACH)
 
-    def ack(
-        self, actor: Actor, ids: Sequence[str], can: Iterable[str] = ()
-    ) -> Op[Acknowledged | UnknownMessages]:
-        """Acknowledge messages by id, after looking up where they are."""
-        wanted = tuple(dict.fromkeys(ids))
-        topic_acks, begins = yield from self.topic_acks(actor.agent, wanted, can)
-        return (yield from self.acknowledge(actor, wanted, topic_acks, begins))
+def topic_acks(
+    agent: str, ids: Sequence[str], can: Iterable[str]
+) -> Op[tuple[tuple[TopicAcks, ...], dict[str, Cursor]]]:
+    """Which of these are messages of topics, and the first cursors of those topics."""
+    marks = yield from looked_up([keys.unread(agent, id_) for id_ in ids])
+    others = [id_ for id_ in ids if marks[keys.unread(agent, id_)] is None]
+    if not others:
+        return (), {}
+    topics = yield from inbox_reader.topics_of(agent, can)
+    found: list[TopicAcks] = []
+    for name, found_ids in (yield from _find_in_topics(others, topics)).items():
+        found.append((yield from _topic_acks(topics[name], found_ids)))
+    return tuple(found), {name: topic.cursor for name, topic in topics.items()}
 
-    def topic_acks(
-        self, agent: str, ids: Sequence[str], can: Iterable[str]
-    ) -> Op[tuple[tuple[TopicAcks, ...], dict[str, Cursor]]]:
-        """Which of these are messages of topics, and the first cursors of those topics."""
-        marks = yield from looked_up([keys.unread(agent, id_) for id_ in ids])
-        others = [id_ for id_ in ids if marks[keys.unread(agent, id_)] is None]
-        if not others:
-            return (), {}
-        topics = yield from inbox_reader.topics_of(agent, can)
-        found: list[TopicAcks] = []
-        for name, found_ids in (yield from _find_in_topics(others, topics)).items():
-            found.append((yield from _topic_acks(topics[name], found_ids)))
-        return tuple(found), {name: topic.cursor for name, topic in topics.items()}
 
-    def acknowledge(
-        self,
-        actor: Actor,
-        ids: Sequence[str],
-        topic_acks: tuple[TopicAcks, ...] = (),
-        begins: Mapping[str, Cursor] = {},
-        notes: tuple[Write, ...] = (),
-    ) -> Op[Acknowledged | UnknownMessages]:
-        """Acknowledge messages whose location is known; ``begins`` are the first cursors.
+def acknowledge(
+    runner: Runner,
+    actor: Actor,
+    ids: Sequence[str],
+    topic_acks: tuple[TopicAcks, ...] = (),
+    begins: Mapping[str, Cursor] = {},
+    *,
+    notes: tuple[Write, ...] = (),
+) -> Op[Acknowledged | UnknownMessages]:
+    """Acknowledge messages whose location is known; ``begins`` are the first cursors.
 
-        The ``notes`` are written in each commit.
-        """
-        of_topics = {id_ for each in topic_acks for id_ in each.messages}
-        direct = [id_ for id_ in ids if id_ not in of_topics]
-        done: list[Acknowledged | UnknownMessages] = []
-        for start in range(0, len(direct) + len(topic_acks), self._portion):
-            ends = start + self._portion
-            some = tuple(direct[start:ends])
-            topics = topic_acks[max(start - len(direct), 0) : max(ends - len(direct), 0)]
-            asked = (*some, *[id_ for each in topics for id_ in each.messages])
-            acks = AckRequest(ids=some, topics=topics)
-            done.append((yield from self._commit(actor, asked, acks, begins, notes)))
-        return combine(ids, done)
+    The ``notes`` are written in each commit.
+    """
+    of_topics = {id_ for each in topic_acks for id_ in each.messages}
+    direct = [id_ for id_ in ids if id_ not in of_topics]
+    portion = max(1, (runner.capabilities.max_operations - 16) // _OPERATIONS_EACH)
+    done: list[Acknowledged | UnknownMessages] = []
+    for start in range(0, len(direct) + len(topic_acks), portion):
+        ends = start + portion
+        topics = topic_acks[max(start - len(direct), 0) : max(ends - len(direct), 0)]
+        acks = AckRequest(ids=tuple(direct[start:ends]), topics=topics)
+        done.append((yield from _commit(runner, actor, acks, begins, notes)))
+    return combine(ids, done)
 
-    def _commit(
-        self,
-        actor: Actor,
-        asked: tuple[str, ...],
-        acks: AckRequest,
-        begins: Mapping[str, Cursor],
-        notes: tuple[Write, ...] = (),
-    ) -> Op[Acknowledged | UnknownMessages]:
-        agent = actor.agent
 
-        def deciding() -> DecideOp[Acknowledged | UnknownMessages]:
-            marks = {keys.unread(agent, id_): id_ for id_ in acks.ids}
-            items = (yield (*marks, *cursor_keys(agent, acks.topics))).items
-            waiting = {
-                id_: inbox_reader.entry_of_mark(item).trace
-                for key, id_ in marks.items()
-                if (item := items[key]) is not None
-            }
-            read: frozenset[str] = frozenset()
-            if gone := [id_ for id_ in acks.ids if id_ not in waiting]:
-                before = (yield tuple(keys.read(agent, id_) for id_ in gone)).items
-                read = frozenset(
-                    keys.id_of(key) for key, item in before.items() if item is not None
-                )
-            topic_acks, current = current_cursors(agent, acks.topics, begins, items)
-            known = AckState(waiting=waiting, read=read, cursors=current)
-            now = self._runner.clock.wall()
-            decision = inbox_rules.acknowledge(
-                agent, asked, AckRequest(ids=acks.ids, topics=topic_acks), known, now
-            )
-            return (
-                replace(decision, puts=(*decision.puts, *notes)) if decision.changes else decision
-            )
+def _commit(
+    runner: Runner,
+    actor: Actor,
+    acks: AckRequest,
+    begins: Mapping[str, Cursor],
+    notes: tuple[Write, ...],
+) -> Op[Acknowledged | UnknownMessages]:
+    agent = actor.agent
+    asked = (*acks.ids, *[id_ for each in acks.topics for id_ in each.messages])
 
-        outcome = (yield from self._runner.change(deciding, actor)).outcome
-        log_lines.received(agent, outcome.messages)
-        return outcome
+    def deciding() -> DecideOp[Acknowledged | UnknownMessages]:
+        marks = {keys.unread(agent, id_): id_ for id_ in acks.ids}
+        items = (yield (*marks, *cursor_keys(agent, acks.topics))).items
+        waiting = {
+            id_: inbox_reader.entry_of_mark(item).trace
+            for key, id_ in marks.items()
+            if (item := items[key]) is not None
+        }
+        read: frozenset[str] = frozenset()
+        if gone := [id_ for id_ in acks.ids if id_ not in waiting]:
+            before = (yield tuple(keys.read(agent, id_) for id_ in gone)).items
+            read = frozenset(keys.id_of(key) for key, item in before.items() if item is not None)
+        topics, current = current_cursors(agent, acks.topics, begins, items)
+        known = AckState(waiting=waiting, read=read, cursors=current)
+        now = runner.clock.wall()
+        decision = inbox_rules.acknowledge(agent, asked, replace(acks, topics=topics), known, now)
+        return replace(decision, puts=(*decision.puts, *notes)) if decision.changes else decision
+
+    outcome = (yield from runner.change(deciding, actor)).outcome
+    log_lines.received(agent, outcome.messages)
+    return outcome
 
 
 def _topic_acks(topic: TopicState, found_ids: Mapping[str, tuple[int, str]]) -> Op[TopicAcks]:

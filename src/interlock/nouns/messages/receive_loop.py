@@ -24,6 +24,7 @@ from msgspec import Struct
 from interlock.drivers import Op, Pause
 from interlock.errors import BadInput, StoreClosed, StoreMissing, StoreTrouble
 from interlock.nouns.messages.calls import MessageCalls
+from interlock.nouns.messages.inbox_service import ack
 from interlock.nouns.messages.message import Acknowledged, File, Kind, Received, UnknownMessages
 from interlock.nouns.messages.presence import ReceiverPresence, receiver_notes
 from interlock.nouns.messages.query import ReplyOutcome
@@ -80,8 +81,8 @@ class ReceiveLoop:
         """Acknowledge messages now."""
         if self._receiver is None:
             able = yield from self._calls.abilities(None)
-            actor = self._calls.context.me().actor
-            return (yield from self._calls.acknowledger.ack(actor, list(ids), able))
+            actor = self.context.me().actor
+            return (yield from ack(self.context.runner, actor, ids, able))
         outcome = yield from self._receiver.ack(ids)
         self._drop(ids)
         return outcome

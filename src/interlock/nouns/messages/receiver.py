@@ -26,7 +26,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -51,10 +50,6 @@ from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up, readable
 from interlock.runtime.runner import Runner
 from interlock.store import Change, Item, Resync, Watch
-
-if TYPE_CHECKING:
-    from interlock.nouns.messages.inbox_service import Acknowledger
-
 
 REDELIVER = 60.0
 PORTION = KEYS_AT_ONCE * 4 // 5
@@ -127,7 +122,6 @@ class InboxReceiver:
     def __init__(
         self,
         runner: Runner,
-        acknowledger: Acknowledger,
         actor: Actor,
         can: Iterable[str] = (),
         redeliver: float = REDELIVER,
@@ -135,7 +129,6 @@ class InboxReceiver:
         only: str = "",
     ) -> None:
         self._runner = runner
-        self._acknowledger = acknowledger
         self._who = actor
         self._can = tuple(can)
         self._redeliver = redeliver
@@ -185,7 +178,8 @@ class InboxReceiver:
             others = [id_ for id_ in ids if id_ not in self._delivered]
         done: list[Acknowledged | UnknownMessages] = [(yield from self.ack_delivered(ids))]
         if others:
-            done.append((yield from self._acknowledger.ack(self._who, others, self._can)))
+            more = inbox_service.ack(self._runner, self._who, others, self._can)
+            done.append((yield from more))
             self.discard(others)
         return combine(ids, done)
 
@@ -202,8 +196,8 @@ class InboxReceiver:
             begins = {each.topic: self._topics[each.topic].cursor for each in topic_acks}
         if not known:
             return Acknowledged()
-        done = yield from self._acknowledger.acknowledge(
-            self._who, tuple(known), topic_acks, begins, notes
+        done = yield from inbox_service.acknowledge(
+            self._runner, self._who, tuple(known), topic_acks, begins, notes=notes
         )
         with self._lock:
             self.discard(known)
@@ -370,7 +364,7 @@ class InboxReceiver:
             return None
         lives = yield from inbox_reader.question_lives(first)
         yield from inbox_service.end_expired_questions(self._runner, self._who, lives)
-        old_stops = yield from stops.skip_old_stops(self._acknowledger, self._who, first, items)
+        old_stops = yield from stops.skip_old_stops(self._runner, self._who, first, items)
         lost = {each.topic for each in first if items[each.key] is None}
         yield from self._read_trims([each for each in lost if each and each[0] != ABLE])
         with self._lock:

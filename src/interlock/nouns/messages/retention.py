@@ -127,25 +127,28 @@ class MessageRetention:
         self._counts: dict[str, tuple[CommitPosition, int]] = {}
         self._plans: dict[str, TopicTrimPlan] = {}
         self._id_position = ""
+        self._actor = Actor()
         self._now = 0.0
         """The time of this pass."""
 
     def run(self, actor: Actor, bound: int = BOUND) -> Op[RetentionResult]:
         """Make a whole pass; delete at most ``bound`` items of each group."""
         done, self._id_position, self._is_whole = RetentionResult(), "", True
+        self._actor = actor
         self._now = yield from earlier_time(self._runner)
         first = [Range(folder, limit=1) for folder in FOLDERS]
         snapshot: Snapshot = yield Read(*first)
         for page in first:
             group = _group_of(page.prefix, snapshot.ranges[page])
             while group:
-                done += yield from self._group(actor, page.prefix, group, bound)
+                done += yield from self._group(page.prefix, group, bound)
                 group = yield from _next_group(page.prefix, group)
         return done
 
     def some(self, actor: Actor) -> Op[RetentionResult]:
         """Make a small pass, which starts where the last one ended."""
         done, self._reads, self._is_whole = RetentionResult(), 0, False
+        self._actor = actor
         self._now = yield from earlier_time(self._runner)
         number, group = self._position or self._anywhere()
         for _ in range(SMALL_PASS_GROUPS):
@@ -154,7 +157,7 @@ class MessageRetention:
             if not group:
                 number = (number + 1) % len(FOLDERS)
                 continue
-            part = yield from self._group(actor, folder, group, SMALL_PASS)
+            part = yield from self._group(folder, group, SMALL_PASS)
             done += part
             yield Pause(self._runner.capabilities.allow(_PAUSE))
             if done.more or self._reads >= SMALL_PASS_READS:
@@ -169,25 +172,25 @@ class MessageRetention:
         folder = FOLDERS[number]
         return number, "" if folder in SINGLE_GROUP_FOLDERS else f"{folder}{letter}/"
 
-    def _group(self, actor: Actor, folder: str, group: str, bound: int) -> Op[RetentionResult]:
+    def _group(self, folder: str, group: str, bound: int) -> Op[RetentionResult]:
         """One group; unreadable items are left for doctor to report."""
         try:
-            return (yield from self.passes[folder](self, actor, group, bound))
+            return (yield from self.passes[folder](self, group, bound))
         except (StoreDamaged, TooLarge):
             return RetentionResult(left=1)
 
     # ---- marks of read and sent messages ---------------------------------------------------------
 
-    def _pass_marks(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_marks(self, group: str, bound: int) -> Op[RetentionResult]:
         going = yield from self._expired(group, decode.read_at, self._limits.kept)
         done = 0
         for start in range(0, min(len(going), bound), _AT_ONCE):
             some = [each.key for each in going[start : min(start + _AT_ONCE, bound)]]
             for deletions in _batches((yield from _mark_deletions(some)), self._batch):
-                done += yield from self._change(actor, partial(_delete_marks, deletions))
+                done += yield from self._change(partial(_delete_marks, deletions))
         return RetentionResult(forgotten=done, left=max(len(going) - bound, 0))
 
-    def _pass_ids(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_ids(self, group: str, bound: int) -> Op[RetentionResult]:
         """Delete ids that were chosen long ago.
 
         They are not ordered by time, so all are read, page by page; a small pass continues where
@@ -201,7 +204,7 @@ class MessageRetention:
             self._reads += len(items)
             going = [item.key for item in items if is_old(item)]
             some = going[: bound - done]
-            done += yield from self._delete(actor, "message.forget", some, is_old)
+            done += yield from self._delete("message.forget", some, is_old)
             if len(some) < len(going):
                 return RetentionResult(ids=done, left=1)
             self._id_position = items[-1].key if len(items) == page.limit else ""
@@ -210,10 +213,10 @@ class MessageRetention:
 
     # ---- topics ---------------------------------------------------------------------------------
 
-    def _pass_topic(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_topic(self, group: str, bound: int) -> Op[RetentionResult]:
         topic = keys.topic_of(group)
         if topic.startswith(ABLE):
-            return (yield from self._pass_ability_topic(actor, group, bound))
+            return (yield from self._pass_ability_topic(group, bound))
         todo = None if self._is_whole else self._plans.pop(group, None)
         if todo is None:
             if not self._is_whole and (yield from self._is_settled(group)):
@@ -223,7 +226,7 @@ class MessageRetention:
         for start in range(0, len(some), self._batch):
             part = some[start : start + self._batch]
             deciding = partial(_trim_topic, topic, part, trimmed_at)
-            changed = yield from self._runner.change(deciding, actor)
+            changed = yield from self._runner.change(deciding, self._actor)
             done, trimmed_at = done + changed.outcome.count, changed.revision or -1
         left = todo.going[len(some) :]
         self._counts[group] = todo.moment, todo.count - done
@@ -263,28 +266,28 @@ class MessageRetention:
         enough = most + most // 4 - count
         return (yield from commits_since(counted, snapshot.revision, enough)) <= enough
 
-    def _pass_ability_topic(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_ability_topic(self, group: str, bound: int) -> Op[RetentionResult]:
         marks = yield from self._walk(group, lambda item: item.key)
         found = yield from looked_up([keys.query(keys.id_of(each)) for each in marks])
         over = [
             each for each in marks if not decode.is_open_query(found[keys.query(keys.id_of(each))])
         ]
-        done = yield from self._delete(actor, "query.forget", over[:bound], lambda _: True)
+        done = yield from self._delete("query.forget", over[:bound], lambda _: True)
         return RetentionResult(forgotten=done, left=max(len(over) - bound, 0))
 
     # ---- queries and decisions ------------------------------------------------------------------
 
-    def _pass_queries(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_queries(self, group: str, bound: int) -> Op[RetentionResult]:
         going = yield from self._expired(group, _query_ended_at, self._limits.alerts)
         wanted = [each.key for each in going[:bound]]
         portion = max(1, min(self._batch // 5, _AT_ONCE))
         done = 0
         for start in range(0, len(wanted), portion):
             some = tuple(wanted[start : start + portion])
-            done += yield from self._change(actor, partial(_delete_queries, some))
+            done += yield from self._change(partial(_delete_queries, some))
         return RetentionResult(forgotten=done, left=len(going) - len(wanted))
 
-    def _pass_open_queries(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_open_queries(self, group: str, bound: int) -> Op[RetentionResult]:
         """End expired questions whose asker has not."""
         ids = yield from self._walk(group, lambda item: keys.id_of(item.key))
         lives = yield from looked_up(map(keys.live, ids))
@@ -292,7 +295,7 @@ class MessageRetention:
         done = 0
         for id_ in expired[:bound]:
             deciding = partial(self._expire, id_, group + id_, self._runner.new_id("dec"))
-            outcome = (yield from self._runner.change(deciding, actor)).outcome
+            outcome = (yield from self._runner.change(deciding, self._actor)).outcome
             done += not isinstance(outcome, Forgotten)
         return RetentionResult(reclaimed=done, left=max(len(expired) - bound, 0))
 
@@ -304,7 +307,7 @@ class MessageRetention:
             return Decision(outcome=Forgotten())
         return query_rules.expire(found, self._runner.clock.wall(), decision_id)
 
-    def _pass_quota_slots(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_quota_slots(self, group: str, bound: int) -> Op[RetentionResult]:
         """Free quota slots of ended questions: a client of an older version ended them."""
         taken = yield from self._walk(
             group, lambda item: (item.key, readable(decode.slot_query, item))
@@ -315,16 +318,16 @@ class MessageRetention:
             for key, id_ in taken
             if id_ and not decode.is_open_query(asked[keys.query(id_)])
         }
-        yield from self._delete_dead(actor, "query.forget", ended, _slot_live, bound)
+        yield from self._delete_dead("query.forget", ended, _slot_live, bound)
         return RetentionResult()
 
-    def _pass_decisions(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        done = yield from self._delete_old(actor, group, bound, "decision.forget", _resolved_at)
+    def _pass_decisions(self, group: str, bound: int) -> Op[RetentionResult]:
+        done = yield from self._delete_old(group, bound, "decision.forget", _resolved_at)
         return RetentionResult(forgotten=done)
 
     # ---- receivers, abilities, rate slots -------------------------------------------------------
 
-    def _pass_receivers(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_receivers(self, group: str, bound: int) -> Op[RetentionResult]:
         found = yield from self._walk(group, lambda item: (item.key, readable(receiver_note, item)))
         lives = yield from looked_up([note.live for _, note in found if note])
         dead = {key: note for key, note in found if note and lives[note.live] is None}
@@ -332,20 +335,20 @@ class MessageRetention:
             key: note.live for key, note in dead.items() if note.at + RECEIVER_NOTE_AGE < self._now
         }
         new = {key: note for key, note in dead.items() if key not in old and not note.over}
-        done = yield from self._delete_dead(actor, "agent.forget", old, liveness_key, bound)
+        done = yield from self._delete_dead("agent.forget", old, liveness_key, bound)
         for key, note in list(new.items())[: max(bound - done, 0)]:
-            done += yield from self._change(actor, partial(_mark_dead_receiver, key, note))
+            done += yield from self._change(partial(_mark_dead_receiver, key, note))
         return RetentionResult(reclaimed=done)
 
-    def _pass_abilities(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
+    def _pass_abilities(self, group: str, bound: int) -> Op[RetentionResult]:
         found = yield from self._walk(group, lambda item: (item.key, readable(_able_live, item)))
         lives = yield from looked_up([live for _, live in found if live])
         dead = {key: live for key, live in found if live and lives[live] is None}
-        yield from self._delete_dead(actor, "agent.forget", dead, _able_live, bound)
+        yield from self._delete_dead("agent.forget", dead, _able_live, bound)
         return RetentionResult()
 
-    def _pass_rates(self, actor: Actor, group: str, bound: int) -> Op[RetentionResult]:
-        yield from self._delete_old(actor, group, bound, "agent.forget", decode.slot_used_at)
+    def _pass_rates(self, group: str, bound: int) -> Op[RetentionResult]:
+        yield from self._delete_old(group, bound, "agent.forget", decode.slot_used_at)
         return RetentionResult()
 
     # ---- what the passes share ------------------------------------------------------------------
@@ -366,12 +369,12 @@ class MessageRetention:
         return retention_rules.expired_items(marks, limits, self._now)
 
     def _delete_old(
-        self, actor: Actor, group: str, bound: int, verb: str, at: Callable[[Item], float | None]
+        self, group: str, bound: int, verb: str, at: Callable[[Item], float | None]
     ) -> Op[int]:
         """Delete items that ended long ago, checked again by the commit."""
         going = yield from self._expired(group, at, _READ_AT_ONCE)
         gone = [each.key for each in going[:bound]]
-        return (yield from self._delete(actor, verb, gone, partial(self._is_old, at)))
+        return (yield from self._delete(verb, gone, partial(self._is_old, at)))
 
     def _is_old(self, at: Callable[[Item], float | None], item: Item) -> bool:
         ended = readable(at, item)
@@ -379,7 +382,6 @@ class MessageRetention:
 
     def _delete_dead(
         self,
-        actor: Actor,
         verb: str,
         dead: Mapping[str, str],
         live: Callable[[Item], str],
@@ -390,11 +392,10 @@ class MessageRetention:
         def over(item: Item) -> bool:
             return readable(live, item) == dead[item.key]
 
-        return (yield from self._delete(actor, verb, list(dead)[:bound], over, dead))
+        return (yield from self._delete(verb, list(dead)[:bound], over, dead))
 
     def _delete(
         self,
-        actor: Actor,
         verb: str,
         gone: Sequence[str],
         over: Callable[[Item], bool],
@@ -404,7 +405,7 @@ class MessageRetention:
         done = 0
         for start in range(0, len(gone), self._batch // 2):
             some = tuple(gone[start : start + self._batch // 2])
-            done += yield from self._change(actor, partial(_delete_items, verb, some, over, lives))
+            done += yield from self._change(partial(_delete_items, verb, some, over, lives))
         return done
 
     def _walk(
@@ -425,12 +426,10 @@ class MessageRetention:
             limit = max(_LEAST_PAGE, limit // 4) if large else min(_MOST_PAGE, limit * 4)
         return found
 
-    def _change(self, actor: Actor, deciding: Callable[[], DecideOp[Forgotten]]) -> Op[int]:
-        return (yield from self._runner.change(deciding, actor)).outcome.count
+    def _change(self, deciding: Callable[[], DecideOp[Forgotten]]) -> Op[int]:
+        return (yield from self._runner.change(deciding, self._actor)).outcome.count
 
-    passes: ClassVar[
-        dict[str, Callable[[MessageRetention, Actor, str, int], Op[RetentionResult]]]
-    ] = {
+    passes: ClassVar[dict[str, Callable[[MessageRetention, str, int], Op[RetentionResult]]]] = {
         keys.READ: _pass_marks,
         keys.SENT: _pass_marks,
         keys.IDS: _pass_ids,

@@ -16,7 +16,7 @@ from interlock.nouns.agents.report_rules import Reported
 from interlock.nouns.messages import inbox_reader
 from interlock.nouns.messages import message as core
 from interlock.nouns.messages.files import describe
-from interlock.nouns.messages.inbox_service import Acknowledger
+from interlock.nouns.messages.inbox_service import topic_acks
 from interlock.nouns.messages.limits import message_limits
 from interlock.nouns.messages.message import (
     ALL,
@@ -46,7 +46,6 @@ class SendCalls(Calls[D]):
         super().__init__(context)
         self.limits = message_limits(context.settings)
         self.message_sender = MessageSender(context.runner, self.limits)
-        self.acknowledger = Acknowledger(context.runner)
         context.housekeeping.passes["messages"] = self._small_pass
 
     @cached_property
@@ -258,7 +257,7 @@ class SendCalls(Calls[D]):
     ) -> Op[SendOutcome]:
         """Send a message that acknowledges others, which may be of topics."""
         able = yield from self.abilities(None)
-        found = yield from self.acknowledger.topic_acks(actor.agent, options.acks, able)
+        found = yield from topic_acks(actor.agent, options.acks, able)
         return (yield from self.message_sender.send(actor, message, options, *found))
 
     def _body(self, data: object, what: str) -> Raw:

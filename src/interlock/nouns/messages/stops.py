@@ -24,7 +24,7 @@ from interlock.nouns.messages import (
     inbox_reader,
 )
 from interlock.nouns.messages.inbox_reader import InboxEntry
-from interlock.nouns.messages.inbox_service import Acknowledger
+from interlock.nouns.messages.inbox_service import acknowledge
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Runner
@@ -117,7 +117,7 @@ class Stops:
     def ack(self) -> Op[None]:
         """Acknowledge the reported stops: neither this session nor the next gets them again."""
         if self._reported:
-            yield from Acknowledger(self._runner).acknowledge(self._who, tuple(self._reported))
+            yield from acknowledge(self._runner, self._who, tuple(self._reported))
 
     def close(self) -> None:
         """Stop listening."""
@@ -171,9 +171,7 @@ class Stops:
         """Acknowledge skipped stops once no session lives that they were sent to."""
         now = self._runner.clock.monotonic()
         if self._old_stops and now >= self._due:
-            for id_ in (
-                yield from _acknowledge_old(Acknowledger(self._runner), self._who, self._old_stops)
-            ):
+            for id_ in (yield from _acknowledge_old(self._runner, self._who, self._old_stops)):
                 del self._old_stops[id_]
             self._due = now + self._runner.capabilities.allow(RECHECK_AFTER)
 
@@ -197,7 +195,7 @@ class Stops:
 
 
 def skip_old_stops(
-    acknowledger: Acknowledger,
+    runner: Runner,
     actor: Actor,
     found: Iterable[InboxEntry],
     items: Mapping[str, Item | None],
@@ -211,13 +209,11 @@ def skip_old_stops(
     item = (yield Read(own))[own]
     earlier = {id_: seq for id_, seq in sent.items() if item is not None and seq < item.created}
     if earlier:
-        yield from _acknowledge_old(acknowledger, actor, earlier)
+        yield from _acknowledge_old(runner, actor, earlier)
     return set(earlier)
 
 
-def _acknowledge_old(
-    acknowledger: Acknowledger, actor: Actor, earlier: Mapping[str, int]
-) -> Op[list[str]]:
+def _acknowledge_old(runner: Runner, actor: Actor, earlier: Mapping[str, int]) -> Op[list[str]]:
     """Acknowledge old stops that no live session can still need; ``earlier`` has their revisions.
 
     All are older than our session, so it does not count. If the store refuses, the stops stay and
@@ -230,7 +226,7 @@ def _acknowledge_old(
     done = [id_ for id_, sent in earlier.items() if all(sent < each for each in there)]
     try:
         if done:
-            yield from acknowledger.acknowledge(actor, done)
+            yield from acknowledge(runner, actor, done)
     except StoreTrouble:
         return []
     return done
