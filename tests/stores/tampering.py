@@ -124,7 +124,7 @@ class EtcdHand:
     def save(self, log: list[Row]) -> None:
         before = {row.id: row for row in rows(self._store)}
         for id_ in before.keys() - {row.id for row in log}:
-            key = self._store.shape.key(LOG + id_)
+            key = self._store.namespace.key(LOG + id_)
             self._do(rpc.RequestOp(delete_range=rpc.DeleteRangeRequest(key=key)))
         for row in log:
             if row.id not in before or before[row.id].value != row.value:
@@ -135,7 +135,7 @@ class EtcdHand:
 
     def _put(self, key: str, value: bytes, entry: str, hash_: str) -> None:
         kept = wrapped(value, entry, hash_, quiet=False)
-        self._do(rpc.RequestOp(put=rpc.PutRequest(key=self._store.shape.key(key), value=kept)))
+        self._do(rpc.RequestOp(put=rpc.PutRequest(key=self._store.namespace.key(key), value=kept)))
 
     def _do(self, operation: rpc.RequestOp) -> None:
         drive(self._store.asked((TXN, rpc.TxnRequest(success=[operation]))), self._store.transport)

@@ -100,7 +100,7 @@ def made_old(store: object) -> None:
         RedisHand(store)._ask("HSET", store.keys["meta"], "format", "1")
     else:
         put = rpc.PutRequest(
-            key=store.shape.key("meta/format"), value=wrapped(b"1", "", "", quiet=True)
+            key=store.namespace.key("meta/format"), value=wrapped(b"1", "", "", quiet=True)
         )
         EtcdHand(store)._do(rpc.RequestOp(put=put))
 

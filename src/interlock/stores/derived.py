@@ -126,7 +126,7 @@ class RenewalWork:
         return Txn(id="renewal", puts=puts, quiet=True, ends=True) if puts else None
 
 
-def wake(sleeper: asyncio.Future[None]) -> None:
+def finish_from_thread(sleeper: asyncio.Future[None]) -> None:
     """Finish a future of an event loop, from any thread."""
     with suppress(RuntimeError):  # its loop was closed: no task waits there any more
         sleeper.get_loop().call_soon_threadsafe(finish_future, sleeper)

@@ -41,7 +41,7 @@ from interlock.store import (
     covers,
     scopes,
 )
-from interlock.stores.derived import BlockingStore, RenewalWork, wake
+from interlock.stores.derived import BlockingStore, RenewalWork, finish_from_thread
 
 AT_ONCE = 1000
 """Entries that one call of ``trim`` deletes at most."""
@@ -195,7 +195,7 @@ class MemoryStore(BlockingStore):
         with self._mutex:
             self._closed = True
             for watch in self._watches:
-                watch.ring()
+                watch.wake()
 
     def _open(self) -> None:
         if self._closed:
@@ -280,7 +280,7 @@ class MemoryStore(BlockingStore):
             self._forget(self._history[-self._keep // 2].revision)
         for watch in self._watches:
             if any(covers(watch.scopes, change.key) for change in changed):
-                watch.ring()
+                watch.wake()
 
     def _forget(self, revision: int) -> None:
         self._history = [change for change in self._history if change.revision > revision]
@@ -312,12 +312,12 @@ class MemoryWatch:
         self._rung = threading.Condition(store._mutex)  # noqa: SLF001 - one module, one mutex
         self._sleeper: asyncio.Future[None] | None = None
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the reader; called under the mutex."""
         self._rung.notify_all()
         sleeper, self._sleeper = self._sleeper, None
         if sleeper is not None:
-            wake(sleeper)
+            finish_from_thread(sleeper)
 
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """What changed since the last call; waits for the first change, at most so long."""

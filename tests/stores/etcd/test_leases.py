@@ -91,7 +91,7 @@ def test_what_another_put_is_not_renewed_when_it_was_deleted_though_its_lease_li
     store: EtcdStore, server: EtcdServer, url: str
 ) -> None:
     write(store, Put(KEY, b"me", ttl=600))
-    server.call("/v3/kv/deleterange", {"key": coded(store.shape.key(KEY))})
+    server.call("/v3/kv/deleterange", {"key": coded(store.namespace.key(KEY))})
     other = opened(url)
     assert other.commit(_renewal(600)) == Conflict({KEY: None})
     other.close()
@@ -199,7 +199,7 @@ def test_signals_hang_on_one_lease_and_no_read_shows_them(
     after = Range("wake/", after="wake/b")
     assert [item.key for item in store.read(after).ranges[after]] == ["wake/d", "wake/e"]
     assert store.read("wake/a")["wake/a"] is None
-    key = store.shape.signal("wake/c")
+    key = store.namespace.signal("wake/c")
     (kv,) = server.call("/v3/kv/range", {"key": coded(key)})["kvs"]
     assert int(kv["lease"])
 

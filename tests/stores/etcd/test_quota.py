@@ -62,7 +62,7 @@ def test_a_database_at_its_quota_is_full_and_says_so(
 )
 def test_a_quota_is_read_as_people_write_it(text: str, size: int) -> None:
     store = EtcdStore(parse(f"etcd://localhost/test?quota={text}"))
-    assert store.room._quota == size
+    assert store.quota._limit == size
     store.close()
 
 

@@ -42,7 +42,7 @@ def test_history_forgotten_in_several_scopes_is_no_gap_in_any(
     last = write(store, Put("p/1", b""), Put("q/1", b""))
     server.call("/v3/kv/compaction", {"revision": last, "physical": True})
     told = watch.take(PATIENCE)
-    while any(part.after < last for part in watch.parts):
+    while any(part.after < last for part in watch.scope_watches):
         told += watch.take(PATIENCE)
     told += watch.take(0)
     assert set(told) == {Resync(last)}
@@ -107,11 +107,11 @@ def test_changes_that_come_twice_are_dropped_and_counted(store: EtcdStore) -> No
     watch = store.watch("p/", store.read().revision)
     first = write(store, Put("p/1", b""))
     gather(watch, bool)
-    (part,) = watch.parts
-    store.feed.drop(watch.parts)
+    (part,) = watch.scope_watches
+    store.feed.drop(watch.scope_watches)
     part.after, after = first - 1, part.after
     with store.feed.lock:  # etcd is asked for more than the watch is told to want
-        store.feed.tend(watch)
+        store.feed.keep_served(watch)
         part.after = after
     second = write(store, Put("p/2", b""))
     assert gather(watch, bool) == [Change(second, "p/2")]
@@ -127,7 +127,7 @@ def test_a_watch_that_nobody_reads_is_left_to_etcd(
     keys = [f"p/{number}" for number in range(50)]
     for key in keys:
         write(store, Put(key, b""))
-    until(lambda: not watch.parts[0].number, "the watch given up")
+    until(lambda: not watch.scope_watches[0].number, "the watch given up")
     assert len(watch.arrived) < 50
     assert [each.key for each in gather(watch, lambda found: len(found) >= 50)] == keys
 

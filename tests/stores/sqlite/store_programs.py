@@ -134,7 +134,7 @@ def commit(path: str, prefix: str, many: str, sockets: str = "allowed") -> None:
 def die_before_ringing(path: str, key: str) -> None:
     """Commit, and be killed before the bell rings."""
     store = SQLiteStore(path)
-    store._engine.ring = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+    store._engine.notify = lambda _: os.kill(os.getpid(), signal.SIGKILL)
     store.transact(lambda _: put(key))
 
 

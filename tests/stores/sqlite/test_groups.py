@@ -129,7 +129,7 @@ def test_a_transaction_that_the_engine_cannot_take_fails_alone_and_leaves_nothin
 ) -> None:
     store.transact(lambda _: Txn(id="same", entry=b""))
     rung: list[str] = []
-    store._engine.ring = rung.extend
+    store._engine.notify = rung.extend
     answers = asyncio.run(gather(store, putting("k/0"), lambda _: bad, putting("k/1")))
     assert revisions(answers) == [2, 3]
     assert isinstance(answers[1], Exception)

@@ -395,7 +395,7 @@ def test_a_full_queue_never_blocks_whoever_rings(store: SQLiteStore) -> None:
     other = SQLiteStore(store.path)
     watch = other.watch("k/", 0)
     for _ in range(3000):
-        store._notifier.ring(["k/x"])
+        store._notifier.notify(["k/x"])
     write(store, "k/a")
     assert keys(watch.take(20)) == ["k/a"]
     write(store, "k/b")
@@ -522,7 +522,7 @@ def test_threads_that_ring_at_once_close_no_descriptor_twice(
             for turn in range(20):
                 with suppress(FileExistsError):
                     (tmp_path / f"99999-{number:04x}{turn:04x}=k\\").touch(exist_ok=False)
-                notifier.ring(["k/1"])
+                notifier.notify(["k/1"])
         except BaseException as error:  # noqa: BLE001 - told below
             failed.append(error)
 
@@ -571,6 +571,6 @@ def test_only_files_of_our_own_form_are_cleared_away(tmp_path: Path) -> None:
     for name in (*theirs, "99999-00000001=k"):
         (tmp_path / name).touch()
     notifier = Notifier(str(tmp_path))
-    notifier.ring(["k"])
+    notifier.notify(["k"])
     notifier.close()
     assert set(os.listdir(tmp_path)) == theirs

@@ -64,9 +64,9 @@ class _Own(Struct, frozen=True):
 class EtcdCommits:
     """Carries transactions out on one store."""
 
-    def __init__(self, store: NetworkStore, shape: Namespace, leases: Leases) -> None:
+    def __init__(self, store: NetworkStore, namespace: Namespace, leases: Leases) -> None:
         self._store = store
-        self._shape = shape
+        self._namespace = namespace
         self._leases = leases
         self._own: dict[str, _Own] = {}
         self.fresh = False
@@ -175,7 +175,7 @@ class EtcdCommits:
 
     def _replaced(self, answer: rpc.TxnResponse, kept: frozenset[str]) -> list[int]:
         """The leases of liveness keys that were deleted, or put again with another lease."""
-        same = {self._shape.key(key) for key in kept}
+        same = {self._namespace.key(key) for key in kept}
         leases: list[int] = []
         for each in answer.responses:
             if each.HasField("put"):
@@ -191,7 +191,7 @@ class EtcdCommits:
             return
         old = {kv.key: kv.lease for each in answer.responses if (kv := each.put.prev_kv).key}
         puts = tuple(put for put in txn.puts if put.key in kept)
-        leases = [old.get(self._shape.key(put.key), 0) for put in puts]
+        leases = [old.get(self._namespace.key(put.key), 0) for put in puts]
         granted = yield from self._leases.kept(leases)
         if granted != [self._seconds(put) for put in puts]:
             yield from self.commit(renewal(puts))
@@ -233,7 +233,7 @@ class EtcdCommits:
         *,
         known: int,
     ) -> rpc.TxnRequest:
-        key, op, kept = self._shape.key, rpc.RequestOp, self._kept(txn)
+        key, op, kept = self._namespace.key, rpc.RequestOp, self._kept(txn)
         compares = [self._compare(check, seen) for check in txn.checks]
         writes: list[rpc.RequestOp] = []
         if not txn.quiet:
@@ -261,15 +261,15 @@ class EtcdCommits:
             delete = rpc.DeleteRangeRequest(key=key(each), prev_kv=live)
             writes.append(op(delete_range=delete))
         for each in dict.fromkeys(txn.signals):
-            put_ = rpc.PutRequest(key=self._shape.signal(each), lease=signal)
+            put_ = rpc.PutRequest(key=self._namespace.signal(each), lease=signal)
             writes.append(op(put=put_))
-        asked = [op(range=self._shape.one(each)) for each in dict.fromkeys(txn.reads)]
+        asked = [op(range=self._namespace.one(each)) for each in dict.fromkeys(txn.reads)]
         marks = () if txn.quiet else (TRIMMED,)
-        looks = [op(range=self._shape.one(each)) for each in (*marks, *_wanted(txn))]
+        looks = [op(range=self._namespace.one(each)) for each in (*marks, *_wanted(txn))]
         return rpc.TxnRequest(compare=compares, success=[*writes, *asked], failure=looks)
 
     def _compare(self, check: Check, seen: Items | None) -> rpc.Compare:
-        key = self._shape.key(check.key)
+        key = self._namespace.key(check.key)
         match check.kind:
             case "absent":
                 return _created(key, rpc.Compare.EQUAL)
@@ -336,12 +336,12 @@ class EtcdCommits:
         self, keys: tuple[str, ...], within: float = REPLY
     ) -> Op[tuple[int, dict[str, rpc.KeyValue | None]]]:
         """These keys at one moment, and which."""
-        reads = [rpc.RequestOp(range=self._shape.one(key)) for key in keys]
+        reads = [rpc.RequestOp(range=self._namespace.one(key)) for key in keys]
         answer = yield from self._asked(rpc.TxnRequest(success=reads), within)
         return answer.header.revision, _found(keys, answer)
 
     def _items(self, kvs: dict[str, rpc.KeyValue | None]) -> Items:
-        item = self._shape.item
+        item = self._namespace.item
         return {key: None if kv is None else item(kv) for key, kv in kvs.items()}
 
 

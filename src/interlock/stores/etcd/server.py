@@ -222,7 +222,7 @@ class Quota:
 
     def __init__(self, store: NetworkStore, address: Address) -> None:
         self._store = store
-        self._quota = _bytes(address.options["quota"], address) if "quota" in address.options else 0
+        self._limit = _bytes(address.options["quota"], address) if "quota" in address.options else 0
         self._looked = float("-inf")
         self._full: StoreFull | None = None
 
@@ -236,11 +236,11 @@ class Quota:
         if self._full is not None:
             raise self._full
 
-    def quota(self) -> Op[int]:
+    def limit(self) -> Op[int]:
         """How large the database may become."""
-        if not self._quota:
-            self._quota = (yield from self._store.asked(DirectRequest(quota))) or _DEFAULT
-        return self._quota
+        if not self._limit:
+            self._limit = (yield from self._store.asked(DirectRequest(quota))) or _DEFAULT
+        return self._limit
 
     def saw(self, status: rpc.StatusResponse) -> None:
         """A status was read: if all is well, it counts for a while."""
@@ -253,7 +253,7 @@ class Quota:
         if any("NOSPACE" in error for error in status.errors):
             self._full = full(where, "it has raised a NOSPACE alarm")
         elif status.db_size > _SMALL:
-            most = yield from self.quota()
+            most = yield from self.limit()
             if status.db_size >= _MOST * most:
                 self._full = full(where, _filled(status.db_size, most))
 
@@ -292,7 +292,7 @@ def findings(store: EtcdStore) -> Op[list[Finding]]:
     leader = "there is none" if leaderless else "elected"
     found.append(finding("leader", leader, leaderless, wrong="bad"))
     found.append((yield from _alarms(store)))
-    found.append(_room(status.db_size, (yield from store.room.quota())))
+    found.append(_room(status.db_size, (yield from store.quota.limit())))
     found.append(_compaction(*(yield from store.asked(DirectRequest(history)))))
     return found
 

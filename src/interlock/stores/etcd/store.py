@@ -1,8 +1,6 @@
-"""EtcdStore: an etcd server or cluster behind the waist.
+"""EtcdStore: an etcd server or cluster behind the waist; this module opens, reads and maintains.
 
-This module opens, reads and maintains; commits.py, leases.py, watch.py, encoding.py and quota.py do
-the rest.  Revisions are etcd's own, so in an etcd that others
-use too they also move by what others do.
+Revisions are etcd's own, so in an etcd that others use too they also move by what others do.
 """
 
 from __future__ import annotations
@@ -96,16 +94,16 @@ class EtcdStore(NetworkStore):
         self.address = address
         self.version = ""
         self.caution = ""
-        self.shape = Namespace(address.namespace)
-        self.feed = WatchStream(self, transport, self.shape)
-        self.room = Quota(self, address)
+        self.namespace = Namespace(address.namespace)
+        self.feed = WatchStream(self, transport, self.namespace)
+        self.quota = Quota(self, address)
         self._leases = Leases(self, transport)
-        self._commits = EtcdCommits(self, self.shape, self._leases)
+        self._commits = EtcdCommits(self, self.namespace, self._leases)
 
     def watch(self, scope: Scope, after: int) -> EtcdWatch:
         """Every change in a scope, or in one of several, after a revision."""
         self.check()
-        return EtcdWatch(self.feed, self.shape, scopes(scope), after)
+        return EtcdWatch(self.feed, self.namespace, scopes(scope), after)
 
     def close(self) -> None:
         """Close all connections; acknowledged commits stay."""
@@ -128,7 +126,7 @@ class EtcdStore(NetworkStore):
             )
         yield from self.asked(LogIn())
         yield from self._agree_on_format()
-        self.room.saw(status)
+        self.quota.saw(status)
         if needed := fixed_in(status.version):
             yield from self._be_cautious(needed)
 
@@ -167,8 +165,8 @@ class EtcdStore(NetworkStore):
         return status
 
     def _agree_on_format(self) -> Op[None]:
-        one = self.shape.one(_FORMAT_KEY)
-        both = [rpc.RequestOp(range=each) for each in (one, self.shape.one(TRIMMED))]
+        one = self.namespace.one(_FORMAT_KEY)
+        both = [rpc.RequestOp(range=each) for each in (one, self.namespace.one(TRIMMED))]
         answers = yield from self.asked((TXN, rpc.TxnRequest(success=both)))
         answer, marks = (each.range for each in answers.responses)
         self._commits.trimmed = max((kv.mod_revision for kv in marks.kvs), default=0)
@@ -178,7 +176,7 @@ class EtcdStore(NetworkStore):
             )
             answer = yield from self.asked((RANGE, one))  # another client may have been first
         kept = answer.kvs[0]
-        found = int(self.shape.item(kept).value)
+        found = int(self.namespace.item(kept).value)
         if found < FORMAT:  # what we write from now on, an older version cannot read
             yield from self._set_format(
                 rpc.Compare(key=one.key, target=rpc.Compare.MOD, mod_revision=kept.mod_revision)
@@ -190,7 +188,7 @@ class EtcdStore(NetworkStore):
 
     def _set_format(self, unless_changed: rpc.Compare) -> Op[None]:
         value = wrapped(str(FORMAT).encode(), "", "", quiet=True)
-        put = rpc.RequestOp(put=rpc.PutRequest(key=self.shape.key(_FORMAT_KEY), value=value))
+        put = rpc.RequestOp(put=rpc.PutRequest(key=self.namespace.key(_FORMAT_KEY), value=value))
         yield from self.asked((TXN, rpc.TxnRequest(compare=[unless_changed], success=[put])))
 
     def _read(self, refs: tuple[Ref, ...], *, times: bool) -> Op[Snapshot]:
@@ -203,7 +201,7 @@ class EtcdStore(NetworkStore):
         left: dict[str, float | None] = {}
         if times:
             leases = {each.key: each.lease for kvs in found.values() for each in kvs if each.lease}
-            named = {self.shape.name(key): lease for key, lease in leases.items()}
+            named = {self.namespace.name(key): lease for key, lease in leases.items()}
             left = yield from self._leases.times(named)
         items: dict[str, Item | None] = {}
         ranges: dict[Range | Log, tuple[Item, ...]] = {}
@@ -219,12 +217,12 @@ class EtcdStore(NetworkStore):
     def _items(self, kvs: list[rpc.KeyValue], left: dict[str, float | None]) -> list[Item]:
         found: list[Item] = []
         for kv in kvs:
-            item = self.shape.item(kv)
+            item = self.namespace.item(kv)
             if item.key in left:
                 expires_in = left[item.key]
                 if expires_in is None:  # it expired a moment ago
                     continue
-                item = self.shape.item(kv, expires_in)
+                item = self.namespace.item(kv, expires_in)
             found.append(item)
         return found
 
@@ -232,7 +230,7 @@ class EtcdStore(NetworkStore):
         """All the refs at one revision, in as few requests as there can be."""
         wanted: dict[Ref, rpc.RangeRequest] = {}
         for ref in refs:
-            request = self.shape.one(ref) if isinstance(ref, str) else self.shape.many(ref)
+            request = self.namespace.one(ref) if isinstance(ref, str) else self.namespace.many(ref)
             if request is not None:
                 wanted[ref] = request
         revision = 0
@@ -255,7 +253,7 @@ class EtcdStore(NetworkStore):
             ops = [rpc.RequestOp(range=request) for request in requests]
             answer = yield from self.asked((TXN, rpc.TxnRequest(success=ops)))
             return revision or answer.header.revision, [each.range for each in answer.responses]
-        one = requests[0] if requests else rpc.RangeRequest(key=self.shape.key(_FORMAT_KEY))
+        one = requests[0] if requests else rpc.RangeRequest(key=self.namespace.key(_FORMAT_KEY))
         answer = yield from self.asked((RANGE, one))
         return revision or answer.header.revision, [answer]
 
@@ -272,7 +270,7 @@ class EtcdStore(NetworkStore):
         return found[:limit]
 
     def _commit(self, txn: Txn) -> Op[Answer]:
-        yield from self.room.check(txn)
+        yield from self.quota.check(txn)
         return (yield from self._commits.commit(txn))
 
     def _renew(self, puts: tuple[Put, ...]) -> Op[frozenset[str]]:
@@ -285,8 +283,8 @@ class EtcdStore(NetworkStore):
         """Facts about this store for a person."""
         status = yield from self.asked((STATUS, rpc.StatusRequest()))
         members = yield from self.asked((MEMBERS, rpc.MemberListRequest()))
-        most = yield from self.room.quota()
-        key, end = self.shape.scope("")
+        most = yield from self.quota.limit()
+        key, end = self.namespace.scope("")
         count = rpc.RangeRequest(key=key, range_end=end, count_only=True)
         items = yield from self.asked((RANGE, count))
         names = {member.id: member.name for member in members.members}
@@ -320,14 +318,14 @@ class EtcdStore(NetworkStore):
     @driven
     def trim(self, revision: int) -> Op[int]:
         """Oldest first, so an interruption leaves no hole; a watch ignores it."""
-        oldest = self.shape.many(Log(before=revision + 1, limit=_TRIMMED_AT_ONCE))
+        oldest = self.namespace.many(Log(before=revision + 1, limit=_TRIMMED_AT_ONCE))
         if oldest is None:
             return 0
         oldest.keys_only = True
         old = yield from self.asked((RANGE, oldest))
         keys = [kv.key for kv in old.kvs]
         value = wrapped(str(revision).encode(), "", "", quiet=True)
-        mark = rpc.RequestOp(put=rpc.PutRequest(key=self.shape.key(TRIMMED), value=value))
+        mark = rpc.RequestOp(put=rpc.PutRequest(key=self.namespace.key(TRIMMED), value=value))
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
             deletes = [rpc.RequestOp(delete_range=rpc.DeleteRangeRequest(key=key)) for key in some]
@@ -338,7 +336,7 @@ class EtcdStore(NetworkStore):
     @driven
     def extent(self) -> Op[Extent]:
         """How large the log is."""
-        answer = yield from self.asked((RANGE, self.shape.count()))
+        answer = yield from self.asked((RANGE, self.namespace.count()))
         return Extent(answer.count)
 
     @driven

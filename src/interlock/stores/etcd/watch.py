@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from interlock.drivers import Op, drive, drive_async, wait_for_future
 from interlock.errors import StoreRefused
 from interlock.store import WAKE, Change, Resync
-from interlock.stores.derived import wake
+from interlock.stores.derived import finish_from_thread
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.encoding import NUL, Namespace, is_quiet
 from interlock.stores.etcd.errors import SILENT, TokenExpired, translated
@@ -58,13 +58,13 @@ _BACKLOG = 10_000
 class WatchStream:
     """All watches of one store, and the stream that serves them."""
 
-    def __init__(self, store: EtcdStore, transport: EtcdTransport, shape: Namespace) -> None:
+    def __init__(self, store: EtcdStore, transport: EtcdTransport, namespace: Namespace) -> None:
         self.lock = threading.RLock()
         self.doubles = 0
         """Changes that came again after a break; they were not handed out again."""
         self._store = store
         self.transport = transport
-        self._shape = shape
+        self._namespace = namespace
         self._numbers = itertools.count(1)
         self._served: dict[int, ScopeWatch] = {}
         self._waiting: set[EtcdWatch] = set()
@@ -93,7 +93,7 @@ class WatchStream:
             self._waiting.discard(watch)
             self._left = time.monotonic()
 
-    def tend(self, watch: EtcdWatch) -> float:
+    def keep_served(self, watch: EtcdWatch) -> float:
         """See to it that the watch is served; called under the lock, by its waiter.
 
         Returns after how many seconds to call it again, if nothing happens.
@@ -112,23 +112,23 @@ class WatchStream:
             self._thread = background(self._run, "interlock-etcd")
             self._thread.start()
         elif self._requests is not None:
-            for part in watch.parts:
-                if not part.number:
-                    self._serve(part, self._requests)
+            for watched in watch.scope_watches:
+                if not watched.number:
+                    self._serve(watched, self._requests)
             left = min(left, self._listen_for_life(self._requests))
         return min(left, SILENCE)
 
-    def past(self, part: ScopeWatch) -> Op[Iterable[rpc.KeyValue]]:
-        """The signal of this part as it stands."""
-        key, end = self._shape.scope(part.scope)
+    def signals(self, watched: ScopeWatch) -> Op[Iterable[rpc.KeyValue]]:
+        """The signal of this scope as it stands."""
+        key, end = self._namespace.scope(watched.scope)
         answer = yield from self._store.asked((RANGE, rpc.RangeRequest(key=key, range_end=end)))
         return answer.kvs  # type: ignore[no-any-return]  # answers have no types
 
-    def drop(self, parts: tuple[ScopeWatch, ...]) -> None:
+    def drop(self, watches: tuple[ScopeWatch, ...]) -> None:
         """Serve these no more."""
         with self.lock:
-            for part in parts:
-                number, part.number = part.number, 0
+            for watched in watches:
+                number, watched.number = watched.number, 0
                 if self._served.pop(number, None) is not None and self._requests is not None:
                     cancel = rpc.WatchCancelRequest(watch_id=number)
                     self._requests.put(rpc.WatchRequest(cancel=cancel))
@@ -159,13 +159,13 @@ class WatchStream:
             self._lost = (min(self._lost[0] + idle, now), self._lost[1])
         self._fatal = None
 
-    def _serve(self, part: ScopeWatch, requests: SimpleQueue[Any]) -> None:
-        part.number = next(self._numbers)
-        self._served[part.number] = part
-        key, end = self._shape.scope(part.scope)
-        start = 0 if part.signal else part.after + 1
+    def _serve(self, watched: ScopeWatch, requests: SimpleQueue[Any]) -> None:
+        watched.number = next(self._numbers)
+        self._served[watched.number] = watched
+        key, end = self._namespace.scope(watched.scope)
+        start = 0 if watched.signal else watched.after + 1
         create = rpc.WatchCreateRequest(
-            key=key, range_end=end, start_revision=start, watch_id=part.number
+            key=key, range_end=end, start_revision=start, watch_id=watched.number
         )
         requests.put(rpc.WatchRequest(create=create))
 
@@ -204,7 +204,7 @@ class WatchStream:
                     if not count:
                         waits = pauses()
                         self._answered()
-                    self._lay(answer)
+                    self._deliver(answer)
                 error: Exception = Unanswered("the stream ended")
             except RpcError as failed:
                 error = Unanswered(SILENT) if self._silent else self.transport.failed(failed)
@@ -220,8 +220,8 @@ class WatchStream:
             self._requests = requests
             self._silent = False
             self._heard = time.monotonic()
-            for part in [part for watch in self._waiting for part in watch.parts]:
-                self._serve(part, requests)
+            for watched in [each for watch in self._waiting for each in watch.scope_watches]:
+                self._serve(watched, requests)
             self._call = self.transport.stream(link, iter(requests.get, None))
             return self._call  # type: ignore[no-any-return]  # gRPC's streams have no types
 
@@ -236,13 +236,13 @@ class WatchStream:
             if self._requests is not None:
                 self._requests.put(None)  # gRPC waits for more of them in a thread of its own
             self._requests = self._call = None
-            for part in self._served.values():
-                part.number = 0
-                part.unserved = min(self._heard, time.monotonic())
+            for watched in self._served.values():
+                watched.number = 0
+                watched.unserved = min(self._heard, time.monotonic())
             self._served.clear()
         with suppress(Exception):  # closed: then no server has to know
             self._store.check()
-            self._heed(link, error)
+            self._react(link, error)
             with self.lock:
                 if self._waiting and self._fatal is None:
                     self._ended.wait(pause)
@@ -254,7 +254,7 @@ class WatchStream:
             self._wake_all()
         return False
 
-    def _heed(self, link: EndpointChannel | None, error: Exception) -> None:
+    def _react(self, link: EndpointChannel | None, error: Exception) -> None:
         """Draw the consequences of what broke the stream."""
         if (
             isinstance(error, TokenExpired | StoreRefused)
@@ -274,38 +274,38 @@ class WatchStream:
             with self.lock:
                 self._fatal = error
 
-    def _lay(self, answer: rpc.WatchResponse) -> None:
-        """Hand what arrived to its part."""
+    def _deliver(self, answer: rpc.WatchResponse) -> None:
+        """Hand what arrived to the watch of its scope."""
         with self.lock:
             self._heard = time.monotonic()
-            part = self._served.get(answer.watch_id)
-            if answer.canceled and not answer.compact_revision and (part or answer.created):
+            watched = self._served.get(answer.watch_id)
+            if answer.canceled and not answer.compact_revision and (watched or answer.created):
                 raise translated(self._store.where, "PERMISSION_DENIED", answer.cancel_reason)
-            if part is None:
+            if watched is None:
                 return
             if answer.canceled:
-                self._served.pop(part.number)
-                part.number = 0
-                part.resync(max(answer.compact_revision, part.begun))
+                self._served.pop(watched.number)
+                watched.number = 0
+                watched.resync(max(answer.compact_revision, watched.begun))
                 return
             if answer.created:
                 self._denied = False
-                part.begun = answer.header.revision
-                if part.signal and part.begun > part.after:
-                    part.late(self._heard)
+                watched.begun = answer.header.revision
+                if watched.signal and watched.begun > watched.after:
+                    watched.late(self._heard)
             if answer.events:
-                self.doubles += part.lay(answer.events)
-                if len(part.reader.arrived) > _BACKLOG:
-                    self.drop((part,))
+                self.doubles += watched.deliver(answer.events)
+                if len(watched.reader.arrived) > _BACKLOG:
+                    self.drop((watched,))
 
 
 class EtcdWatch:
-    """The changes in some scopes for one reader: a part for each of them."""
+    """The changes in some scopes for one reader: a ScopeWatch for each of them."""
 
     def __init__(
-        self, feed: WatchStream, shape: Namespace, scopes: tuple[str, ...], after: int
+        self, feed: WatchStream, namespace: Namespace, scopes: tuple[str, ...], after: int
     ) -> None:
-        self.parts = tuple([ScopeWatch(self, shape, scope, after) for scope in scopes])
+        self.scope_watches = tuple([ScopeWatch(self, namespace, scope, after) for scope in scopes])
         self.given_up: Exception | None = None
         """Why it can no longer be waited for."""
         self.arrived: list[Change | Resync] = []
@@ -356,22 +356,22 @@ class EtcdWatch:
 
     def close(self) -> None:
         """Stop listening."""
-        self._feed.drop(self.parts)
+        self._feed.drop(self.scope_watches)
 
     def wake(self) -> None:
         """Wake the waiter of this watch; called under the lock."""
         self._rung.notify_all()
         sleeper, self._sleeper = self._sleeper, None
         if sleeper is not None:
-            wake(sleeper)
+            finish_from_thread(sleeper)
 
     def append(self, changes: list[Change]) -> None:
-        """Keep what arrived in one of the parts; called under the lock."""
+        """Keep what arrived in one of the scopes; called under the lock."""
         self.arrived.extend(changes)
         self.wake()
 
     def resync(self, revision: int) -> None:
-        """Keep one Resync for all parts that need one; called under the lock."""
+        """Keep one Resync for all scopes that need one; called under the lock."""
         translated = [each for each in self.arrived if isinstance(each, Resync)]
         self.arrived = [each for each in self.arrived if not isinstance(each, Resync)]
         self.arrived.append(max([Resync(revision), *translated], key=lambda each: each.revision))
@@ -379,23 +379,23 @@ class EtcdWatch:
 
     @property
     def _behind(self) -> bool:
-        return any(part.behind for part in self.parts)
+        return any(watched.behind for watched in self.scope_watches)
 
     def _catch_up(self) -> Op[None]:
-        for part in self.parts:
-            if part.behind:
-                kvs = yield from self._feed.past(part)
+        for watched in self.scope_watches:
+            if watched.behind:
+                kvs = yield from self._feed.signals(watched)
                 with self._rung:
-                    part.caught_up(kvs)
+                    watched.caught_up(kvs)
 
     def _found(self, ends: float | None) -> tuple[list[Change | Resync], float]:
         """What has arrived, and how long to wait for more before we look again."""
         if self.arrived:
             found, self.arrived = self.arrived, []
-            if len(self.parts) > 1:
+            if len(self.scope_watches) > 1:
                 found.sort(key=lambda each: each.revision)
             return found, 0.0
-        due = self._feed.tend(self)
+        due = self._feed.keep_served(self)
         return [], due if ends is None else min(due, ends - time.monotonic())
 
 
@@ -406,7 +406,7 @@ SIGNALS_LAST = 10.0
 class ScopeWatch:
     """The changes in one scope; everything is called under the lock of the feed."""
 
-    def __init__(self, reader: EtcdWatch, shape: Namespace, scope: str, after: int) -> None:
+    def __init__(self, reader: EtcdWatch, namespace: Namespace, scope: str, after: int) -> None:
         self.scope = scope
         self.after = after
         self.number = 0
@@ -419,7 +419,7 @@ class ScopeWatch:
         self.unserved = time.monotonic()
         """Since when no stream serves it."""
         self.reader = reader
-        self._shape = shape
+        self._namespace = namespace
 
     def late(self, now: float) -> None:
         """It is served from now on; whether a signal came before is to be seen, if it can be."""
@@ -434,7 +434,7 @@ class ScopeWatch:
         self.after = max(self.after, revision)
         self.reader.resync(self.after)
 
-    def lay(self, events: Iterable[rpc.Event]) -> int:
+    def deliver(self, events: Iterable[rpc.Event]) -> int:
         """Pass on the changes; returns how many events came for the second time."""
         before, doubles = self.after, 0
         found: list[Change] = []
@@ -454,16 +454,18 @@ class ScopeWatch:
     def caught_up(self, kvs: Iterable[rpc.KeyValue]) -> None:
         """What came before it was served; what is newer came by itself."""
         self.behind = False
-        self.lay(rpc.Event(type=rpc.Event.PUT, kv=kv) for kv in kvs)
+        self.deliver(rpc.Event(type=rpc.Event.PUT, kv=kv) for kv in kvs)
 
     def _change(self, event: rpc.Event, kv: rpc.KeyValue) -> Change | None:
         """What the event is to a reader; None for what is no change."""
-        shape, signal = self._shape, kv.key.endswith(NUL)
+        namespace, signal = self._namespace, kv.key.endswith(NUL)
         if event.type == rpc.Event.DELETE:
-            if signal or shape.is_live(kv.key) or shape.is_log(kv.key):  # an entry was trimmed
+            if (
+                signal or namespace.is_live(kv.key) or namespace.is_log(kv.key)
+            ):  # an entry was trimmed
                 return None
-            return Change(kv.mod_revision, shape.name(kv.key), deleted=True)
+            return Change(kv.mod_revision, namespace.name(kv.key), deleted=True)
         if is_quiet(kv.value):
             return None
-        value = shape.item(kv).value if shape.is_log(kv.key) and not signal else b""
-        return Change(kv.mod_revision, shape.name(kv.key), value=value)
+        value = namespace.item(kv).value if namespace.is_log(kv.key) and not signal else b""
+        return Change(kv.mod_revision, namespace.name(kv.key), value=value)

@@ -143,7 +143,7 @@ class LoopConnection:
             self._readable()
 
 
-def within(loop: asyncio.AbstractEventLoop, act: Callable[[], object]) -> None:
+def run_in_loop(loop: asyncio.AbstractEventLoop, act: Callable[[], object]) -> None:
     """Do something with what belongs to a loop, where that is safe."""
     try:
         here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
@@ -342,9 +342,9 @@ class LoopSubscriptions(LoopConnection):
 class LoopSubscription:
     """Where one watch listens."""
 
-    def __init__(self, bells: LoopSubscriptions, channels: tuple[bytes, ...]) -> None:
+    def __init__(self, subscriptions: LoopSubscriptions, channels: tuple[bytes, ...]) -> None:
         self.channels = channels
-        self._subscriptions = bells
+        self._subscriptions = subscriptions
         self._inbox = deque[bytes]()
         self._sleeper: asyncio.Future[None] | None = None
         self._overrun = False
@@ -388,9 +388,9 @@ class LoopSubscription:
 
     def leave(self, *, well: bool) -> None:  # noqa: ARG002 - others share the connection
         """Stop listening."""
-        bells = self._subscriptions
-        if not bells.loop.is_closed():
-            within(bells.loop, lambda: bells.leave(self))
+        subscriptions = self._subscriptions
+        if not subscriptions.loop.is_closed():
+            run_in_loop(subscriptions.loop, lambda: subscriptions.leave(self))
 
 
 class LoopConnections:
@@ -405,15 +405,15 @@ class LoopConnections:
 
     def call(self, request: bytes) -> Awaitable[Any]:
         """The answer to a request; over the link of the running loop."""
-        link = self._pipelines.there.get(asyncio.get_running_loop())
+        link = self._pipelines.connected.get(asyncio.get_running_loop())
         if link is not None and link.usable:
             return link.call(request)
         return self._first_call(request)
 
     async def join(self, channels: tuple[bytes, ...]) -> LoopSubscription:
         """Listen on these channels: it gets everything that is published from now on."""
-        bells = await self._listeners.get()
-        return await bells.join(channels)
+        subscriptions = await self._listeners.get()
+        return await subscriptions.join(channels)
 
     def close(self) -> None:
         """Cut everything, in every loop."""
@@ -431,14 +431,14 @@ class LoopConnections:
 
 
 class OnePerLoop(Generic[S]):
-    """One stream of a kind for each loop, connected when it is first wanted."""
+    """One connection of a kind for each loop, connected when it is first wanted."""
 
     def __init__(
         self,
         transport: RedisTransport,
         make: Callable[[RedisTransport, asyncio.AbstractEventLoop, Connection], S],
     ) -> None:
-        self.there: dict[asyncio.AbstractEventLoop, S] = {}
+        self.connected: dict[asyncio.AbstractEventLoop, S] = {}
         self._transport = transport
         self._make = make
         self._coming: dict[asyncio.AbstractEventLoop, asyncio.Task[S]] = {}
@@ -446,9 +446,9 @@ class OnePerLoop(Generic[S]):
     async def get(self) -> S:
         """The connection of the running loop; calls at the same time share one attempt."""
         loop = asyncio.get_running_loop()
-        stream = self.there.get(loop)
-        if stream is not None and stream.usable:
-            return stream
+        connection = self.connected.get(loop)
+        if connection is not None and connection.usable:
+            return connection
         task = self._coming.get(loop)
         if task is None or task.done():
             self._forget_closed()
@@ -459,8 +459,8 @@ class OnePerLoop(Generic[S]):
     def close(self) -> None:
         """End all of them, from any thread."""
         # Who is about to connect finds out by itself: the connection is cut.
-        for loop, stream in tuple(self.there.items()):
-            within(loop, partial(stream.end, "closed"))
+        for loop, connection in tuple(self.connected.items()):
+            run_in_loop(loop, partial(connection.end, "closed"))
 
     async def ended(self) -> None:
         """Wait until the attempt to connect of this loop is over, if there is one."""
@@ -489,12 +489,12 @@ class OnePerLoop(Generic[S]):
         if self._transport.closed:
             self._transport.drop(connection)
             raise Unsent("closed")
-        stream = self.there[loop] = self._make(self._transport, loop, connection)
-        return stream
+        made = self.connected[loop] = self._make(self._transport, loop, connection)
+        return made
 
     def _forget_closed(self) -> None:
-        for loop in [loop for loop in tuple(self.there) if loop.is_closed()]:
-            self.there.pop(loop).end("its event loop is gone")
+        for loop in [loop for loop in tuple(self.connected) if loop.is_closed()]:
+            self.connected.pop(loop).end("its event loop is gone")
         for loop in [loop for loop in tuple(self._coming) if loop.is_closed()]:
             self._coming.pop(loop, None)
 

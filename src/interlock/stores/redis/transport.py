@@ -183,7 +183,7 @@ class RedisTransport:
         self._meta = meta
         self._welcome = welcome
         self._idle = deque[Connection]()
-        self._lines: deque[BlockingSubscription] = deque()
+        self._subscriptions: deque[BlockingSubscription] = deque()
         self._all = set[Connection]()
         self._moved: tuple[str, int] | None = None
         self._loops: LoopConnections | None = None
@@ -276,19 +276,19 @@ class RedisTransport:
         self._all.discard(connection)
         connection.close()
 
-    def idle_line(self) -> BlockingSubscription | None:
+    def idle_subscription(self) -> BlockingSubscription | None:
         """A connection that listened before, if there is one."""
         try:
-            return self._lines.pop()
+            return self._subscriptions.pop()
         except IndexError:
             return None
 
-    def keep_line(self, line: BlockingSubscription) -> None:
+    def keep_subscription(self, subscription: BlockingSubscription) -> None:
         """Keep a listening connection for the next who wants one."""
-        if len(self._lines) >= _IDLE:
-            line.close()
+        if len(self._subscriptions) >= _IDLE:
+            subscription.close()
         else:
-            self._lines.append(line)
+            self._subscriptions.append(subscription)
             if self.closed:
                 self.empty()
 
@@ -332,8 +332,8 @@ class RedisTransport:
         with suppress(IndexError):
             while True:
                 self.drop(self._idle.pop())
-        while (line := self.idle_line()) is not None:
-            line.close()
+        while (subscription := self.idle_subscription()) is not None:
+            subscription.close()
 
     def _reach(self, endpoint: tuple[str, int] | None) -> Connection:
         try:
@@ -358,7 +358,7 @@ class RedisTransport:
             connection.send(b"".join([pack(command) for command in commands]))
             replies = [self._first(connection), *(connection.receive() for _ in commands[1:])]
         except Unanswered as error:
-            self._refused(connection, error)
+            self._refuse_without_certificate(connection, error)
             raise Unsent(str(error)) from error
         for reply in replies:
             if isinstance(reply, ReplyError) and str(reply).startswith("MOVED "):
@@ -376,13 +376,13 @@ class RedisTransport:
                 raise StoreUnsuitable(
                     f"{self.where} is not a Redis server; see the host and the port"
                 ) from error
-            self._secretive(connection, error)
+            self._refuse_plain_text(connection, error)
             raise
         if isinstance(reply, ReplyError):
             raise self.meaning(reply)
         return reply
 
-    def _secretive(self, connection: Connection, error: Unanswered) -> None:
+    def _refuse_plain_text(self, connection: Connection, error: Unanswered) -> None:
         """Refuse a server that hangs up on plain words because it speaks TLS."""
         hung_up = error.__cause__ is None or isinstance(error.__cause__, ConnectionError)
         if hung_up and connection.endpoint is not None and not (connection.tls or self.closed):
@@ -393,7 +393,7 @@ class RedisTransport:
                     f"{self.where} speaks TLS; write the URL with rediss://"
                 ) from error
 
-    def _refused(self, connection: Connection, error: Unanswered) -> None:
+    def _refuse_without_certificate(self, connection: Connection, error: Unanswered) -> None:
         """The first read shows whether the server wants a certificate."""
         if self._address.tls and isinstance(error.__cause__, OSError):
             from interlock.stores.redis.tls import complaint, refusal

@@ -93,7 +93,7 @@ class RedisWatch:
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """What changed since the last call; waits for the first change, at most so long."""
         self._store.check()
-        self._sit(None)
+        self._leave_unless_served(None)
         return drive(self._take(timeout), self._store.transport)
 
     async def take_async(self, timeout: float | None) -> list[Change | Resync]:
@@ -101,7 +101,7 @@ class RedisWatch:
         from asyncio import get_running_loop
 
         self._store.check()
-        self._sit(get_running_loop())
+        self._leave_unless_served(get_running_loop())
         return await drive_async(self._take(timeout), self._store.transport)
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class RedisWatch:
         payloads = yield _Either(
             lambda _: subscription.receive(seconds), lambda _: subscription.receive_async(seconds)
         )
-        return self._made(payloads)
+        return self._changes(payloads)
 
     def _wait(self, error: Exception, pause: float, ends: float | None) -> Op[None]:
         """Pause during an outage, unless it has lasted too long or the time is up."""
@@ -172,7 +172,7 @@ class RedisWatch:
         wait = LOOK * self._patience * random.uniform(0.8, 1.2)  # noqa: S311 - spreading
         self._due = time.monotonic() + wait
         self._patience = min(2 * self._patience, _LONGEST)
-        if kind or self._reborn():
+        if kind or self._server_restarted():
             self._behind = False
             self.position.reach(position)
             return [Resync(position)]
@@ -181,19 +181,19 @@ class RedisWatch:
             change
             for revision, tokens in zip(pairs[::2], pairs[1::2], strict=True)
             for change in changes(self._scopes, revision, tokens)
-            if self.position.untold(change)
+            if self.position.is_new(change)
         ]
         self._behind = not done
         self.position.reach(position)
         return list(found)
 
-    def _reborn(self) -> bool:
+    def _server_restarted(self) -> bool:
         """Whether a server that may have lost data was started since the last look."""
         server = self._store.server
         before, self._life = self._life, self._store.life
         return bool(before) and before != self._life and server is not None and server.loses_data
 
-    def _made(self, payloads: Sequence[bytes]) -> list[Change | Resync]:
+    def _changes(self, payloads: Sequence[bytes]) -> list[Change | Resync]:
         """The changes in some payloads, up to the first gap."""
         found: list[Change | Resync] = []
         for payload in payloads:
@@ -210,7 +210,7 @@ class RedisWatch:
             found.extend(self.position.receive(revision, previous, piece))
         return found
 
-    def _sit(self, loop: object) -> None:
+    def _leave_unless_served(self, loop: object) -> None:
         """Give up a subscription in another loop, or one that ended."""
         if self._subscription is not None and not self._subscription.serves(loop):
             self._leave(well=False)
@@ -228,23 +228,23 @@ class WatchPosition:
         self.after = after
         self._pieces = pieces
         self._begun = 0
-        self._told: set[str] = set()
+        self._passed_on: set[str] = set()
 
-    def untold(self, change: Change) -> bool:
+    def is_new(self, change: Change) -> bool:
         """Whether the reader does not know of this one yet."""
         if change.revision == self._begun:
-            return change.key not in self._told
+            return change.key not in self._passed_on
         return change.revision > self.after
 
     def receive(self, revision: int, previous: int, changes: Iterable[Change]) -> list[Change]:
         """What is new in a piece of this revision; ``previous`` is the one recorded before it."""
-        found = [change for change in changes if self.untold(change)]
+        found = [change for change in changes if self.is_new(change)]
         if not self._pieces:
             self.after = revision
             return found
         if revision != self._begun:
-            self.after, self._begun, self._told = max(self.after, previous), revision, set()
-        self._told.update(change.key for change in found)
+            self.after, self._begun, self._passed_on = max(self.after, previous), revision, set()
+        self._passed_on.update(change.key for change in found)
         return found
 
     def reach(self, revision: int) -> None:
@@ -294,15 +294,15 @@ class BlockingSubscription:
     @classmethod
     def join(cls, transport: RedisTransport, channels: tuple[bytes, ...]) -> BlockingSubscription:
         """Listen on these channels: it gets everything that is published from now on."""
-        line = transport.idle_line() or cls(transport, transport.dial())
+        subscription = transport.idle_subscription() or cls(transport, transport.dial())
         try:
-            line.listen(channels)
+            subscription.listen(channels)
         except BaseException as error:
-            line.close()
+            subscription.close()
             if isinstance(error, (Unsent, Unanswered)):
                 transport.empty()  # the idle ones are no better
             raise
-        return line
+        return subscription
 
     def listen(self, channels: tuple[bytes, ...]) -> None:
         """Subscribe, and wait until that is confirmed for each of them."""
@@ -355,12 +355,12 @@ class BlockingSubscription:
                 return []
 
     def leave(self, *, well: bool) -> None:
-        """Stop listening; a good line is kept for the next watch."""
+        """Stop listening; a good subscription is kept for the next watch."""
         if self._connection.busy:  # a thread listens: wake it, and it will close
             self._left = True
             self._connection.cut()
-        elif well and self._parting():
-            self._transport.keep_line(self)
+        elif well and self._unsubscribed():
+            self._transport.keep_subscription(self)
         else:
             self.close()
 
@@ -368,7 +368,7 @@ class BlockingSubscription:
         """End the connection."""
         self._transport.drop(self._connection)
 
-    def _parting(self) -> bool:
+    def _unsubscribed(self) -> bool:
         try:
             self._connection.send(pack(("UNSUBSCRIBE", *self._channels)))
         except (Unsent, Unanswered):

@@ -187,7 +187,7 @@ class WriteConnection(ReadConnection):
         self,
         db: apsw.Connection,
         path: str,
-        bell: Callable[[list[str]], None],
+        notify: Callable[[list[str]], None],
         files: OpenFiles,
     ) -> None:
         self.files = files
@@ -196,7 +196,7 @@ class WriteConnection(ReadConnection):
         self._wait: int | None = None
         self.wal = Wal(path)
         super().__init__(db)
-        self.ring = bell
+        self.notify = notify
         self._path = path
         self._touched: list[str] = []
         self._kept = 0

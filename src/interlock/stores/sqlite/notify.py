@@ -43,7 +43,7 @@ _SECOND = 1_000_000_000
 
 
 class Notifier:
-    """The folder of doorbells of one store, seen from one process."""
+    """The folder of notification sockets of one store, seen from one process."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -58,31 +58,31 @@ class Notifier:
         self.here: dict[str, NotifySocket] = {}
         """Those of our own."""
 
-    def ring(self, touched: Iterable[str]) -> None:
+    def notify(self, touched: Iterable[str]) -> None:
         """Wake every process that watches one of these keys."""
         try:
             with self.lock:
-                self._ring(touched)
+                self._notify(touched)
         except OSError as error:
             # The commit stands without the folder; the backstop wakes the watchers.
             self.trouble = f"{self.folder} cannot be read ({error.strerror or error})"
 
-    def _ring(self, touched: Iterable[str]) -> None:
+    def _notify(self, touched: Iterable[str]) -> None:
         watched = self._list()
         if not watched:
             return
         seen = {scope for key in touched for scope in _around(key)}
         for name in {name for scope in seen & watched.keys() for name in watched[scope]}:
-            bell = self.here.get(name)
-            if bell is not None and bell.answer():
+            ours = self.here.get(name)
+            if ours is not None and ours.answer():
                 continue
             if not self.send(name):
                 self._forget_folder()  # if it was created again, our handle leads nowhere
                 if not self.send(name):
                     self._clear(name)
 
-    def hang(self) -> NotifySocket | None:
-        """A bell of our own; None where sockets are forbidden, and ``trouble`` says why."""
+    def open_socket(self) -> NotifySocket | None:
+        """A socket of our own; None where sockets are forbidden, and ``trouble`` says why."""
         name = f"{os.getpid()}-{os.urandom(4).hex()}"
         try:
             make_side_folder(self.folder)  # an operator may have deleted it
@@ -137,7 +137,7 @@ class Notifier:
         return self._watched
 
     def send(self, name: str) -> bool:
-        """Ring one bell; False if its process is gone.  Called under the lock."""
+        """Send one byte to a socket; False if its process is gone.  Called under the lock."""
         try:
             if self._sender is None:
                 import socket
@@ -192,7 +192,7 @@ class NotifySocket:
         notifier.here[name] = self
 
     def listen(self, scopes: tuple[str, ...]) -> None:
-        """Ask to be rung for these scopes."""
+        """Ask to be notified of these scopes."""
         for mark in self._marked(scopes):
             self._marks[mark] = self._marks.get(mark, 0) + 1
             if self._marks[mark] == 1:
@@ -209,17 +209,15 @@ class NotifySocket:
                 self._notifier.remove(mark)
 
     def wake(self) -> None:
-        """Ring it ourselves."""
+        """Notify it ourselves."""
         with self._notifier.lock:
             self._notifier.send(self._name)
 
-    def drain(self) -> bool:
-        """Whether it rang; afterwards it is silent."""
-        rang = False
+    def drain(self) -> None:
+        """Receive all bytes that were sent to it."""
         with suppress(BlockingIOError):
             while self.socket.recv(16):
-                rang = True
-        return rang
+                pass
 
     def close(self) -> None:
         """Remove it, and wake its listener."""
@@ -248,7 +246,7 @@ def _spelled(scope: str) -> str:
     """A scope within the name of a file."""
     fits = scope.encode()[:_LONGEST_SCOPE].decode(errors="ignore")
     fits = _UNSPELLED.split(fits, 1)[0]
-    if fits != scope:  # a folder around it, then: rung too often is harmless
+    if fits != scope:  # a folder around it, then: a notification too many is harmless
         fits = fits[: fits.rfind("/") + 1]
     return fits.replace("/", "\\")
 
@@ -257,9 +255,9 @@ def _watched(names: list[str]) -> dict[str, set[str]]:
     """The sockets that the marks name for each scope."""
     found: dict[str, set[str]] = {}
     for name in names:
-        bell, *marked = name.split("=")
+        socket, *marked = name.split("=")
         for spelled in marked:
-            found.setdefault(spelled.replace("\\", "/"), set()).add(bell)
+            found.setdefault(spelled.replace("\\", "/"), set()).add(socket)
     return found
 
 

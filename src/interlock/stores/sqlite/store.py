@@ -101,7 +101,7 @@ class SQLiteStore(BlockingStore):
             if error.errno in files.FULL:
                 raise files.full(self.path) from None
             raise StoreReadOnly(f"{folder}: {error.strerror}; change its permissions") from None
-        self._engine = WriteConnection(db, self.path, self._notifier.ring, self._files)
+        self._engine = WriteConnection(db, self.path, self._notifier.notify, self._files)
         self._writer = Writer(self._engine, self._write_queue, patience)
         self._feed = ChangeFeed(self._notifier, self._later, self._data_version, self._check)
 
@@ -232,7 +232,7 @@ class SQLiteStore(BlockingStore):
             "items": items,
             "entries": entries,
             "trimmed": trimmed or None,
-            "doorbells": self._try_bell(),
+            "doorbells": self._try_socket(),
         }
 
     def examine(self) -> list[Finding]:
@@ -373,11 +373,11 @@ class SQLiteStore(BlockingStore):
         self.transact(work)
         return changed
 
-    def _try_bell(self) -> str:
-        bell = self._notifier.hang()
-        if bell is None:
+    def _try_socket(self) -> str:
+        socket = self._notifier.open_socket()
+        if socket is None:
             return self._notifier.trouble
-        bell.close()
+        socket.close()
         return "ok"
 
 

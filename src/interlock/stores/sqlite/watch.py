@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from interlock.drivers import finish_future, wait_for_future
 from interlock.errors import StoreTrouble
 from interlock.store import LOG, Change, Resync, Scope, scopes
-from interlock.stores.derived import wake
+from interlock.stores.derived import finish_from_thread
 from interlock.stores.sqlite.connection import ROWS_AT_ONCE
 from interlock.stores.sqlite.notify import Notifier, NotifySocket
 
@@ -37,7 +37,7 @@ Rows = list[tuple[int, str, bytes, str]]
 
 
 class LoopListener:
-    """One event loop that listens: its next look without a ring, and whether it was called."""
+    """One event loop that listens: its next look by itself, and whether it was called."""
 
     __slots__ = ("called", "loop", "timer")
 
@@ -48,7 +48,7 @@ class LoopListener:
 
 
 class ChangeFeed:
-    """New log rows, read once and laid into every watch that they concern."""
+    """New log rows, read once and delivered to every watch that they concern."""
 
     def __init__(
         self,
@@ -65,19 +65,19 @@ class ChangeFeed:
         self._guard = threading.Condition(self._lock)
         self._index = WatchIndex()
         self._socket: NotifySocket | None = None
-        self._deaf = False
+        self._without_socket = False
         self._seen = 0
         self._version = -1
         self._listener: object = None
-        self._ears: dict[asyncio.AbstractEventLoop, LoopListener] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, LoopListener] = {}
 
     def open(self, scope: Scope, after: int) -> SQLiteWatch:
         """A watch of this scope that has seen everything up to ``after``."""
         watch = SQLiteWatch(self, scopes(scope))
         with self._lock:
-            if self._socket is None and not self._deaf:
-                self._socket = self._notifier.hang()
-                self._deaf = self._socket is None
+            if self._socket is None and not self._without_socket:
+                self._socket = self._notifier.open_socket()
+                self._without_socket = self._socket is None
             if self._socket is not None:
                 self._socket.listen(watch.scopes)
             self._catch_up(watch, after)
@@ -115,8 +115,8 @@ class ChangeFeed:
                     if self._listener is not None:
                         self._guard.wait(max(left, 0.0))
                         continue
-                    self._listener, bell = me, self._socket
-                self._listen(bell, max(left, 0.0))
+                    self._listener, socket = me, self._socket
+                self._listen(socket, max(left, 0.0))
         finally:  # an exception may strike anywhere: the next waiter listens
             if self._listener is me:
                 with self._lock:
@@ -124,35 +124,37 @@ class ChangeFeed:
                     self._guard.notify_all()
 
     def sleep(self, watch: SQLiteWatch, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the event loop wake this watch, at once if a thread laid something into it."""
+        """Have the event loop wake this watch, at once if a thread delivered something to it."""
         with self._lock:
-            ear = self._ears.get(loop) or self._grow(loop)
-            if ear.timer is None:
-                ear.timer = loop.call_later(BACKSTOP, self._on_backstop, ear)
+            listener = self._loops.get(loop) or self._add_loop(loop)
+            if listener.timer is None:
+                listener.timer = loop.call_later(BACKSTOP, self._on_backstop, listener)
             if watch.arrived:
                 watch.wake()
 
-    def _grow(self, loop: asyncio.AbstractEventLoop) -> LoopListener:
+    def _add_loop(self, loop: asyncio.AbstractEventLoop) -> LoopListener:
         """Add a loop that listens, and drop the closed ones."""
-        self._ears = {each: ear for each, ear in self._ears.items() if not each.is_closed()}
-        ear = self._ears[loop] = LoopListener(loop)
+        self._loops = {
+            each: listener for each, listener in self._loops.items() if not each.is_closed()
+        }
+        listener = self._loops[loop] = LoopListener(loop)
         if self._socket is not None:
-            loop.add_reader(self._socket.socket.fileno(), self._on_ring)
+            loop.add_reader(self._socket.socket.fileno(), self._on_notification)
             self._socket.answer = self._answer
-        return ear
+        return listener
 
     def close(self) -> None:
         """Remove the socket, and wake the waiters, which find the store closed."""
         with self._lock:
-            for ear in self._ears.values():
-                if ear.timer is not None:
-                    ear.timer.cancel()
+            for listener in self._loops.values():
+                if listener.timer is not None:
+                    listener.timer.cancel()
                 with suppress(RuntimeError):  # that loop is closed
                     if self._socket is not None:
-                        ear.loop.remove_reader(self._socket.socket.fileno())
+                        listener.loop.remove_reader(self._socket.socket.fileno())
             if self._socket is not None:
                 self._socket.close()
-            self._socket, self._ears = None, {}
+            self._socket, self._loops = None, {}
             self._wake_all()
             self._guard.notify_all()
 
@@ -160,59 +162,59 @@ class ChangeFeed:
         """In the child of a fork: close the parent's socket, and leave its files alone."""
         if self._socket is not None:
             self._socket.socket.close()
-        self._socket, self._ears, self._index = None, {}, WatchIndex()
+        self._socket, self._loops, self._index = None, {}, WatchIndex()
         self._lock = threading.RLock()
         self._guard = threading.Condition(self._lock)
 
-    def _listen(self, bell: NotifySocket | None, timeout: float) -> None:
-        """Wait for the bell on behalf of all threads, and lay what is new into the watches."""
+    def _listen(self, socket: NotifySocket | None, timeout: float) -> None:
+        """Wait for the socket on behalf of all threads, and deliver what is new to the watches."""
         poll = select.poll()
-        if bell is not None:
+        if socket is not None:
             try:
-                poll.register(bell.socket, select.POLLIN)
+                poll.register(socket.socket, select.POLLIN)
             except ValueError:  # closed this moment
                 timeout = 0.0
-        rang = bool(poll.poll(math.ceil(timeout * 1000)))
+        notified = bool(poll.poll(math.ceil(timeout * 1000)))
         with self._lock:
             self._listener = None
             self._guard.notify_all()
-            if rang and self._socket is not None:
+            if notified and self._socket is not None:
                 self._socket.drain()
-            self._pump(rang=rang)
+            self._pump(notified=notified)
 
     def _answer(self) -> bool:
-        """Whether the loop that rings is the only one to listen: it need not go to the door."""
+        """Whether the loop that commits is the only one to listen: it needs no socket."""
         loop = _running()
-        ear = None if loop is None else self._ears.get(loop)
-        if ear is None or len(self._ears) > 1 or self._listener is not None:
+        listener = None if loop is None else self._loops.get(loop)
+        if listener is None or len(self._loops) > 1 or self._listener is not None:
             return False
-        if not ear.called:
-            ear.called = True
-            ear.loop.call_soon(self._on_call, ear)
+        if not listener.called:
+            listener.called = True
+            listener.loop.call_soon(self._on_call, listener)
         return True
 
-    def _on_call(self, ear: LoopListener) -> None:
-        ear.called = False
+    def _on_call(self, listener: LoopListener) -> None:
+        listener.called = False
         with self._lock:
-            self._pump_or_wake(rang=True)
+            self._pump_or_wake(notified=True)
 
-    def _on_ring(self) -> None:
+    def _on_notification(self) -> None:
         with self._lock:
             if self._socket is not None and self._listener is None:  # else a thread is on its way
                 self._socket.drain()
-            self._pump_or_wake(rang=True)
+            self._pump_or_wake(notified=True)
 
-    def _on_backstop(self, ear: LoopListener) -> None:
+    def _on_backstop(self, listener: LoopListener) -> None:
         with self._lock:
-            ear.timer = None
-            self._pump_or_wake(rang=False)
-            if ear.loop in self._ears and any(watch.sleeper for watch in self._index.watches):
-                ear.timer = ear.loop.call_later(BACKSTOP, self._on_backstop, ear)
+            listener.timer = None
+            self._pump_or_wake(notified=False)
+            if listener.loop in self._loops and any(watch.sleeper for watch in self._index.watches):
+                listener.timer = listener.loop.call_later(BACKSTOP, self._on_backstop, listener)
 
-    def _pump_or_wake(self, *, rang: bool) -> None:
+    def _pump_or_wake(self, *, notified: bool) -> None:
         """A callback has no caller for an error: wake all watches, so that they meet it."""
         try:
-            self._pump(rang=rang)
+            self._pump(notified=notified)
         except StoreTrouble:
             self._wake_all()
 
@@ -220,9 +222,9 @@ class ChangeFeed:
         for watch in self._index.watches:
             watch.wake()
 
-    def _pump(self, *, rang: bool) -> None:
-        """Lay what is new into the watches."""
-        if not rang:
+    def _pump(self, *, notified: bool) -> None:
+        """Deliver what is new to the watches."""
+        if not notified:
             version = self._data_version()
             if version == self._version:
                 return
@@ -236,11 +238,11 @@ class ChangeFeed:
     def _catch_up(self, watch: SQLiteWatch, after: int) -> None:
         if not self._index.watches:
             self._seen = after  # no other watch relies on it: a long log need not be read
-        self._pump(rang=True)
+        self._pump(notified=True)
         self._advance(WatchIndex(watch), after, self._seen)
 
     def _advance(self, index: WatchIndex, position: int, end: int | None = None) -> int:
-        """Lay what came after a position into these watches; returns the new position."""
+        """Deliver what came after a position to these watches; returns the new position."""
         gap = False
         while end is None or position < end:
             rows, trimmed = self._later(position)
@@ -253,7 +255,7 @@ class ChangeFeed:
                 break
             position = rows[-1][0]
             if not gap:
-                index.lay(rows)
+                index.deliver(rows)
             if last:
                 break
         for watch in index.watches if gap else ():
@@ -284,7 +286,7 @@ class WatchIndex:
             if not self._by_scope[scope]:
                 del self._by_scope[scope]
 
-    def lay(self, rows: Rows) -> None:
+    def deliver(self, rows: Rows) -> None:
         """Give each watch what concerns it of these log rows, and wake those with changes.
 
         No key is in two scopes of one watch, so no change comes twice.
@@ -333,7 +335,7 @@ class SQLiteWatch:
         if sleeper.get_loop() is _running():
             finish_future(sleeper)
         else:
-            wake(sleeper)
+            finish_from_thread(sleeper)
 
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """What changed since the last call; waits for the first change, at most so long."""

@@ -208,7 +208,7 @@ class Writer:
                 right.release()
             except RuntimeError:  # another thread has it
                 pass
-        self._engine.ring(touched)
+        self._engine.notify(touched)
         return ran
 
     def _hand_over(self, jobs: Sequence[WriteJob]) -> None:
@@ -238,7 +238,7 @@ class Writer:
                     _fail(jobs, error)
             _answer(jobs)
             with suppress(Exception):  # the backstop wakes the others
-                self._engine.ring(touched)
+                self._engine.notify(touched)
         if self._right.acquire(blocking=False):  # else close() has it, and does this
             self._write_queue.close()
             self._right.release()
