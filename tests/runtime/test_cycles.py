@@ -509,7 +509,7 @@ def test_of_two_handlers_of_one_worker_only_the_one_that_waits_is_stuck(stage: N
 
 
 def test_why_and_health_name_such_a_circle(stage: Near, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("interlock.runtime.deadlock.Graph.knot", lambda *_: None)
+    monkeypatch.setattr("interlock.runtime.deadlock.Graph.deadlock", lambda *_: None)
     ada, bob, cleo = three(stage)
     publish(cleo, "t")
     holds(ada, "task/t")

@@ -217,7 +217,7 @@ def test_a_dead_waiter_is_no_waiter(stage: Testbed) -> None:
 
 def test_a_circle_that_stands_is_told(stage: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody withdraws here, as a client might that does not look."""
-    monkeypatch.setattr("interlock.runtime.deadlock.Graph.knot", lambda *_: None)
+    monkeypatch.setattr("interlock.runtime.deadlock.Graph.deadlock", lambda *_: None)
     ada, bob = stage.client("ada", ttl=900.0), stage.client("bob", ttl=900.0)
     ada.run(ada.locks.acquire("a"))
     bob.run(bob.locks.acquire("b"))

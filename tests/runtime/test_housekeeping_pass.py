@@ -119,12 +119,12 @@ def test_a_client_remembers_no_more_of_its_grants_than_it_may_have(
     ada = stage.client("ada", ttl=10_000)
     for number in range(4):
         assert isinstance(ada.run(ada.locks.acquire(f"l{number}", ttl=1)), LockAcquired)
-    assert set(ada.context.grants.own_pools() or ()) == {
+    assert set(ada.context.grants.own.pools() or ()) == {
         keys.lock(f"l{number}") for number in range(4)
     }
     for number in range(4, 8):
         ada.run(ada.locks.acquire(f"l{number}", ttl=1))
-    assert ada.context.grants.own_pools() is None, "it looks for them from now on"
+    assert ada.context.grants.own.pools() is None, "it looks for them from now on"
 
 
 def test_a_client_does_not_remember_a_grant_that_it_was_told_is_over(stage: Testbed) -> None:
@@ -133,4 +133,4 @@ def test_a_client_does_not_remember_a_grant_that_it_was_told_is_over(stage: Test
     assert isinstance(got, LockAcquired)
     stage.clock.advance(2)
     assert isinstance(ada.run(ada.locks.release("merge", token=got.token)), LockFenced)
-    assert ada.context.grants.own_pools() == set()
+    assert ada.context.grants.own.pools() == set()

@@ -77,7 +77,7 @@ class SharedResource(Struct, frozen=True, gc=False):
     """
 
     thing: str
-    met: tuple[Blocker, ...]
+    blockers: tuple[Blocker, ...]
     capacity: int | None = None
     keys: tuple[str, ...] = ()
     live: tuple[str, ...] = ()
@@ -86,10 +86,15 @@ class SharedResource(Struct, frozen=True, gc=False):
 class WaitTarget(Struct, frozen=True, gc=False):
     """The resources of a target; without one, a wait for it may end at any time."""
 
-    spots: tuple[SharedResource, ...] = ()
+    resources: tuple[SharedResource, ...] = ()
     queue: tuple[QueuedWait, ...] = ()
 
-    def turn(self, id_: str) -> int | None:
+    @property
+    def blockers(self) -> list[Blocker]:
+        """The blockers of all resources."""
+        return [each for resource in self.resources for each in resource.blockers]
+
+    def position(self, id_: str) -> int | None:
         """How many wait before this one in the queue; None if it is not there."""
         return next((n for n, waiter in enumerate(self.queue) if waiter.id == id_), None)
 
@@ -114,7 +119,8 @@ class KnownTargets:
     def look(self, liveness: Iterable[str]) -> Op[dict[str, Item | None]]:
         """How long all of these live, and what the blockers wait for, if one read has room."""
         wanted = list(dict.fromkeys(liveness))
-        callers = dict.fromkeys([each.caller for each in _blockers(self.targets) if each.caller])
+        blockers = [each for target in self.targets.values() for each in target.blockers]
+        callers = dict.fromkeys([each.caller for each in blockers if each.caller])
         pages = [_first_page(keys.waits(caller)) for caller in callers]
         if not 0 < len(wanted) + len(pages) <= KEYS_AT_ONCE:
             return (yield from looked_up(wanted, times=True))
@@ -132,7 +138,7 @@ class KnownTargets:
 
 
 class Start(Struct, frozen=True, kw_only=True):
-    """The wait that is looked from: its id and its places.
+    """The wait that is looked from: its id and its targets.
 
     Of one without a queue also who it is, and the revision of the commit that listed it.
     """
@@ -146,7 +152,7 @@ class Start(Struct, frozen=True, kw_only=True):
 class Graph:
     """All that one wait may wait for.
 
-    ``around`` is what is known already, ``let_go`` are grants that count as released.
+    ``around`` is what is known already, ``released`` are grants that count as released.
     """
 
     def __init__(
@@ -154,13 +160,13 @@ class Graph:
         base: int,
         start: Start,
         around: KnownTargets | None = None,
-        let_go: AbstractSet[str] = frozenset(),
+        released: AbstractSet[str] = frozenset(),
     ) -> None:
         around = around or KnownTargets({})
-        self._places = dict(around.targets)
+        self._targets = dict(around.targets)
         self._known = around.lists
         self._base = base
-        self._let_go = let_go
+        self._released = released
         self._start = start
         self._waits = {start.id}
         self._asleep: dict[str, tuple[UnqueuedWait, int]] = {}
@@ -168,15 +174,15 @@ class Graph:
             self._asleep[start.id] = (start.asleep, base + start.revision)
         self._lists: set[str] = set()
         self._followed: dict[str, int] = {}
-        self._several: set[str] = set()
-        self._someone_waits = False
+        self._ambiguous: set[str] = set()
+        self._blockers_wait = False
 
     def explore(self) -> ReadOp[None]:
-        """Read from the places of the wait on, one level after the other."""
+        """Read from the targets of the wait on, one level after the other."""
         asked = [(key, self._start.id) for key in self._start.wants]
         while asked:
-            unknown = dict.fromkeys([key for key, _ in asked if key not in self._places])
-            self._places |= yield from _read(tuple(unknown), self._base)
+            unknown = dict.fromkeys([key for key, _ in asked if key not in self._targets])
+            self._targets |= yield from _read(tuple(unknown), self._base)
             lists: dict[str, None] = {}
             more = [each for key, id_ in asked for each in self._follow(key, id_, lists)]
             for item in (yield from self._items(lists)):
@@ -186,68 +192,67 @@ class Graph:
     def living(self, dead: set[str]) -> ReadOp[DeadlockedSet | None]:
         """The deadlocked set of living callers; expired liveness keys are added to ``dead``."""
         asked = dead.copy()
-        wanted = self._doubtful() if self._someone_waits else []
+        wanted = self._doubtful() if self._blockers_wait else []
         while True:
             unknown = tuple([key for key in dict.fromkeys(wanted) if key not in asked])
             live = yield from glanced(unknown)
             asked.update(unknown)
             dead.update([key for key, item in live.items() if item is None])
-            knot = self.knot(dead)
-            if knot is None:
+            deadlock = self.deadlock(dead)
+            if deadlock is None:
                 return None
-            wanted = list(self.liveness(knot))
+            wanted = list(self.liveness(deadlock))
             if asked.issuperset(wanted):
-                return knot
+                return deadlock
 
-    def knot(self, dead: AbstractSet[str] = frozenset()) -> DeadlockedSet | None:
-        """The knot that the wait closed, if nothing is dead but this."""
+    def deadlock(self, dead: AbstractSet[str] = frozenset()) -> DeadlockedSet | None:
+        """The deadlock that the wait closed, if nothing is dead but this."""
         return (
-            closed_deadlock(self._standing(dead), self._start.id) if self._someone_waits else None
+            closed_deadlock(self._standing(dead), self._start.id) if self._blockers_wait else None
         )
 
     def stuck(self, dead: AbstractSet[str]) -> bool:
         """Whether the wait cannot end, though another member of the cycle may have to withdraw."""
-        return self._someone_waits and is_stuck(self._standing(dead), self._start.id)
+        return self._blockers_wait and is_stuck(self._standing(dead), self._start.id)
 
     @property
     def seen(self) -> object:
         """All that the look showed; if another one shows the same, it stood so in between."""
-        return self._places, self._asleep, self._waits
+        return self._targets, self._asleep, self._waits
 
-    def items(self, knot: DeadlockedSet) -> tuple[str, ...]:
-        """The items that make it a knot: the places of its members, and their waits."""
-        found = [key for spot in self._spots(knot) for key in spot.keys]
-        asleep = [wait.id for wait in knot.members if wait.id in self._asleep]
+    def items(self, deadlock: DeadlockedSet) -> tuple[str, ...]:
+        """The items that make it a deadlock: the targets of its members, and their waits."""
+        found = [key for resource in self._resources(deadlock) for key in resource.keys]
+        asleep = [wait.id for wait in deadlock.members if wait.id in self._asleep]
         found += [wait_keys(self._asleep[id_][0], id_)[0] for id_ in asleep]
         return tuple(dict.fromkeys(found))
 
-    def liveness(self, knot: DeadlockedSet) -> tuple[str, ...]:
+    def liveness(self, deadlock: DeadlockedSet) -> tuple[str, ...]:
         """What keeps its members alive, and what they have of each other's needs."""
-        inside = _inside(knot)
-        found = [party.live for party in map(self._party, knot.members)]
-        for spot in self._spots(knot):
-            found.extend(spot.live)
-            found.extend(key for met in spot.met if met.caller in inside for key in met.live)
+        inside = _inside(deadlock)
+        found = [party.live for party in map(self._party, deadlock.members)]
+        for resource in self._resources(deadlock):
+            found.extend(resource.live)
+            found.extend(
+                key for each in resource.blockers if each.caller in inside for key in each.live
+            )
         return tuple(dict.fromkeys(found))
 
     def _follow(self, key: str, id_: str, lists: dict[str, None]) -> Iterator[tuple[str, str]]:
         """Where one target of a wait leads: to its blockers, and to the waits before it."""
-        place = self._places[key]
-        turn = place.turn(id_)
-        if turn is None and id_ not in self._asleep:
+        target = self._targets[key]
+        position = target.position(id_)
+        if position is None and id_ not in self._asleep:
             return  # it is over
         if key not in self._followed:
-            met = [
-                keys.waits(each.among or each.caller)
-                for spot in place.spots
-                for each in spot.met
-                if each.caller
+            listed = [
+                keys.waits(each.among or each.caller) for each in target.blockers if each.caller
             ]
-            lists.update(dict.fromkeys([each for each in met if each not in self._lists]))
-            self._lists.update(met)
+            lists.update(dict.fromkeys([each for each in listed if each not in self._lists]))
+            self._lists.update(listed)
         done = self._followed.get(key, 0)
-        end = done if turn is None else turn + 1
-        for waiter in place.queue[done:end]:
+        end = done if position is None else position + 1
+        for waiter in target.queue[done:end]:
             self._waits.add(waiter.id)
             yield from [(other, waiter.id) for other in waiter.together if other != key]
         self._followed[key] = max(done, end)
@@ -273,7 +278,7 @@ class Graph:
         waited = reads.readable_wait(item)
         if waited is None:  # an unreadable wait counts as one that can end
             return
-        self._someone_waits = True
+        self._blockers_wait = True
         self._waits.add(id_)
         if isinstance(waited, UnqueuedWait):
             self._asleep[id_] = (waited, self._base + item.revision)
@@ -282,21 +287,20 @@ class Graph:
             yield from [(key, id_) for key in waited]
 
     def _standing(self, dead: AbstractSet[str]) -> list[Wait]:
-        """Every wait of a living that was met, with what it takes."""
-        self._several = self._known_twice()
+        """Every wait of a living caller that was found, with its needs."""
+        self._ambiguous = self._ambiguous_names()
         needs: dict[str, list[ResourceNeed]] = {}
         found: dict[str, tuple[QueuedWait | UnqueuedWait, int]] = {}
-        for place in self._places.values():
-            for waiter, need in self._queued(place, dead):
+        for target in self._targets.values():
+            for waiter, need in self._queued(target, dead):
                 found[waiter.id] = (waiter, waiter.order or 0)
                 needs.setdefault(waiter.id, []).append(need)
         for id_, (asleep, order) in self._asleep.items():
             if asleep.live not in dead:
-                spots = self._places[asleep.wants].spots
                 found[id_] = (asleep, order)
-                needs[id_] = [
-                    ResourceNeed(_room) for spot in spots if (_room := self._room(spot, dead))
-                ]
+                resources = self._targets[asleep.wants].resources
+                parts = [self._living_part(each, dead) for each in resources]
+                needs[id_] = [ResourceNeed(part) for part in parts if part is not None]
         return [self._wait(id_, *found[id_], needs[id_]) for id_ in found]
 
     def _wait(
@@ -308,49 +312,51 @@ class Graph:
         )
 
     def _queued(
-        self, place: WaitTarget, dead: AbstractSet[str]
+        self, target: WaitTarget, dead: AbstractSet[str]
     ) -> Iterator[tuple[QueuedWait, ResourceNeed]]:
-        last = max([n for n, w in enumerate(place.queue, 1) if w.id in self._waits], default=0)
-        room = self._room(place.spots[0], dead) if last else None
+        last = max([n for n, w in enumerate(target.queue, 1) if w.id in self._waits], default=0)
+        room = self._living_part(target.resources[0], dead) if last else None
+        if room is None:
+            return
         before = ""
-        for waiter in place.queue[:last] if room else ():
-            if room is not None and waiter.live not in dead:
+        for waiter in target.queue[:last]:
+            if waiter.live not in dead:
                 yield waiter, ResourceNeed(room, waiter.weight, before)
                 before = waiter.id
 
-    def _room(self, spot: SharedResource, dead: AbstractSet[str]) -> Resource | None:
+    def _living_part(self, resource: SharedResource, dead: AbstractSet[str]) -> Resource | None:
         """What a wait needs its share of; None if there is nothing to wait for any more."""
-        if not dead.isdisjoint(spot.live):
+        if not dead.isdisjoint(resource.live):
             return None
-        met = [each for each in spot.met if dead.isdisjoint(each.live)]
-        capacity = max(1, len(met)) if spot.capacity is None else spot.capacity
-        holders = tuple([(self._name(each.caller, each.grant), each.weight) for each in met])
-        return Resource(spot.thing, capacity, holders, tuple([each.agent for each in met]))
+        blockers = [each for each in resource.blockers if dead.isdisjoint(each.live)]
+        capacity = max(1, len(blockers)) if resource.capacity is None else resource.capacity
+        holders = tuple([(self._name(each.caller, each.grant), each.weight) for each in blockers])
+        return Resource(resource.thing, capacity, holders, tuple([each.agent for each in blockers]))
 
     def _name(self, caller: str, id_: str) -> str:
-        return "" if caller in self._several or id_ in self._let_go else caller
+        return "" if caller in self._ambiguous or id_ in self._released else caller
 
-    def _known_twice(self) -> set[str]:
+    def _ambiguous_names(self) -> set[str]:
         """Names of callers that wait for what a caller of the same name holds.
 
         These are two callers, and each may run: what else belongs to which of them is unknown.
         """
         found: set[str] = set()
-        for key, place in self._places.items():
-            waiting = {caller_name_of(each) for each in place.queue}
+        for key, target in self._targets.items():
+            waiting = {caller_name_of(each) for each in target.queue}
             waiting |= {
                 caller_name_of(each) for each, _ in self._asleep.values() if each.wants == key
             }
-            met = {each.caller for spot in place.spots for each in spot.met}
-            found |= {caller for caller in met & waiting if is_shared_name(caller)}
+            blocking = {each.caller for each in target.blockers}
+            found |= {caller for caller in blocking & waiting if is_shared_name(caller)}
         return found
 
     def _doubtful(self) -> list[str]:
         """The liveness keys of waits of blockers that have several."""
-        met = {each.caller for each in _blockers(self._places)}
+        blocking = {each.caller for some in self._targets.values() for each in some.blockers}
         waits = self._standing(frozenset())
         names = Counter(
-            name for wait in waits for name in set(blocked_callers(wait)) if name in met
+            name for wait in waits for name in set(blocked_callers(wait)) if name in blocking
         )
         return [
             self._party(wait).live
@@ -358,14 +364,14 @@ class Graph:
             if any(names[name] > 1 for name in blocked_callers(wait))
         ]
 
-    def _spots(self, knot: DeadlockedSet) -> Iterator[SharedResource]:
+    def _resources(self, deadlock: DeadlockedSet) -> Iterator[SharedResource]:
         """Where its members wait for each other."""
-        inside = _inside(knot)
-        places = dict.fromkeys(key for wait in knot.members for key in self._wanted(wait))
-        for place in map(self._places.__getitem__, places):
-            for spot in place.spots:
-                if place.queue or any(met.caller in inside for met in spot.met):
-                    yield spot
+        inside = _inside(deadlock)
+        targets = dict.fromkeys(key for wait in deadlock.members for key in self._wanted(wait))
+        for target in map(self._targets.__getitem__, targets):
+            for resource in target.resources:
+                if target.queue or any(each.caller in inside for each in resource.blockers):
+                    yield resource
 
     def _wanted(self, wait: Wait) -> tuple[str, ...]:
         if wait.id in self._asleep:
@@ -375,17 +381,17 @@ class Graph:
     def _party(self, wait: Wait) -> QueuedWait | UnqueuedWait:
         if wait.id in self._asleep:
             return self._asleep[wait.id][0]
-        queue = self._places[wait.needs[0].resource.thing].queue
+        queue = self._targets[wait.needs[0].resource.thing].queue
         return next(waiter for waiter in queue if waiter.id == wait.id)
 
 
 def _read(wanted: tuple[str, ...], base: int) -> ReadOp[WaitTargets]:
     """All of these targets, by the readers that their nouns declare."""
     found: WaitTargets = {}
-    kinds: dict[str, list[str]] = {}
-    for key in wanted:
-        kinds.setdefault(registry.wait_reader(key), []).append(key)
-    for reference, some in kinds.items():
+    folders = {key.partition("/")[0]: key for key in wanted}
+    readers = {folder: registry.wait_reader(key) for folder, key in folders.items()}
+    for reference in dict.fromkeys(readers.values()):
+        some = [key for key in wanted if readers[key.partition("/")[0]] == reference]
         reader: Reader = registry.load(reference)
         found |= yield from reader(tuple(some), base)
     return found
@@ -399,14 +405,10 @@ def glanced(wanted: tuple[str, ...]) -> ReadOp[dict[str, Item | None]]:
     return found
 
 
-def _blockers(targets: Mapping[str, WaitTarget]) -> Iterator[Blocker]:
-    return (each for target in targets.values() for spot in target.spots for each in spot.met)
-
-
 def _first_page(prefix: str) -> Range:
     """The beginning of a list; it is nearly always all of it."""
     return Range(prefix, limit=KEYS_AT_ONCE)
 
 
-def _inside(knot: DeadlockedSet) -> set[str]:
-    return {name for wait in knot.members for name in blocked_callers(wait)}
+def _inside(deadlock: DeadlockedSet) -> set[str]:
+    return {name for wait in deadlock.members for name in blocked_callers(wait)}

@@ -121,7 +121,7 @@ class AgentCalls(Calls[D]):
         self.context.left = True
         tasks = yield from self.context.sessions.works_on(actor)
         released = (yield from self.context.tasks.leave(actor)) if tasks else ()
-        own = self.context.grants.own_pools() if self.context.began else None
+        own = self.context.grants.own.pools() if self.context.began else None
         left = yield from self.context.sessions.leave(actor, own)
         if released and isinstance(left, sessions.Left):
             return replace(left, released=(*released, *left.released))

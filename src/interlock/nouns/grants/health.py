@@ -71,7 +71,7 @@ def _stuck(checkup: HealthCheck, held: Iterable[Held], now: float) -> Iterator[P
 def _patient(checkup: HealthCheck, pools: Mapping[str, Pool], now: float) -> list[Waiter]:
     """The waiters that wait for too long, once each."""
     long = [
-        (waiter if waiter.together else _alone(waiter, key))
+        (waiter if waiter.together else replace(waiter, together=(key,)))  # names its only pool
         for key, pool in pools.items()
         for waiter in pool.waiters
         if now - waiter.since > checkup.patience.waiting
@@ -88,11 +88,13 @@ def _deadlocks(checkup: HealthCheck, pools: Mapping[str, Pool], base: int) -> Op
     settled = {start.id: (start, who) for start, who in waits if who.since < begun}
     looked_at = sorted(settled.values(), key=lambda each: not each[1].indexed)[:LOOKED_AT]
     targets = {key: wait_target(key, pool) for key, pool in pools.items()}
-    knots: dict[str, DeadlockedSet] = {}
+    found: dict[str, DeadlockedSet] = {}
     for start, _ in looked_at:
-        if (knot := (yield from standing(base, start, targets))) is not None:
-            knots[knot.victim.id] = knot
-    return [_deadlock(knot, settled[id_][1]) for id_, knot in knots.items() if id_ in settled]
+        if (deadlock := (yield from standing(base, start, targets))) is not None:
+            found[deadlock.victim.id] = deadlock
+    return [
+        _deadlock(deadlock, settled[id_][1]) for id_, deadlock in found.items() if id_ in settled
+    ]
 
 
 def _queued(pools: Mapping[str, Pool]) -> Iterator[tuple[Start, Waiter]]:
@@ -109,11 +111,6 @@ def _asleep(items: Iterable[Item]) -> Iterator[tuple[Start, UnqueuedWait]]:
         if isinstance(found, UnqueuedWait):
             wants, revision = (found.wants,), item.revision
             yield Start(id=id_, wants=wants, asleep=found, revision=revision), found
-
-
-def _alone(waiter: Waiter, key: str) -> Waiter:
-    """A waiter that names its only pool."""
-    return replace(waiter, together=(key,))
 
 
 def _grants(pools: Mapping[str, Pool]) -> list[Held]:
@@ -174,9 +171,9 @@ def _in_the_way(waiter: Waiter, pools: Mapping[str, Pool]) -> Iterator[str]:
             yield f"{pool.waiters[place - 1].agent} is before it"
 
 
-def _deadlock(knot: DeadlockedSet, youngest: Waiter | UnqueuedWait) -> Problem:
-    names = knot.names
-    wanted = dict.fromkeys(need.resource.thing for wait in knot.cycle for need in wait.needs)
+def _deadlock(deadlock: DeadlockedSet, youngest: Waiter | UnqueuedWait) -> Problem:
+    names = deadlock.names
+    wanted = dict.fromkeys(need.resource.thing for wait in deadlock.cycle for need in wait.needs)
     return Problem(
         kind="deadlock",
         says=f"{things(wanted)}: waiting never ends ({' -> '.join((*names, names[0]))})",

@@ -406,9 +406,9 @@ def _settled_status(changes: PoolChanges, request: GrantRequest) -> RequestStatu
 def _unqueued_status(changes: PoolChanges, request: GrantRequest) -> RequestStatus:
     """The status of a request that is in no queue: it was granted, or dropped as dead."""
     held = _held(changes, request)
-    if held and len(held) == len(request.keys) and changes.facts.alive(held[0][1]):
-        return _granted_status(changes, request)
-    return RequestStatus("gone") if held else _granted_status(changes, request)
+    if held and (len(held) < len(request.keys) or not changes.facts.alive(held[0][1])):
+        return RequestStatus("gone")
+    return _granted_status(changes, request)
 
 
 def _granted_status(changes: PoolChanges, request: GrantRequest) -> RequestStatus:

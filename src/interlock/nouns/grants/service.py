@@ -103,7 +103,7 @@ class GrantService(PendingReleases):
     def __init__(self, runner: Runner) -> None:
         super().__init__(runner)
         self._held: dict[tuple[str, int], LocalCaller] = {}
-        self._own = OwnPools()
+        self.own = OwnPools()
         self.current_caller: Callable[[], LocalCaller | None] = callers.current
         """The current task or thread; a test that plays several processes in one sets it."""
 
@@ -146,11 +146,13 @@ class GrantService(PendingReleases):
         while True:
             # Before the attempt: the keeper may release some of them during it.
             pending = self.pending_grants() if identity.whole_session else frozenset()
-            own_handover.add(request.grant, partial(self._pending_releases, identity, request))
-            self._own.requested(request.grant, wanted)
+            own_handover.add(
+                request.grant, partial(self._pending_releases, identity, target, request.grant)
+            )
+            self.own.requested(request.grant, wanted)
             try:
                 outcome = yield from self._acquire(identity, request, base, deadline, given)
-                self._own.answered(request.grant, outcome)
+                self.own.answered(request.grant, outcome)
                 if isinstance(outcome, outcomes.Granted) and outcome.grant in pending:
                     # A call for the whole session found the grant of an attempt that was given up.
                     yield from self._release_earlier(outcome.grant)
@@ -160,13 +162,13 @@ class GrantService(PendingReleases):
                     yield from self.decide(rules.abandon, identity.actor, request, base)
             except (StoreTrouble, GeneratorExit):
                 # The store does not answer, or this generator was closed: release it later.
-                self._own.unanswered(request.grant, refused=False)
-                self.add_pending(*self._pending_releases(identity, request))
+                self.own.unanswered(request.grant, refused=False)
+                self.release_later(identity, target, request.grant)
                 own_handover.remove(request.grant)
                 raise
             except BaseException as error:
-                self._own.unanswered(request.grant, refused=isinstance(error, InterlockError))
-                yield from self.release_or_queue(*self._pending_releases(identity, request))
+                self.own.unanswered(request.grant, refused=isinstance(error, InterlockError))
+                yield from self.abandon(identity, target, request.grant)
                 own_handover.remove(request.grant)
                 raise
             if not isinstance(outcome, outcomes.Granted):
@@ -272,21 +274,23 @@ class GrantService(PendingReleases):
             raise StoreBusy("an earlier grant could not be released yet; retry")
 
     def release_later(self, identity: Identity, target: GrantTarget, grant: str) -> None:
-        """Release a grant later."""
-        self.add_pending(*self._pending_releases(identity, _named(target, grant)))
+        """Release a grant, or end the wait for it, later."""
+        self.add_pending(*self._pending_releases(identity, target, grant))
 
     def abandon(self, identity: Identity, target: GrantTarget, grant: str) -> Op[None]:
-        """Release a grant, if the store has it; later, if not now."""
-        yield from self.release_or_queue(*self._pending_releases(identity, _named(target, grant)))
+        """Release a grant, or end the wait for it; later, if not now."""
+        return self.release_or_queue(*self._pending_releases(identity, target, grant))
 
-    def _pending_releases(self, identity: Identity, request: GrantRequest) -> tuple[PendingRelease]:
-        """The pending release of the grant or the wait of a request."""
+    def _pending_releases(
+        self, identity: Identity, target: GrantTarget, grant: str
+    ) -> tuple[PendingRelease]:
+        request = GrantRequest(target=target, grant=grant, agent="", session="")
 
         def run() -> Op[None]:
             base = yield from self.runner.base()
             yield from self.decide(rules.abandon, identity.actor, request, base)
 
-        return (PendingRelease(request.grant, request.target.thing, run),)
+        return (PendingRelease(grant, target.thing, run),)
 
     def decide(
         self,
@@ -340,9 +344,9 @@ class GrantService(PendingReleases):
         )
         if isinstance(done.outcome, outcomes.Released):
             self.remove_holder(wanted, token)
-            self._own.released(wanted, token)
+            self.own.released(wanted, token)
         elif isinstance(done.outcome, outcomes.Fenced) and token is not None:
-            self._own.released(wanted, token)
+            self.own.released(wanted, token)
         return (yield from self._with_break_note(request, done.outcome))
 
     def break_grant(
@@ -417,10 +421,6 @@ class GrantService(PendingReleases):
                 if _is_of(note, request):
                     return request.target.fenced(by=note.by, reason=note.reason)
         return outcome
-
-    def own_pools(self) -> Collection[str] | None:
-        """The pools that this client may have a grant of; None if there are too many."""
-        return self._own.pools()
 
     def check(self, proof: Proof) -> Op[bool]:
         """Whether the grant of a proof still exists and lives."""
@@ -543,11 +543,6 @@ def timed(request: GrantRequest, outcome: Outcome, last: PoolReader | None) -> O
 def _least(*seconds: float | None) -> float | None:
     """The shortest of these spans that are known."""
     return min((span for span in seconds if span), default=None)
-
-
-def _named(target: GrantTarget, grant: str) -> GrantRequest:
-    """The request of a grant, as far as its release needs it."""
-    return GrantRequest(target=target, grant=grant, agent="", session="")
 
 
 def _is_of(note: BreakNote, request: HolderRequest) -> bool:
