@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.grants import rules
 from interlock.nouns.grants.pool import Pool, listed_sessions
 from interlock.nouns.grants.pool_reader import (
-    PoolReader,
+    decide_on,
     decode_break_note,
     decode_pool,
     readable_pool,
 )
+from interlock.nouns.grants.views import stands_on
 from interlock.runtime import reads
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.housekeeping import HousekeepingPart
@@ -60,16 +61,11 @@ class GrantHousekeepingPart(HousekeepingPart):
 
     def _deciding(self, item: Item, base: int) -> Callable[[], DecideOp[str]]:
         if item.key.startswith(keys.POOLS):
-            return lambda: self._pool(item.key, base)
+            decide = partial(rules.reclaim, item.key)
+            return lambda: decide_on(self.work.runner, base, (item.key,), decide)
         if item.key.startswith(keys.HELD):
             return lambda: _listed(item.key, base)
         return lambda: _wait(item.key, _stands_on(item), base)
-
-    def _pool(self, key: str, base: int) -> DecideOp[str]:
-        reader = PoolReader(self.work.runner, base)
-        reader.learn((yield (key,)).items)
-        now = self.work.runner.clock.wall()
-        return (yield from reader.decide(lambda facts: rules.reclaim(key, facts, now)))
 
 
 def _unheld(held: dict[str, set[str]]) -> Op[list[Item]]:
@@ -113,12 +109,8 @@ def _relies_on(pool: Pool | None) -> tuple[str, ...]:
 
 
 def _stands_on(item: Item) -> str:
-    """What a listed wait needs: one of its pools, or its liveness; "" if it cannot be read."""
-    try:
-        found = reads.decode_wait(item)
-    except StoreDamaged:
-        return ""
-    return found.live if isinstance(found, UnqueuedWait) else next(iter(found), "")
+    """One of the pools of a listed wait, or its liveness; "" if it cannot be read."""
+    return next(iter(stands_on(item)), "")
 
 
 def _waits(

@@ -94,7 +94,7 @@ def check_wait(request: GrantRequest, facts: PoolFacts, now: float) -> Decision[
 def withdraw(
     request: GrantRequest, facts: PoolFacts, now: float, cycle: tuple[str, ...] = ()
 ) -> Decision[Outcome]:
-    """Leave the queue, unless our changes came at the last moment; a cycle may be the reason."""
+    """Leave the queue, unless the grant came at the last moment; a cycle may be the reason."""
     changes = PoolChanges(facts, now)
     status = _settled_status(changes, request)
     if status.kind != "queued":

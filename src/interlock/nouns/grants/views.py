@@ -12,13 +12,14 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.thing_names import thing_of
+from interlock.core.wait import UnqueuedWait
 from interlock.drivers import Op, Read
 from interlock.nouns.grants.lock import LockView
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.pool_reader import decode_pool, readable_pool
 from interlock.nouns.grants.semaphore import NoSemaphore, SemaphoreView, Slots
 from interlock.nouns.grants.service import expires_in
-from interlock.runtime.reads import every, looked_up
+from interlock.runtime.reads import every, looked_up, readable_wait
 from interlock.runtime.runner import Runner
 from interlock.runtime.why import NAMED, Queued
 from interlock.store import Item, Snapshot
@@ -151,6 +152,17 @@ def _semaphore_view(name: str, found: LivePool) -> SemaphoreView:
 def queue(waiters: Iterable[Waiter]) -> tuple[Queued, ...]:
     """The waiters of a semaphore, in their order."""
     return tuple(Queued(agent=w.agent, weight=w.weight, since=w.since) for w in waiters)
+
+
+def stands_on(item: Item) -> tuple[str, ...]:
+    """What shows whether a listed wait is one: its pools, or its liveness.
+
+    Nothing for a wait that cannot be read.
+    """
+    found = readable_wait(item)
+    if isinstance(found, UnqueuedWait):
+        return (found.live,)
+    return found or ()
 
 
 def holders(grants: Iterable[Grant]) -> str:

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from interlock.core import keys, validate
 from interlock.core.thing_names import key_of
 from interlock.core.validate import quote, span
-from interlock.core.wait import UnqueuedWait, caller_name, caller_name_of
+from interlock.core.wait import caller_name, caller_name_of
 from interlock.drivers import Op, Read
 from interlock.nouns.agents.session_rules import Session
 from interlock.nouns.grants.pool import Grant, Waiter
 from interlock.nouns.grants.pool_reader import readable_pool
 from interlock.nouns.grants.service import break_notes
-from interlock.nouns.grants.views import LivePool, holders, live_pool, queue, things
+from interlock.nouns.grants.views import LivePool, holders, live_pool, queue, stands_on, things
 from interlock.nouns.tasks.task import TaskOwner
 from interlock.runtime import reads
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up, outside
@@ -198,25 +198,14 @@ def _waited_for(callers: Mapping[str, str]) -> Op[dict[str, list[tuple[str, ...]
     if not pages:
         return {}
     listed: Snapshot = yield Read(*pages.values())
-    waits = [
-        (each, item)
-        for each, page in pages.items()
-        for item in listed.ranges[page]
-        if reads.readable_wait(item) is not None
-    ]
-    stands = {item.key: _stands_on(item) for _, item in waits}
+    waits = [(each, item) for each, page in pages.items() for item in listed.ranges[page]]
+    stands = {item.key: stands_on(item) for _, item in waits}
     found = yield from looked_up(key for each in stands.values() for key in each)
     waited: dict[str, list[tuple[str, ...]]] = {}
     for each, item in waits:
         if _waits(item.key, [found[key] for key in stands[item.key]]):
             waited.setdefault(each, []).append(reads.waited_for(item))
     return waited
-
-
-def _stands_on(item: Item) -> tuple[str, ...]:
-    """What shows whether a listed wait is one: its pools, or its liveness."""
-    found = reads.decode_wait(item)
-    return (found.live,) if isinstance(found, UnqueuedWait) else found
 
 
 def _waits(key: str, stands_on: Iterable[Item | None]) -> bool:
