@@ -69,7 +69,7 @@ MAY_IMPORT = {
     "client": BELOW_CLIENTS | {"client_setup", "client_blocks", "client_messages", "client_tasks"},
     "client_blocks": BELOW_CLIENTS | {"client"},
     "client_messages": BELOW_CLIENTS | {"client"},
-    "client_tasks": BELOW_CLIENTS | {"client"},
+    "client_tasks": BELOW_CLIENTS | {"client", "client_blocks"},
     "aio": BELOW_CLIENTS | {"client_setup", "aio_messages", "aio_tasks"},
     "aio_messages": BELOW_CLIENTS | {"aio"},
     "aio_tasks": BELOW_CLIENTS | {"aio"},

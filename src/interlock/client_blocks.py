@@ -94,20 +94,12 @@ class Held(GrantHandle[Blocking]):
     """A lock, slots, or several things that this client holds."""
 
 
-class Block:
-    """``with fleet.lock(...)``: holds it inside the block, releases it at the end."""
+class HandoverBlock:
+    """A block that no interrupt can rob of its grant: ``BlockExit`` ties a handover to it."""
 
-    def __init__(
-        self, fleet: Fleet, target: GrantTarget, terms: GrantTerms, *, interrupt: bool
-    ) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._handover: Handover | None = None
-        self._target = target
-        self._interrupt = interrupt
-        self._terms = terms
-        self._held: Held | None = None
-        self._thread = 0
-        self._striking = threading.Lock()
 
     def entering(self, end: Callable[..., None]) -> None:
         """Take a fresh handover, unless the block has begun."""
@@ -115,11 +107,30 @@ class Block:
             self._handover = Handover(self._fleet.context.grants)
             self._handover.tie(end)
 
+    def _current(self) -> Handover:
+        """The handover of the block; without a ``with`` statement, one that is tied to nothing."""
+        if self._handover and self._handover.tied:
+            return self._handover
+        return Handover(self._fleet.context.grants)
+
+
+class Block(HandoverBlock):
+    """``with fleet.lock(...)``: holds it inside the block, releases it at the end."""
+
+    def __init__(
+        self, fleet: Fleet, target: GrantTarget, terms: GrantTerms, *, interrupt: bool
+    ) -> None:
+        super().__init__(fleet)
+        self._target = target
+        self._interrupt = interrupt
+        self._terms = terms
+        self._held: Held | None = None
+        self._thread = 0
+        self._striking = threading.Lock()
+
     def __enter__(self) -> Held:
         context = self._fleet.context
-        handover = (
-            self._handover if self._handover and self._handover.tied else Handover(context.grants)
-        )
+        handover = self._current()
         try:
             self._thread = threading.get_ident()
             on_lost = self._raise_in_thread if self._interrupt else None

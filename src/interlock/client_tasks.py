@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 from interlock.client import offered
+from interlock.client_blocks import HandoverBlock
 from interlock.drivers import drive
 from interlock.errors import InterlockError, Lapsed, StoreClosed
 from interlock.nouns.grants.handover import HANDOVER, BlockExit, Handover
@@ -118,29 +119,20 @@ class Claim(ClaimHandle[Blocking]):
     __exit__ = BlockExit[bool]()
 
 
-class Hold:
+class Hold(HandoverBlock):
     """``with fleet.tasks.hold(...)``: claims the task, and completes it at the end of the block."""
 
     def __init__(
         self, fleet: Fleet, task: str, *, ttl: float | str | None, wait: float | str
     ) -> None:
-        self._fleet = fleet
+        super().__init__(fleet)
         self._asked = (task, ttl, wait)
-        self._handover: Handover | None = None
         self._claim: Claim | None = None
-
-    def entering(self, end: Callable[..., None]) -> None:
-        """Take a fresh handover, unless the block has begun."""
-        if self._handover is None or not self._handover.tied:
-            self._handover = Handover(self._fleet.context.grants)
-            self._handover.tie(end)
 
     def __enter__(self) -> Claim:
         task, ttl, wait = self._asked
         context = self._fleet.context
-        handover = (
-            self._handover if self._handover and self._handover.tied else Handover(context.grants)
-        )
+        handover = self._current()
         try:
             self._fleet.keep(nudge=False)  # it releases after an interrupt
             HANDOVER.set(handover)

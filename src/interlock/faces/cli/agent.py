@@ -15,12 +15,12 @@ from interlock.core.safe_text import quoted
 from interlock.core.validate import quote
 from interlock.drivers import drive
 from interlock.errors import BadInput
-from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json
+from interlock.faces.cli.command import answer, note, stoppable, write_json
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
 from interlock.nouns.agents.log_rules import LogLine, Uploaded
 from interlock.nouns.agents.noun import AgentJoin, AgentLog, AgentLogRequest, living
-from interlock.runtime.text import lasting, render
+from interlock.runtime.text import lasting
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -73,7 +73,9 @@ def log(parsed: Parsed) -> int:
     if request.file is not None or request.read is not None or request.files:
         _alone(request)
     if request.file is not None:
-        return _upload_file(parsed, request, request.file)
+        with connected(parsed) as fleet:
+            uploaded = fleet.agents.log_file(request.file, name=request.name)
+        return answer(parsed, uploaded)
     if request.upload is not None:
         return _upload(parsed, request, request.upload)
     with connected(parsed) as fleet:
@@ -113,8 +115,7 @@ def _show(parsed: Parsed, agent: str, lines: tuple[LogLine, ...]) -> None:
         for line in lines:
             write_json(line)
     elif lines:
-        shown = render(AgentLog(agent=agent, lines=lines), colour=colourful())
-        write((shown + "\n").encode("utf-8", "replace"))
+        answer(parsed, AgentLog(agent=agent, lines=lines))
 
 
 def _upload(parsed: Parsed, request: AgentLogRequest, path: str) -> int:
@@ -136,13 +137,6 @@ def _opened(path: str) -> IO[bytes]:
         return open(sys.stdin.fileno() if path == "-" else path, "rb", closefd=path != "-")
     except (OSError, ValueError) as error:
         raise BadInput(f"{quoted(path)} cannot be read ({error}); name a file, or -") from None
-
-
-def _upload_file(parsed: Parsed, request: AgentLogRequest, path: str) -> int:
-    """Upload a whole file, and say how much of it was cut."""
-    with connected(parsed) as fleet:
-        outcome = fleet.agents.log_file(path, name=request.name)
-    return answer(parsed, outcome)
 
 
 def _read(file: IO[bytes], uploader: Uploader) -> int:

@@ -18,7 +18,6 @@ from interlock.errors import BadInput
 from interlock.faces.cli.command import (
     LOOK,
     answer,
-    colourful,
     is_read,
     note,
     stoppable,
@@ -30,7 +29,6 @@ from interlock.faces.cli.parse import Parsed
 from interlock.nouns.record.noun import Entries, Gap, RecordExport, RecordLog, filters, gap
 from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.history import EVERYTHING
-from interlock.runtime.text import render
 from interlock.store import Resync
 
 if TYPE_CHECKING:
@@ -169,10 +167,8 @@ def _show(parsed: Parsed, lines: tuple[RecordLine, ...], missing: Gap | None = N
     _warn(missing)
     if missing is not None and parsed.common.json:
         write_json(missing)
-    if not lines:
-        return
     if parsed.common.json:
         for line in lines:
             write_json(line)
-    else:
-        write((render(Entries(entries=lines), colour=colourful()) + "\n").encode())
+    elif lines:
+        answer(parsed, Entries(entries=lines))
