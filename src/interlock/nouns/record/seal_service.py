@@ -178,8 +178,7 @@ class Sealing:
         if state.gap and not state.sealed.bytes:
             yield from _refuse_lost_mark(state.extent.trimmed)
         begins = self._begins(state)
-        found = yield from self._oldest(state, begins, state.extent.entries - trimmed)
-        rows = self._sealable(state, found, state.extent.entries - trimmed)
+        found, rows = yield from self._oldest(state, begins, state.extent.entries - trimmed)
         if not rows:
             finding = seal_rules.clock_ahead(found, self._runner.clock.wall())
             return SealStep(word="idle", trimmed=trimmed, finding=finding)
@@ -259,8 +258,8 @@ class Sealing:
         except StoreDamaged as error:
             return [Finding(verdict="bad", name="record", fact=f"{fact}; {error}")]
         if entries > 2 * self._log_limit(state):
-            oldest = yield from self._oldest(state, begins, entries)
-            if self._sealable(state, oldest, entries):  # a log of young entries is no problem
+            _, sealable = yield from self._oldest(state, begins, entries)
+            if sealable:  # a log of young entries is no problem
                 remedy = "run 'interlock maintain'"
                 return [Finding(verdict="warn", name="record", fact=fact, remedy=remedy)]
         return [Finding(verdict="ok", name="record", fact=fact)]
@@ -275,7 +274,7 @@ class Sealing:
     def _segment(self, state: SealState, begins: RecordMark, rows: Sequence[Row]) -> Op[Segment]:
         noted = None if state.restarted else state.noted
         room = self._runner.capabilities.max_value - ENVELOPE
-        now = self._now(state.newest)
+        now = min(self._runner.clock.wall(), state.newest)
         made: Segment = yield InThread(partial(seal_rules.segment, begins, rows, noted, room, now))
         return made
 
@@ -302,20 +301,18 @@ class Sealing:
         done = state.sealed
         return RecordMark(revision=done.revision, entries=done.entries, digest=done.digest)
 
-    def _now(self, newest: float) -> float:
-        """The earlier of our clock and the newest entry's time."""
-        return min(self._runner.clock.wall(), newest)
+    def _oldest(
+        self, state: SealState, begins: RecordMark, entries: int
+    ) -> Op[tuple[list[Row], Sequence[Row]]]:
+        """The oldest entries, and those of them that may be sealed.
 
-    def _age(self, state: SealState, entries: int) -> AgeLimit:
-        limits = self.limits
-        age = limits.pressed if entries > 2 * self._log_limit(state) else limits.age
-        before, now = self._now(state.newest) - age, self._runner.clock.wall()
-        return AgeLimit(before=before, now=now, shield=limits.newest)
-
-    def _oldest(self, state: SealState, begins: RecordMark, entries: int) -> Op[list[Row]]:
-        """The oldest entries: those of one segment, and the ones behind that shield them."""
-        count = min(BATCH + self.limits.newest, entries)
-        age = self._age(state, entries)
+        The entries of one segment are read, and the ones behind that shield them.
+        """
+        limits, now = self.limits, self._runner.clock.wall()
+        pressed = entries > 2 * self._log_limit(state)
+        before = min(now, state.newest) - (limits.pressed if pressed else limits.age)
+        age = AgeLimit(before=before, now=now, shield=limits.newest)
+        count = min(BATCH + limits.newest, entries)
         rows: list[Row] = []
         while len(rows) < count and seal_rules.first_young(rows, age) is None:
             after = rows[-1][0] if rows else begins.revision
@@ -323,13 +320,9 @@ class Sealing:
             rows += found
             if not found:
                 break
-        return rows
-
-    def _sealable(self, state: SealState, rows: Sequence[Row], entries: int) -> Sequence[Row]:
-        """The oldest entries that may be sealed."""
-        age, room = self._age(state, entries), self._runner.capabilities.max_value
-        count = max(0, min(BATCH, entries - self.limits.newest))
-        return seal_rules.sealable(rows, age, room)[:count]
+        most = max(0, min(BATCH, entries - limits.newest))
+        room = self._runner.capabilities.max_value
+        return rows, seal_rules.sealable(rows, age, room)[:most]
 
     def _trim(self, revision: int) -> Op[int]:
         """Trim sealed entries, a bounded number."""
