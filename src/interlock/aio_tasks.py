@@ -102,12 +102,12 @@ class Claim(ClaimHandle[Awaiting]):
 
     async def __aenter__(self) -> Self:
         self._entered = True
-        if self._working.lost() and not self._in_loop:
-            self._working.give_up()
+        if self._holding.lost() and not self._in_loop:
+            self._holding.give_up()
             raise self.over()
         self._block = _Block()
-        self._working.on_lost = self._block.cancel
-        if self._working.lost():
+        self._holding.on_lost = self._block.cancel
+        if self._holding.lost():
             self._block.cancel()
         self.take_up()
         return self
@@ -118,13 +118,13 @@ class Claim(ClaimHandle[Awaiting]):
         error: BaseException | None,
         _trace: TracebackType | None,
     ) -> bool:
-        self._working.on_lost = None
+        self._holding.on_lost = None
         ours = self._block is not None and self._block.end()
         try:
             if ours and kind is asyncio.CancelledError:
-                self._working.give_up()
+                self._holding.give_up()
                 raise self.over() from None
-            await drive_async(self._working.end(error), self.context.store)
+            await drive_async(self._holding.end(error), self.context.store)
         except InterlockError as trouble:
             if not self._told(trouble):
                 raise

@@ -98,10 +98,10 @@ class Claim(ClaimHandle[Blocking]):
 
     def __enter__(self) -> Self:
         if self._end is not None and (end := self._end()) is not None:
-            self._working.handover.tie(end)
+            self._holding.handover.tie(end)
         self._entered = True
-        if self._working.lost() and not self._in_loop:
-            self._working.give_up()
+        if self._holding.lost() and not self._in_loop:
+            self._holding.give_up()
             raise self.over()
         self.take_up()
         return self
@@ -109,7 +109,7 @@ class Claim(ClaimHandle[Blocking]):
     def leave(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         """End the block; returns whether its exception was logged instead of raised."""
         try:
-            drive(self._working.end(error), self.context.store)
+            drive(self._holding.end(error), self.context.store)
         except InterlockError as trouble:
             if not self._told(trouble):
                 raise

@@ -300,7 +300,7 @@ def test_a_claim_that_nobody_can_settle_any_more_is_released(
     claim = ClaimHandle(hold(ada, published(ada)))
     assert claim.forgotten
     if tried:
-        while_away(ada, claim._working.complete())
+        while_away(ada, claim._holding.complete())
     del claim
     ada.run(ada.context.grants.release_pending())
     assert status(stage).state == "pending"

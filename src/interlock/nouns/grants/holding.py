@@ -196,21 +196,47 @@ class HeldPools(HeldGrant):
         return True
 
 
-class GrantHandle(Calls[D]):
-    """A held grant as its ``with`` block sees it, in either client."""
+class HeldHandle(Calls[D]):
+    """A held grant or claim as its block sees it, in either client."""
 
-    def __init__(self, holding: HeldPools) -> None:
+    def __init__(self, holding: HeldGrant) -> None:
         super().__init__(holding.context)
         self._holding = holding
 
     @call
     def check(self) -> Op[Proof]:
-        """Ask the store whether the grant is still held; raises Lost if not.
+        """Ask the store whether it is still held; raises Lost if not.
 
         Another commit can carry the proof (``given=[held.check()]``); it then happens only while
         this grant lives.
         """
         return self._holding.check()
+
+    @property
+    def token(self) -> int:
+        """The fencing token: pass it on to the resource that this protects."""
+        return self._holding.grant.token or 0
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is lost; costs nothing, check it often."""
+        return self._holding.lost()
+
+    @property
+    def reason(self) -> str:
+        """Why an operator ended it; empty if none did, or the note was not read yet."""
+        note = self._holding.broken
+        return "" if note is None else note.reason
+
+    def over(self) -> Lost:
+        """The error that says that it is lost."""
+        return self._holding.over()
+
+
+class GrantHandle(HeldHandle[D]):
+    """A held grant of a lock, slots, or several things."""
+
+    _holding: HeldPools
 
     @call
     def release(self) -> Op[Outcome]:
@@ -223,29 +249,9 @@ class GrantHandle(Calls[D]):
         return self._holding.end()
 
     @property
-    def token(self) -> int:
-        """The fencing token: pass it on to the resource that this protects."""
-        return self._holding.grant.token or 0
-
-    @property
     def outcome(self) -> Granted:
         """The outcome of the acquire: Acquired or Reclaimed."""
         return self._holding.grant
-
-    @property
-    def lost(self) -> bool:
-        """Whether the grant is lost; costs nothing, check it often."""
-        return self._holding.lost()
-
-    @property
-    def reason(self) -> str:
-        """Why an operator ended it; empty if none did, or the note was not read yet."""
-        note = self._holding.broken
-        return "" if note is None else note.reason
-
-    def over(self) -> Lost:
-        """The error that says that the grant is lost."""
-        return self._holding.over()
 
 
 def take(

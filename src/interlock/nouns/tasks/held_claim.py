@@ -15,15 +15,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from interlock.core import keys
-from interlock.core.decision import Outcome, Proof, Write
+from interlock.core.decision import Outcome, Write
 from interlock.drivers import Op, Read
 from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable
 from interlock.nouns.grants.handover import Handover, PendingRelease
-from interlock.nouns.grants.holding import WAITED, HeldGrant, deadlocked
+from interlock.nouns.grants.holding import WAITED, HeldGrant, HeldHandle, deadlocked
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.runtime.callers import LocalCaller
-from interlock.runtime.calls import Calls, D, call
+from interlock.runtime.calls import D, call
 from interlock.runtime.context import Context
 from interlock.runtime.keeper import Lease
 
@@ -194,7 +194,7 @@ class HeldClaim(HeldGrant):
             super()._notify()
 
 
-class ClaimHandle(Calls[D]):
+class ClaimHandle(HeldHandle[D]):
     """A claim as its block sees it; the blocking and the async client extend it.
 
     In the loop of a worker (``in_loop``) its block raises nothing but interruptions: other errors
@@ -202,11 +202,12 @@ class ClaimHandle(Calls[D]):
     settled is released; the claim of a block lives by the handover of the block.
     """
 
+    _holding: HeldClaim
+
     def __init__(
         self, working: HeldClaim, *, in_loop: bool = False, handover: Handover | None = None
     ) -> None:
-        super().__init__(working.context)
-        self._working = working
+        super().__init__(working)
         if handover is None or not handover.tied:
             working.handover.tie(self)
         self._in_loop = in_loop
@@ -215,91 +216,63 @@ class ClaimHandle(Calls[D]):
     @property
     def task(self) -> str:
         """The id of the task."""
-        return self._working.claimed.task
+        return self._holding.claimed.task
 
     @property
     def data(self) -> Any:  # noqa: ANN401 - any JSON value
         """The data of the task."""
-        return self._working.claimed.data
-
-    @property
-    def token(self) -> int:
-        """The fencing token: pass it on to the systems that the task changes."""
-        return self._working.claimed.token or 0
+        return self._holding.claimed.data
 
     @property
     def attempt(self) -> int:
         """Which attempt this is, from 1 on."""
-        return self._working.claimed.attempt
+        return self._holding.claimed.attempt
 
     @property
     def outcome(self) -> core.Claimed:
         """The outcome of the claim."""
-        return self._working.claimed
-
-    @property
-    def lost(self) -> bool:
-        """Whether it is lost or settled; this reads nothing, so ask often."""
-        return self._working.lost()
+        return self._holding.claimed
 
     @property
     def settled(self) -> bool:
         """Whether it was completed, failed, released, or given up."""
-        return self._working.released
+        return self._holding.released
 
     @property
     def ended(self) -> str:
         """How it ended: ``completed``, ``failed``, ``released`` or ``lost``; empty till then."""
-        return self._working.ended
+        return self._holding.ended
 
     @property
     def troubled(self) -> bool:
         """Whether an attempt to settle it failed."""
-        return bool(self._working.trouble)
+        return bool(self._holding.trouble)
 
     @property
     def forgotten(self) -> bool:
         """Whether its block was not entered, and it is not settled."""
-        return not self._entered and not self._working.released
-
-    @property
-    def reason(self) -> str:
-        """Why an operator ended it; empty if none did, or we do not know yet."""
-        note = self._working.broken
-        return "" if note is None else note.reason
-
-    def over(self) -> Lost:
-        """The error of a claim that is lost."""
-        return self._working.over()
-
-    @call
-    def check(self) -> Op[Proof]:
-        """Ask the store whether the claim is still held; raises Lost if not.
-
-        Another commit can carry the proof: ``fleet.lock(..., given=[claim.check()])``.
-        """
-        return self._working.check()
+        return not self._entered and not self._holding.released
 
     @call
     def complete(self, result: object = None) -> Op[core.Completed]:
         """Complete the task; raises Lost if the claim was lost."""
-        return self._working.complete(result)
+        return self._holding.complete(result)
 
     @call
     def fail(self, reason: str, error: object = None, *, retry: bool = True) -> Op[core.Failed]:
         """Fail the attempt; ``retry=False`` says that no other attempt can succeed."""
-        return self._working.fail(reason, error, retry=retry)
+        return self._holding.fail(reason, error, retry=retry)
 
     @call
     def release(self) -> Op[core.TaskReleased]:
         """Return the task to the queue; no attempt is counted."""
-        return self._working.release()
+        return self._holding.release()
 
     @call
     def let_go(self) -> Op[None]:
         """Release it, unless it was entered or settled."""
         if self.forgotten:
-            yield from self._working.end(GeneratorExit())
+            yield from self._holding.end(GeneratorExit())
 
     @call
     def passed_over(self, reason: str) -> Op[None]:
@@ -311,12 +284,12 @@ class ClaimHandle(Calls[D]):
         log = logging.getLogger("interlock")
         log.warning("task %s failed: %s; use 'with claim:' in the loop", self.task, reason)
         try:
-            yield from self._working.fail(reason)
+            yield from self._holding.fail(reason)
         except InterlockError as error:
-            self._working.give_up()
+            self._holding.give_up()
             self._told(error)
         except BaseException:
-            self._working.give_up()
+            self._holding.give_up()
             raise
 
     def take_up(self) -> None:
@@ -324,7 +297,7 @@ class ClaimHandle(Calls[D]):
 
         The waits of the caller hold up the task then, so deadlocks through the task are found.
         """
-        self._working.take_up()
+        self._holding.take_up()
 
     def _told(self, error: BaseException | None) -> bool:
         """Log the error of its block; whether the error is not to be raised."""
