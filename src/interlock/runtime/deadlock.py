@@ -53,8 +53,8 @@ class DeadlockDetector:
         Call it after the commit of the wait, and after every sleep without a result.
         ``core.wait.wait_writes`` lists the wait for a task or a query in that commit:
 
-            asleep = Asleep(wants=keys.query(id_), agent=..., session=..., caller=..., live=...,
-                            since=now, indexed=..., also=...)
+            wait = UnqueuedWait(wants=keys.query(id_), agent=..., session=..., caller=...,
+                                live=..., since=now, indexed=..., also=...)
             ... commit puts=(..., *wait_writes(wait, id_)) ...
             start = Start(id=id_, wants=(wait.wants,), asleep=wait, revision=done.revision)
             done = yield from detector.resolve(actor, start, withdraw, pending=...)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -230,12 +230,6 @@ class BlockExit(Generic[R]):
     ``with`` looks it up before it enters, and keeps it to the end.
     """
 
-    @overload
-    def __get__(self, block: None, owner: type[BlockWithHandover[R]]) -> Callable[..., R]: ...
-    @overload
-    def __get__(
-        self, block: BlockWithHandover[R], owner: type[BlockWithHandover[R]]
-    ) -> Callable[..., R]: ...
     def __get__(
         self, block: BlockWithHandover[R] | None, owner: type[BlockWithHandover[R]]
     ) -> Callable[..., R]:

@@ -23,7 +23,7 @@ from interlock.stores.memory import MemoryStore
 OURS = str(Path(interlock.__file__).parent)
 ENGINE = str(Path(OURS) / "stores" / "memory.py")
 """Not struck here: a commit of this store is not atomic for who is struck inside of it."""
-WHOLLY = str(Path(OURS) / "services" / "handover.py")
+WHOLLY = str(Path(OURS) / "nouns" / "grants" / "handover.py")
 """Struck at each instruction, also where Python runs no handler."""
 PATIENCE = 20.0
 
