@@ -198,29 +198,17 @@ def current_cursors(
     items: Mapping[str, Item | None],
 ) -> tuple[tuple[TopicAcks, ...], dict[str, Cursor]]:
     """What is still known of unread messages, and the cursors; ``begins`` if none is stored."""
-    found: dict[str, Cursor] = {}
-    for topic in [each.topic for each in topic_acks]:
-        item = items[keys.subscription(agent, topic)]
-        asked = readable(decode.subscription, item)
-        begin = (
-            begins[topic]
-            if item is None or asked is None
-            else inbox_rules.first_cursor(asked, item.created)
-        )
-        found[topic] = inbox_rules.current_cursor(
-            readable(decode.cursor, items[keys.cursor(agent, topic)]), begin
-        )
-    return tuple(
-        inbox_rules.under_subscription(
-            each, subscription_revision(items[keys.subscription(agent, each.topic)])
-        )
-        for each in topic_acks
-    ), found
-
-
-def subscription_revision(item: Item | None) -> int:
-    """The revision of a subscription's filter; 0 for topics that need no subscription."""
-    return 0 if item is None else item.revision
+    still: list[TopicAcks] = []
+    cursors: dict[str, Cursor] = {}
+    for each in topic_acks:
+        item, begin = items[keys.subscription(agent, each.topic)], begins[each.topic]
+        if item is not None and (asked := readable(decode.subscription, item)) is not None:
+            begin = inbox_rules.first_cursor(asked, item.created)
+        stored = readable(decode.cursor, items[keys.cursor(agent, each.topic)])
+        cursors[each.topic] = inbox_rules.current_cursor(stored, begin)
+        terms = 0 if item is None else item.revision  # no subscription for mail and questions
+        still.append(inbox_rules.under_subscription(each, terms))
+    return tuple(still), cursors
 
 
 def end_expired_questions(

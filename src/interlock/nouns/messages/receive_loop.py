@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -226,8 +227,37 @@ class ReceiveLoop:
             self._done = [each for each in self._done if each not in done]
 
 
+def _field(name: str, about: str) -> Any:  # noqa: ANN401 - the annotation says the type
+    """A property that is a field of the received message."""
+    return property(attrgetter(f"received.{name}"), doc=about)
+
+
 class MessageHandle(Calls[D]):
     """A received message as its reader sees it; the blocking and the async client extend it."""
+
+    id: str = _field("id", "Its id, equal in each delivery.")
+    kind: Kind = _field("kind", "Its kind: alert, query, answer, share, stop, mail or missed.")
+    sender: str = _field("sender", "The agent that sent it.")
+    at: float = _field("at", "When it was sent, by the clock of its sender.")
+    seq: int = _field("seq", "Its place in the order: it grows with each message of any sender.")
+    to: tuple[str, ...] = _field("to", "Its recipients.")
+    type: str = _field("type", "The type of an alert, or of shared data.")
+    subject: str = _field("subject", "The subject of a mail.")
+    thread: str = _field("thread", "The thread that a mail belongs to.")
+    reply_to: str = _field("reply_to", "The mail or the query that it answers.")
+    urgent: bool = _field("urgent", "Whether it is delivered before messages that are not urgent.")
+    data: Any = _field("data", "Its body; for a query, the question.")
+    attempt: int = _field(
+        "attempt",
+        """The number of deliveries: more than one if a receiver was killed or too slow.
+
+        It may be one too high if a receiver of this name was killed before the message arrived.
+        """,
+    )
+    expires_in: float | None = _field(
+        "expires_in",
+        "How long a question could still be answered when it was delivered, in seconds.",
+    )
 
     def __init__(self, received: Received, loop: ReceiveLoop) -> None:
         super().__init__(loop.context)
@@ -236,79 +266,6 @@ class MessageHandle(Calls[D]):
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.id} from {self.sender}>"
-
-    @property
-    def id(self) -> str:
-        """Its id, equal in each delivery."""
-        return self.received.id
-
-    @property
-    def kind(self) -> Kind:
-        """Its kind: alert, query, answer, share, stop, mail or missed."""
-        return self.received.kind
-
-    @property
-    def sender(self) -> str:
-        """The agent that sent it."""
-        return self.received.sender
-
-    @property
-    def at(self) -> float:
-        """When it was sent, by the clock of its sender."""
-        return self.received.at
-
-    @property
-    def seq(self) -> int:
-        """Its place in the order: it grows with each message of any sender."""
-        return self.received.seq
-
-    @property
-    def to(self) -> tuple[str, ...]:
-        """Its recipients."""
-        return self.received.to
-
-    @property
-    def type(self) -> str:
-        """The type of an alert, or of shared data."""
-        return self.received.type
-
-    @property
-    def subject(self) -> str:
-        """The subject of a mail."""
-        return self.received.subject
-
-    @property
-    def thread(self) -> str:
-        """The thread that a mail belongs to."""
-        return self.received.thread
-
-    @property
-    def reply_to(self) -> str:
-        """The mail or the query that it answers."""
-        return self.received.reply_to
-
-    @property
-    def urgent(self) -> bool:
-        """Whether it is delivered before messages that are not urgent."""
-        return self.received.urgent
-
-    @property
-    def data(self) -> Any:  # noqa: ANN401 - any JSON
-        """Its body; for a query, the question."""
-        return self.received.data
-
-    @property
-    def attempt(self) -> int:
-        """The number of deliveries: more than one if a receiver was killed or too slow.
-
-        It may be one too high if a receiver of this name was killed before the message arrived.
-        """
-        return self.received.attempt
-
-    @property
-    def expires_in(self) -> float | None:
-        """How long a question could still be answered when it was delivered, in seconds."""
-        return self.received.expires_in
 
     @call
     def ack(self) -> Op[Acknowledged | UnknownMessages]:

@@ -121,19 +121,17 @@ def kept(agent: str, wanted: InboxFilter, can: Iterable[str] = (), *, sent: bool
     read_times = dict(filter(None, map(_read_time, marks)))
     stand = yield from _with_states(listing.messages)
     messages_read = [
-        _with_read_time(each, read_times, _is_read(each, cursors, agent)) for each in stand
+        replace(
+            each,
+            read=each.id in read_times or _is_read(each, cursors, agent),
+            read_at=read_times.get(each.id),  # not recorded for topics
+        )
+        for each in stand
     ]
     if sent:
         messages_read = yield from _with_readers(messages_read)
     new = not messages_read and (yield from is_new(agent))
     return replace(listing, messages=tuple(messages_read), view="sent" if sent else "all", new=new)
-
-
-def _with_read_time(message: Received, read_times: Mapping[str, float], is_read: bool) -> Received:
-    """Set whether a message was read; for topics the time is not recorded."""
-    return replace(
-        message, read=is_read or message.id in read_times, read_at=read_times.get(message.id)
-    )
 
 
 def _with_readers(mail: Sequence[Received]) -> Op[list[Received]]:
@@ -205,13 +203,9 @@ def _entries_of(ids: Iterable[str]) -> Op[dict[str, InboxEntry]]:
     for start in range(0, len(wanted), PORTION):  # bodies may be large
         for item in (yield from looked_up(wanted[start : start + PORTION])).values():
             if item is not None:
-                found[keys.id_of(item.key)] = _entry_of(item)
+                id_, topic = keys.id_of(item.key), ALL if item.key.startswith(keys.TOPICS) else ""
+                found[id_] = InboxEntry(id=id_, seq=item.created, key=item.key, topic=topic)
     return found
-
-
-def _entry_of(item: Item) -> InboxEntry:
-    topic = ALL if item.key.startswith(keys.TOPICS) else ""
-    return InboxEntry(id=keys.id_of(item.key), seq=item.created, key=item.key, topic=topic)
 
 
 def wait(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from interlock.core import keys, validate
@@ -32,35 +33,34 @@ def query(context: Context, id_: str) -> Op[Why]:
     id_ = yield from whole_id(validate.name(id_, "query id"), keys.QUERIES)
     key, live = keys.query(id_), keys.live(id_)
     snapshot: Snapshot = yield Read(key, live, times=True)
-    found = decode.query(snapshot[key])
+    found, left = decode.query(snapshot[key]), snapshot[live]
+    why = partial(Why, thing=f"query/{id_}")
     if found is None:
-        return _unknown(id_)
+        said = "there is no such question, or none any more"
+        return why(blocked=False, state="unknown", because=said, clear=_story(f"query/{id_}"))
     if found.state == "handed":
-        return _handed(found)
+        return why(
+            blocked=True,
+            state="handed",
+            because=f"no agent answered {found.agent}, so a person is asked",
+            clear=f"a person decides: interlock decision resolve {found.decision} ANSWER",
+            by=f"decision/{found.decision}",
+            since=found.at,
+        )
     if found.state != "open":
         ago = span(context.runner.clock.wall() - found.replied)
-        return Why(
-            thing=f"query/{id_}",
-            blocked=False,
-            state=found.state,
-            because=_ENDS.get(found.state, f"{found.by} answered {ago} ago"),
-            clear=_story(id_),
+        said = _ENDS.get(found.state, f"{found.by} answered {ago} ago")
+        return why(blocked=False, state=found.state, because=said, clear=_story(id_))
+    why = partial(why, blocked=True, state="open", by=found.to, since=found.at)
+    if left is None:
+        return why(
+            because="it has expired, and its asker is gone", clear="run 'interlock maintain'"
         )
-    left = snapshot[live]
-    return _late(found) if left is None else (yield from _open(found, left.expires_in))
-
-
-def _open(query: Query, left: float | None) -> Op[Why]:
-    answers = query.to if not query.to.startswith(ABLE) else f"an agent that can {query.to[1:]}"
-    return Why(
-        thing=f"query/{query.id}",
-        blocked=True,
-        state="open",
-        because=f"{query.agent} asked {answers}, {(yield from _presence(query))}",
-        clear=f"{answers} answers, or its time is up in {span(left)}",
-        by=query.to,
-        since=query.at,
-        expires_in=None if left is None else round(left, 3),
+    answers = found.to if not found.to.startswith(ABLE) else f"an agent that can {found.to[1:]}"
+    return why(
+        because=f"{found.agent} asked {answers}, {(yield from _presence(found))}",
+        clear=f"{answers} answers, or its time is up in {span(left.expires_in)}",
+        expires_in=None if left.expires_in is None else round(left.expires_in, 3),
     )
 
 
@@ -119,37 +119,3 @@ def _doing(agent: str) -> Op[str | None]:
     reports = yield from all_reports()
     said = [describe(reports[each]) for each in alive if each in reports]
     return f", {said[0]}" if said else ""
-
-
-def _handed(query: Query) -> Why:
-    return Why(
-        thing=f"query/{query.id}",
-        blocked=True,
-        state="handed",
-        because=f"no agent answered {query.agent}, so a person is asked",
-        clear=f"a person decides: interlock decision resolve {query.decision} ANSWER",
-        by=f"decision/{query.decision}",
-        since=query.at,
-    )
-
-
-def _late(query: Query) -> Why:
-    return Why(
-        thing=f"query/{query.id}",
-        blocked=True,
-        state="open",
-        because="it has expired, and its asker is gone",
-        clear="run 'interlock maintain'",
-        by=query.to,
-        since=query.at,
-    )
-
-
-def _unknown(id_: str) -> Why:
-    return Why(
-        thing=f"query/{id_}",
-        blocked=False,
-        state="unknown",
-        because="there is no such question, or none any more",
-        clear=f"see 'interlock record explain query/{id_}'",
-    )
