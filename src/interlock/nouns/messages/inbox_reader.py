@@ -100,8 +100,7 @@ def message_folders(agent: str) -> Op[tuple[str, ...]]:
 def topics_of(agent: str, can: Iterable[str] = ()) -> Op[dict[str, TopicState]]:
     """All topics that an agent reads."""
     items = yield from every(keys.subscription(agent), keys.cursor(agent))
-    question_names = yield from question_topics(can)
-    wanted = {ALL: ALL_MESSAGES, **dict.fromkeys(question_names, ALL_MESSAGES)}
+    wanted = dict.fromkeys((ALL, *(yield from _question_topics(can))), ALL_MESSAGES)
     begins = dict.fromkeys(wanted, 0)
     cursors: dict[str, Cursor] = {}
     terms: dict[str, int] = {}
@@ -116,11 +115,9 @@ def topics_of(agent: str, can: Iterable[str] = ()) -> Op[dict[str, TopicState]]:
     if (mailbox := trims[keys.mailbox(agent)]) is None:
         trims[keys.trimmed(ALL)] = None  # an unknown agent has missed nothing
     else:
-        cursors[ALL] = _newcomer(cursors.get(ALL), mailbox)
-    start = {
-        name: inbox_rules.first_cursor(asked_for, begins[name])
-        for name, asked_for in wanted.items()
-    }
+        cursor = cursors.get(ALL) or Cursor(after=0)  # mail from before the mailbox is not missed
+        cursors[ALL] = replace(cursor, told=max(cursor.told, mailbox.created))
+    start = {name: inbox_rules.first_cursor(asked, begins[name]) for name, asked in wanted.items()}
     return {
         name: TopicState(
             name=name,
@@ -140,13 +137,7 @@ def stored_subscription(item: Item | None) -> AlertSubscription | None:
     return None if item is None else readable(decode.subscription, item) or AlertSubscription()
 
 
-def _newcomer(stored: Cursor | None, mailbox: Item) -> Cursor:
-    """A cursor for mail to all; mail from before the mailbox existed is not missed."""
-    cursor = stored or Cursor(after=0)
-    return replace(cursor, told=max(cursor.told, mailbox.created))
-
-
-def question_topics(can: Iterable[str]) -> Op[list[str]]:
+def _question_topics(can: Iterable[str]) -> Op[list[str]]:
     """The topics of questions to these abilities.
 
     An agent that can do everything reads all that exist.
@@ -192,23 +183,20 @@ def trace(item: Item) -> str:
     return "" if message is None else message.trace
 
 
-def unread_in_topic(topic: TopicState) -> Op[tuple[list[InboxEntry], int]]:
-    """The unread messages of a topic, in order, and the revision of the read."""
+def unread_in_topic(
+    topic: TopicState, most: int | None = None
+) -> Op[tuple[list[InboxEntry], int, bool]]:
+    """The unread messages of a topic, in order, and the revision of the read.
+
+    The last value is whether these are all: with ``most``, it ends after this number of bytes.
+    """
     found: list[InboxEntry] = []
-    folder = keys.topic(topic.name)
-    revision, _ = yield from paged(folder, lambda items: found.extend(topic_entries(topic, items)))
-    return sorted(found, key=lambda each: each.order), revision
-
-
-def pending_revisions(topic: TopicState, most: int | None) -> Op[tuple[list[int] | None, int]]:
-    """The revisions of the unread messages; None if the topic has more than ``most`` bytes."""
-    found: list[int] = []
 
     def look(items: Sequence[Item]) -> None:
-        found.extend([each.seq for each in topic_entries(topic, items)])
+        found.extend(topic_entries(topic, items))
 
     revision, whole = yield from paged(keys.topic(topic.name), look, most)
-    return found if whole else None, revision
+    return sorted(found, key=lambda each: each.order), revision, whole
 
 
 def topic_entries(topic: TopicState, items: Iterable[Item]) -> Iterator[InboxEntry]:
@@ -256,12 +244,6 @@ def subscriptions_changed(
         for key, item in items.items()
         if key.startswith(keys.SUBSCRIPTIONS)
     )
-
-
-def with_bodies(wanted: Sequence[InboxEntry]) -> Op[list[tuple[InboxEntry, Received]]]:
-    """Messages with their bodies, without deleted ones."""
-    items = yield from looked_up([each.key for each in wanted])
-    return decoded_entries(wanted, items, (yield from question_lives(wanted)))
 
 
 def question_lives(wanted: Iterable[InboxEntry]) -> Op[dict[str, Item | None]]:

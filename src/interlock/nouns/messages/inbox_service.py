@@ -136,11 +136,12 @@ def _topic_acks(topic: TopicState, found_ids: Mapping[str, tuple[int, str]]) -> 
     """What else is unread in a topic, unless that is much to read and the cursor is short."""
     messages = {id_: revision for id_, (revision, _) in found_ids.items()}
     long = len(topic.cursor.also) + len(messages) > _LONG_CURSOR
-    pending, upto = yield from inbox_reader.pending_revisions(topic, None if long else _BYTES)
+    most = None if long else _BYTES
+    unread, upto, whole = yield from inbox_reader.unread_in_topic(topic, most)
     return TopicAcks(
         topic=topic.name,
         messages=messages,
-        pending=pending,
+        pending=[each.seq for each in unread] if whole else None,
         upto=upto,
         told=inbox_reader.missed_ids(messages),
         terms=topic.terms,
@@ -244,7 +245,7 @@ def subscribe(
     """Deliver alerts of this type from now on, after the ``last`` earlier ones."""
     if last:
         everything = TopicState(name=type_, wanted=wanted, cursor=Cursor(after=0))
-        found, upto = yield from inbox_reader.unread_in_topic(everything)
+        found, upto, _ = yield from inbox_reader.unread_in_topic(everything)
         places = sorted(each.seq for each in found)[-last:]
         wanted = replace(wanted, since=places[0] - 1 if places else upto)
     key = keys.subscription(actor.agent, type_)

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import keys
+from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.core.validate import ALL_ABILITIES, closest_names
 from interlock.core.wait import caller_name
@@ -82,7 +81,7 @@ class ReceiverNotes(Struct, frozen=True):
     dead: tuple[str, ...]
 
 
-_SERVING = msgspec.json.Decoder(ReceiverNote)
+_SERVING = codec.Decoder(ReceiverNote)
 
 
 def can_answer(to: str, asker: str) -> Op[bool]:
@@ -92,25 +91,11 @@ def can_answer(to: str, asker: str) -> Op[bool]:
     whose state is unreadable.
     """
     try:
-        return (yield from _can_answer(to, asker))
+        if to.startswith(ABLE):
+            return (yield from _is_ability_present(to.removeprefix(ABLE), asker))
+        return (yield from _is_present(to, keys.joined(to)))
     except StoreDamaged:
         return True
-
-
-def _can_answer(to: str, asker: str) -> Op[bool]:
-    if to.startswith(ABLE):
-        wanted = {to[len(ABLE) :], ALL_ABILITIES}
-        found = (yield from outside(agents_able_to(to[len(ABLE) :]))).values()
-        others = [each.live for each in found if each.session != asker]
-        if any((yield from looked_up(others)).values()):
-            return True
-        from interlock.nouns.agents.views import session_overview
-
-        said = (yield from session_overview()).able  # an older version writes it nowhere else
-        if any(wanted & said[session] for session in said if session != asker):
-            return True
-        return (yield from _has_receiver(wanted, asker))
-    return (yield from _is_present(to, keys.joined(to)))
 
 
 def is_running(to: str) -> Op[bool]:
@@ -134,16 +119,24 @@ def _is_present(agent: str, mark: str) -> Op[bool]:
     items = [item for place in places for item in snapshot.ranges[place]]
     if len(items) >= places[0].limit:
         items = yield from every(*(place.prefix for place in places))
-    live = yield from looked_up(map(liveness_key, items))
-    return any(item is not None for item in live.values())
+    return any((yield from looked_up(map(liveness_key, items))).values())
 
 
-def _has_receiver(wanted: set[str], asker: str) -> Op[bool]:
-    """Whether another session than the asker's receives for one of these abilities."""
+def _is_ability_present(ability: str, asker: str) -> Op[bool]:
+    """Whether another session than the asker's has an ability, or receives for it."""
+    found = (yield from outside(agents_able_to(ability))).values()
+    others = [each.live for each in found if each.session != asker]
+    if any((yield from looked_up(others)).values()):
+        return True
+    from interlock.nouns.agents.views import session_overview
+
+    wanted = {ability, ALL_ABILITIES}
+    said = (yield from session_overview()).able  # an older version writes it nowhere else
+    if any(wanted & said[session] for session in said if session != asker):
+        return True
     notes = [receiver_note(item) for item in (yield from every(keys.SERVING))]
-    found = [each for each in notes if each.session != asker and not wanted.isdisjoint(each.can)]
-    live = yield from looked_up([each.live for each in found])
-    return any(item is not None for item in live.values())
+    able = [each for each in notes if each.session != asker and not wanted.isdisjoint(each.can)]
+    return any((yield from looked_up([each.live for each in able])).values())
 
 
 def is_able(actor: Actor, ability: str, can: Iterable[str]) -> ReadOp[bool]:
@@ -196,8 +189,7 @@ def ensure_mailbox(runner: Runner, identity: Identity) -> Op[bool]:
 
 def _has_session(agent: str) -> Op[bool]:
     sessions = yield from every(keys.agent_session(agent))
-    live = yield from looked_up(map(liveness_key, sessions))
-    return any(item is not None for item in live.values())
+    return any((yield from looked_up(map(liveness_key, sessions))).values())
 
 
 def _at_a_shell(actor: Actor, mark: Item) -> DecideOp[str]:

@@ -114,7 +114,7 @@ def kept(agent: str, wanted: InboxFilter, can: Iterable[str] = (), *, sent: bool
         for topic in (yield from inbox_reader.topics_of(agent, can)).values():
             if topic.name == ALL or not wanted.thread:
                 cursors[topic.name] = topic.cursor
-                found, _ = yield from inbox_reader.unread_in_topic(topic.from_start)
+                found = (yield from inbox_reader.unread_in_topic(topic.from_start))[0]
                 entries |= {each.id: each for each in found}
     order = sorted(entries.values(), key=lambda each: each.seq)
     listing = yield from _listing(agent, order, wanted, [], last=True)
@@ -242,7 +242,10 @@ def _listing(
     order = entries[::-1] if last else entries
     portion = min(PORTION, max(wanted.limit + 1, LEAST))
     for start in range(0, len(order), portion):
-        messages = yield from inbox_reader.with_bodies(order[start : start + portion])
+        page = order[start : start + portion]
+        items = yield from looked_up([each.key for each in page])
+        lives = yield from inbox_reader.question_lives(page)
+        messages = inbox_reader.decoded_entries(page, items, lives)
         found += [message for _, message in messages if wanted.fits(message)]
         seen += len(messages)
         if len(found) > wanted.limit:

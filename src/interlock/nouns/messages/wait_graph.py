@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import msgspec
 from msgspec import Struct
 
-from interlock.core import keys
+from interlock.core import codec, keys
 from interlock.core.validate import ALL_ABILITIES
 from interlock.core.wait import agent_caller_name, session_caller_name
 from interlock.errors import StoreDamaged
@@ -46,8 +45,8 @@ class AskedQuery(Struct, frozen=True):
     state: str = "open"
 
 
-_ASKED = msgspec.json.Decoder(AskedQuery)
-_REPORT = msgspec.json.Decoder(Report)
+_ASKED = codec.Decoder(AskedQuery)
+_REPORT = codec.Decoder(Report)
 
 
 def read(wanted: tuple[str, ...], _base: int) -> ReadOp[WaitTargets]:
