@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
@@ -161,20 +160,13 @@ class TaskCalls(Calls[D]):
         patience = self.context.asking(wait)
         lives, _ = self.context.terms({}, ttl, None)
         identity = self._identity(given)
-        if not patience or self.context.session_lease is None:
-            claiming = self.context.tasks.claims.next(
-                identity, validate.abilities(can), ttl=lives, wait=patience
-            )
-            return self._fenced(identity, claiming)
-        this = object()
-        asleep = partial(self._asleep, this)
+        this, asleep = object(), None
+        if patience and self.context.session_lease is not None:
+            asleep = lambda: self.context.pulse.waits(this)  # noqa: E731 - the pulse is made late
         claiming = self.context.tasks.claims.next(
             identity, validate.abilities(can), ttl=lives, wait=patience, asleep=asleep
         )
-        return self._fenced(identity, self._reported(this, claiming))
-
-    def _asleep(self, wait: object) -> None:
-        self.context.pulse.waits(wait)
+        return self._fenced(identity, self._reported(this, claiming) if asleep else claiming)
 
     def _reported(self, wait: object, claiming: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
         """Restore the former report when the wait is over."""
@@ -192,10 +184,7 @@ class TaskCalls(Calls[D]):
 
         Done twice by the same claim, the second answer says that it was ``already`` done.
         """
-        kept = None
-        if result is not None:
-            kept = Raw(validate.payload(result, "result", core.DATA_LIMIT))
-        identity = self._identity(given)
+        kept, identity = _payload(result, "result"), self._identity(given)
         done = self.context.tasks.complete(identity.actor, self._worker(task, token), kept)
         return self._fenced(identity, done)
 
@@ -216,9 +205,7 @@ class TaskCalls(Calls[D]):
 
         ``retry=False`` says that no attempt will ever succeed.
         """
-        kept = None
-        if error is not None:
-            kept = Raw(validate.payload(error, "error", core.DATA_LIMIT))
+        kept = _payload(error, "error")
         worker, identity = self._worker(task, token), self._identity(given)
         again = validate.flag(retry, "retry")
         done = self.context.tasks.fail(identity.actor, worker, _reason(reason), kept, retry=again)
@@ -349,6 +336,10 @@ class TaskCalls(Calls[D]):
             session=actor.session,
             token=validate.token(token),
         )
+
+
+def _payload(value: object, what: str) -> Raw | None:
+    return None if value is None else Raw(validate.payload(value, what, core.DATA_LIMIT))
 
 
 def _states(given: Iterable[str]) -> frozenset[core.State]:

@@ -1,6 +1,6 @@
 """The declaration of tasks: their requests, operations, keys, and what they add to other parts."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from interlock.core import keys
 from interlock.core.outcomes import GivenFenced
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from interlock.drivers import Op
     from interlock.runtime.fleet_calls import FleetCalls
 
+Names: TypeAlias = tuple[str, ...]
 Task = Annotated[str, option("name", "the id of the task", positional=True)]
 Reason = Annotated[str, option("text", "the reason, shown to others", positional=True)]
 Token = Annotated[int | None, option("int", "the token of the claim; may be left out in a session")]
@@ -42,14 +43,11 @@ class TaskAdd(Request, frozen=True, kw_only=True):
             most=keys.GREATEST_PRIORITY,
         ),
     ] = core.PRIORITY
-    needs: Annotated[
-        tuple[str, ...], option("names", "tasks that must be complete before it starts")
-    ] = ()
+    needs: Annotated[Names, option("names", "tasks that must be complete before it starts")] = ()
     requires: Annotated[
-        tuple[str, ...],
-        option("names", "abilities that 'task next' asks of the worker"),
+        Names, option("names", "abilities that 'task next' asks of the worker")
     ] = ()
-    label: Annotated[tuple[str, ...], option("names", "labels to filter by")] = ()
+    label: Annotated[Names, option("names", "labels to filter by")] = ()
     not_before: Annotated[
         str | None, option("text", "begin no sooner: 2h from now, or a time: 2026-11-15T10:00")
     ] = None
@@ -82,9 +80,7 @@ class TaskClaim(Request, frozen=True, kw_only=True):
 class TaskNext(Request, frozen=True, kw_only=True):
     """Claim the best task."""
 
-    can: Annotated[
-        tuple[str, ...], option("names", "what you are able to do; '*' is everything")
-    ] = ()
+    can: Annotated[Names, option("names", "what you are able to do; '*' is everything")] = ()
     ttl: Ttl = None
     wait: Annotated[
         Duration, option("duration", "wait until there is one: 5m, or forever", forever=True)
@@ -156,14 +152,10 @@ class TaskRetry(Request, frozen=True, kw_only=True):
 class TasksList(Request, frozen=True, kw_only=True):
     """Tasks that are open, or others."""
 
-    state: Annotated[
-        tuple[str, ...], option("names", f"only in these states: {', '.join(core.STATES)}")
-    ] = ()
+    state: Annotated[Names, option("names", f"only in these states: {', '.join(core.STATES)}")] = ()
     all: Annotated[bool, option("flag", "also complete tasks")] = False
-    label: Annotated[tuple[str, ...], option("names", "only with all of these labels")] = ()
-    requires: Annotated[
-        tuple[str, ...], option("names", "only tasks that require all of these")
-    ] = ()
+    label: Annotated[Names, option("names", "only with all of these labels")] = ()
+    requires: Annotated[Names, option("names", "only tasks that require all of these")] = ()
     holder: Annotated[str | None, option("name", "only tasks that this agent works on")] = None
     prefix: Annotated[str | None, option("text", "only ids that begin like this")] = None
     after: Annotated[str | None, option("name", "start after this id")] = None
@@ -182,11 +174,10 @@ class TaskWatch(Request, frozen=True, kw_only=True):
     """What happens to tasks."""
 
     event: Annotated[
-        tuple[str, ...],
-        option("names", f"{', '.join(core.EVENT_NAMES)}; all unless some are named"),
+        Names, option("names", f"{', '.join(core.EVENT_NAMES)}; all unless some are named")
     ] = ()
     can: Annotated[
-        tuple[str, ...], option("names", "only tasks that require nothing else; * is everything")
+        Names, option("names", "only tasks that require nothing else; * is everything")
     ] = ()
     prefix: Annotated[str | None, option("text", "only ids that begin like this")] = None
     after: Annotated[
