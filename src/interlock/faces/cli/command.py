@@ -254,7 +254,7 @@ def _table(parsed: Parsed) -> int:
     """An operation that is a request and an outcome."""
     from interlock.faces.cli.connect import connected
 
-    if parsed.operation.joins is not None and parsed.operation.joins(parsed.request):
+    if parsed.joins:
         stoppable()
     with connected(parsed) as fleet:
         outcome = fleet.act(parsed.request)

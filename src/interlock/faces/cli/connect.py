@@ -57,11 +57,9 @@ def _inside(caller: str) -> str:
 
 def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
     """A client for this command; ``anew`` for a command that begins a session."""
-    joins = parsed.operation.joins is not None and parsed.operation.joins(parsed.request)
-    identity = CommandIdentity(parsed.common, anew=anew)
-    fleet = _connected(parsed, identity, joins=joins, named=not anew)
+    fleet = _connected(parsed, CommandIdentity(parsed.common, anew=anew), named=not anew)
     tell(parsed, fleet)
-    if joins:
+    if parsed.joins:
         speak_up()
     return fleet
 
@@ -143,7 +141,7 @@ def tell(parsed: Parsed, fleet: Fleet) -> None:
         log.debug("session %s, trace %s", actor.session, actor.trace)
 
 
-def _connected(parsed: Parsed, identity: CommandIdentity, *, joins: bool, named: bool) -> Fleet:
+def _connected(parsed: Parsed, identity: CommandIdentity, *, named: bool) -> Fleet:
     """A client for this agent or session; ``named`` if it must have a name."""
     operation = parsed.operation
     looks = operation.needs == "store"  # a look makes nothing
@@ -166,8 +164,8 @@ def _connected(parsed: Parsed, identity: CommandIdentity, *, joins: bool, named:
             if operation.needs != "store":
                 raise
         else:
-            return _kept(fleet) if joins else fleet
-    if not joins:
+            return _kept(fleet) if parsed.joins else fleet
+    if not parsed.joins:
         return opened(agent=identity.agent, join=False, caller=_named(), **common)
     from interlock.runtime.context import GRANT_TTL
 

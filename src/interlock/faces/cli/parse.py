@@ -69,6 +69,11 @@ class Parsed(Struct, frozen=True):
     common: Common
     request: Any
 
+    @property
+    def joins(self) -> bool:
+        """Whether it needs a session that lives while it runs, as a queued wait does."""
+        return self.operation.joins is not None and self.operation.joins(self.request)
+
 
 def split(argv: Sequence[str]) -> tuple[str, list[str]]:
     """The name of the operation, if there is one, and all other words.
