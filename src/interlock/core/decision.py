@@ -18,7 +18,7 @@ A commit is bounded by ``Facts.max_operations``.  A decision that could do more 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -156,12 +156,14 @@ class Missing(Exception):
         self.refs = refs
 
 
-class HasLiveness(Protocol):
-    """A grant or a claim: it lives as long as all of its liveness keys exist."""
+if TYPE_CHECKING:
 
-    @property
-    def live(self) -> tuple[str, ...]:
-        """Its liveness keys."""
+    class HasLiveness(Protocol):
+        """A grant or a claim: it lives as long as all of its liveness keys exist."""
+
+        @property
+        def live(self) -> tuple[str, ...]:
+            """Its liveness keys."""
 
 
 class Facts:

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Collection
 from collections.abc import Set as AbstractSet
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
 from msgspec import Struct
@@ -45,11 +45,13 @@ class LocalCaller:
         return any(isinstance(each, tuple) and each[1] in keys for each in tuple(self.holds))
 
 
-class HasPendingGrants(Protocol):
-    """A service of this process with pending releases."""
+if TYPE_CHECKING:
 
-    def pending_grants(self) -> AbstractSet[str]:
-        """The grants that are to be released, even if their caller waits."""
+    class HasPendingGrants(Protocol):
+        """A service of this process with pending releases."""
+
+        def pending_grants(self) -> AbstractSet[str]:
+            """The grants that are to be released, even if their caller waits."""
 
 
 grant_services: WeakSet[HasPendingGrants] = WeakSet()

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -99,45 +99,46 @@ class WatchedGrant(Struct, frozen=True, eq=False):
     lose: Callable[[Any], None]
 
 
-class BackgroundJob(Protocol):
-    """Periodic work that no caller waits for."""
+if TYPE_CHECKING:
 
-    def wait(self) -> float:
-        """Seconds until it is due."""
+    class BackgroundJob(Protocol):
+        """Periodic work that no caller waits for."""
 
-    def run(self) -> Op[None]:
-        """Do a bounded part of it; a failed run is not due again at once."""
+        def wait(self) -> float:
+            """Seconds until it is due."""
 
-    def finish(self, trouble: str) -> Op[None]:
-        """The client closes: do the work that must not be lost, unless the store is in trouble."""
+        def run(self) -> Op[None]:
+            """Do a bounded part of it; a failed run is not due again at once."""
 
+        def finish(self, trouble: str) -> Op[None]:
+            """The client closes: do what must not be lost, unless the store is in trouble."""
 
-class HeldGrants(Protocol):
-    """The grants of a client, and its pending releases."""
+    class HeldGrants(Protocol):
+        """The grants of a client, and its pending releases."""
 
-    on_abandoned_grant: Callable[[str], None]
+        on_abandoned_grant: Callable[[str], None]
 
-    @property
-    def has_new_pending(self) -> object:
-        """Whether a release was added since the last attempt."""
+        @property
+        def has_new_pending(self) -> object:
+            """Whether a release was added since the last attempt."""
 
-    @property
-    def has_pending(self) -> bool:
-        """Whether a release is pending, or the outcome of a change unknown."""
+        @property
+        def has_pending(self) -> bool:
+            """Whether a release is pending, or the outcome of a change unknown."""
 
-    def collect_abandoned(self) -> object:
-        """Add the grants of interrupted callers to the pending releases."""
+        def collect_abandoned(self) -> object:
+            """Add the grants of interrupted callers to the pending releases."""
 
-    def release_pending(self) -> Op[None]:
-        """Settle unknown outcomes, then release what is pending."""
+        def release_pending(self) -> Op[None]:
+            """Settle unknown outcomes, then release what is pending."""
 
-    def grants_in(
-        self, wanted: list[str], *, fresh: bool = True
-    ) -> Op[Collection[tuple[str, str]]]:
-        """The key and the id of every grant in these items."""
+        def grants_in(
+            self, wanted: list[str], *, fresh: bool = True
+        ) -> Op[Collection[tuple[str, str]]]:
+            """The key and the id of every grant in these items."""
 
-    def break_note(self, notes: tuple[str, ...]) -> Op[Any]:
-        """The note of an operator who ended a grant, if there is one."""
+        def break_note(self, notes: tuple[str, ...]) -> Op[Any]:
+            """The note of an operator who ended a grant, if there is one."""
 
 
 class Keeper:

@@ -44,11 +44,13 @@ class PendingRelease(Struct, frozen=True, eq=False):
     run: Callable[[], Op[None]]
 
 
-class DroppableGrant(Protocol):
-    """A grant that its holder relies on."""
+if TYPE_CHECKING:
 
-    def drop(self) -> None:
-        """Stop renewing it and watching it."""
+    class DroppableGrant(Protocol):
+        """A grant that its holder relies on."""
+
+        def drop(self) -> None:
+            """Stop renewing it and watching it."""
 
 
 class Handover:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from interlock.errors import StoreClosed
 from interlock.stores.sqlite.files import identity
@@ -25,19 +25,21 @@ from interlock.stores.sqlite.files import identity
 PATIENCE = 5.0
 
 
-class Forkable(Protocol):
-    """A store, as a fork sees it."""
+if TYPE_CHECKING:
 
-    path: str
+    class Forkable(Protocol):
+        """A store, as a fork sees it."""
 
-    def rest(self) -> bool:
-        """Have no connection open; False if that could not be done in time."""
+        path: str
 
-    def wake(self) -> None:
-        """In the parent: go on."""
+        def rest(self) -> bool:
+            """Have no connection open; False if that could not be done in time."""
 
-    def abandon(self) -> None:
-        """In the child: drop the resources of the parent."""
+        def wake(self) -> None:
+            """In the parent: go on."""
+
+        def abandon(self) -> None:
+            """In the child: drop the resources of the parent."""
 
 
 class Guard:

@@ -170,7 +170,7 @@ def start_boot(db: apsw.Connection, boot: str) -> None:
 def boot_id() -> str:
     """What distinguishes this boot of the machine from all others."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             return file.read().strip()
     except OSError:
         return _boot_time()
