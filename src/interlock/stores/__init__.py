@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from interlock.errors import BadInput, StoreUnsuitable
 from interlock.store import Store
@@ -12,9 +12,17 @@ if TYPE_CHECKING:
     from interlock.stores.etcd import EtcdStore
     from interlock.stores.redis import RedisStore
 
-SCHEMES = (
-    "redis", "rediss", "redis+unix", "valkey", "valkeys", "valkey+unix", "etcd", "etcds",
-)  # fmt: skip
+SCHEMES: dict[str, tuple[Literal["redis", "etcd"], bool]] = {
+    "redis": ("redis", False),
+    "rediss": ("redis", True),
+    "redis+unix": ("redis", False),
+    "valkey": ("redis", False),
+    "valkeys": ("redis", True),
+    "valkey+unix": ("redis", False),
+    "etcd": ("etcd", False),
+    "etcds": ("etcd", True),
+}
+"""The engine across a network that a scheme names, and whether it speaks TLS."""
 
 _SHOWN = 200
 

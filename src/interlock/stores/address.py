@@ -17,20 +17,11 @@ from urllib.parse import parse_qsl, unquote
 from msgspec import Struct
 
 from interlock.errors import BadInput, StoreUnsuitable
+from interlock.stores import SCHEMES
 
 NAMESPACE = "interlock"
 _NAMESPACE = re.compile(r"[A-Za-z0-9._:@-]+(/[A-Za-z0-9._:@-]+)*", re.ASCII)
 _LONGEST_NAMESPACE = 100
-_SCHEMES: dict[str, tuple[Literal["redis", "etcd"], bool]] = {
-    "redis": ("redis", False),
-    "rediss": ("redis", True),
-    "redis+unix": ("redis", False),
-    "valkey": ("redis", False),
-    "valkeys": ("redis", True),
-    "valkey+unix": ("redis", False),
-    "etcd": ("etcd", False),
-    "etcds": ("etcd", True),
-}
 _PORTS = {"redis": 6379, "etcd": 2379}
 _TLS = ("ca", "cert", "key")
 _OPTIONS = {"redis": ("ns", "db", "log", *_TLS), "etcd": ("quota", *_TLS)}
@@ -57,7 +48,7 @@ def parse(url: str) -> Address:
     """The parts of a URL; an error says what it should look like."""
     scheme, _, rest = url.partition("://")
     scheme = scheme.lower()
-    engine, tls = _SCHEMES[scheme]
+    engine, tls = SCHEMES[scheme]
     rest, _, query = rest.partition("?")
     authority, slash, path = rest.partition("/")
     login, _, places = authority.rpartition("@")
@@ -109,7 +100,7 @@ def _host(scheme: str, place: str) -> tuple[str, int]:
     if not host:
         raise BadInput(f"this URL names no host; write it like {scheme}://{_LIKE}")
     if not port:
-        return host, _PORTS[_SCHEMES[scheme][0]]
+        return host, _PORTS[SCHEMES[scheme][0]]
     if not (port.isascii() and port.isdigit() and 0 < int(port) <= _HIGHEST_PORT):
         raise BadInput(
             f"the port in this URL is no number from 1 to {_HIGHEST_PORT};"
