@@ -226,11 +226,11 @@ class QueryService:
         the command, so such a wait has its own liveness key, unless it is short.
         """
         actor = identity.actor
-        live = (
-            keys.asker_live(query.id) if keep or query.timeout > ASKER_TTL else keys.live(query.id)
-        )
         if identity.joined and not identity.whole_session:
             live = keys.live(actor.session)
+        else:
+            own = keep or query.timeout > ASKER_TTL
+            live = keys.asker_live(query.id) if own else keys.live(query.id)
         return UnqueuedWait(
             wants=keys.query(query.id),
             agent=actor.agent,
@@ -297,7 +297,7 @@ class QueryService:
         last = stored.timeout if stored is not None and left <= query.timeout else query.timeout
         ends = clock.monotonic() + min(query.timeout, left)
         beat = () if start.asleep is None else self._beat(start.asleep, query)
-        pace = _pace(beat)
+        pace = min([(each.ttl or 0.0) / BEATS_PER_TTL for each in beat], default=float("inf"))
         shortest, longest = map(self._runner.capabilities.allow, (_CHECK_AFTER, _CHECK_LONGEST))
         due, interval = clock.monotonic() + pace, shortest
         watch = yield OpenWatch(key, start.revision or snapshot.revision)
@@ -396,7 +396,3 @@ def _view_of(decision: HumanDecision) -> DecisionView:
         answer=msgspec.json.decode(decision.answer),
         resolved=decision.resolved or None,
     )
-
-
-def _pace(beat: tuple[Write, ...]) -> float:
-    return min([(each.ttl or 0.0) / BEATS_PER_TTL for each in beat], default=float("inf"))

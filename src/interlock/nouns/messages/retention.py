@@ -11,7 +11,7 @@ starts at a random group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, TypeVar
 
@@ -186,7 +186,9 @@ class MessageRetention:
         done = 0
         for start in range(0, min(len(going), bound), _AT_ONCE):
             some = [each.key for each in going[start : min(start + _AT_ONCE, bound)]]
-            for deletions in _batches((yield from _mark_deletions(some)), self._batch):
+            for deletions in retention_rules.batches(
+                (yield from _mark_deletions(some)), self._batch
+            ):
                 done += yield from self._change(partial(_delete_marks, deletions))
         return RetentionResult(forgotten=done, left=max(len(going) - bound, 0))
 
@@ -471,18 +473,6 @@ def _mark_deletions(marks: Sequence[str]) -> Op[list[MarkDeletion]]:
         if item is None or message is not None:
             found.append(retention_rules.mark_deletion(each, message))
     return found
-
-
-def _batches(deletions: Sequence[MarkDeletion], space: int) -> Iterator[list[MarkDeletion]]:
-    """Group deletions so that each batch fits into a commit."""
-    some: list[MarkDeletion] = []
-    for each in deletions:
-        if some and sum(one.size for one in some) + each.size > space:
-            yield some
-            some = []
-        some.append(each)
-    if some:
-        yield some
 
 
 def _delete_marks(deletions: Sequence[MarkDeletion]) -> DecideOp[Forgotten]:

@@ -109,6 +109,18 @@ def mark_deletion(mark: str, message: StoredMessage | None) -> MarkDeletion:
     return MarkDeletion(mark=mark, message=keys.message(message.id), others=tuple(marks))
 
 
+def batches(deletions: Sequence[MarkDeletion], space: int) -> Iterator[list[MarkDeletion]]:
+    """Group deletions so that each batch fits into a commit."""
+    some: list[MarkDeletion] = []
+    for each in deletions:
+        if some and sum(one.size for one in some) + each.size > space:
+            yield some
+            some = []
+        some.append(each)
+    if some:
+        yield some
+
+
 def delete_marks(
     deletions: Sequence[MarkDeletion], standing: AbstractSet[str]
 ) -> Decision[Forgotten]:
