@@ -16,7 +16,13 @@ from interlock.faces.cli.command import LOOK, Stopped, answer, is_read, note, st
 from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.parse import Parsed
 from interlock.nouns.messages import log_lines
-from interlock.nouns.messages.inbox_noun import AlertSubscribe, introduced, look, settle, wanted
+from interlock.nouns.messages.inbox_noun import (
+    AlertSubscribe,
+    acknowledge_listed,
+    introduced,
+    list_inbox,
+    subscribed_type,
+)
 from interlock.runtime.fleet_calls import FleetCalls
 
 if TYPE_CHECKING:
@@ -87,11 +93,11 @@ def inbox(parsed: Parsed) -> int:
     """What waits; acknowledged, if that was asked for, after it was written."""
     with connected(parsed) as fleet:
         steps = FleetCalls(fleet.context)
-        found = drive(look(steps, parsed.request), fleet.store)
+        found = drive(list_inbox(steps, parsed.request), fleet.store)
         status = answer(parsed, found)
         if not (parsed.common.json or parsed.common.quiet or parsed.request.ack):
             _hint(found)
-        drive(settle(steps, parsed.request, found), fleet.store)
+        drive(acknowledge_listed(steps, parsed.request, found), fleet.store)
     return status
 
 
@@ -106,7 +112,7 @@ def _hint(found: Inbox) -> None:
 def subscribe(parsed: Parsed) -> int:
     """Subscribe, and show what comes if that was asked for."""
     request: AlertSubscribe = parsed.request
-    type_ = wanted(request)
+    type_ = subscribed_type(request)
     if not request.follow:
         with connected(parsed) as fleet:
             return answer(parsed, fleet.act(request))

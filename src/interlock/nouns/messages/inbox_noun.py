@@ -109,7 +109,7 @@ class SubscriptionList(Listing[core.SubscriptionView], frozen=True, kw_only=True
     subscriptions: tuple[core.SubscriptionView, ...]
 
 
-def wanted(request: AlertSubscribe) -> str:
+def subscribed_type(request: AlertSubscribe) -> str:
     """The type to subscribe to; empty to list subscriptions."""
     if request.list and request != AlertSubscribe(list=True):
         raise BadInput("--list shows all your subscriptions; leave the others out")
@@ -121,7 +121,7 @@ def wanted(request: AlertSubscribe) -> str:
 def _subscribe(
     fleet: "FleetCalls", request: AlertSubscribe
 ) -> "Op[core.Subscribed | SubscriptionList | GivenFenced]":
-    type_ = wanted(request)
+    type_ = subscribed_type(request)
     if request.list:
         you = fleet.context.me().actor.agent
         found = yield from fleet.messages.subscriptions()
@@ -132,7 +132,7 @@ def _subscribe(
     return (yield from op)
 
 
-def look(fleet: "FleetCalls", request: InboxShow) -> "Op[views.Inbox]":
+def list_inbox(fleet: "FleetCalls", request: InboxShow) -> "Op[views.Inbox]":
     """The messages to list; nothing is acknowledged."""
     if request.ack and (request.all or request.sent):
         raise BadInput("--ack is for unread messages; leave --all and --sent out")
@@ -148,7 +148,7 @@ def look(fleet: "FleetCalls", request: InboxShow) -> "Op[views.Inbox]":
         can=request.can or None,
     )
     if request.ack:
-        stays = len(found.messages) - len(_settled(found))
+        stays = len(found.messages) - len(_ids_to_acknowledge(found))
         found = InboxAcknowledged(**asdict(replace(found, stays=stays)))
     return (yield from introduced(found))
 
@@ -164,19 +164,19 @@ def introduced(found: views.Inbox) -> "Op[views.Inbox]":
     return replace(found, agents=tuple(some)[:_NAMED])
 
 
-def settle(fleet: "FleetCalls", request: InboxShow, found: views.Inbox) -> "Op[None]":
+def acknowledge_listed(fleet: "FleetCalls", request: InboxShow, found: views.Inbox) -> "Op[None]":
     """Acknowledge the listed messages, if requested; a question waits for its answer."""
-    if request.ack and (ids := _settled(found)):
+    if request.ack and (ids := _ids_to_acknowledge(found)):
         yield from fleet.messages.ack(*ids, can=request.can or None)
 
 
-def _settled(found: views.Inbox) -> list[str]:
+def _ids_to_acknowledge(found: views.Inbox) -> list[str]:
     return [each.id for each in found.messages if each.kind != "query"]
 
 
 def _inbox(fleet: "FleetCalls", request: InboxShow) -> "Op[views.Inbox]":
-    found = yield from look(fleet, request)
-    yield from settle(fleet, request, found)
+    found = yield from list_inbox(fleet, request)
+    yield from acknowledge_listed(fleet, request, found)
     return found
 
 

@@ -192,10 +192,10 @@ def unread_in_topic(
     """
     found: list[InboxEntry] = []
 
-    def look(items: Sequence[Item]) -> None:
+    def collect(items: Sequence[Item]) -> None:
         found.extend(topic_entries(topic, items))
 
-    revision, whole = yield from paged(keys.topic(topic.name), look, most)
+    revision, whole = yield from paged(keys.topic(topic.name), collect, most)
     return sorted(found, key=lambda each: each.order), revision, whole
 
 
