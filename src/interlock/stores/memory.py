@@ -157,7 +157,7 @@ class MemoryStore(BlockingStore):
     def sweep(self) -> int:
         """Delete expired liveness keys; they read as absent already."""
         with self._mutex:
-            gone = [key for key in self._order if self._lapsed(self._rows[key])]
+            gone = [key for key in self._order if self._expired(self._rows[key])]
             for key in gone:
                 self._remove(key)
             return len(gone)
@@ -201,12 +201,12 @@ class MemoryStore(BlockingStore):
         if self._closed:
             raise StoreClosed("this store was closed; connect again")
 
-    def _lapsed(self, row: _Row) -> bool:
+    def _expired(self, row: _Row) -> bool:
         return row.expires is not None and row.expires <= self._clock.monotonic()
 
     def _item(self, key: str) -> Item | None:
         row = self._rows.get(key)
-        if row is None or self._lapsed(row):
+        if row is None or self._expired(row):
             return None
         left = None if row.expires is None else row.expires - self._clock.monotonic()
         return Item(key, row.value, row.revision, row.created, row.entry, row.hash, left)
@@ -262,7 +262,7 @@ class MemoryStore(BlockingStore):
         old = self._rows.get(key)
         if old is None:
             insort(self._order, key)
-        elif self._lapsed(old):
+        elif self._expired(old):
             old = None
         created = self._revision if old is None else old.created
         stamp = (txn.id, txn.hash)

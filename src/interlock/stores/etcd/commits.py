@@ -104,7 +104,7 @@ class EtcdCommits:
         if not own:
             return frozenset()
         leases = [self._own[put.key].lease for put in own]
-        granted = yield from self._leases.kept(leases, _within(puts))
+        granted = yield from self._leases.keep_alive(leases, _within(puts))
         renewed = set()
         for put, seconds in zip(own, granted, strict=True):
             if seconds == self._seconds(put):
@@ -126,7 +126,7 @@ class EtcdCommits:
         puts = {put.key: put for put in txn.puts}
         for key in txn.deletes:  # etcd takes each key once; as elsewhere, the deletion is last
             puts.pop(key, None)
-        kept = self._kept(txn)
+        kept = self._keys_with_lease(txn)
         ttls = {
             put.key: put.ttl for put in puts.values() if put.ttl is not None and put.key not in kept
         }
@@ -157,8 +157,8 @@ class EtcdCommits:
             raise
         if answer.succeeded:
             with suppress(StoreTrouble):  # the commit has happened
-                yield from self._leases.end(self._foreign(answer, kept))
-                yield from self._stretch(txn, answer, kept)
+                yield from self._leases.end(self._leases_of_others(answer, kept))
+                yield from self._restart_leases(txn, answer, kept)
         return self._answer(txn, answer, leases, seen, known)
 
     def _asked(self, request: rpc.TxnRequest, within: float, once: str | None = None) -> Op[Any]:
@@ -168,7 +168,7 @@ class EtcdCommits:
             return answer
         return (yield from self._store.asked((TXN, request), once))
 
-    def _foreign(self, answer: rpc.TxnResponse, kept: frozenset[str]) -> list[int]:
+    def _leases_of_others(self, answer: rpc.TxnResponse, kept: frozenset[str]) -> list[int]:
         """Leases without a key that another client may keep alive."""
         own = {mine.lease for mine in self._own.values()}
         return [lease for lease in self._replaced(answer, kept) if lease not in own]
@@ -185,14 +185,14 @@ class EtcdCommits:
                 leases += [kv.lease for kv in each.delete_range.prev_kvs]
         return [lease for lease in leases if lease]
 
-    def _stretch(self, txn: Txn, answer: rpc.TxnResponse, kept: frozenset[str]) -> Op[None]:
+    def _restart_leases(self, txn: Txn, answer: rpc.TxnResponse, kept: frozenset[str]) -> Op[None]:
         """Start again the leases of liveness keys that were put again and kept them."""
         if not kept:
             return
         old = {kv.key: kv.lease for each in answer.responses if (kv := each.put.prev_kv).key}
         puts = tuple(put for put in txn.puts if put.key in kept)
         leases = [old.get(self._namespace.key(put.key), 0) for put in puts]
-        granted = yield from self._leases.kept(leases)
+        granted = yield from self._leases.keep_alive(leases)
         if granted != [self._seconds(put) for put in puts]:
             yield from self.commit(renewal(puts))
 
@@ -206,7 +206,7 @@ class EtcdCommits:
     ) -> Answer | Items | None:
         """What it means; None if only the log was trimmed since ``known``."""
         if answer.succeeded:
-            self._leases.revoke(self._replaced(answer, self._kept(txn)))
+            self._leases.revoke(self._replaced(answer, self._keys_with_lease(txn)))
             self._remember(txn, leases)
             reads = tuple(dict.fromkeys(txn.reads))
             return Committed(answer.header.revision, self._items(_found(reads, answer)))
@@ -233,7 +233,7 @@ class EtcdCommits:
         *,
         known: int,
     ) -> rpc.TxnRequest:
-        key, op, kept = self._namespace.key, rpc.RequestOp, self._kept(txn)
+        key, op, kept = self._namespace.key, rpc.RequestOp, self._keys_with_lease(txn)
         compares = [self._compare(check, seen) for check in txn.checks]
         writes: list[rpc.RequestOp] = []
         if not txn.quiet:
@@ -313,11 +313,11 @@ class EtcdCommits:
         leases = [kv.lease for put in txn.puts if (kv := kvs[put.key]) is not None]
         if not all(leases):
             return None
-        granted = yield from self._leases.kept(leases, within)
+        granted = yield from self._leases.keep_alive(leases, within)
         as_wanted = granted == [self._seconds(put) for put in txn.puts]
         return Committed(revision, asked) if as_wanted else None
 
-    def _kept(self, txn: Txn) -> frozenset[str]:
+    def _keys_with_lease(self, txn: Txn) -> frozenset[str]:
         """Liveness keys that are put again and known to exist: they keep their lease.
 
         With another lease, a client that keeps the first one alive would do so in vain.

@@ -90,7 +90,7 @@ class Leases:
 
     def revoke(self, leases: Iterable[int]) -> None:
         """End these; sent without waiting, since they expire in any case."""
-        self._transport.later(
+        self._transport.send_unawaited(
             (REVOKE, rpc.LeaseRevokeRequest(id=lease)) for lease in leases if lease
         )
 
@@ -100,7 +100,7 @@ class Leases:
             with suppress(NoLease):
                 yield from self._store.asked((REVOKE, rpc.LeaseRevokeRequest(id=lease)))
 
-    def kept(self, leases: Iterable[int], within: float = REPLY) -> Op[list[int]]:
+    def keep_alive(self, leases: Iterable[int], within: float = REPLY) -> Op[list[int]]:
         """Start these again; the seconds that each has now, 0 if it is gone."""
         requests = [(KEEP_ALIVE, rpc.LeaseKeepAliveRequest(id=lease)) for lease in leases]
         answers = yield from self._store.asked(RequestBatch(requests, within))

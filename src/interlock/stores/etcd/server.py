@@ -242,7 +242,7 @@ class Quota:
             self._limit = (yield from self._store.asked(DirectRequest(quota))) or _DEFAULT
         return self._limit
 
-    def saw(self, status: rpc.StatusResponse) -> None:
+    def note_status(self, status: rpc.StatusResponse) -> None:
         """A status was read: if all is well, it counts for a while."""
         if status.db_size <= _SMALL and not status.errors:
             self._looked = time.monotonic()

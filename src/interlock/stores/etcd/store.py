@@ -62,7 +62,7 @@ _TRIMMED_AT_ONCE = 8 * _AT_ONCE
 _ALIEN = ("parsing HTTP/2", "http1.x")
 
 _log = logging.getLogger("interlock")
-_told: set[str] = set()
+_warned: set[str] = set()
 """Of which stores this process was warned."""
 
 
@@ -126,7 +126,7 @@ class EtcdStore(NetworkStore):
             )
         yield from self.asked(LogIn())
         yield from self._agree_on_format()
-        self.quota.saw(status)
+        self.quota.note_status(status)
         if needed := fixed_in(status.version):
             yield from self._be_cautious(needed)
 
@@ -140,8 +140,8 @@ class EtcdStore(NetworkStore):
                 f" leases that were renewed; install {needed} or newer"
                 " (until then each renewal is a write)"
             )
-            if self.where not in _told:
-                _told.add(self.where)
+            if self.where not in _warned:
+                _warned.add(self.where)
                 _log.warning("%s", self.caution)
 
     def _first_answer(self) -> Op[rpc.StatusResponse]:

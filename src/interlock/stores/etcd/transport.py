@@ -87,7 +87,7 @@ _OPTIONS = (
     ("grpc.http2.ping_timeout_ms", 3_000),
     ("grpc.enable_http_proxy", 0),
 )
-_FAREWELL = 0.3
+_CLOSING = 0.3
 # A member that lost its leader says so instead of answering from what it has.
 _BARE: Metadata = (("hasleader", "true"),)
 
@@ -150,7 +150,7 @@ class EtcdTransport:
         self._old: list[tuple[float, Any]] = []
         self._secrets: grpc.ChannelCredentials | None = None
         self._metadata: Metadata = _BARE
-        self._courtesies: set[Any] = set()
+        self._unawaited: set[Any] = set()
         self._closed = False
 
     def call(self, request: EtcdRequest) -> Any:  # noqa: ANN401 - each method has its own answer
@@ -186,14 +186,14 @@ class EtcdTransport:
             except TokenExpired as error:
                 raise Unsent(str(error)) from error
 
-    def later(self, requests: Iterable[tuple[str, Any]]) -> None:
-        """Send these without waiting for answers: a courtesy, and no promise."""
+    def send_unawaited(self, requests: Iterable[tuple[str, Any]]) -> None:
+        """Send these without waiting for answers: they may get lost."""
         with suppress(ValueError, Unsent):  # closed
             link = self.link()
             for method, message in requests:
                 call = link.calls[method].future(message, timeout=REPLY, metadata=self._metadata)
-                self._courtesies.add(call)  # gRPC cancels a call without a reference
-                call.add_done_callback(self._courtesies.discard)
+                self._unawaited.add(call)  # gRPC cancels a call without a reference
+                call.add_done_callback(self._unawaited.discard)
 
     def stream(self, link: EndpointChannel, requests: Iterator[Any]) -> Any:  # noqa: ANN401 - gRPC's call
         """A stream of watch answers, for a thread that reads it."""
@@ -260,15 +260,15 @@ class EtcdTransport:
     def _endpoint(self, request: DirectRequest) -> int:
         return self.number if request.number is None else request.number
 
-    def _farewell(self) -> None:
-        """Let the courtesies arrive, if that takes but a moment."""
-        ends = time.monotonic() + _FAREWELL
-        for call in tuple(self._courtesies):
+    def _await_sent(self) -> None:
+        """Let requests arrive that no caller waits for, if that takes but a moment."""
+        ends = time.monotonic() + _CLOSING
+        for call in tuple(self._unawaited):
             with suppress(Exception):  # how it ended does not matter
                 call.result(timeout=max(0.0, ends - time.monotonic()))
 
     def _cut(self) -> dict[asyncio.AbstractEventLoop, EndpointChannel]:
-        self._farewell()
+        self._await_sent()
         with self._lock:
             self._closed = True
             channels = [old for _, old in self._old]

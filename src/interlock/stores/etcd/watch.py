@@ -372,9 +372,9 @@ class EtcdWatch:
 
     def resync(self, revision: int) -> None:
         """Keep one Resync for all scopes that need one; called under the lock."""
-        translated = [each for each in self.arrived if isinstance(each, Resync)]
+        earlier = [each.revision for each in self.arrived if isinstance(each, Resync)]
         self.arrived = [each for each in self.arrived if not isinstance(each, Resync)]
-        self.arrived.append(max([Resync(revision), *translated], key=lambda each: each.revision))
+        self.arrived.append(Resync(max([revision, *earlier])))
         self.wake()
 
     @property

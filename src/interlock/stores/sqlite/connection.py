@@ -63,7 +63,7 @@ _PUT_QUIETLY = """INSERT INTO item VALUES (?1, ?2, ?3, ?3, '', '', ?4) ON CONFLI
 _LATER = "SELECT revision, id, value, touched FROM log WHERE revision > ? ORDER BY revision LIMIT ?"
 _OLDEST = """SELECT max(revision) FROM
   (SELECT revision FROM log WHERE revision <= ? ORDER BY revision LIMIT ?)"""
-_LAPSED = "DELETE FROM item WHERE key >= 'live/' AND key < 'live0' AND expires <= ?"
+_EXPIRED = "DELETE FROM item WHERE key >= 'live/' AND key < 'live0' AND expires <= ?"
 _NANO = 1_000_000_000
 ROWS_AT_ONCE = 500
 _FEW, _AT_ONCE = 3, 32
@@ -304,7 +304,7 @@ class WriteConnection(ReadConnection):
 
     def sweep(self, now: int) -> int:
         """Delete expired liveness keys."""
-        self._execute(_LAPSED, (now,))
+        self._execute(_EXPIRED, (now,))
         return self.db.changes()
 
     def take_touched(self) -> list[str]:
