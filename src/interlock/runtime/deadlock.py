@@ -85,9 +85,9 @@ class DeadlockDetector:
                 done: Decided[T | None] = yield from self._runner.change(deciding, actor)
                 if done.outcome is not None:
                     return done
-            elif graph.seen == last or not graph.stuck(dead):
+            elif graph.snapshot == last or not graph.stuck(dead):
                 break
-            last, around = graph.seen, None
+            last, around = graph.snapshot, None
         return Decided(None, None)
 
     def _rely(self, graph: Graph, found: DeadlockedSet) -> ReadOp[bool]:

@@ -216,8 +216,8 @@ class Graph:
         return self._blockers_wait and is_stuck(self._standing(dead), self._start.id)
 
     @property
-    def seen(self) -> object:
-        """All that the look showed; if another one shows the same, it stood so in between."""
+    def snapshot(self) -> object:
+        """All that was read; if the next graph has the same, it stood like that in between."""
         return self._targets, self._asleep, self._waits
 
     def items(self, deadlock: DeadlockedSet) -> tuple[str, ...]:

@@ -71,9 +71,9 @@ class Handover:
         self._tie = weakref.ref(to, partial(self._grants.wake_keeper, None))
         self._grants.handovers.add(self)
 
-    def add(self, key: object, debts: Callable[[], Iterable[PendingRelease]]) -> None:
+    def add(self, key: object, releases: Callable[[], Iterable[PendingRelease]]) -> None:
         """Note a request before it is sent, with the releases of its grant."""
-        self._requested[key] = debts
+        self._requested[key] = releases
 
     def remove(self, key: object) -> None:
         """The request was refused, or its grant is released or pending release."""
@@ -104,7 +104,7 @@ class Handover:
 
     def pending_releases(self) -> list[PendingRelease]:
         """The releases of all its grants."""
-        return [debt for asked in tuple(self._requested.values()) for debt in asked()]
+        return [each for releases in tuple(self._requested.values()) for each in releases()]
 
     def belongs_to(self, grants: PendingReleases) -> bool:
         """Whether a call to this service may use it."""

@@ -49,17 +49,17 @@ def plain(context: Context, name: str) -> Op[Why]:
 def _lock(context: Context, name: str, besides: str = "") -> Op[Why]:
     """What blocks the next request for this lock; ``besides`` is added if it is free."""
     thing = f"lock/{name}"
-    seen = yield from live_pool(context.runner, key_of(thing), waiters=True)
-    if seen is None:
+    live = yield from live_pool(context.runner, key_of(thing), waiters=True)
+    if live is None:
         why = Why(thing=thing, blocked=False, because=f"free{besides}", clear="acquire it")
-    elif seen.room > 0:
-        why = yield from _room(thing, seen)
+    elif live.room > 0:
+        why = yield from _room(thing, live)
     else:
-        grant = seen.grants[0]
+        grant = live.grants[0]
         session = yield from context.sessions.find(grant.session)
-        because = _held_by(grant, session, len(seen.waiters))
-        clear = f"{grant.agent} releases it, or does not renew it for {span(seen.expires_in)}"
-        why = yield from _blocked(thing, seen, because, clear)
+        because = _held_by(grant, session, len(live.waiters))
+        clear = f"{grant.agent} releases it, or does not renew it for {span(live.expires_in)}"
+        why = yield from _blocked(thing, live, because, clear)
     return (yield from with_ended(why, context.runner.clock.wall()))
 
 
@@ -67,42 +67,42 @@ def semaphore(context: Context, name: str) -> Op[Why]:
     """Explain a semaphore: what blocks the next request for a slot."""
     name = validate.name(name, "semaphore name")
     thing = f"sem/{name}"
-    seen = yield from live_pool(context.runner, key_of(thing), waiters=True)
-    if seen is None:
+    live = yield from live_pool(context.runner, key_of(thing), waiters=True)
+    if live is None:
         why = Why(
             thing=thing,
             blocked=False,
             because="there is no such semaphore yet",
             clear=f"acquire it with a capacity: interlock sem acquire {quote(name)} --capacity N",
         )
-    elif seen.room > 0:
-        why = yield from _room(thing, seen)
+    elif live.room > 0:
+        why = yield from _room(thing, live)
     else:
-        because = f"all {seen.pool.capacity} slots are held: {holders(seen.grants)}"
-        clear = f"one of them releases, or does not renew for {span(seen.expires_in)}"
-        why = yield from _blocked(thing, seen, because, clear)
+        because = f"all {live.pool.capacity} slots are held: {holders(live.grants)}"
+        clear = f"one of them releases, or does not renew for {span(live.expires_in)}"
+        why = yield from _blocked(thing, live, because, clear)
     return (yield from with_ended(why, context.runner.clock.wall()))
 
 
-def _room(thing: str, seen: LivePool) -> Op[Why]:
+def _room(thing: str, live: LivePool) -> Op[Why]:
     """Some is free: for the next request, for the first waiter, or too little for that."""
-    if not seen.waiters:
-        because, clear = _free(thing, seen)
+    if not live.waiters:
+        because, clear = _free(thing, live)
         return Why(thing=thing, blocked=False, because=because, clear=clear)
-    first = seen.waiters[0]
-    if first.weight <= seen.room:
-        return _kept(thing, seen, first)
+    first = live.waiters[0]
+    if first.weight <= live.room:
+        return _kept(thing, live, first)
     because = (
-        f"{_slots(seen)}, but {first.agent} wants {first.weight} and came first;"
+        f"{_slots(live)}, but {first.agent} wants {first.weight} and came first;"
         " nobody overtakes, so smaller requests wait behind it"
     )
-    clear = f"{holders(seen.grants)} gives back {first.weight - seen.room} more"
+    clear = f"{holders(live.grants)} gives back {first.weight - live.room} more"
     clear += f", or {first.agent} gives up"
-    return (yield from _blocked(thing, seen, because, clear))
+    return (yield from _blocked(thing, live, because, clear))
 
 
-def _blocked(thing: str, seen: LivePool, because: str, clear: str) -> Op[Why]:
-    grants, left = seen.grants, seen.expires_in
+def _blocked(thing: str, live: LivePool, because: str, clear: str) -> Op[Why]:
+    grants, left = live.grants, live.expires_in
     return Why(
         thing=thing,
         blocked=True,
@@ -112,7 +112,7 @@ def _blocked(thing: str, seen: LivePool, because: str, clear: str) -> Op[Why]:
         since=min((grant.since for grant in grants), default=None),
         expires_in=None if left is None else round(left, 3),
         meanwhile=(yield from meanwhile({caller_name_of(g): g.agent for g in grants[:NAMED]})),
-        waiters=queue(seen.waiters),
+        waiters=queue(live.waiters),
     )
 
 
@@ -224,22 +224,22 @@ def _held_by(grant: Grant, session: Session | None, waiting: int) -> str:
     return f"held by {grant.agent}{where} with token {grant.token}{queue}"
 
 
-def _free(thing: str, seen: LivePool) -> tuple[str, str]:
-    stale = seen.stale[0] if seen.stale else None
+def _free(thing: str, live: LivePool) -> tuple[str, str]:
+    stale = live.stale[0] if live.stale else None
     if thing.startswith("lock/"):
         if stale is None:
             return "free", "acquire it"
         because = f"{stale.agent} stopped beating and its grant {stale.token} is stale"
         return because, "acquire it, or run 'interlock maintain'"
     if stale is None:
-        return _slots(seen), "acquire them"
+        return _slots(live), "acquire them"
     return (
-        f"{_slots(seen)}, with what {stale.agent} left, whose grant {stale.token} is stale",
+        f"{_slots(live)}, with what {stale.agent} left, whose grant {stale.token} is stale",
         "acquire them, or run 'interlock maintain'",
     )
 
 
-def _kept(thing: str, seen: LivePool, first: Waiter) -> Why:
+def _kept(thing: str, live: LivePool, first: Waiter) -> Why:
     """What is free is the first waiter's, who cannot take it yet."""
     others = [key for key in first.together if key != key_of(thing)]
     because = f"kept for {first.agent}, who is served in a moment"
@@ -254,10 +254,10 @@ def _kept(thing: str, seen: LivePool, first: Waiter) -> Why:
         clear=clear,
         by=first.agent,
         since=first.since,
-        waiters=queue(seen.waiters),
+        waiters=queue(live.waiters),
     )
 
 
-def _slots(seen: LivePool) -> str:
-    verb = "is" if seen.room == 1 else "are"
-    return f"{seen.room} of {seen.pool.capacity} slots {verb} free"
+def _slots(live: LivePool) -> str:
+    verb = "is" if live.room == 1 else "are"
+    return f"{live.room} of {live.pool.capacity} slots {verb} free"
