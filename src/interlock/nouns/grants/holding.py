@@ -293,31 +293,32 @@ def _take_once(
     if waited and (terms.ttl is not None or terms.max_hold is not None):
         sent = clock.monotonic()
         try:
-            times = yield from context.grants.lifetimes(key_of(target.things[0]), outcome.grant)
+            times = yield from context.grants.lifetimes(target.keys[0], outcome.grant)
         except BaseException as error:
             context.grants.release_later(context.identity, target, outcome.grant)
             if not isinstance(error, StoreTrouble | GeneratorExit):
                 yield from context.grants.release_pending()
             raise
-    leases = list(_leases(context, (target, outcome), terms, sent, times))
+    tag = {"agent": outcome.holder, "for": target.thing}
+    leases = list(_leases(context, outcome.grant, terms, tag=tag, sent=sent, times=times))
     return HeldPools(context, target, outcome, leases, on_lost)
 
 
 def _leases(
     context: Context,
-    got: tuple[GrantTarget, Granted],
+    grant: str,
     terms: GrantTerms,
+    *,
+    tag: Mapping[str, str],
     sent: float,
     times: Mapping[str, float] | None,
 ) -> Iterator[Lease]:
     """The leases of a grant: its session or its own, and the maximum hold."""
-    target, grant = got
     if terms.ttl is None and context.session_lease is not None:
         yield context.session_lease
-    tag = {"agent": grant.holder, "for": join_things(target.things)}
     for key, term, renewable in (
-        (keys.live(grant.grant), terms.ttl, True),
-        (keys.max_hold(grant.grant), terms.max_hold, False),
+        (keys.live(grant), terms.ttl, True),
+        (keys.max_hold(grant), terms.max_hold, False),
     ):
         if term is not None:
             ttl = validate.duration(term)
