@@ -152,7 +152,7 @@ def unblock(changes: TaskChanges, need: str, hangers: Sequence[str]) -> tuple[in
 def read_requirement_sets(changes: TaskChanges, specs: Iterable[Spec]) -> None:
     """Ask for all sets of requirements with one read."""
     sets = {keys.requirement_set(spec.requirement_set): None for spec in specs if spec.requires}
-    changes.facts.need_all(changes.facts.has, sets)
+    changes.facts.need(sets)
 
 
 def _fitting(ids: Sequence[str], text: int) -> int:
