@@ -156,9 +156,13 @@ class EtcdCommits:
             self._leases.revoke(made)
             raise
         if answer.succeeded:
+            replaced = self._replaced(answer, kept)
+            own = {mine.lease for mine in self._own.values()} if replaced else ()
             with suppress(StoreTrouble):  # the commit has happened
-                yield from self._leases.end(self._leases_of_others(answer, kept))
+                # Another client may keep alive the leases that are not ours.
+                yield from self._leases.end([lease for lease in replaced if lease not in own])
                 yield from self._restart_leases(txn, answer, kept)
+            self._leases.revoke(replaced)
         return self._answer(txn, answer, leases, seen, known)
 
     def _asked(self, request: rpc.TxnRequest, within: float, once: str | None = None) -> Op[Any]:
@@ -167,11 +171,6 @@ class EtcdCommits:
             (answer,) = yield from self._store.asked(RequestBatch([(TXN, request)], within), once)
             return answer
         return (yield from self._store.asked((TXN, request), once))
-
-    def _leases_of_others(self, answer: rpc.TxnResponse, kept: frozenset[str]) -> list[int]:
-        """Leases without a key that another client may keep alive."""
-        own = {mine.lease for mine in self._own.values()}
-        return [lease for lease in self._replaced(answer, kept) if lease not in own]
 
     def _replaced(self, answer: rpc.TxnResponse, kept: frozenset[str]) -> list[int]:
         """The leases of liveness keys that were deleted, or put again with another lease."""
@@ -206,7 +205,6 @@ class EtcdCommits:
     ) -> Answer | Items | None:
         """What it means; None if only the log was trimmed since ``known``."""
         if answer.succeeded:
-            self._leases.revoke(self._replaced(answer, self._keys_with_lease(txn)))
             self._remember(txn, leases)
             reads = tuple(dict.fromkeys(txn.reads))
             return Committed(answer.header.revision, self._items(_found(reads, answer)))
@@ -233,7 +231,7 @@ class EtcdCommits:
         *,
         known: int,
     ) -> rpc.TxnRequest:
-        key, op, kept = self._namespace.key, rpc.RequestOp, self._keys_with_lease(txn)
+        key, op = self._namespace.key, rpc.RequestOp
         compares = [self._compare(check, seen) for check in txn.checks]
         writes: list[rpc.RequestOp] = []
         if not txn.quiet:
@@ -252,7 +250,7 @@ class EtcdCommits:
                 key=key(put.key),
                 value=wrapped(put.value, *stamp, quiet=txn.quiet, plain=_readable(put.key)),
                 lease=leases.get(put.key, 0),
-                ignore_lease=put.key in kept,
+                ignore_lease=put.ttl is not None and put.key not in leases,
                 prev_kv=put.ttl is not None,
             )
             writes.append(op(put=write))
