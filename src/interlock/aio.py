@@ -161,6 +161,24 @@ class Held(GrantHandle[Awaiting]):
     """A lock, slots, or several things that this client holds."""
 
 
+class BlockTask:
+    """The task that works inside of a block, to be cancelled once."""
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Cancel the block, since what it holds is lost."""
+        if self._task is not None and not self._cancelled:
+            self._cancelled = True
+            self._task.cancel()
+
+    def end(self) -> bool:
+        """Whether only this block cancelled the task."""
+        return self._cancelled and self._task is not None and self._task.uncancel() == 0
+
+
 class Block:
     """``async with fleet.lock(...)``: holds it inside the block, releases it at the end."""
 
@@ -168,33 +186,31 @@ class Block:
         self._fleet = fleet
         self._target = target
         self._terms = terms
-        self._held: Held | None = None
-        self._task: asyncio.Task[Any] | None = None
-        self._cancelled = False
+        self._entered: tuple[Held, BlockTask] | None = None
 
     async def __aenter__(self) -> Held:
         context = self._fleet.context
-        self._task = asyncio.current_task()
         holding = await drive_async(
             take(context, self._target, self._cancel, self._terms), context.store
         )
-        self._held = Held(holding)
+        held = Held(holding)
+        self._entered = held, BlockTask()
         self._fleet.keep()
-        return self._held
+        return held
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        held, self._held = self._held, None
-        if held is None or self._task is None:
+        entered, self._entered = self._entered, None
+        if entered is None:
             return
-        ours = self._cancelled and self._task.uncancel() == 0
+        held, task = entered
+        ours = task.end()
         lost = await held.end()
         if (ours and kind is asyncio.CancelledError) or (lost and kind is None):
             raise held.over() from None
 
     def _cancel(self) -> None:
-        if self._held is not None and self._task is not None and not self._cancelled:
-            self._cancelled = True
-            self._task.cancel()
+        if self._entered is not None:
+            self._entered[1].cancel()
 
 
 @offered

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from interlock.aio import Fleet, offered
+from interlock.aio import BlockTask, Fleet, offered
 from interlock.core import validate
 from interlock.drivers import drive_async
 from interlock.errors import InterlockError, Lapsed, StoreClosed
@@ -98,14 +98,14 @@ class Claim(ClaimHandle[Awaiting]):
 
     def __init__(self, working: HeldClaim, *, in_loop: bool = False) -> None:
         super().__init__(working, in_loop=in_loop)
-        self._block: _Block | None = None
+        self._block: BlockTask | None = None
 
     async def __aenter__(self) -> Self:
         self._entered = True
         if self._holding.lost() and not self._in_loop:
             self._holding.give_up()
             raise self.over()
-        self._block = _Block()
+        self._block = BlockTask()
         self._holding.on_lost = self._block.cancel
         if self._holding.lost():
             self._block.cancel()
@@ -130,24 +130,6 @@ class Claim(ClaimHandle[Awaiting]):
                 raise
             return True
         return self._told(error)
-
-
-class _Block:
-    """The task that works inside of a block, to be cancelled once."""
-
-    def __init__(self) -> None:
-        self._task = asyncio.current_task()
-        self._cancelled = False
-
-    def cancel(self) -> None:
-        """Cancel the block, since the claim is lost."""
-        if self._task is not None and not self._cancelled:
-            self._cancelled = True
-            self._task.cancel()
-
-    def end(self) -> bool:
-        """Whether only this block cancelled the task."""
-        return self._cancelled and self._task is not None and self._task.uncancel() == 0
 
 
 class Hold:

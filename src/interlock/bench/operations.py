@@ -339,25 +339,16 @@ def cold_start(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
     interlock.connect(path).close()
     bare, ours = in_turns(
         map(str, range(size.cold_starts)),
-        lambda _: _run("-c", "pass"),
-        lambda name: _run(
-            "-m",
-            "interlock",
-            "lock",
-            "acquire",
-            f"cold.{name}",
-            "--agent",
-            "bench",
-            "--store",
-            path,
-        ),
+        lambda _: _run(path, "-c", "pass"),
+        lambda name: _run(path, "-m", *f"interlock lock acquire cold.{name} --agent bench".split()),
     )
     yield timed("cold lock acquire", ours, bare, engine.targets["cold"])
 
 
-def _run(*arguments: str) -> None:
+def _run(path: str, *arguments: str) -> None:
     """Run Python with its byte code cached, as it is on a machine in use."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment["INTERLOCK_STORE"] = path
     command = [sys.executable, *arguments]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)  # noqa: S603
 
@@ -371,7 +362,6 @@ with interlock.connect(sys.argv[1], agent="idle") as fleet:
 _ASYNC = """
 import asyncio, sys
 from interlock import aio
-from interlock.aio_messages import Receiver
 async def main():
     async with await aio.connect(sys.argv[1], agent="idle") as fleet:
         async with fleet.lock("idle"):
