@@ -426,16 +426,20 @@ def _own_claim(
     if status is None:
         return Decision(outcome=task.TaskNotOwner(task=id_, state="unknown"))
     held = facts.claim(id_)
-    refusal: task.TaskFenced | task.TaskNotOwner = task.TaskFenced(task=id_, state=status.state)
-    if held is not None and claimant.speaks_for(held, facts.tokens[id_]):
+    ours = held is not None and claimant.speaks_for(held, facts.tokens[id_])
+    if held is not None and ours:
         changes.rely(*held.live)
         if facts.alive(held):
             return status, held
-    elif not _was_ours(changes, claimant, status, held):
+    refusal: task.TaskFenced | task.TaskNotOwner
+    if not ours and not _was_ours(changes, claimant, status, held):
         holder = "" if held is None else held.agent
         refusal = task.TaskNotOwner(task=id_, state=status.state, holder=holder)
-    elif held is not None:
-        refusal = replace(refusal, holder=held.agent, token=facts.tokens[id_])
+    elif ours or held is None:
+        refusal = task.TaskFenced(task=id_, state=status.state)
+    else:
+        token = facts.tokens[id_]
+        refusal = task.TaskFenced(task=id_, state=status.state, holder=held.agent, token=token)
     return changes.refuse(refusal, verb, id_)
 
 
