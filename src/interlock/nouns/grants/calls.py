@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +24,18 @@ if TYPE_CHECKING:
     from interlock.runtime.context import Context
 
 
-def acquire(context: Context, target: GrantTarget, terms: GrantTerms) -> Op[Any]:
-    """Acquire on the terms of a caller, which are completed from the settings."""
+def acquire(
+    context: Context, about: str, target: Callable[[], GrantTarget], terms: GrantTerms
+) -> Op[Any]:
+    """Acquire on the terms of a caller, which are completed from the settings.
+
+    The target is made, and validated, once it is known who asks.
+    """
 
     def attempt(wait: float | str) -> Op[Any]:
         patience = context.asking(wait)
         least = context.runner.capabilities.min_ttl
-        configured, settings = target.configured(context.settings, least)
+        configured, settings = target().configured(context.settings, least)
         ttl, max_hold = context.terms(settings, terms.ttl, terms.max_hold)
         return context.grants.acquire(
             context.me(),
@@ -42,7 +48,7 @@ def acquire(context: Context, target: GrantTarget, terms: GrantTerms) -> Op[Any]
             given=proofs(terms.given),
         )
 
-    return patiently(context, target.about, attempt, terms.wait)
+    return patiently(context, about, attempt, terms.wait)
 
 
 class LockCalls(Calls[D]):
@@ -72,7 +78,7 @@ class LockCalls(Calls[D]):
         terms = GrantTerms(
             wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given, token=token
         )
-        return acquire(self.context, LockTarget(name), terms)
+        return acquire(self.context, LockTarget.about, partial(LockTarget, name), terms)
 
     @call
     def release(self, name: str, *, token: int | None = None) -> Op[locks.ReleaseOutcome]:
@@ -148,7 +154,8 @@ class SemaphoreCalls(Calls[D]):
         terms = GrantTerms(
             wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given, token=token
         )
-        return acquire(self.context, _slots(name, weight, capacity), terms)
+        target = partial(_slots, name, weight, capacity)
+        return acquire(self.context, "a wait for slots", target, terms)
 
     @call
     def release(self, name: str, *, token: int | None = None) -> Op[semaphores.ReleaseOutcome]:
@@ -244,7 +251,9 @@ class SeveralCalls(Calls[D]):
         from interlock.nouns.grants import several
 
         terms = GrantTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
-        return acquire(self.context, several.target_of(things), terms)
+        return acquire(
+            self.context, several.SeveralTarget.about, partial(several.target_of, things), terms
+        )
 
     @call
     def release(self, *things: str, token: int | None = None) -> Op[several.ReleaseOutcome]:

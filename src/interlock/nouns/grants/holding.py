@@ -285,7 +285,7 @@ def _take_once(
 ) -> Op[HeldPools]:
     clock = context.runner.clock
     sent = clock.monotonic()
-    outcome = yield from acquire(context, target, terms)
+    outcome = yield from acquire(context, target.about, lambda: target, terms)
     if not isinstance(outcome, Granted):
         raise _refusal_error(outcome, terms.given, target.things)
     times: dict[str, float] | None = None
