@@ -100,23 +100,24 @@ class EtcdCommits:
         be kept alive has its key.  If a client dies between the deletion and the end of the lease,
         we learn of it with our next commit, or our next look at our grants.
         """
-        own = [] if self.fresh else [put for put in puts if self._is_own(put)]
+        found = [] if self.fresh else [(put, self._own_lease(put)) for put in puts]
+        own = [(put, lease) for put, lease in found if lease is not None]
         if not own:
             return frozenset()
-        leases = [self._own[put.key].lease for put in own]
-        granted = yield from self._leases.keep_alive(leases, _within(puts))
+        granted = yield from self._leases.keep_alive([lease for _, lease in own], _within(puts))
         renewed = set()
-        for put, seconds in zip(own, granted, strict=True):
+        for (put, _), seconds in zip(own, granted, strict=True):
             if seconds == self._seconds(put):
                 renewed.add(put.key)
             else:
                 self._own.pop(put.key, None)
         return frozenset(renewed)
 
-    def _is_own(self, put: Put) -> bool:
-        """Whether this store put the same value with the same ttl: then its lease is known."""
-        mine = self._own.get(put.key)
-        return mine is not None and (mine.seconds, mine.value) == (self._seconds(put), put.value)
+    def _own_lease(self, put: Put) -> int | None:
+        """The lease of a key, if this store put the same value there with the same ttl."""
+        mine = self._own.get(put.key)  # one look: another thread may remove it
+        same = mine is not None and (mine.seconds, mine.value) == (self._seconds(put), put.value)
+        return mine.lease if mine is not None and same else None
 
     def _seconds(self, put: Put) -> int:
         return self._leases.seconds(put.ttl or 0.0)

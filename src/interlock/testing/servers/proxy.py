@@ -439,8 +439,8 @@ class Proxy:
             self._break(link, own)
 
     def _write(self, link: _Link, own: socket.socket) -> None:
-        # Checked again: a read just before may have changed it.
-        if self._half_open:
+        # Checked again: a read just before may have changed or cut it.
+        if self._half_open or link not in self._links:
             return
         now = time.monotonic()
         if own is link.client and not self._holds_replies:
