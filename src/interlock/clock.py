@@ -28,8 +28,9 @@ class SystemClock:
     Without, they go on, as the clock of another machine does (on Linux; elsewhere they may not).
     """
 
+    # Every call reads a clock several times, so these are functions of C and no methods.
+    wall = staticmethod(time.time)
+
     def __init__(self, *, suspends: bool = True) -> None:
         going_on = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-        # Every call reads a clock several times, so these are functions of C and no methods.
         self.monotonic = partial(time.clock_gettime, time.CLOCK_MONOTONIC if suspends else going_on)
-        self.wall = time.time

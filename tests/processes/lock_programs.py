@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import interlock
+from interlock.clock import SystemClock
 from interlock.errors import InterlockError, Lapsed, Lost, StoreTrouble, Unavailable
 from interlock.store import Store
 from interlock.stores import is_network
@@ -63,8 +64,7 @@ def opened(url: str, patience: float) -> Store:
 
 def askew(seconds: str, name: str, *arguments: str) -> None:
     """Run another program, on a machine whose clock is wrong."""
-    right = time.time
-    time.time = lambda: right() + float(seconds)
+    SystemClock.wall = staticmethod(lambda: time.time() + float(seconds))
     globals()[name](*arguments)
 
 

@@ -12,9 +12,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
+
+from interlock.errors import StoreDamaged
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class StoredItem(Protocol):
+        """An item of a store."""
+
+        @property
+        def key(self) -> str:
+            """Its key."""
+
+        @property
+        def value(self) -> bytes:
+            """Its bytes."""
+
 
 try:
     if sys.version_info >= (3, 12):
@@ -45,6 +62,26 @@ class Decoder(Generic[T]):
     def decode(self) -> Callable[[bytes], T]:
         """Decode bytes; see ``UNREADABLE``."""
         return msgspec.json.Decoder(self._kind).decode
+
+    def read(self, item: StoredItem) -> T:
+        """The value of an item; StoreDamaged if it does not read as this type."""
+        try:
+            return self.decode(item.value)
+        except UNREADABLE as error:
+            raise unreadable(item, error) from error
+
+    def read_if_present(self, item: StoredItem | None) -> T | None:
+        """The value of an item, if there is one."""
+        return None if item is None else self.read(item)
+
+
+def unreadable(item: StoredItem, error: Exception) -> StoreDamaged:
+    """The error for an item that cannot be decoded."""
+    from interlock.core import keys
+
+    derived = item.key.startswith(keys.DERIVED)
+    then = "run 'interlock maintain'" if derived else "restore a copy of the store"
+    return StoreDamaged(f"{item.key} does not read as what it should be ({error}); {then}")
 
 
 RANDOM_BYTES = 10

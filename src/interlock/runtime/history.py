@@ -26,7 +26,7 @@ from interlock.core.log import Entry, RecordLine, decode
 from interlock.core.segment import SealedMark, Segment, unpack
 from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.errors import StoreDamaged
-from interlock.runtime.reads import decoded, unreadable, with_bytes
+from interlock.runtime.reads import with_bytes
 from interlock.runtime.runner import Runner
 from interlock.store import LOG, Item, Log, Range, Resync, Snapshot, Watch
 
@@ -64,7 +64,7 @@ class EntriesForward:
                 return found
 
     def _opened(self, item: Item) -> tuple[Item, ...]:
-        segment = decoded(_SEGMENT, item)
+        segment = _SEGMENT.read(item)
         found = tuple(each for each in _entries(item, segment) if each.revision > self._after)
         self._after = max(self._after + 1, segment.ends.revision)  # advances in any case
         return found
@@ -95,7 +95,7 @@ class EntriesBackward:
         found = snapshot.ranges[log]
         if len(found) < self._page:
             mark = snapshot[keys.SEALED]
-            self._segment = 0 if mark is None else decoded(_SEALED, mark).revision
+            self._segment = 0 if mark is None else _SEALED.read(mark).revision
         return found
 
     def _sealed(self, last: int) -> Op[tuple[Item, ...]]:
@@ -105,7 +105,7 @@ class EntriesBackward:
         if item is None:  # retention dropped it, and all before it
             self._segment = 0
             return ()
-        segment = decoded(_SEGMENT, item)
+        segment = _SEGMENT.read(item)
         self._segment = min(segment.begins.revision, last - 1)  # goes back in any case
         entries = _entries(item, segment)
         return tuple(e for e in entries if not self._before or e.revision < self._before)
@@ -150,7 +150,7 @@ def _entries(item: Item, segment: Segment) -> Iterator[Item]:
         for revision, id_, stored in unpack(segment.packed):
             yield Item(LOG + id_, stored, revision, revision, id_)
     except ValueError as error:
-        raise unreadable(item, error) from error
+        raise codec.unreadable(item, error) from error
 
 
 def open_log(after: int | None) -> Op[Watch]:

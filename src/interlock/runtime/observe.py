@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from interlock import registry
 from interlock.clock import Clock
-from interlock.core import codec, keys
+from interlock.core import codec, keys, validate
 from interlock.core.decision import Event
 from interlock.core.log import Entry
 from interlock.core.thing_names import message_thing
@@ -96,7 +96,9 @@ def nouns(wanted: Iterable[str] | None) -> frozenset[str]:
     if isinstance(wanted, str):
         raise BadInput(f"'nouns' takes a list of words; put brackets around {wanted!r:.40}")
     known = dict.fromkeys((*NOUNS, *(noun.name for noun in registry.nouns() if noun.events)))
-    asked = frozenset(known if wanted is None else wanted)
+    asked = frozenset(
+        known if wanted is None else map(str, validate.require_iterable(wanted, "'nouns'"))
+    )
     if unknown := sorted(asked.difference(known)):
         raise BadInput(f"no event is of {unknown[0]!r:.40}; there are: {', '.join(known)}")
     return frozenset("semaphore" if each == "sem" else each for each in asked)

@@ -107,21 +107,6 @@ _WAIT: codec.Decoder[tuple[str, ...] | UnqueuedWait] = codec.Decoder(
 )
 
 
-def decoded(decoder: codec.Decoder[T] | msgspec.json.Decoder[T], item: Item) -> T:
-    """The value of an item; StoreDamaged if the decoder cannot read it."""
-    try:
-        return decoder.decode(item.value)
-    except codec.UNREADABLE as error:
-        raise unreadable(item, error) from error
-
-
-def decoded_if_present(
-    decoder: codec.Decoder[T] | msgspec.json.Decoder[T], item: Item | None
-) -> T | None:
-    """The value of an item, if there is one."""
-    return None if item is None else decoded(decoder, item)
-
-
 def readable(read: Callable[[Given], T | None], item: Given) -> T | None:
     """The value of an item in a pass over many; None for a damaged one, which others survive."""
     try:
@@ -130,16 +115,9 @@ def readable(read: Callable[[Given], T | None], item: Given) -> T | None:
         return None
 
 
-def unreadable(item: Item, error: Exception) -> StoreDamaged:
-    """The error for an item that cannot be decoded."""
-    derived = item.key.startswith(keys.DERIVED)
-    then = "run 'interlock maintain'" if derived else "restore a copy of the store"
-    return StoreDamaged(f"{item.key} does not read as what it should be ({error}); {then}")
-
-
 def decode_wait(item: Item) -> tuple[str, ...] | UnqueuedWait:
     """A listed wait: the keys of the pools where it queues, or a wait without a queue."""
-    return decoded(_WAIT, item)
+    return _WAIT.read(item)
 
 
 def readable_wait(item: Item) -> tuple[str, ...] | UnqueuedWait | None:
@@ -158,7 +136,7 @@ def waited_for(item: Item) -> tuple[str, ...]:
 
 def decode_keys(item: Item) -> tuple[str, ...]:
     """An item that is a list of keys."""
-    return decoded(_KEYS, item)
+    return _KEYS.read(item)
 
 
 def with_bytes(item: Item) -> Item:

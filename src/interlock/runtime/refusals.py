@@ -15,7 +15,7 @@ from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.drivers import Op
 from interlock.errors import StoreDamaged, StoreTrouble
-from interlock.runtime.reads import decoded, every
+from interlock.runtime.reads import every
 
 if TYPE_CHECKING:
     from interlock.runtime.attempt import DecideOp
@@ -53,7 +53,7 @@ _REFUSED = codec.Decoder(RefusalCounts)
 def refused(item: Item | None) -> RefusalCounts:
     """The counts of an agent; a damaged item counts as empty."""
     try:
-        return RefusalCounts() if item is None else decoded(_REFUSED, item)
+        return RefusalCounts() if item is None else _REFUSED.read(item)
     except StoreDamaged:
         return RefusalCounts()
 

@@ -16,7 +16,6 @@ Commits between two revisions are counted by entries where revisions are times, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,7 +23,7 @@ from msgspec.structs import replace
 from interlock.core import codec, keys
 from interlock.core.segment import SealedMark
 from interlock.drivers import Op, Read, StoreCall
-from interlock.runtime.reads import decoded, readable
+from interlock.runtime.reads import readable
 from interlock.runtime.runner import Runner
 from interlock.store import Extent, Item, Log
 
@@ -88,7 +87,7 @@ def median_time(own: float, recorded: Sequence[RecordedTime], writer: str) -> fl
 
 def _recorded(item: Item) -> RecordedTime | None:
     """The time of an entry; a void has none."""
-    found = decoded(_RECORDED, item)
+    found = _RECORDED.read(item)
     return replace(found, revision=item.revision) if found.at else None
 
 
@@ -96,7 +95,7 @@ def commit_position(revision: int) -> Op[CommitPosition]:
     """The current position; its entries may be slightly newer than the revision."""
     extent: Extent = yield StoreCall("extent")
     item = (yield Read(keys.SEALED))[keys.SEALED]
-    sealed = SealedMark() if item is None else readable(partial(decoded, _SEALED), item)
+    sealed = SealedMark() if item is None else readable(_SEALED.read, item)
     if sealed is None or extent.trimmed > sealed.revision:
         return CommitPosition(revision=revision)
     return CommitPosition(revision=revision, entries=sealed.entries + extent.entries)

@@ -14,7 +14,7 @@ from interlock.errors import BadInput
 from interlock.nouns.agents import log_rules as core
 from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import decoded_if_present, every, looked_up
+from interlock.runtime.reads import every, looked_up
 from interlock.runtime.retention_clock import earlier_time
 from interlock.runtime.runner import Decided, Runner
 from interlock.settings import Settings
@@ -30,9 +30,9 @@ _AT_ONCE = 8
 _ASKED = 60.0
 """Seconds for which the agreed time is reused: precise enough for an age of days."""
 
-_book = partial(decoded_if_present, codec.Decoder(core.Logbook))
-_file_book = partial(decoded_if_present, codec.Decoder(core.FileLogbook))
-_chunk = partial(decoded_if_present, codec.Decoder(core.Chunk))
+_book = codec.Decoder(core.Logbook).read_if_present
+_file_book = codec.Decoder(core.FileLogbook).read_if_present
+_chunk = codec.Decoder(core.Chunk).read_if_present
 
 
 class AgentLogService:

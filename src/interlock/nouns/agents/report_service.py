@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -31,7 +30,7 @@ CALM = 5.0
 
 _ABLE = codec.Decoder(core.CapableAgent)
 
-decode_report = partial(reads.decoded_if_present, codec.Decoder(core.Report))
+decode_report = codec.Decoder(core.Report).read_if_present
 
 
 def write_report(
@@ -253,4 +252,4 @@ def agents_able_to(ability: str) -> ReadOp[dict[str, core.CapableAgent]]:
 
 def capable_agent(item: Item) -> core.CapableAgent:
     """Decode a capable agent."""
-    return reads.decoded(_ABLE, item)
+    return _ABLE.read(item)

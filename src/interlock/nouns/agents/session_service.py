@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -24,8 +23,8 @@ from interlock.store import Item, Range, Snapshot
 _LISTED = 32
 """Listed pools that the commit of a leave deletes; maintenance deletes the rest."""
 
-decode_session = partial(reads.decoded_if_present, codec.Decoder(core.Session))
-decode_death = partial(reads.decoded_if_present, codec.Decoder(core.Death))
+decode_session = codec.Decoder(core.Session).read_if_present
+decode_death = codec.Decoder(core.Death).read_if_present
 
 
 class Sessions:

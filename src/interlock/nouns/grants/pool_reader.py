@@ -19,7 +19,7 @@ from interlock.core.decision import Decision, Proof
 from interlock.nouns.grants.pool import BreakNote, Pool, with_token
 from interlock.nouns.grants.pool_change import PoolFacts
 from interlock.runtime.attempt import DecideOp, FactReader
-from interlock.runtime.reads import OWN_OPERATIONS, decoded, readable
+from interlock.runtime.reads import OWN_OPERATIONS, readable
 from interlock.runtime.runner import Runner
 from interlock.store import LIVE, Item
 
@@ -42,7 +42,7 @@ def decode_pool(item: Item | None, base: int = 0) -> Pool | None:
     """The lock or semaphore of an item, with the tokens of its grants."""
     if item is None:
         return None
-    return with_token(decoded(_POOL, item), base + item.revision)
+    return with_token(_POOL.read(item), base + item.revision)
 
 
 def readable_pool(item: Item, base: int) -> Pool | None:
@@ -52,13 +52,13 @@ def readable_pool(item: Item, base: int) -> Pool | None:
 
 def decode_break_note(item: Item | None) -> BreakNote | None:
     """The note about a grant that an operator ended."""
-    return None if item is None else decoded(_BREAK, item)
+    return _BREAK.read_if_present(item)
 
 
 def grant_ids(item: Item) -> tuple[str, ...]:
     """The ids of the grants in an item: those of a pool, or the claim of a task."""
     if item.key.startswith(keys.TASKS):
-        return (decoded(_GRANT, item).id,)
+        return (_GRANT.read(item).id,)
     found = readable_pool(item, 0)
     return () if found is None else tuple(grant.id for grant in found.grants)
 
@@ -69,7 +69,7 @@ def grant_liveness(item: Item, proof: Proof, base: int, agent: str) -> tuple[str
     A token of a semaphore names one grant only together with its holder.
     """
     if proof.grant:
-        found = decoded(_POOL, item).grant(proof.grant)
+        found = _POOL.read(item).grant(proof.grant)
         return None if found is None else found.live
     known = decode_pool(item, base)
     grants = () if known is None else known.grants
@@ -80,7 +80,7 @@ def grant_liveness(item: Item, proof: Proof, base: int, agent: str) -> tuple[str
 
 def claim_liveness(item: Item, proof: Proof, base: int, _agent: str) -> tuple[str, ...] | None:
     """The liveness keys of the claim of a proof; None if the task has another owner."""
-    claim = decoded(_GRANT, item)
+    claim = _GRANT.read(item)
     same = claim.id == proof.grant if proof.grant else proof.token == base + item.revision
     return claim.live if same else None
 

@@ -6,7 +6,6 @@ the value to write again, or None to delete the item.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -28,7 +27,7 @@ from interlock.nouns.messages.message import (
 from interlock.nouns.messages.query import CachedAnswer, HumanDecision, Query, QuotaSlot
 from interlock.nouns.messages.send_rules import MAILBOX
 from interlock.runtime.attempt import ReadOp
-from interlock.runtime.reads import decoded, decoded_if_present, readable
+from interlock.runtime.reads import readable
 from interlock.store import Item
 
 _MESSAGE = Decoder(StoredMessage)
@@ -66,21 +65,21 @@ _ALL: dict[str, Decoder[Any]] = {
 }
 
 
-subscription = partial(decoded_if_present, _SUBSCRIPTION)
-cursor = partial(decoded_if_present, _CURSOR)
-trimmed = partial(decoded_if_present, _TRIMMED)
-paused = partial(decoded_if_present, _PAUSED)
-query = partial(decoded_if_present, _QUERY)
-cached_answer = partial(decoded_if_present, _CACHED_ANSWER)
-decision = partial(decoded_if_present, _DECISION)
-slot_used_at = partial(decoded_if_present, _SLOT_TIME)
+subscription = _SUBSCRIPTION.read_if_present
+cursor = _CURSOR.read_if_present
+trimmed = _TRIMMED.read_if_present
+paused = _PAUSED.read_if_present
+query = _QUERY.read_if_present
+cached_answer = _CACHED_ANSWER.read_if_present
+decision = _DECISION.read_if_present
+slot_used_at = _SLOT_TIME.read_if_present
 
 
 def message(item: Item) -> StoredMessage:
     """The message in an item; for a query, the question as a message."""
     if not item.key.startswith(keys.QUERIES):
-        return decoded(_MESSAGE, item)
-    query = decoded(_QUERY, item)
+        return _MESSAGE.read(item)
+    query = _QUERY.read(item)
     return StoredMessage(
         id=query.id,
         kind="query",
@@ -116,12 +115,12 @@ def received(message: StoredMessage, seq: int, expires_in: float | None) -> Rece
 
 def unread(item: Item) -> Unread:
     """The mark of an unread message."""
-    return decoded(_UNREAD, item)
+    return _UNREAD.read(item)
 
 
 def read_at(item: Item) -> float:
     """When a message was acknowledged or sent, or an id was taken."""
-    return decoded(_READ, item).at
+    return _READ.read(item).at
 
 
 def sent_at(item: Item) -> float:
@@ -131,12 +130,12 @@ def sent_at(item: Item) -> float:
 
 def slot_query(item: Item) -> str:
     """The open question that holds a quota slot."""
-    return decoded(_QUOTA_SLOT, item).query
+    return _QUOTA_SLOT.read(item).query
 
 
 def violations(item: Item | None) -> tuple[float, ...]:
     """When a sender exceeded its rate, as recorded in its refusal mark."""
-    return () if item is None else tuple(decoded(_NOTE, item).get("times", ()))
+    return () if item is None else tuple(_NOTE.read(item).get("times", ()))
 
 
 def is_open_query(item: Item | None) -> bool:
@@ -163,7 +162,7 @@ def examine(item: Item) -> None:
     asked = folder == keys.TOPICS and keys.topic_of(item.key).startswith(ABLE)
     decoder = _UNREAD if asked else _ALL.get(folder)
     if decoder is not None:  # other items hold no value that matters
-        decoded(decoder, item)
+        decoder.read(item)
 
 
 def repair_unread(item: Item, _now: float) -> ReadOp[object | None]:

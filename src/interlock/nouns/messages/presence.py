@@ -29,7 +29,7 @@ from interlock.runtime.callers import LocalCaller
 from interlock.runtime.context import SESSION_TTL, Context
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.keeper import Lease
-from interlock.runtime.reads import decoded, every, looked_up, outside, readable
+from interlock.runtime.reads import every, looked_up, outside, readable
 from interlock.runtime.runner import Runner
 from interlock.store import Item, Range, Snapshot
 
@@ -158,7 +158,7 @@ def is_able(actor: Actor, ability: str, can: Iterable[str]) -> ReadOp[bool]:
 
 def receiver_note(item: Item) -> ReceiverNote:
     """The note of a receiver."""
-    return decoded(_SERVING, item)
+    return _SERVING.read(item)
 
 
 def liveness_key(item: Item) -> str:

@@ -25,7 +25,7 @@ from interlock.nouns.agents.report_service import agents_able_to
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import ReceiverNote, liveness_key, receiver_note
 from interlock.runtime.attempt import ReadOp
-from interlock.runtime.reads import decoded, every_inside
+from interlock.runtime.reads import every_inside
 from interlock.runtime.wait_graph import (
     Blocker,
     SharedResource,
@@ -62,7 +62,7 @@ def read(wanted: tuple[str, ...], _base: int) -> ReadOp[WaitTargets]:
 
 
 def _place(key: str, item: Item | None) -> ReadOp[WaitTarget]:
-    asked = None if item is None else decoded(_ASKED, item)
+    asked = _ASKED.read_if_present(item)
     if asked is None or asked.state != "open":
         return WaitTarget()
     met = yield from _who_may_answer(asked)
@@ -124,7 +124,7 @@ def _able(ability: str, asker: str) -> ReadOp[tuple[dict[str, str], dict[str, Bl
 
 def _reporting(ability: str, asker: str) -> ReadOp[dict[str, str]]:
     """The living sessions that can do it as all reports say: an older version says it there."""
-    reports = [decoded(_REPORT, item) for item in (yield from every_inside(keys.REPORTS))]
+    reports = [_REPORT.read(item) for item in (yield from every_inside(keys.REPORTS))]
     able = {each.session: each.agent for each in reports if _has(each, ability, asker)}
     here = yield from _living({session: keys.live(session) for session in able})
     return {session: able[session] for session in here}

@@ -9,7 +9,6 @@ killed between sealing and trimming) are read once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from hashlib import sha256
 from typing import Protocol, TypeAlias
 
@@ -20,7 +19,7 @@ from interlock.core import codec, keys
 from interlock.core.segment import RecordMark, SealedMark, Segment, adds_up, last_revision, unpack
 from interlock.drivers import Op, Read, StoreCall
 from interlock.errors import StoreBusy, StoreDamaged
-from interlock.runtime.reads import decoded, decoded_if_present, readable, with_bytes
+from interlock.runtime.reads import readable, with_bytes
 from interlock.store import LOG, Capabilities, Item, Log, Range
 
 PAGE = 2000
@@ -82,7 +81,7 @@ def span(capabilities: Capabilities) -> Op[RecordSpan]:
     last = Log(limit=1, last=True)
     snapshot = yield Read(last, keys.SEALED, keys.CHECKPOINT)
     sealed = sealed_mark(snapshot[keys.SEALED])
-    noted = readable(partial(decoded_if_present, _MARK), snapshot[keys.CHECKPOINT])
+    noted = readable(_MARK.read_if_present, snapshot[keys.CHECKPOINT])
     marks = {keys.SEALED: sealed, keys.CHECKPOINT: noted}
     entries = snapshot.ranges[last]
     reached = sealed.revision if sealed is not None else 0
@@ -159,7 +158,7 @@ def sealed_mark(item: Item | None) -> SealedMark | None:
 
     A damaged item is found elsewhere: it is compared with the entry that wrote it.
     """
-    return readable(partial(decoded_if_present, _SEALED), item)
+    return readable(_SEALED.read_if_present, item)
 
 
 def plain_mark(mark: RecordMark) -> DigestMark:
@@ -194,7 +193,7 @@ def _read_segment(
 def unsealed(item: Item) -> tuple[Segment, list[Item]] | None:
     """A segment and its entries; None if it cannot be read."""
     try:
-        segment = decoded(_SEGMENT, item)
+        segment = _SEGMENT.read(item)
         lines = list(unpack(segment.packed))
     except (StoreDamaged, ValueError):
         return None

@@ -29,7 +29,7 @@ from interlock.runtime.attempt import DecideOp
 from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import decoded, with_bytes
+from interlock.runtime.reads import with_bytes
 from interlock.runtime.retention_clock import earlier_time
 from interlock.runtime.runner import Runner
 from interlock.store import LOG, Extent, Finding, Item, Log, Range, Snapshot
@@ -155,9 +155,9 @@ class Sealing:
         size = sum(len(row[2]) + OVERHEAD for row in sample) // len(sample) if sample else 0
         return SealState(
             item=item,
-            sealed=SealedMark() if item is None else decoded(_SEALED, item),
+            sealed=SealedMark() if item is None else _SEALED.read(item),
             noted_item=noted,
-            noted=None if noted is None else decoded(_MARK, noted),
+            noted=_MARK.read_if_present(noted),
             extent=extent,
             size=size,
             newest=seal_rules.newest_time(sample),
@@ -226,7 +226,7 @@ class Sealing:
     def drop(self, actor: Actor) -> Op[int]:
         """Drop the oldest segment if it is too old, or if all segments are too large."""
         item = (yield Read(keys.SEALED))[keys.SEALED]
-        state = SealedMark() if item is None else decoded(_SEALED, item)
+        state = SealedMark() if item is None else _SEALED.read(item)
         if not seal_rules.too_old(state, self.limits, self._runner.clock.wall()):
             return 0
         ref = Range(keys.SEGMENTS, limit=1)
@@ -236,7 +236,7 @@ class Sealing:
             return 0
         newest = seal_rules.newest_time(_rows(snapshot.ranges[_SAMPLE]))
         now = min(newest, (yield from earlier_time(self._runner)))
-        oldest = decoded(_STUB, found[0])
+        oldest = _STUB.read(found[0])
         if state.bytes <= self.limits.sealed and oldest.until >= now - self.limits.keep:
             return 0
         decision = seal_rules.drop(state, found[0].key, oldest, len(found[0].value))

@@ -25,11 +25,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import keys
+from interlock.core import codec, keys
 from interlock.core.decision import Decision
 from interlock.drivers import Op, Pause, Read
 from interlock.errors import StoreDamaged, TooLarge
@@ -43,7 +42,7 @@ from interlock.runtime import retention_clock
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES, decoded, readable
+from interlock.runtime.reads import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES, readable
 from interlock.runtime.retention_clock import CommitPosition, RecordedTime
 from interlock.runtime.runner import Decided, Runner
 from interlock.settings import Settings
@@ -62,7 +61,7 @@ _BREATH = 0.01
 _AT_ONCE = 60
 _LONG = 1_000
 """A scan of more items than this writes its survey."""
-_SURVEY = msgspec.json.Decoder(RetentionSurvey)
+_SURVEY = codec.Decoder(RetentionSurvey)
 _OLDEST, _NEWEST = Log(limit=1), retention_clock.NEWEST
 
 
@@ -279,7 +278,7 @@ def _suspect() -> DecideOp[None]:
 
 
 def _survey(item: Item | None) -> RetentionSurvey | None:
-    return None if item is None else decoded(_SURVEY, item)
+    return _SURVEY.read_if_present(item)
 
 
 def _relied(tasks: Mapping[str, int]) -> Iterator[str]:

@@ -27,7 +27,7 @@ from interlock.nouns.tasks.task import (
 from interlock.nouns.tasks.task_change import TaskChanges, TaskFacts
 from interlock.runtime.attempt import DecideOp, FactReader
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import OWN_OPERATIONS, decoded, readable
+from interlock.runtime.reads import OWN_OPERATIONS, readable
 from interlock.runtime.runner import Decided, Runner
 from interlock.store import Item
 
@@ -63,44 +63,44 @@ _OF_INDEXES: dict[str, codec.Decoder[Any]] = {
 
 def decode_spec(item: Item | None) -> Spec | None:
     """The data of a task."""
-    return None if item is None else decoded(_SPEC, item)
+    return _SPEC.read_if_present(item)
 
 
 def decode_status(item: Item | None) -> TaskStatus | None:
     """The status of a task."""
-    return None if item is None else decoded(_STATUS, item)
+    return _STATUS.read_if_present(item)
 
 
 def decode_claim(item: Item | None) -> TaskOwner | None:
     """The claim of a task."""
-    return None if item is None else decoded(_CLAIM, item)
+    return _CLAIM.read_if_present(item)
 
 
 def decode_result(item: Item | None) -> TaskResult | None:
     """The result of a task."""
-    return None if item is None else decoded(_RESULT, item)
+    return _RESULT.read_if_present(item)
 
 
 def decode_ready(item: Item) -> ReadyEntry:
     """The value of an entry in the ``ready`` index."""
-    return readable(lambda known: decoded(_READY, known), item) or ReadyEntry()
+    return readable(_READY.read, item) or ReadyEntry()
 
 
 def decode_due(item: Item | None) -> DueEntry | None:
     """The value of an entry in the ``due`` index."""
     if item is None:
         return None
-    return readable(lambda known: decoded(_DUE, known), item) or DueEntry()
+    return readable(_DUE.read, item) or DueEntry()
 
 
 def decode_ended(item: Item) -> EndedEntry:
     """The value of an entry in the ``ended`` index."""
-    return decoded(_ENDED, item)
+    return _ENDED.read(item)
 
 
 def decode_names(item: Item) -> tuple[str, ...]:
     """A list of names: the requirements of a set, or the liveness keys of a claim."""
-    return decoded(_NAMES, item)
+    return _NAMES.read(item)
 
 
 def is_leaving(item: Item) -> bool:
@@ -120,7 +120,7 @@ def examine(item: Item) -> None:
     else:
         decoder = _OF_INDEXES.get(f"{folder}/")
     if decoder is not None:
-        decoded(decoder, item)
+        decoder.read(item)
 
 
 class TaskReader(FactReader[TaskFacts]):
