@@ -95,7 +95,7 @@ class Held(GrantHandle[Blocking]):
 
 
 class HandoverBlock:
-    """A block that no interrupt can rob of its grant: ``BlockExit`` ties a handover to it."""
+    """A block whose grant no interrupt can lose: ``BlockExit`` ties a handover to it."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet

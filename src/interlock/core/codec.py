@@ -119,8 +119,3 @@ def make_id(prefix: str, milliseconds: int, randomness: bytes) -> str:
     tail = randomness.hex()
     variant = "89ab"[randomness[2] & 3]
     return f"{prefix}_{milliseconds:012x}7{tail[:3]}{variant}{tail[5:20]}"
-
-
-def time_of_id(id_: str) -> float:
-    """The wall-clock seconds that an id carries."""
-    return int(id_.rpartition("_")[2][:12], 16) / 1000

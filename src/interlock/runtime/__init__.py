@@ -1,1 +1,1 @@
-"""What all nouns share: runner, steps, keeper, waiting, history, health, housekeeping."""
+"""What all nouns share: runner, settling, keeper, wait graph, health, history, housekeeping."""

@@ -3,11 +3,12 @@
 ``maintain`` is one bounded pass, which any process may run at any time.  Each noun declares its
 part of it (``Noun.housekeeping``), and the pass does three rounds in the order of their ranks:
 
-    reclaim   take back grants, claims and sessions of the dead; delete messages of the past
+    reclaim   release grants, claims and sessions that expired; delete expired messages
     expired   name notes that were kept for long enough: the pass deletes them in a few commits
     shrink    delete old tasks, seal the record, trim logs
 
-Between the first two it repairs what can be made again, and in the end the engine sweeps.
+Between the first two it repairs items that can be derived from others; at the end the engine
+sweeps.
 
 Clients keep a store small without it.  After one of a thousand commits, a client does a small step.
 It starts to count somewhere below a thousand, by chance: this spreads the steps of many clients
@@ -72,7 +73,7 @@ class HousekeepingPart:
         self.work = work
 
     def reclaim(self) -> Op[None]:
-        """Take back what the dead left."""
+        """Release what belongs to expired sessions."""
         yield from ()
 
     def expired(self, _now: float) -> Op[list[Item]]:
@@ -187,7 +188,7 @@ class ClientHousekeeping:
             return (yield from work())
         except InterlockError:
             return None  # 'maintain' and 'doctor' report it
-        except Exception as error:  # noqa: BLE001 - a session must not expire by the record
+        except Exception as error:  # noqa: BLE001 - the keeper must go on renewing
             self._warn(error)
             return None
 

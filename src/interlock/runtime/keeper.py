@@ -10,7 +10,7 @@ A live session does not prove that a grant is still there: the engine may have l
 commits, the store may be a restored copy, or another caller may have released it with its token.
 So each beat also reads the locks and slots that the client holds.
 
-The keeper does no I/O of its own: ``beat`` is an operation, and a thread (blocking) or a task
+The keeper does no I/O of its own: ``run_due`` is an operation, and a thread (blocking) or a task
 (async) drives it.
 """
 
@@ -224,7 +224,7 @@ class Keeper:
             yield from job.finish(self._store.outage)
 
     def _wait(self) -> float:
-        """Seconds until the next renewal is due, or what is unsettled or owed is tried again."""
+        """Seconds until the next renewal, or until the next try to settle and release."""
         self._grants.collect_abandoned()
         if self._grants.has_new_pending and not self._store.outage:
             return 0.0
@@ -240,7 +240,7 @@ class Keeper:
         return self._until(lease.ends for lease in self._leases if not lease.lost)
 
     def beat(self) -> Op[None]:
-        """Renew everything, see that our grants are there, settle, and take back what is owed."""
+        """Renew all leases, check that the grants exist, settle, and run the pending releases."""
         lost = yield from self._renew()
         try:
             yield from self._look()  # before the listeners run: it may find the reason

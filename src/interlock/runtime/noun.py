@@ -1,6 +1,6 @@
 """The declaration of a noun: everything that the rest of the product needs to know about it.
 
-A declaration is cheap to import: it names functions (``"interlock.nouns.tasks.why:explain"``),
+A declaration is cheap to import: it names functions (``"interlock.nouns.tasks.why:task"``),
 which are imported when they are used.  Faces and clients derive from the operations and the calls;
 the runtime loops over the other fields of all nouns (``interlock.registry``) and imports no noun.
 """

@@ -11,9 +11,8 @@ Round trips are the cost of an engine across a network, so the loop reads as lit
 The commit checks both, so a wrong one costs a conflict, which brings the fresh items.  A decision
 that changes nothing has no commit to check it, so it stands only on items that were really read.
 
-Every attempt has a fresh transaction id.  ``settling.py`` finds out what happened to an attempt
-whose answer was lost.  ``attempt.py`` feeds a decision, and makes its
-transaction.
+Every attempt has a fresh transaction id.  ``attempt.py`` feeds a decision and makes its
+transaction; ``settling.py`` finds out what happened to an attempt whose answer was lost.
 """
 
 from __future__ import annotations
@@ -203,7 +202,7 @@ class Runner:
             except OutcomeUnknown:
                 committed = yield from self.settling.settle(cast("Draft", work.draft), sent)
                 if committed is None:
-                    work.draft = None  # already given back
+                    work.draft = None  # the settling returned its links
                     continue
             except Exception:
                 self.chain.give_back(work.draft)

@@ -70,7 +70,7 @@ class Chances(Struct, frozen=True, kw_only=True):
 
 
 class Drawn(Struct, frozen=True):
-    """A fault that struck: at which commit (the first is 1), which transaction, and how."""
+    """A fault that happened: at which commit (the first is 1), which transaction, and how."""
 
     commit: int
     txn: str
@@ -136,7 +136,7 @@ class FaultyStore(BlockingStore):
         return self._store.read(*refs, times=times, fresh=fresh)
 
     def commit(self, txn: Txn) -> Answer:
-        """As the store does, unless a fault strikes."""
+        """As the store does, unless a fault is drawn."""
         self._operate()
         self.commits += 1
         match self._draw():

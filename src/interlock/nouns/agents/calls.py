@@ -1,4 +1,4 @@
-"""What a client can ask of agents: sessions, what they say of themselves, and their logs."""
+"""The calls of agents: their sessions, their reports, and their logs."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class AgentCalls(Calls[D]):
         return UploadHandler(self.uploader(self._named(None)), level)
 
     def uploader(self, name: str) -> Uploader:
-        """What uploads lines for as long as this client is open."""
+        """Uploads lines in the background, as long as this client is open."""
         from interlock.nouns.agents.log_uploader import Uploader
 
         context, agent = self.context, validate.name(name, "agent name")

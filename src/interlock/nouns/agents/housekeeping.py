@@ -1,4 +1,4 @@
-"""Housekeeping of agents: sessions of the dead, traces of deaths, old lines of logs."""
+"""Housekeeping of agents: expired sessions, traces of deaths, old lines of logs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from interlock.store import Item, Range
 def acknowledge(
     runner: Runner, name: str, actor: Actor
 ) -> Op[sessions.DeathsAcknowledged | sessions.NoDeath]:
-    """Delete the traces of the dead sessions under this name, or of the one with this id."""
+    """Delete the traces of the expired sessions under this name, or of the one with this id."""
     found = [each for each in (yield from all_deaths()) if name in (each.agent, each.session)]
     most = runner.capabilities.max_operations // 2
     gone: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class AgentHousekeepingPart(HousekeepingPart):
     """The part of a pass that is about agents."""
 
     def reclaim(self) -> Op[None]:
-        """Clear the sessions of the dead, except those with claims: these are put back first."""
+        """Clear expired sessions; one with claims stays until its tasks are back in the queue."""
         work = self.work
         live = {
             item.key: keys.live(item.key.removeprefix(keys.SESSIONS))

@@ -1,4 +1,4 @@
-"""Operations on agents, which are their sessions."""
+"""The declaration of agents, which are their sessions."""
 
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 

@@ -1,4 +1,4 @@
-"""Agents and their sessions in words."""
+"""Outcomes of agents and their sessions, in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations on the whole store, or on this process and folder."""
+"""The declaration of operations on the whole store, or on this process and folder."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -1,4 +1,4 @@
-"""Operations on the store itself."""
+"""The declaration of operations on the store itself."""
 
 from typing import TYPE_CHECKING
 

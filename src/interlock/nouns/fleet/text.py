@@ -1,4 +1,4 @@
-"""The texts of outcomes about the whole store, of observed events and of facts about a store."""
+"""Outcomes about the whole store, observed events and facts about a store, in words."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def acquire(
 ) -> Op[Any]:
     """Acquire on the terms of a caller, which are completed from the settings.
 
-    The target is made, and validated, once it is known who asks.
+    The target is made, and its name validated, after the identity of the caller is known.
     """
 
     def attempt(wait: float | str) -> Op[Any]:

@@ -133,7 +133,7 @@ class PendingReleases:
         """Called with an abandoned grant, so that it is not renewed."""
 
     def _on_unsettled(self) -> None:
-        self.on_pending()
+        self.on_pending()  # looked up now: the client sets it after this object was made
 
     @property
     def has_pending(self) -> bool:

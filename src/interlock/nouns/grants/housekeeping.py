@@ -1,4 +1,4 @@
-"""Housekeeping of grants: pools of the dead, waits in no queue, notes of broken grants."""
+"""Housekeeping of grants: stale grants, listed waits that are over, notes of broken grants."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GrantHousekeepingPart(HousekeepingPart):
     """The part of a pass that is about grants."""
 
     def reclaim(self) -> Op[None]:
-        """Pass grants of the dead on; delete listed waits and grants that no pool knows."""
+        """End stale grants, serve the waiters; delete listed waits and grants that no pool has."""
         work, base = self.work, (yield from self.work.runner.base())
         pools = yield from every(*keys.POOLS)
         wanted = [(item, _relies_on(readable_pool(item, base))) for item in pools]

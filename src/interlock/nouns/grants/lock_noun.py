@@ -1,4 +1,4 @@
-"""Operations on locks."""
+"""The declaration of locks: their requests, operations and keys, and what all grants share."""
 
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 

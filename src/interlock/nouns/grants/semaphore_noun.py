@@ -1,4 +1,4 @@
-"""Operations on semaphores."""
+"""The declaration of semaphores: their requests and operations."""
 
 from typing import TYPE_CHECKING, Annotated, get_args
 

@@ -1,4 +1,4 @@
-"""Operations on several locks and semaphores at once."""
+"""The declaration of several locks and semaphores at once."""
 
 from typing import Annotated, get_args
 

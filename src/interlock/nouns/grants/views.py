@@ -48,7 +48,7 @@ class LivePool(Struct, frozen=True):
 
     @property
     def room(self) -> int:
-        """How much the living leave."""
+        """The capacity that no living grant uses."""
         return self.pool.capacity - sum(grant.weight for grant in self.grants)
 
     @property

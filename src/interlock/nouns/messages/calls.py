@@ -1,4 +1,4 @@
-"""The calls on messages: questions, subscriptions, the inbox; ``send_calls.py`` has the others."""
+"""The calls of messages: questions, subscriptions, the inbox; ``send_calls.py`` has the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations on decisions: questions escalated to a person."""
+"""The declaration of decisions: questions escalated to a person."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -1,4 +1,4 @@
-"""Operations on received messages: subscriptions, the inbox, acknowledging, waiting."""
+"""The declaration of the inbox: subscriptions, acknowledging, waiting."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 

@@ -397,9 +397,7 @@ class InboxReceiver:
             self._unconfirmed.discard(found.id)
             if items[found.key] is None:  # it must not hold back a cursor
                 self._delivered.pop(found.id, None)
-            elif (
-                found.id in old_stops
-            ):  # check again later: its earlier session may have ended then
+            elif found.id in old_stops:  # retried later: its earlier session may have ended then
                 self._delivered[found.id] = Delivery(found, 0, self._due())
         return messages
 

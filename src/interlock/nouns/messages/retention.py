@@ -568,7 +568,7 @@ class MessageHousekeepingPart(HousekeepingPart):
     """The part of a pass of ``maintain`` that is about messages and queries."""
 
     def reclaim(self) -> Op[None]:
-        """End what the dead left open, and delete what is old: one walk finds both."""
+        """End expired questions, and delete old messages: one walk finds both."""
         limits = message_limits(self.work.settings)
         done = yield from MessageRetention(self.work.runner, limits).run(self.work.actor)
         self.work.reclaimed += done.reclaimed

@@ -1,4 +1,4 @@
-"""Outcomes of messages, questions and decisions as text.
+"""Outcomes of messages, questions and decisions, in words.
 
 Text from other agents stands behind a bar, line by line, below the name of its author. So a body
 cannot imitate our own lines, and a reader, also a model, sees that it is another agent's text.

@@ -1,4 +1,4 @@
-"""What a client can ask of the record: checked words in, an operation out."""
+"""The calls of the record: read, explain, follow, verify, export, anchor."""
 
 from __future__ import annotations
 

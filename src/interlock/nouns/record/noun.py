@@ -1,4 +1,4 @@
-"""Operations on the record, and their outcomes.
+"""The declaration of the record, and the outcomes of its operations.
 
 ``record verify`` gives three verdicts, and a position for each finding:
 

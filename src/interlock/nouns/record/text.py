@@ -1,4 +1,4 @@
-"""The outcomes of the record in words, and the history of a thing, one line for each event."""
+"""Outcomes of the record, and the history of a thing, in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls of tasks: arguments are validated, and the service carries them out."""
+"""The calls of tasks: publish, claim, settle a claim, requeue, list, subscribe."""
 
 from __future__ import annotations
 

@@ -197,8 +197,8 @@ class ClaimService:
         """The releases of the ``claim`` and of the wait that a call may have committed."""
         if claim and (request := attempt.unsettled) is not None:
             identity = replace(attempt.identity, actor=attempt.identity.actor.plain)
-            pay = partial(self.take_back, identity, request.task, request.claim)
-            yield PendingRelease(request.claim, f"task/{request.task}", pay)
+            release = partial(self.take_back, identity, request.task, request.claim)
+            yield PendingRelease(request.claim, f"task/{request.task}", release)
         if attempt.task_wait is not None and (listed := attempt.task_wait.withdrawal) is not None:
             yield listed
 

@@ -390,7 +390,7 @@ class TaskHousekeepingPart(HousekeepingPart):
     """The part of a pass of ``maintain`` that is about tasks."""
 
     def reclaim(self) -> Op[None]:
-        """Put claims of lost workers back, and let other tasks progress."""
+        """Return tasks of lost workers to the queue, and move due and unblocked tasks on."""
         work = self.work
         self._retention = TaskRetention(work.runner, retention_limits(work.settings))
         self._facts = yield from self._retention.read_facts()  # before the pass writes

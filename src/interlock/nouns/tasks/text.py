@@ -1,4 +1,4 @@
-"""The outcomes of tasks and plans in words."""
+"""Outcomes of tasks and plans, in words."""
 
 from __future__ import annotations
 

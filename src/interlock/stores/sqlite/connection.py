@@ -226,7 +226,7 @@ class WriteConnection(ReadConnection):
             self._wait = milliseconds
             self.db.set_busy_timeout(milliseconds)
         self._kept = len(self._touched)
-        if self.db.in_transaction:  # an exception struck its rollback
+        if self.db.in_transaction:  # an exception interrupted its rollback
             self.rollback()
         self._last = int(self.one(_BEGIN)[0])
         if self._last < self.seen:

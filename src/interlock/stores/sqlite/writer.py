@@ -13,15 +13,15 @@ cleanup of a caller must not wait as long a second time.
 
 Inside a group each job has its own revision.  A job that raises has written nothing yet, since
 its work only reads and returns; so the others are not touched.  If the engine fails, the whole
-group is rolled back and each job runs again alone, so that only the guilty one fails.
+group is rolled back and each job runs again alone, so one bad job does not fail the others.
 
 Callers get their answers when these are durable: after COMMIT the lock is released, then the log
 is synchronised, together with the commits of others (``Wal``).
 
-An exception may strike a caller anywhere (Ctrl-C, an alarm), also just as a lock was taken.  So a
-lock is taken by ``with`` on the lock itself, which cannot be struck between, or inside of the
+An exception may interrupt a caller anywhere (Ctrl-C, an alarm), also just as a lock was taken.  So
+a lock is taken by ``with`` on the lock itself, which nothing can interrupt, or inside of the
 ``try`` whose ``finally`` releases it; the lock itself says whether it is held, not a flag.
-(``with`` on a Condition would run Python, and can be struck.)
+(``with`` on a Condition runs Python, and can be interrupted.)
 
 ``WriteQueue`` is where processes wait for the write lock.
 """
@@ -152,7 +152,7 @@ class Writer:
         return time.monotonic() + (min(self._patience, MOMENT) if self.stuck else self._patience)
 
     def _gather(self, job: WriteJob, loop: asyncio.AbstractEventLoop) -> None:
-        """Lay a job beside those of this turn of its loop; no other thread adds to them."""
+        """Add a job to those of this iteration of its loop; no other thread adds to them."""
         gathered = self._gathered.get(loop)
         if gathered is None:
             for other in [each for each in tuple(self._gathered) if each.is_closed()]:
@@ -204,7 +204,7 @@ class Writer:
                 write_queue.leave()
             touched = self._engine.take_touched()
         finally:
-            try:  # noqa: SIM105 - entering suppress() is one more moment to be struck
+            try:  # noqa: SIM105 - entering suppress() could be interrupted, too
                 right.release()
             except RuntimeError:  # another thread has it
                 pass
@@ -378,7 +378,7 @@ class Writer:
             self._alone(jobs, error)
 
     def _alone(self, jobs: Sequence[WriteJob], error: Exception) -> None:
-        """After a failed group: each job by itself, so that only the guilty one fails."""
+        """After a failed group: each job by itself, so one bad job does not fail the others."""
         if len(jobs) == 1:
             if isinstance(error, apsw.Error):
                 error = self._engine.translated(error, self._engine.db)
@@ -448,7 +448,7 @@ class WriteQueue:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._gate, self._turn = self._open("gate"), self._open("turn")
-        # No Python inside: an exception that strikes (Ctrl-C) would keep the lock from all others.
+        # No Python inside: an interrupt (Ctrl-C) in between would keep the lock from all others.
         self.leave = partial(fcntl.flock, self._turn, fcntl.LOCK_UN)
         """Pass the turn to the next process; harmless if this one does not have it."""
 
@@ -487,7 +487,7 @@ class WriteQueue:
         """If our files were removed, queue at the files that the other processes see now."""
         if os.fstat(self._turn).st_nlink and os.fstat(self._gate).st_nlink:
             return
-        # In place: a thread that waits at the old files must not meet a stranger's descriptor.
+        # In place: a thread that waits at the old files must not find another file there.
         with suppress(OSError, StoreUnsuitable):  # SQLite's own lock remains
             make_side_folder(self._folder)
             for fd, name in ((self._gate, "gate"), (self._turn, "turn")):
