@@ -59,8 +59,8 @@ class Tasks(TaskCalls[Awaiting]):
         cancels the loop, which releases the open claims, too.
         """
         many = validate.count(concurrency, "concurrency", MOST_AT_ONCE)
-        shift = WorkerLoop(self.context, can, ttl, messages=stop_on_messages)
-        return Worker(self.context.client, shift, many, signals=stop_on_signals)
+        worker_loop = WorkerLoop(self.context, can, ttl, messages=stop_on_messages)
+        return Worker(self.context.client, worker_loop, many, signals=stop_on_signals)
 
     async def serve(
         self,
@@ -126,10 +126,10 @@ class Claim(ClaimHandle[Awaiting]):
                 raise self.over() from None
             await drive_async(self._holding.end(error), self.context.store)
         except InterlockError as trouble:
-            if not self._told(trouble):
+            if not self._log_error(trouble):
                 raise
             return True
-        return self._told(error)
+        return self._log_error(error)
 
 
 class Hold:
@@ -174,9 +174,11 @@ class Worker:
     there is none, a single request waits.
     """
 
-    def __init__(self, fleet: Fleet, shift: WorkerLoop, concurrency: int, *, signals: bool) -> None:
+    def __init__(
+        self, fleet: Fleet, worker_loop: WorkerLoop, concurrency: int, *, signals: bool
+    ) -> None:
         self._fleet = fleet
-        self._shift = shift
+        self._worker_loop = worker_loop
         self._concurrency = concurrency
         self._signals = signals
         self._settles = concurrency == 1
@@ -197,7 +199,7 @@ class Worker:
 
     def stop(self, reason: str = "") -> None:
         """Finish the open claims, and claim no more."""
-        self._shift.stop(reason)
+        self._worker_loop.stop(reason)
         for task in self._asking:
             task.cancel()
         self._changed.set()
@@ -205,7 +207,7 @@ class Worker:
     @property
     def stopped(self) -> str:
         """Why the worker is to stop; empty while it is not."""
-        return self._shift.reason
+        return self._worker_loop.reason
 
     async def __aiter__(self) -> AsyncIterator[Claim]:
         self._worker = asyncio.current_task()
@@ -222,7 +224,7 @@ class Worker:
             finally:
                 self._hear_of_lapses(wanted=False)
                 if claim is not None and self._settles:
-                    await (claim.let_go() if self._shift.reason else claim.passed_over(LEFT))
+                    await (claim.let_go() if self._worker_loop.reason else claim.passed_over(LEFT))
                 await self._give_back()
 
     async def serve(self, handler: Callable[[Claim], Awaitable[object]]) -> None:
@@ -245,7 +247,7 @@ class Worker:
     async def _next(self) -> Claim | None:
         """The next claim; None when it is to stop."""
         self._fleet.keep()
-        while not self._shift.reason:
+        while not self._worker_loop.reason:
             if self._came:
                 return self._came.popleft()
             if self._error is not None:
@@ -258,7 +260,7 @@ class Worker:
     def _ask(self, most: int = 1) -> None:
         """Start up to ``most`` more requests for a claim, if the worker has capacity for them."""
         room = self._concurrency - len(self._open) - len(self._asking)
-        if self._shift.reason or self._error or (self._dry and self._asking):
+        if self._worker_loop.reason or self._error or (self._dry and self._asking):
             return
         for _ in range(min(room, most)):
             task = self._loop.create_task(self._claim_one())
@@ -266,7 +268,7 @@ class Worker:
             task.add_done_callback(self._asked)
 
     def _hear_of_lapses(self, *, wanted: bool = True) -> None:
-        lease = self._shift.lease
+        lease = self._worker_loop.lease
         if lease is not None and self._lapsed in lease.listeners:
             if not wanted:
                 lease.listeners.remove(self._lapsed)
@@ -275,16 +277,16 @@ class Worker:
 
     async def _claim_one(self) -> None:
         self._hear_of_lapses()
-        working = await drive_async(self._shift.claim_next(), self._fleet.store)
+        working = await drive_async(self._worker_loop.claim_next(), self._fleet.store)
         if working is None:
             self._dry = True
             if self._waiting:
                 return
             self._waiting = True
-            self._shift.report(self._open.values())
+            self._worker_loop.report(self._open.values())
             try:
                 working = await drive_async(
-                    self._shift.claim_next(validate.FOREVER), self._fleet.store
+                    self._worker_loop.claim_next(validate.FOREVER), self._fleet.store
                 )
             finally:
                 self._waiting = False
@@ -292,7 +294,7 @@ class Worker:
             grant = working.claimed.grant
             self._dry = False
             self._open[grant] = working.claimed.task
-            self._shift.report(self._open.values())
+            self._worker_loop.report(self._open.values())
             working.on_settled = lambda: self._settled(grant)
             self._came.append(Claim(working, in_loop=True))
 
@@ -324,12 +326,12 @@ class Worker:
             await asyncio.wait(self._asking)
         while self._came:
             await self._came.popleft().let_go()
-        self._shift.report(self._open.values())
+        self._worker_loop.report(self._open.values())
 
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[None]:
         """Listen to signals and stop messages, once for the loop and for ``serve``."""
-        stops, store = self._shift.stops, self._fleet.store
+        stops, store = self._worker_loop.stops, self._fleet.store
         with SignalListener(self._heard, wanted=self._signals):
             if stops is None or self._ear is not None:
                 yield
@@ -343,11 +345,11 @@ class Worker:
                 self._ear = None
                 ear.cancel()
                 await asyncio.wait((ear,))
-                await drive_async(self._shift.acknowledge_stops(), store)
+                await drive_async(self._worker_loop.acknowledge_stops(), store)
 
     def _obey(self, stop: StopNotice) -> None:
         """Handle a stop message; the second one also breaks off the open claims."""
-        second = self._shift.handle_stop(stop)
+        second = self._worker_loop.handle_stop(stop)
         self.stop()
         if second and self._ending is None:
             self._ending = self._loop.create_task(self._end_now(f"a message ({stop})"))
@@ -358,7 +360,7 @@ class Worker:
         The store may be closed by the time the loop ends.
         """
         done = self._loop.create_task(
-            drive_async(self._shift.acknowledge_stops(), self._fleet.store)
+            drive_async(self._worker_loop.acknowledge_stops(), self._fleet.store)
         )
         await asyncio.wait((done,), timeout=AGAIN)
         self._break_off(name)
@@ -368,7 +370,7 @@ class Worker:
         name = signal.Signals(number).name
         act = self._break_off if self._heard_before else self.stop
         self._heard_before = True
-        self._shift.stop(name)
+        self._worker_loop.stop(name)
         self._loop.call_soon_threadsafe(act, name)
 
     def _break_off(self, name: str) -> None:

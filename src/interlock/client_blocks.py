@@ -126,7 +126,7 @@ class Block(HandoverBlock):
         self._terms = terms
         self._held: Held | None = None
         self._thread = 0
-        self._striking = threading.Lock()
+        self._interrupting = threading.Lock()
 
     def __enter__(self) -> Held:
         context = self._fleet.context
@@ -144,14 +144,14 @@ class Block(HandoverBlock):
             holding.raise_if_lost()  # it may have been lost before the block could be notified
         except BaseException:
             handover.abandon()
-            with self._striking:
+            with self._interrupting:
                 self._held = None
             raise
         return held
 
     def leave(self, kind: object, *_: object) -> None:
         """End the block: release it."""
-        with self._striking:
+        with self._interrupting:
             held, self._held = self._held, None
         if held is None:
             return
@@ -164,7 +164,7 @@ class Block(HandoverBlock):
     def _raise_in_thread(self) -> None:
         import ctypes
 
-        with self._striking:  # the block must not end between the check and the exception
+        with self._interrupting:  # the block must not end between the check and the exception
             if self._held is not None:
                 thread, error = ctypes.c_ulong(self._thread), ctypes.py_object(Lost)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)

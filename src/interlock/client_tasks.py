@@ -58,8 +58,8 @@ class Tasks(TaskCalls[Blocking]):
         message or ``worker.stop()`` the worker finishes the current claim and claims no more; a
         second signal, or a second message, releases the current claim, too.
         """
-        shift = WorkerLoop(self.context, can, ttl, messages=stop_on_messages)
-        return Worker(self.context.client, shift, signals=stop_on_signals)
+        worker_loop = WorkerLoop(self.context, can, ttl, messages=stop_on_messages)
+        return Worker(self.context.client, worker_loop, signals=stop_on_signals)
 
     def serve(
         self,
@@ -111,10 +111,10 @@ class Claim(ClaimHandle[Blocking]):
         try:
             drive(self._holding.end(error), self.context.store)
         except InterlockError as trouble:
-            if not self._told(trouble):
+            if not self._log_error(trouble):
                 raise
             return True
-        return self._told(error)
+        return self._log_error(error)
 
     __exit__ = BlockExit[bool]()
 
@@ -163,27 +163,27 @@ class Worker:
     attempt fails when the loop continues or ends.  If the worker is to stop, it is released.
     """
 
-    def __init__(self, fleet: Fleet, shift: WorkerLoop, *, signals: bool) -> None:
+    def __init__(self, fleet: Fleet, worker_loop: WorkerLoop, *, signals: bool) -> None:
         self._fleet = fleet
-        self._shift = shift
+        self._worker_loop = worker_loop
         self._signals = signals
         self._heard_before = False
         self._claim: Claim | None = None
         """The current claim."""
         self._listening = False
-        self._striking = threading.Lock()
-        self._strikes = False
+        self._interrupting = threading.Lock()
+        self._sends_signal = False
         """Whether this worker sends the next signal itself."""
-        self._struck = threading.Event()
+        self._interrupted = threading.Event()
 
     def stop(self, reason: str = "") -> None:
         """Finish the current claim, and claim no more; any thread may call it."""
-        self._shift.stop(reason)
+        self._worker_loop.stop(reason)
 
     @property
     def stopped(self) -> str:
         """Why the worker is to stop; empty while it is not."""
-        return self._shift.reason
+        return self._worker_loop.reason
 
     def __iter__(self) -> Iterator[Claim]:
         with SignalListener(self._heard, wanted=self._signals), self._messages():
@@ -216,19 +216,19 @@ class Worker:
         claim, self._claim = self._claim, None
         if claim is None:
             handover.abandon()
-        elif self._shift.reason:
+        elif self._worker_loop.reason:
             claim.let_go()
         else:
             claim.passed_over(LEFT)
-        self._shift.report()
+        self._worker_loop.report()
 
     def _next(self) -> Claim | None:
-        if self._shift.reason:
+        if self._worker_loop.reason:
             return None
         fleet = self._fleet
         fleet.keep()
         try:
-            working = drive(self._shift.wait_next(), fleet.store)
+            working = drive(self._worker_loop.wait_next(), fleet.store)
         except (Lapsed, StoreClosed):
             if not fleet.closed:
                 raise
@@ -241,17 +241,17 @@ class Worker:
         if working is None:
             return None
         claim = Claim(working, in_loop=True)
-        if self._shift.reason:
+        if self._worker_loop.reason:
             claim.let_go()
             return None
-        self._shift.report((claim.task,))
+        self._worker_loop.report((claim.task,))
         claim.take_up()
         return claim
 
     @contextmanager
     def _messages(self) -> Iterator[None]:
         """Listen to stop messages in a thread while the block runs."""
-        stops, store = self._shift.stops, self._fleet.store
+        stops, store = self._worker_loop.stops, self._fleet.store
         if stops is None:
             yield
             return
@@ -263,12 +263,12 @@ class Worker:
             yield
         finally:
             over.set()
-            with self._striking:
+            with self._interrupting:
                 self._listening = False
-            drive(self._shift.acknowledge_stops(), store)
+            drive(self._worker_loop.acknowledge_stops(), store)
 
     def _obey(self, stop: StopNotice) -> None:
-        if self._shift.handle_stop(stop):
+        if self._worker_loop.handle_stop(stop):
             self._break_off()
 
     def _break_off(self) -> None:
@@ -278,23 +278,23 @@ class Worker:
         thread begins to wait does not wake it, so it is sent again until the handler has run.
         """
         while True:
-            with self._striking:
+            with self._interrupting:
                 claim = self._claim
-                if not self._listening or claim is None or self._struck.is_set():
+                if not self._listening or claim is None or self._interrupted.is_set():
                     return
-                self._strikes = True
+                self._sends_signal = True
                 if not interrupt_main(self._heard):
                     break
-            self._struck.wait(SLICE / 10)
+            self._interrupted.wait(SLICE / 10)
         with suppress(InterlockError):
             claim.release()
 
     def _heard(self, number: int) -> None:
-        if self._strikes:
-            self._strikes = False
-            if self._struck.is_set():  # one too many
+        if self._sends_signal:
+            self._sends_signal = False
+            if self._interrupted.is_set():  # one too many
                 return
-            self._struck.set()
+            self._interrupted.set()
         elif not self._heard_before:
             self._heard_before = True
             self.stop(signal.Signals(number).name)

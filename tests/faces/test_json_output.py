@@ -70,7 +70,7 @@ def test_a_moment_that_is_none_has_no_iso_8601(moment: float | None) -> None:
 
 
 def test_every_number_is_a_moment_a_duration_or_known_to_be_exact() -> None:
-    """Whoever adds one says what it is, in ``json_output.py``."""
+    """The author of a new one declares it in ``json_output.py``."""
     for kind in answers():
         info = kinds.type_info(kind)
         assert isinstance(info, kinds.StructType)

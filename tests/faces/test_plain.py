@@ -1,4 +1,4 @@
-"""What others wrote cannot act on the terminal of whoever reads."""
+"""Text of other agents cannot control the terminal of its reader."""
 
 from __future__ import annotations
 

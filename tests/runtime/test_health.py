@@ -224,7 +224,7 @@ def test_a_circle_that_stands_is_told(stage: Testbed, monkeypatch: pytest.Monkey
     ada.start(ada.locks.acquire("b", wait=600))
     bob.start(bob.locks.acquire("a", wait=600))
     monkeypatch.undo()
-    assert problems(onlooker(stage)) == (), "whoever closed it may be about to withdraw"
+    assert problems(onlooker(stage)) == (), "the waiter that closed it may be about to withdraw"
     stage.clock.advance(SETTLED + 1)
     found = one(onlooker(stage))
     assert found.kind == "deadlock"

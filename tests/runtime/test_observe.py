@@ -1,4 +1,4 @@
-"""Whoever observes sees every event of every noun, and what they come to."""
+"""An observer sees every event of every noun, and counters of them."""
 
 from __future__ import annotations
 

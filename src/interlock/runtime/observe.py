@@ -66,7 +66,7 @@ class Observing:
                 if isinstance(change, Resync):
                     found = [Observed(event=MISSED, revision=change.revision)]
                 elif any(mark in change.value for mark in self._marks):
-                    found += self._told(change)
+                    found += self._events_of(change)
             if found or (ends is not None and self._clock.monotonic() >= ends):
                 return tuple(found)
 
@@ -79,7 +79,7 @@ class Observing:
         if self._watch is not None:
             self._watch.close()
 
-    def _told(self, change: Change) -> Iterable[Observed]:
+    def _events_of(self, change: Change) -> Iterable[Observed]:
         """The events of an entry; the event ``missed`` for one that cannot be read."""
         item = Item(change.key, change.value, change.revision, change.revision)
         entry = readable(read_entry, item)

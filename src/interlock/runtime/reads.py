@@ -51,7 +51,7 @@ def every(*prefixes: str, most: int | None = None) -> Op[list[Item]]:
 
 
 def every_inside(*prefixes: str, most: int | None = None) -> ReadOp[list[Item]]:
-    """The same items, read by a decision; the commit does not check them."""
+    """As ``every``, but read by a decision; the commit does not check the items."""
     found: list[Item] = []
     for prefix in prefixes:
         page = Range(prefix)

@@ -76,7 +76,7 @@ class Transport(Protocol):
         """Cut everything, from any thread; calls under way are Unanswered."""
 
     def close_async(self) -> Awaitable[None]:
-        """The same, and wait until nothing is left in this event loop."""
+        """Cut everything, and wait until nothing is left in this event loop."""
 
 
 class SendRequest:
@@ -92,7 +92,7 @@ class SendRequest:
         return transport.call(self.request)
 
     def perform_async(self, transport: Transport) -> Awaitable[Any]:
-        """The same."""
+        """Its answer, awaited."""
         return transport.call_async(self.request)
 
 

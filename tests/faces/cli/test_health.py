@@ -43,7 +43,7 @@ def test_each_problem_is_a_line_with_its_remedy_and_the_status_is_1(ada: Shell) 
 
 
 def test_a_monitor_that_also_tidies_up_sees_every_death(ada: Shell) -> None:
-    """A real worker, killed; whoever clears its session away leaves a trace."""
+    """A real worker is killed; the client that clears its session leaves a trace."""
     program = (
         "import interlock, os, signal\n"
         "fleet = interlock.connect(agent='bob', ttl=0.5)\n"

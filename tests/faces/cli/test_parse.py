@@ -40,7 +40,7 @@ def test_names_that_have_a_place_take_all_that_follow() -> None:
 
 
 def test_an_empty_name_between_commas_is_not_lost_on_the_way() -> None:
-    """Whoever checks names says what is wrong with it."""
+    """The validation of names says what is wrong with it."""
     assert parse(ABLE, ("--can", "rust,,gpu")).request.can == ("rust", "", "gpu")
 
 

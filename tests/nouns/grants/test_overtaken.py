@@ -1,4 +1,4 @@
-"""Whoever reads the record while others seal and drop it finds no damage that is not there."""
+"""A reader of the record finds no false damage while other clients seal and drop it."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_a_transaction_that_the_engine_cannot_take_fails_alone_and_leaves_nothin
     assert revisions(answers) == [2, 3]
     assert isinstance(answers[1], Exception)
     assert store.read("k/good")["k/good"] is None
-    assert {"k/0", "k/1"} <= set(rung), "whoever watches a neighbour is woken"
+    assert {"k/0", "k/1"} <= set(rung), "a watcher of a neighbour is woken"
     with pytest.raises(type(answers[1])):
         store.transact(lambda _: bad)
     assert store.transact(putting("k/2")) is not None

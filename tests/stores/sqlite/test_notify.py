@@ -1,4 +1,4 @@
-"""Doorbells: who watches is woken at once; where no bell can ring, the backstop wakes."""
+"""Notifications: a watcher is woken at once; without sockets, the backstop wakes it."""
 
 from __future__ import annotations
 
@@ -157,9 +157,7 @@ def sleeper(watch: SQLiteWatch) -> tuple[threading.Thread, list[str]]:
 def test_a_loop_is_woken_by_a_thread_that_finds_what_it_sleeps_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        Notifier, "send", lambda _notifier, _name: True
-    )  # whoever committed was killed
+    monkeypatch.setattr(Notifier, "send", lambda _notifier, _name: True)  # the committer was killed
     with closing(SQLiteStore(str(tmp_path / "store.db"))) as store:
         ours, other = store.watch("k/", 0), store.watch("other/", 0)
         thread, found = sleeper(ours)
@@ -173,7 +171,7 @@ def test_a_loop_is_woken_by_a_thread_that_finds_what_it_sleeps_for(
 def test_loops_in_several_threads_wake_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever committed may keep its own loop busy afterwards."""
+    """The committer may keep its own loop busy afterwards."""
     monkeypatch.setattr(writer, "SLOW", 60.0)  # a slow disk is left to a thread
     with closing(SQLiteStore(str(tmp_path / "store.db"))) as store:
         thread, found = sleeper(store.watch("k/", 0))
@@ -268,7 +266,7 @@ def test_only_those_are_rung_whose_prefix_matches(
     for watch in watches:
         watch.close()
     write(store, "k/b")
-    assert len(rung) == 1, "whoever watches no more is not rung"
+    assert len(rung) == 1, "a closed watch is not notified"
 
 
 @pytest.mark.usefixtures("no_backstop")
@@ -505,7 +503,7 @@ def test_a_program_with_more_than_1024_descriptors_can_watch(store: SQLiteStore)
 def test_threads_that_ring_at_once_close_no_descriptor_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dead watcher's bell makes whoever rings let go of the folder."""
+    """The socket of a dead watcher makes the sender release the folder."""
     notifier = Notifier(str(tmp_path))
     close, closed = os.close, list[int]()
 

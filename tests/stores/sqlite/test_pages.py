@@ -1,4 +1,4 @@
-"""Whoever walks many items page by page pays for those that it reads, and not for those before."""
+"""A reader of many pages pays for the items that it reads, and not for those before."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def _blocked(thing: str, live: LivePool, because: str, clear: str) -> Op[Why]:
 
 
 def with_ended(found: Why, now: float) -> Op[Why]:
-    """The same explanation, with the grants that an operator ended."""
+    """The explanation, with the grants that an operator ended."""
     ended = yield from outside(break_notes(found.thing))
     said = [
         f"{note.by} ended the grant of {note.holder} (token {note.token}) {span(now - note.at)}"

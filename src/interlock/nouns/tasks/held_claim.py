@@ -287,7 +287,7 @@ class ClaimHandle(HeldHandle[D]):
             yield from self._holding.fail(reason)
         except InterlockError as error:
             self._holding.give_up()
-            self._told(error)
+            self._log_error(error)
         except BaseException:
             self._holding.give_up()
             raise
@@ -299,8 +299,8 @@ class ClaimHandle(HeldHandle[D]):
         """
         self._holding.take_up()
 
-    def _told(self, error: BaseException | None) -> bool:
-        """Log the error of its block; whether the error is not to be raised."""
+    def _log_error(self, error: BaseException | None) -> bool:
+        """Log the error of a block in a loop; whether it was logged, and so is not raised."""
         if not self._in_loop or not isinstance(error, Exception):
             return False
         import logging

@@ -249,7 +249,7 @@ class EtcdTransport:
                     loop.call_soon_threadsafe(_end, loop, link.channel)
 
     async def close_async(self) -> None:
-        """The same, and wait until nothing is left in this event loop."""
+        """Close everything, and wait until nothing is left in this event loop."""
         here = asyncio.get_running_loop()
         for loop, link in self._cut().items():
             if loop is here:

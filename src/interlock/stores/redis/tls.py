@@ -15,7 +15,7 @@ _COMPLAINT = 0.3
 
 
 def secured(sock: socket.socket, address: Address, host: str, port: int) -> ssl.SSLSocket:
-    """The same socket with TLS, or a refusal in one line."""
+    """The socket with TLS; an error says in one line why the handshake failed."""
     try:
         return _context(address).wrap_socket(sock, server_hostname=host)
     except OSError as error:

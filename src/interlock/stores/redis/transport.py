@@ -304,7 +304,7 @@ class RedisTransport:
             self._loops.close()
 
     async def close_async(self) -> None:
-        """The same, and wait until nothing is left in this event loop."""
+        """Close everything, and wait until nothing is left in this event loop."""
         self.close()
         if self._loops is not None:
             await self._loops.ended()

@@ -104,7 +104,7 @@ class ReadConnection:
         self.attach(db)
 
     def attach(self, db: apsw.Connection) -> None:
-        """Go on with another connection to the same file."""
+        """Use another connection to the same file, as after a fork."""
         self.db = db
         self._execute = db.execute
 
@@ -206,7 +206,7 @@ class WriteConnection(ReadConnection):
         self._cache: dict[str, Item | None] = {}
 
     def attach(self, db: apsw.Connection) -> None:
-        """Go on with another connection to the same file."""
+        """Use another connection to the same file, as after a fork."""
         super().attach(db)
         # One cursor for all statements: making one costs as much as a short statement does.  It
         # holds no read open, since each transaction ends with a statement of this same cursor.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
             """Have no connection open; False if that could not be done in time."""
 
         def wake(self) -> None:
-            """In the parent: go on."""
+            """In the parent: open the connections again."""
 
         def abandon(self) -> None:
             """In the child: drop the resources of the parent."""
@@ -55,11 +55,11 @@ class Guard:
         self._pid = os.getpid()
 
     def add(self, store: Forkable) -> None:
-        """Mind this one too."""
+        """Register an open store."""
         self._stores.add(store)
 
     def discard(self, store: Forkable) -> None:
-        """It is closed."""
+        """Remove a closed store."""
         self._stores.discard(store)
 
     def check(self, path: str) -> None:
@@ -79,12 +79,12 @@ class Guard:
             self.after_in_child()
 
     def before(self) -> None:
-        """Bring all stores to rest."""
+        """Close the connections of all stores."""
         self._sure = self.changing.acquire(timeout=PATIENCE)
         self._moving = [store for store in list(self._stores) if not store.rest()]
 
     def after_in_parent(self) -> None:
-        """Go on."""
+        """Open the connections of all stores again."""
         for store in list(self._stores):
             store.wake()
         if self._sure:

@@ -56,7 +56,7 @@ class Notifier:
         self._watched: dict[str, set[str]] = {}
         self._changed = -1
         self.here: dict[str, NotifySocket] = {}
-        """Those of our own."""
+        """The sockets of this process, by name."""
 
     def notify(self, touched: Iterable[str]) -> None:
         """Wake every process that watches one of these keys."""
@@ -201,7 +201,7 @@ class NotifySocket:
                     os.close(os.open(path, _NEW_MARK, 0o600))
 
     def unlisten(self, scopes: tuple[str, ...]) -> None:
-        """Ask no more."""
+        """Remove the marks of these scopes that no other watch here needs."""
         for mark in self._marked(scopes):
             self._marks[mark] -= 1
             if not self._marks[mark]:

@@ -1,4 +1,4 @@
-"""The waist's methods on one SQLite file."""
+"""SQLiteStore: the waist's methods on one SQLite file."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class SQLiteStore(BlockingStore):
             with self._reading:
                 reader, seen = self._read_connection(), self._engine.seen
                 db = reader.db
-                try:  # an exception may strike anywhere: no transaction may stay open
+                try:  # an exception may come anywhere: no transaction may stay open
                     if db.in_transaction:
                         db.execute("ROLLBACK")
                     db.execute("BEGIN")
@@ -286,7 +286,7 @@ class SQLiteStore(BlockingStore):
         return True
 
     def wake(self) -> None:
-        """After a fork, in the parent: go on."""
+        """After a fork, in the parent: open the connections again."""
         if self._resting:
             with suppress(apsw.Error):  # the next call meets the error, and reports it
                 db = schema.connect(self.path)
@@ -299,7 +299,7 @@ class SQLiteStore(BlockingStore):
             self._writer.using.release()
 
     def abandon(self) -> None:
-        """After a fork, in the child: what is still open is the parent's, not even to be closed."""
+        """After a fork, in the child: open connections are the parent's, and are never closed."""
         self._forked = True
         if not self._resting:
             import ctypes

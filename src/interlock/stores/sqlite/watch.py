@@ -85,7 +85,7 @@ class ChangeFeed:
             return watch
 
     def close_watch(self, watch: SQLiteWatch) -> None:
-        """Listen no more for this one."""
+        """Remove a watch from the feed."""
         with self._lock:
             if watch in self._index.watches:
                 self._index.remove(watch)
@@ -93,7 +93,7 @@ class ChangeFeed:
                     self._socket.unlisten(watch.scopes)
 
     def take(self, watch: SQLiteWatch) -> list[Change | Resync]:
-        """Hand out what has arrived."""
+        """The changes that have arrived for this watch, once."""
         with self._lock:
             found, watch.arrived = watch.arrived, []
             return found
@@ -117,7 +117,7 @@ class ChangeFeed:
                         continue
                     self._listener, socket = me, self._socket
                 self._listen(socket, max(left, 0.0))
-        finally:  # an exception may strike anywhere: the next waiter listens
+        finally:  # an exception may come anywhere: then the next waiter listens
             if self._listener is me:
                 with self._lock:
                     self._listener = None
@@ -273,13 +273,13 @@ class WatchIndex:
             self.add(watch)
 
     def add(self, watch: SQLiteWatch) -> None:
-        """One more."""
+        """Add a watch under all of its scopes."""
         self.watches.append(watch)
         for scope in watch.scopes:
             self._by_scope.setdefault(scope, []).append(watch)
 
     def remove(self, watch: SQLiteWatch) -> None:
-        """One less."""
+        """Remove a watch."""
         self.watches.remove(watch)
         for scope in watch.scopes:
             self._by_scope[scope].remove(watch)
@@ -323,7 +323,7 @@ class SQLiteWatch:
         self._feed = feed
 
     def resync(self, revision: int) -> None:
-        """What came up to this revision is not known: the reader has to look for itself."""
+        """Changes up to this revision are unknown: the reader has to read the state."""
         self.arrived = [Resync(revision)]
         self.wake()
 
