@@ -412,11 +412,8 @@ def closest_names(name: str, known: Iterable[str], most: int = 2) -> list[str]:
     """The known names that are closest to a misspelled one, ignoring case."""
     from difflib import get_close_matches
 
-    folded = {require_iterable.casefold(): require_iterable for require_iterable in known}
-    return [
-        folded[require_iterable]
-        for require_iterable in get_close_matches(name.casefold(), folded, most)
-    ]
+    folded = {each.casefold(): each for each in known}
+    return [folded[each] for each in get_close_matches(name.casefold(), folded, most)]
 
 
 def _no_utf8(what: str) -> BadInput:

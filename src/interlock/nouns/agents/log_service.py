@@ -11,7 +11,7 @@ from interlock.core import codec, keys, validate
 from interlock.core.decision import Decision
 from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.errors import BadInput
-from interlock.nouns.agents import log_rules as core
+from interlock.nouns.agents import log_rules
 from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up
@@ -30,9 +30,9 @@ _AT_ONCE = 8
 _ASKED = 60.0
 """Seconds for which the agreed time is reused: precise enough for an age of days."""
 
-_book = codec.Decoder(core.Logbook).read_if_present
-_file_book = codec.Decoder(core.FileLogbook).read_if_present
-_chunk = codec.Decoder(core.Chunk).read_if_present
+_book = codec.Decoder(log_rules.Logbook).read_if_present
+_file_book = codec.Decoder(log_rules.FileLogbook).read_if_present
+_chunk = codec.Decoder(log_rules.Chunk).read_if_present
 
 
 class AgentLogService:
@@ -44,21 +44,21 @@ class AgentLogService:
         self._agreed = (float("-inf"), 0.0)
         self.clock, self.allow = runner.clock, runner.capabilities.allow
 
-    def upload(self, agent: str, texts: Iterable[str], actor: Actor) -> Op[core.Uploaded]:
+    def upload(self, agent: str, texts: Iterable[str], actor: Actor) -> Op[log_rules.Uploaded]:
         """Append lines: one commit for each chunk."""
         if isinstance(texts, str):
             raise BadInput("'lines' takes a list of lines; put brackets around it")
         cleaned = [
             line
             for text in validate.require_iterable(texts, "'lines'")
-            for line in core.clean(text)
+            for line in log_rules.clean(text)
         ]
-        most = min(core.CHUNK, self._runner.capabilities.max_value // 2)
+        most = min(log_rules.CHUNK, self._runner.capabilities.max_value // 2)
         limits, now = self._limits(), (yield from self._now())
-        for portion in core.split(cleaned, most):
+        for portion in log_rules.split(cleaned, most):
             deciding = partial(self._adding, agent, portion, actor, limits, now)
             yield from self._runner.change(deciding, actor)
-        return core.Uploaded(agent=agent, lines=len(cleaned))
+        return log_rules.Uploaded(agent=agent, lines=len(cleaned))
 
     def _now(self) -> Op[float]:
         """The time by which lines expire; the engine is asked once a minute at most."""
@@ -68,59 +68,64 @@ class AgentLogService:
         return self._agreed[1] + here - self._agreed[0]
 
     def _adding(
-        self, agent: str, lines: tuple[str, ...], actor: Actor, limits: core.LogLimits, now: float
-    ) -> DecideOp[core.Uploaded]:
+        self,
+        agent: str,
+        lines: tuple[str, ...],
+        actor: Actor,
+        limits: log_rules.LogLimits,
+        now: float,
+    ) -> DecideOp[log_rules.Uploaded]:
         book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
         at = round(self._runner.clock.wall(), 3)
-        batch = core.Batch(at=at, lines=lines, session=actor.session)
-        size = sum(map(core.line_bytes, lines))
-        tail: core.Chunk | None = None
-        old: list[core.Chunk | None] = []
-        if book is not None and core.fits_last_chunk(book, size):
+        batch = log_rules.Batch(at=at, lines=lines, session=actor.session)
+        size = sum(map(log_rules.line_bytes, lines))
+        tail: log_rules.Chunk | None = None
+        old: list[log_rules.Chunk | None] = []
+        if book is not None and log_rules.fits_last_chunk(book, size):
             last = keys.log_chunk(agent, book.next - 1)
             tail = _chunk((yield (last,))[last])
-        if book is not None and core.rotation_due(book, limits, now, size):
+        if book is not None and log_rules.rotation_due(book, limits, now, size):
             old = yield from _oldest(agent, book, another=tail is None)
-        return core.upload(agent, book, batch, limits=limits, now=now, tail=tail, old=old)
+        return log_rules.upload(agent, book, batch, limits=limits, now=now, tail=tail, old=old)
 
-    def read(self, agent: str, *, limit: int = 100, after: int = 0) -> Op[list[core.LogLine]]:
+    def read(self, agent: str, *, limit: int = 100, after: int = 0) -> Op[list[log_rules.LogLine]]:
         """The last lines of an agent's log after a line number."""
         key = keys.logbook(agent)
         snapshot: Snapshot = yield Read(key)
-        book = _book(snapshot[key]) or core.Logbook()
-        found: list[core.LogLine] = []
+        book = _book(snapshot[key]) or log_rules.Logbook()
+        found: list[log_rules.LogLine] = []
         for end in range(book.next, book.oldest, -_AT_ONCE):
             numbers = range(max(book.oldest, end - _AT_ONCE), end)
             read = yield from _chunks([keys.log_chunk(agent, number) for number in numbers])
             chunks = [chunk for chunk in read if chunk is not None]
-            found[:0] = [line for chunk in chunks for line in core.lines(chunk)]
+            found[:0] = [line for chunk in chunks for line in log_rules.lines(chunk)]
             if len(found) >= limit or (chunks and chunks[0].first <= after + 1):
                 break
         return [line for line in found if line.number > after][-limit:]
 
     def upload_file(
         self, agent: str, file: str, texts: Iterable[str], actor: Actor
-    ) -> Op[core.Uploaded]:
+    ) -> Op[log_rules.Uploaded]:
         """Upload a whole file; it replaces the last upload under its name."""
-        lines, cut = core.last_lines(texts, self._limits().bytes)
-        most = min(core.CHUNK, self._runner.capabilities.max_value // 2)
-        portions = list(core.split(lines, most)) or [()]
+        lines, cut = log_rules.last_lines(texts, self._limits().bytes)
+        most = min(log_rules.CHUNK, self._runner.capabilities.max_value // 2)
+        portions = list(log_rules.split(lines, most)) or [()]
         while not (yield from self._write_file(agent, file, portions, actor)):
             pass  # another upload of it ended: start over, ours is the later one
-        return core.Uploaded(agent=agent, lines=len(lines) - bool(cut), file=file, cut=cut)
+        return log_rules.Uploaded(agent=agent, lines=len(lines) - bool(cut), file=file, cut=cut)
 
     def _write_file(
         self, agent: str, file: str, portions: Sequence[tuple[str, ...]], actor: Actor
     ) -> Op[bool]:
         now = yield from self._now()
-        sizes = [sum(map(core.line_bytes, portion)) for portion in portions]
+        sizes = [sum(map(log_rules.line_bytes, portion)) for portion in portions]
         written: tuple[int, ...] = ()
         first = 1
         for index, portion in enumerate(portions):
-            batch = core.Batch(at=round(now, 3), lines=portion, session=actor.session)
-            chunk = core.Chunk(first=first, bytes=sizes[index], batches=(batch,))
+            batch = log_rules.Batch(at=round(now, 3), lines=portion, session=actor.session)
+            chunk = log_rules.Chunk(first=first, bytes=sizes[index], batches=(batch,))
             size = sum(sizes) if index == len(portions) - 1 else None
-            upload = partial(core.upload_file, chunk=chunk, written=written, size=size)
+            upload = partial(log_rules.upload_file, chunk=chunk, written=written, size=size)
             deciding = partial(_decide_on_file, agent, file, upload)
             done: Decided[tuple[int, ...] | None] = yield from self._runner.change(deciding, actor)
             if done.outcome is None:
@@ -131,33 +136,33 @@ class AgentLogService:
 
     def read_file(
         self, agent: str, file: str, *, limit: int = 100, after: int = 0
-    ) -> Op[list[core.LogLine] | None]:
+    ) -> Op[list[log_rules.LogLine] | None]:
         """The last lines of an uploaded file after a line number; None without a file."""
         key = keys.file_book(agent, file)
-        before: core.FileLogbook | None = None
+        before: log_rules.FileLogbook | None = None
         while True:
             book = _file_book((yield Read(key))[key])
             if book is None or not book.shown:
                 return None
-            found: list[core.LogLine] = []
+            found: list[log_rules.LogLine] = []
             whole = True
             for start in range(0, len(book.shown), _AT_ONCE):
                 numbers = book.shown[start : start + _AT_ONCE]
                 chunks = yield from _chunks([keys.file_chunk(agent, file, n) for n in numbers])
                 whole &= None not in chunks
-                found += [line for chunk in chunks if chunk for line in core.lines(chunk)]
+                found += [line for chunk in chunks if chunk for line in log_rules.lines(chunk)]
             if whole or book == before:
                 return [line for line in found if line.number > after][-limit:]
             before = book  # it was replaced while it was read
 
-    def files(self, agent: str) -> Op[list[core.LogFile]]:
+    def files(self, agent: str) -> Op[list[log_rules.LogFile]]:
         """The files that an agent uploaded, by name."""
         found = []
         for item in (yield from every(keys.file_book(agent))):
             book, name = _file_book(item), keys.decode(item.key.rpartition("/")[2])
             if book is not None and book.shown:
                 found.append(
-                    core.LogFile(name=name, lines=book.lines, bytes=book.bytes, at=book.at)
+                    log_rules.LogFile(name=name, lines=book.lines, bytes=book.bytes, at=book.at)
                 )
         return found
 
@@ -174,17 +179,17 @@ class AgentLogService:
                 )
                 continue
             book = _book(item)
-            if book is not None and core.rotation_due(book, limits, now):
+            if book is not None and log_rules.rotation_due(book, limits, now):
                 deciding = partial(_decide_deletion, agent, limits, now)
                 done: Decided[int] = yield from self._runner.change(deciding, actor)
                 gone += done.outcome
         return gone
 
     def _delete_old_file(
-        self, agent: str, file: str, item: Item, limits: core.LogLimits, actor: Actor
+        self, agent: str, file: str, item: Item, limits: log_rules.LogLimits, actor: Actor
     ) -> Op[int]:
         now, gone = (yield from self._now()), 0
-        delete = partial(core.delete_old_file, limits=limits, now=now)
+        delete = partial(log_rules.delete_old_file, limits=limits, now=now)
         while delete(agent, file, _file_book(item)).outcome:
             deciding = partial(_decide_on_file, agent, file, delete)
             done: Decided[int] = yield from self._runner.change(deciding, actor)
@@ -193,10 +198,10 @@ class AgentLogService:
                 break
         return gone
 
-    def _limits(self) -> core.LogLimits:
+    def _limits(self) -> log_rules.LogLimits:
         found = self._settings.agent()
-        return core.LogLimits(
-            bytes=found.get("log_bytes", core.BYTES), age=found.get("log_age", core.AGE)
+        return log_rules.LogLimits(
+            bytes=found.get("log_bytes", log_rules.BYTES), age=found.get("log_age", log_rules.AGE)
         )
 
 
@@ -209,7 +214,7 @@ class LogTail:
         self._after = after
         self._watch: Watch | None = None
 
-    def take(self, timeout: float | None) -> Op[list[core.LogLine]]:
+    def take(self, timeout: float | None) -> Op[list[log_rules.LogLine]]:
         """The lines since the last call; waits for the first one, at most ``timeout`` seconds."""
         if self._watch is None:
             now: Snapshot = yield Read()
@@ -242,29 +247,31 @@ def _lines_of(file: IO[bytes]) -> Iterator[str]:
 
 
 def _decide_on_file(
-    agent: str, file: str, decide: Callable[[str, str, core.FileLogbook | None], Decision[T]]
+    agent: str, file: str, decide: Callable[[str, str, log_rules.FileLogbook | None], Decision[T]]
 ) -> DecideOp[T]:
     key = keys.file_book(agent, file)
     return decide(agent, file, _file_book((yield (key,))[key]))
 
 
-def _decide_deletion(agent: str, limits: core.LogLimits, now: float) -> DecideOp[int]:
+def _decide_deletion(agent: str, limits: log_rules.LogLimits, now: float) -> DecideOp[int]:
     book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
     old = [] if book is None else (yield from _oldest(agent, book))
-    return core.delete_old_chunks(agent, book, old, limits, now)
+    return log_rules.delete_old_chunks(agent, book, old, limits, now)
 
 
 def _oldest(
-    agent: str, book: core.Logbook, *, another: bool = False
-) -> ReadOp[list[core.Chunk | None]]:
+    agent: str, book: log_rules.Logbook, *, another: bool = False
+) -> ReadOp[list[log_rules.Chunk | None]]:
     """The chunks that may be deleted: read unchecked, since the commit checks the logbook."""
-    wanted = [keys.log_chunk(agent, number) for number in core.oldest_chunks(book, another=another)]
+    wanted = [
+        keys.log_chunk(agent, number) for number in log_rules.oldest_chunks(book, another=another)
+    ]
     if not wanted:
         return []
     items = (yield Unchecked(wanted)).items
     return [_chunk(items[key]) for key in wanted]
 
 
-def _chunks(wanted: Sequence[str]) -> Op[list[core.Chunk | None]]:
+def _chunks(wanted: Sequence[str]) -> Op[list[log_rules.Chunk | None]]:
     items = yield from looked_up(wanted)
     return [_chunk(items[key]) for key in wanted]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from interlock.drivers import Op, Pause
 from interlock.errors import InterlockError, StoreClosed
-from interlock.nouns.agents import log_rules as core
+from interlock.nouns.agents import log_rules
 from interlock.nouns.agents.log_service import AgentLogService
 from interlock.runtime.identity import Actor
 
@@ -19,7 +19,7 @@ AGE = 1.0
 """Seconds that a line waits for others, at most."""
 ROOM = 10_000
 """Lines that are buffered while the store does not answer; above it the oldest are dropped."""
-ROOM_BYTES = 8 * core.CHUNK
+ROOM_BYTES = 8 * log_rules.CHUNK
 SMALL = 1024
 """Bytes of a chunk reserved for the line about dropped lines."""
 AGAIN = 1.0
@@ -65,7 +65,7 @@ class Uploader:
         """Take one line, or a text of several."""
         if self._closed:
             raise StoreClosed("the client is closed, and uploads no more lines; connect again")
-        cleaned = list(core.clean(text))
+        cleaned = list(log_rules.clean(text))
         with self._guard:
             first = not self._lines
             self._keep(cleaned)
@@ -140,9 +140,9 @@ class Uploader:
     def _first(self) -> list[str]:
         """The first lines, at most what one commit takes: so no line can be uploaded twice."""
         batch: list[str] = []
-        room = core.CHUNK - SMALL
+        room = log_rules.CHUNK - SMALL
         while self._lines and len(batch) < LINES:
-            room -= core.line_bytes(self._lines[0])
+            room -= log_rules.line_bytes(self._lines[0])
             if room < 0:
                 break
             batch.append(self._lines.popleft())

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from interlock.core import keys, outcomes
-from interlock.nouns.agents import session_rules as core
+from interlock.nouns.agents import session_rules
 from interlock.nouns.agents.log_rules import LogFile, LogLine, Uploaded
 from interlock.nouns.agents.report_rules import Reported, ReportState, Unreported
 from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
@@ -23,7 +23,7 @@ class AgentJoin(Request, frozen=True, kw_only=True):
 
     ttl: Annotated[
         Duration, option("duration", "how long it lives after the last command that uses it")
-    ] = core.SHELL_TTL
+    ] = session_rules.SHELL_TTL
     metadata: Annotated[Any, option("json", "JSON that others see beside the session")] = None
     can: Annotated[tuple[str, ...], option("names", "what it can do, such as rust,gpu")] = ()
 
@@ -101,12 +101,12 @@ class AgentAck(Request, frozen=True, kw_only=True):
     name: Annotated[str, option("name", "an agent's name, or a session's id", positional=True)]
 
 
-class AgentList(outcomes.Listing[core.Agent], frozen=True, kw_only=True):
+class AgentList(outcomes.Listing[session_rules.Agent], frozen=True, kw_only=True):
     """Sessions, by name, with what they hold; ``known`` are others that can be written to."""
 
     listed = "agents"
 
-    agents: tuple[core.Agent, ...]
+    agents: tuple[session_rules.Agent, ...]
     known: tuple[str, ...] = ()
 
 
@@ -141,18 +141,18 @@ class UnknownAgentName(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing
     agent: str
 
 
-def living(outcome: T | core.SessionLapsed) -> T:
+def living(outcome: T | session_rules.SessionLapsed) -> T:
     """The answer of a session that lives; one that is over is the same error for all commands."""
-    if isinstance(outcome, core.SessionLapsed):
+    if isinstance(outcome, session_rules.SessionLapsed):
         raise lapsed(outcome.session)
     return outcome
 
 
-def _leave(fleet: "FleetCalls", _request: AgentLeave) -> "Op[core.Left]":
+def _leave(fleet: "FleetCalls", _request: AgentLeave) -> "Op[session_rules.Left]":
     return living((yield from fleet.agents.leave()))
 
 
-def _beat(fleet: "FleetCalls", _request: AgentBeat) -> "Op[core.Renewed]":
+def _beat(fleet: "FleetCalls", _request: AgentBeat) -> "Op[session_rules.Renewed]":
     return living((yield from fleet.agents.beat()))
 
 
@@ -160,7 +160,7 @@ def _status(fleet: "FleetCalls", request: AgentStatus) -> "Op[Reported | Unrepor
     outcome = yield from fleet.agents.status(
         request.state, can=request.can, doing=request.doing, note=request.note
     )
-    if isinstance(outcome, core.SessionLapsed):
+    if isinstance(outcome, session_rules.SessionLapsed):
         raise lapsed(outcome.session)
     return outcome
 
@@ -225,7 +225,7 @@ NOUN = Noun(
             name="agent join",
             help="begin a session for a shell, and print the line that sets it",
             request=AgentJoin,
-            outcomes=(core.Joined,),
+            outcomes=(session_rules.Joined,),
             needs="agent",
             in_shell="interlock.faces.cli.agent:join",
             call="agents.join",
@@ -239,7 +239,7 @@ NOUN = Noun(
             name="agent leave",
             help="end this session; its grants go to the first waiters",
             request=AgentLeave,
-            outcomes=(core.Left,),
+            outcomes=(session_rules.Left,),
             needs="session",
             in_shell="interlock.faces.cli.agent:leave",
             act=_leave,
@@ -248,7 +248,7 @@ NOUN = Noun(
             name="agent beat",
             help="renew this session; every command that uses it renews it too",
             request=AgentBeat,
-            outcomes=(core.Renewed,),
+            outcomes=(session_rules.Renewed,),
             needs="session",
             aliases=("agent heartbeat",),
             act=_beat,
@@ -321,7 +321,7 @@ NOUN = Noun(
             name="agent ack",
             help="acknowledge dead sessions, so that health no longer shows them",
             request=AgentAck,
-            outcomes=(core.DeathsAcknowledged, core.NoDeath),
+            outcomes=(session_rules.DeathsAcknowledged, session_rules.NoDeath),
             needs="agent",
             call="agents.ack",
             examples=("interlock agent ack bob --agent maria",),

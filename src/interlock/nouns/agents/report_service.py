@@ -11,7 +11,7 @@ import msgspec
 from interlock.core import codec, keys, validate
 from interlock.drivers import Op, Read
 from interlock.errors import BadInput
-from interlock.nouns.agents import report_rules as core
+from interlock.nouns.agents import report_rules
 from interlock.nouns.agents.session_rules import SessionLapsed
 from interlock.runtime import reads
 from interlock.runtime.attempt import DecideOp, ReadOp
@@ -28,39 +28,45 @@ AGAIN = 1.0
 CALM = 5.0
 """Seconds between two reports of a session whose state changes all the time."""
 
-_ABLE = codec.Decoder(core.CapableAgent)
+_ABLE = codec.Decoder(report_rules.CapableAgent)
 
-decode_report = codec.Decoder(core.Report).read_if_present
+decode_report = codec.Decoder(report_rules.Report).read_if_present
 
 
 def write_report(
-    runner: Runner, actor: Actor, update: core.ReportUpdate
-) -> Op[core.Reported | SessionLapsed]:
+    runner: Runner, actor: Actor, update: report_rules.ReportUpdate
+) -> Op[report_rules.Reported | SessionLapsed]:
     """Update the report of this session; only a change is recorded."""
     own, live = keys.report(actor.session), keys.live(actor.session)
 
-    def deciding() -> DecideOp[core.Reported | SessionLapsed]:
+    def deciding() -> DecideOp[report_rules.Reported | SessionLapsed]:
         snapshot = yield (own, live)
         before, alive = decode_report(snapshot[own]), snapshot[live] is not None
         now = runner.clock.wall()
-        return core.update_report(before, actor.agent, actor.session, update, alive=alive, now=now)
+        return report_rules.update_report(
+            before, actor.agent, actor.session, update, alive=alive, now=now
+        )
 
-    done: Decided[core.Reported | SessionLapsed] = yield from runner.change(deciding, actor)
+    done: Decided[report_rules.Reported | SessionLapsed] = yield from runner.change(deciding, actor)
     return done.outcome
 
 
-def last_report(session: str) -> Op[core.Reported | core.Unreported]:
+def last_report(session: str) -> Op[report_rules.Reported | report_rules.Unreported]:
     """The last report of a session."""
     snapshot: Snapshot = yield Read(keys.report(session))
     found = decode_report(snapshot[keys.report(session)])
-    return core.Unreported(session=session) if found is None else core.report_outcome(found)
+    return (
+        report_rules.Unreported(session=session)
+        if found is None
+        else report_rules.report_outcome(found)
+    )
 
 
 class _Before(NamedTuple):
     """The report before a wait for work."""
 
-    update: core.ReportUpdate | None
-    look: Callable[[], Op[core.ReportState]] | None
+    update: report_rules.ReportUpdate | None
+    look: Callable[[], Op[report_rules.ReportState]] | None
     due: float
     said: float
 
@@ -78,7 +84,7 @@ class StatusReporter:
         self,
         runner: Runner,
         actor: Actor,
-        paces: Mapping[core.ReportState, float],
+        paces: Mapping[report_rules.ReportState, float],
         wake: Callable[[], None],
     ) -> None:
         self._runner = runner
@@ -87,8 +93,8 @@ class StatusReporter:
         self._paces = paces
         self._clock = runner.clock
         self._wake = wake
-        self._update: core.ReportUpdate | None = None
-        self._look: Callable[[], Op[core.ReportState]] | None = None
+        self._update: report_rules.ReportUpdate | None = None
+        self._look: Callable[[], Op[report_rules.ReportState]] | None = None
         self._said = -NEVER
         self._due = NEVER
         self._guard = threading.RLock()  # a signal handler may wait for work, too
@@ -98,13 +104,13 @@ class StatusReporter:
 
     def be(
         self,
-        state: core.ReportState,
+        state: report_rules.ReportState,
         doing: str = "",
         note: str = "",
         *,
         can: Iterable[str] | None = None,
         calmly: bool = False,
-        look: Callable[[], Op[core.ReportState]] | None = None,
+        look: Callable[[], Op[report_rules.ReportState]] | None = None,
     ) -> None:
         """Set the status from now on; ``calmly`` if it may change many times in a second.
 
@@ -119,11 +125,11 @@ class StatusReporter:
             self._due = due
             self._wake()
 
-    def go_on(self, said: core.Reported) -> None:
+    def go_on(self, said: report_rules.Reported) -> None:
         """This was reported already: repeat it at its pace."""
         self._before = None
         self._look = None
-        self._update = core.ReportUpdate(
+        self._update = report_rules.ReportUpdate(
             state=said.status, doing=said.doing, note=said.note, paces=self._paces
         )
         self._due = self._clock.monotonic() + said.pace
@@ -209,13 +215,13 @@ def report_update(
     can: Iterable[str] | None = None,
     doing: str | None = None,
     note: str | None = None,
-    paces: Mapping[core.ReportState, float] | None = None,
-) -> core.ReportUpdate:
+    paces: Mapping[report_rules.ReportState, float] | None = None,
+) -> report_rules.ReportUpdate:
     """A validated update; ``paces`` if the client keeps them."""
-    known = next((each for each in core.STATES if each == state), None)
+    known = next((each for each in report_rules.STATES if each == state), None)
     if state is not None and known is None:
         raise BadInput(f"a status is idle, waiting or busy, not {str(state)[:40]!r}")
-    return core.ReportUpdate(
+    return report_rules.ReportUpdate(
         state=known,
         can=None if can is None else validate.abilities(can),
         doing=doing if doing in (None, "") else validate.name(doing, "thing that is done"),
@@ -224,25 +230,25 @@ def report_update(
     )
 
 
-def paces_from(settings: Settings) -> dict[core.ReportState, float]:
+def paces_from(settings: Settings) -> dict[report_rules.ReportState, float]:
     """The pace of the signs of life, by state."""
     found = settings.agent()
-    return {state: found.get(state, core.PACES[state]) for state in core.STATES}
+    return {state: found.get(state, report_rules.PACES[state]) for state in report_rules.STATES}
 
 
-def state_without_work() -> Op[core.ReportState]:
+def state_without_work() -> Op[report_rules.ReportState]:
     """The state of a worker without a task: ``waiting`` if a task may become ready for it."""
     pages = [Range(prefix, limit=1) for prefix in (keys.READY, keys.DUE, keys.HANGS)]
     ranges = (yield Read(*pages)).ranges
     return "waiting" if any(ranges[page] for page in pages) else "idle"
 
 
-def agents_able_to(ability: str) -> ReadOp[dict[str, core.CapableAgent]]:
+def agents_able_to(ability: str) -> ReadOp[dict[str, report_rules.CapableAgent]]:
     """The agents that reported an ability, by key; some may have ended since.
 
     Only the index of this ability, and that of "everything", is read.
     """
-    found: dict[str, core.CapableAgent] = {}
+    found: dict[str, report_rules.CapableAgent] = {}
     for each in dict.fromkeys((ability, validate.ALL_ABILITIES)):
         for item in (yield from every_inside(keys.able(each))):
             if (able := reads.readable(capable_agent, item)) is not None:
@@ -250,6 +256,6 @@ def agents_able_to(ability: str) -> ReadOp[dict[str, core.CapableAgent]]:
     return found
 
 
-def capable_agent(item: Item) -> core.CapableAgent:
+def capable_agent(item: Item) -> report_rules.CapableAgent:
     """Decode a capable agent."""
     return _ABLE.read(item)

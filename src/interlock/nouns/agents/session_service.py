@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.drivers import Op, Read
-from interlock.nouns.agents import session_rules as core
+from interlock.nouns.agents import session_rules
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader, readable_pool
 from interlock.runtime import reads
@@ -23,8 +23,8 @@ from interlock.store import Item, Range, Snapshot
 _LISTED = 32
 """Listed pools that the commit of a leave deletes; maintenance deletes the rest."""
 
-decode_session = codec.Decoder(core.Session).read_if_present
-decode_death = codec.Decoder(core.Death).read_if_present
+decode_session = codec.Decoder(session_rules.Session).read_if_present
+decode_death = codec.Decoder(session_rules.Death).read_if_present
 
 
 class Sessions:
@@ -44,13 +44,13 @@ class Sessions:
         pid: int | None = None,
         more: tuple[Write, ...] = (),
         listed: bool = False,
-    ) -> Op[core.Joined]:
+    ) -> Op[session_rules.Joined]:
         """Begin a session under this name, for the process ``pid``, or for this one.
 
         It is ``listed`` if it outlives this process.
         ``more`` is its first report, in the same commit.
         """
-        record = core.Session(
+        record = session_rules.Session(
             id=session or self._runner.new_id("ses"),
             agent=agent,
             host=os.uname().nodename,
@@ -61,18 +61,18 @@ class Sessions:
             listed=listed,
         )
 
-        def deciding() -> DecideOp[core.Joined]:
+        def deciding() -> DecideOp[session_rules.Joined]:
             yield (keys.session(record.id),)
-            return core.join(record, more)
+            return session_rules.join(record, more)
 
         actor = Actor(agent, record.id, trace)
         fresh = {keys.session(record.id): None}
-        done: Decided[core.Joined] = yield from self._runner.change(deciding, actor, fresh)
+        done: Decided[session_rules.Joined] = yield from self._runner.change(deciding, actor, fresh)
         return done.outcome
 
     def leave(
         self, actor: Actor, own: Collection[str] | None = None
-    ) -> Op[core.Left | core.SessionLapsed]:
+    ) -> Op[session_rules.Left | session_rules.SessionLapsed]:
         """End a session and release all its grants.
 
         In one commit if the store takes that many operations, else in several, the session last.
@@ -82,22 +82,22 @@ class Sessions:
         released: tuple[str, ...] = ()
         while True:
             done: Decided[
-                core.Left | core.SessionLapsed | core.Leaving
+                session_rules.Left | session_rules.SessionLapsed | session_rules.Leaving
             ] = yield from self._runner.change(lambda: self._leaving(actor, base, own), actor)
-            if isinstance(done.outcome, core.SessionLapsed):
+            if isinstance(done.outcome, session_rules.SessionLapsed):
                 return done.outcome
             released += done.outcome.released
-            if isinstance(done.outcome, core.Left):
+            if isinstance(done.outcome, session_rules.Left):
                 return replace(done.outcome, released=released)
 
     def _leaving(
         self, actor: Actor, base: int, mine: Collection[str] | None
-    ) -> DecideOp[core.Left | core.SessionLapsed | core.Leaving]:
+    ) -> DecideOp[session_rules.Left | session_rules.SessionLapsed | session_rules.Leaving]:
         own = (keys.session(actor.session), keys.live(actor.session), keys.report(actor.session))
         snapshot = yield own
         session = decode_session(snapshot[own[0]])
         if session is None:
-            return Decision(outcome=core.SessionLapsed(session=actor.session))
+            return Decision(outcome=session_rules.SessionLapsed(session=actor.session))
         said = report_keys(snapshot, actor.session)
         held = yield from every_inside(keys.held(actor.session))
         listed = [keys.held_of(item.key)[1] for item in held]
@@ -106,28 +106,32 @@ class Sessions:
         reader = PoolReader(self._runner, base)
         now = self._runner.clock.wall()
         return (
-            yield from reader.decide(lambda facts: core.leave(session, wanted, facts, now, said))
+            yield from reader.decide(
+                lambda facts: session_rules.leave(session, wanted, facts, now, said)
+            )
         )
 
-    def beat(self, session: str) -> Op[core.Renewed | core.SessionLapsed]:
+    def beat(self, session: str) -> Op[session_rules.Renewed | session_rules.SessionLapsed]:
         """Renew a session that another process began."""
 
-        def deciding() -> DecideOp[core.Renewed | core.SessionLapsed]:
+        def deciding() -> DecideOp[session_rules.Renewed | session_rules.SessionLapsed]:
             snapshot = yield (keys.session(session), keys.live(session))
             live = {key for key, item in snapshot.items.items() if item is not None}
-            return core.renew(decode_session(snapshot[keys.session(session)]), session, live)
+            return session_rules.renew(
+                decode_session(snapshot[keys.session(session)]), session, live
+            )
 
-        done: Decided[core.Renewed | core.SessionLapsed] = yield from self._runner.change(
-            deciding, Actor()
-        )
+        done: Decided[
+            session_rules.Renewed | session_rules.SessionLapsed
+        ] = yield from self._runner.change(deciding, Actor())
         return done.outcome
 
-    def find(self, session: str) -> Op[core.Session | None]:
+    def find(self, session: str) -> Op[session_rules.Session | None]:
         """The identity of a session."""
         snapshot: Snapshot = yield Read(keys.session(session))
         return decode_session(snapshot[keys.session(session)])
 
-    def here(self, agent: str) -> Op[list[core.Session]]:
+    def here(self, agent: str) -> Op[list[session_rules.Session]]:
         """The live sessions under a name."""
         page = Range(keys.agent_session(agent))
         ids = [keys.id_of(item.key) for item in (yield Read(page)).ranges[page]]
@@ -143,7 +147,7 @@ class Sessions:
 
 
 def _pools_of(
-    session: core.Session, own: Collection[str] | None, listed: list[str]
+    session: session_rules.Session, own: Collection[str] | None, listed: list[str]
 ) -> ReadOp[list[str]]:
     """The pools that a session has grants or waiters in; the decision reads them again."""
     if own is None and not session.listed:

@@ -8,7 +8,7 @@ from interlock.core.validate import quote
 from interlock.runtime.text import ago, lasting, state, table
 
 if TYPE_CHECKING:
-    from interlock.nouns.agents import session_rules as core
+    from interlock.nouns.agents import session_rules
     from interlock.nouns.agents.log_rules import Uploaded
     from interlock.nouns.agents.noun import AgentList, AgentLog, LogFiles, NoLog, UnknownAgentName
     from interlock.nouns.agents.report_rules import Reported, Unreported
@@ -18,28 +18,28 @@ _NAMED = 8
 """Names of agents without a session that are listed."""
 
 
-def _joined(outcome: core.Joined, _paint: Paint) -> str:
+def _joined(outcome: session_rules.Joined, _paint: Paint) -> str:
     # The name goes with the session: an older one in the shell would contradict it.
     return f"export INTERLOCK_SESSION={outcome.session} INTERLOCK_AGENT={quote(outcome.agent)}"
 
 
-def _left(outcome: core.Left, paint: Paint) -> str:
+def _left(outcome: session_rules.Left, paint: Paint) -> str:
     gave = f"; released {', '.join(outcome.released)}" if outcome.released else ""
     return f"{paint('green', 'left')} {outcome.session}{gave}"
 
 
-def _renewed(outcome: core.Renewed, paint: Paint) -> str:
+def _renewed(outcome: session_rules.Renewed, paint: Paint) -> str:
     word = paint("green", "renewed")
     return f"{word} {outcome.session}, expires in {lasting(outcome.expires_in)}"
 
 
-def _deaths_acknowledged(outcome: core.DeathsAcknowledged, paint: Paint) -> str:
+def _deaths_acknowledged(outcome: session_rules.DeathsAcknowledged, paint: Paint) -> str:
     count = len(outcome.sessions)
     many = f"{count} session{'' if count == 1 else 's'} of {outcome.agent}"
     return f"{paint('green', 'acknowledged')} the death of {many}"
 
 
-def _no_death(outcome: core.NoDeath, _paint: Paint) -> str:
+def _no_death(outcome: session_rules.NoDeath, _paint: Paint) -> str:
     return (
         f"no session of {outcome.agent} that was cleared away is left to acknowledge;"
         " 'interlock maintain' clears dead ones away"
@@ -114,7 +114,7 @@ def _mail(outcome: AgentList) -> str:
     return f"mail can be sent to {', '.join(outcome.known[:_NAMED])}{others}"
 
 
-def _row(agent: core.Agent, paint: Paint, *, told: bool) -> list[str]:
+def _row(agent: session_rules.Agent, paint: Paint, *, told: bool) -> list[str]:
     says = (_says(agent), ago(agent.heard), ", ".join(agent.can)) if told else ()
     return [
         agent.agent,
@@ -128,7 +128,7 @@ def _row(agent: core.Agent, paint: Paint, *, told: bool) -> list[str]:
     ]
 
 
-def _says(says: core.Agent | Reported) -> str:
+def _says(says: session_rules.Agent | Reported) -> str:
     """The status in words: ``busy with task/t1 (a note)``."""
     doing = f" with {says.doing}" if says.doing else ""
     return f"{says.status}{doing}" + (f" ({says.note})" if says.note else "")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from interlock.core import keys
 from interlock.core.outcomes import Listing
-from interlock.nouns.grants import lock as core
+from interlock.nouns.grants import lock as lock_types
 from interlock.nouns.grants.lock import LockView
 from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Operation, Request, option, waits
@@ -136,7 +136,7 @@ NOUN = Noun(
             name="lock acquire",
             help="acquire a lock, or show its holder",
             request=LockAcquire,
-            outcomes=get_args(core.AcquireOutcome),
+            outcomes=get_args(lock_types.AcquireOutcome),
             needs="agent",
             grants=True,
             for_models=True,
@@ -148,7 +148,7 @@ NOUN = Noun(
             name="lock release",
             help="release a lock; the first waiter gets it at once",
             request=LockRelease,
-            outcomes=get_args(core.ReleaseOutcome),
+            outcomes=get_args(lock_types.ReleaseOutcome),
             needs="agent",
             for_models=True,
             call="locks.release",
@@ -158,7 +158,7 @@ NOUN = Noun(
             name="lock beat",
             help="renew a grant before it expires",
             request=LockBeat,
-            outcomes=get_args(core.BeatOutcome),
+            outcomes=get_args(lock_types.BeatOutcome),
             needs="agent",
             aliases=("lock heartbeat",),
             call="locks.heartbeat",
@@ -168,7 +168,7 @@ NOUN = Noun(
             name="lock run",
             help="run a program while holding a lock, and end it if the lock is lost",
             request=LockRun,
-            outcomes=(core.LockBusy, core.LockDeadlock),
+            outcomes=(lock_types.LockBusy, lock_types.LockDeadlock),
             needs="agent",
             in_shell="interlock.faces.cli.run:lock_run",
             examples=("interlock lock run merge --agent ada --wait 1m -- make merge",),
@@ -177,7 +177,7 @@ NOUN = Noun(
             name="lock break",
             help="end the grant of another agent, with a reason",
             request=LockBreak,
-            outcomes=get_args(core.BreakOutcome),
+            outcomes=get_args(lock_types.BreakOutcome),
             needs="agent",
             call="locks.break_",
             examples=("interlock lock break merge --reason 'ada hangs' --agent maria",),

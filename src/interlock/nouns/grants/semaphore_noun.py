@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 from interlock.core import keys
 from interlock.core.outcomes import Listing
 from interlock.core.validate import CAPACITY
-from interlock.nouns.grants import semaphore as core
+from interlock.nouns.grants import semaphore as semaphore_types
 from interlock.nouns.grants.lock_noun import (
     Command,
     MaxHold,
@@ -149,7 +149,7 @@ NOUN = Noun(
             name="sem acquire",
             help="acquire slots of a semaphore, or show how many are free",
             request=SemaphoreAcquire,
-            outcomes=get_args(core.AcquireOutcome),
+            outcomes=get_args(semaphore_types.AcquireOutcome),
             needs="agent",
             grants=True,
             call="semaphores.acquire",
@@ -160,7 +160,7 @@ NOUN = Noun(
             name="sem release",
             help="release slots; the first waiters that fit get them at once",
             request=SemaphoreRelease,
-            outcomes=get_args(core.ReleaseOutcome),
+            outcomes=get_args(semaphore_types.ReleaseOutcome),
             needs="agent",
             call="semaphores.release",
             examples=("interlock sem release builds --agent ada --token 12",),
@@ -169,7 +169,7 @@ NOUN = Noun(
             name="sem beat",
             help="renew a grant before it expires",
             request=SemaphoreBeat,
-            outcomes=get_args(core.BeatOutcome),
+            outcomes=get_args(semaphore_types.BeatOutcome),
             needs="agent",
             aliases=("sem heartbeat",),
             call="semaphores.heartbeat",
@@ -179,7 +179,7 @@ NOUN = Noun(
             name="sem run",
             help="run a program while holding slots, and end it if they are lost",
             request=SemaphoreRun,
-            outcomes=(core.SlotsFull, core.SlotsDeadlock),
+            outcomes=(semaphore_types.SlotsFull, semaphore_types.SlotsDeadlock),
             needs="agent",
             in_shell="interlock.faces.cli.run:sem_run",
             examples=("interlock sem run builds --capacity 3 --agent ada --wait 5m -- make",),
@@ -188,7 +188,7 @@ NOUN = Noun(
             name="sem break",
             help="take slots from another agent, with a reason",
             request=SemaphoreBreak,
-            outcomes=get_args(core.BreakOutcome),
+            outcomes=get_args(semaphore_types.BreakOutcome),
             needs="agent",
             call="semaphores.break_",
             examples=(
@@ -199,7 +199,7 @@ NOUN = Noun(
             name="sem resize",
             help="change the number of slots; no holder loses a slot",
             request=SemaphoreResize,
-            outcomes=(core.Resized,),
+            outcomes=(semaphore_types.Resized,),
             needs="agent",
             call="semaphores.resize",
             examples=("interlock sem resize builds 5 --agent ada",),
@@ -208,7 +208,11 @@ NOUN = Noun(
             name="sem remove",
             help="remove a semaphore, unless it has holders or waiters",
             request=SemaphoreRemove,
-            outcomes=(core.Removed, core.SlotsFull, core.NoSemaphore),
+            outcomes=(
+                semaphore_types.Removed,
+                semaphore_types.SlotsFull,
+                semaphore_types.NoSemaphore,
+            ),
             needs="agent",
             call="semaphores.remove",
             examples=("interlock sem remove builds --agent ada",),
@@ -226,7 +230,7 @@ NOUN = Noun(
             name="sem show",
             help="show one semaphore: its holders, their tokens and its queue",
             request=SemaphoreShow,
-            outcomes=(SemaphoreView, core.NoSemaphore),
+            outcomes=(SemaphoreView, semaphore_types.NoSemaphore),
             needs="store",
             reads=True,
             call="semaphores.show",

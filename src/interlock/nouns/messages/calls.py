@@ -12,8 +12,7 @@ from interlock.core import keys, validate
 from interlock.core.outcomes import GivenFenced
 from interlock.drivers import Op
 from interlock.errors import BadInput, BadName
-from interlock.nouns.messages import inbox_reader, inbox_service, presence, views
-from interlock.nouns.messages import message as core
+from interlock.nouns.messages import inbox_reader, inbox_service, message, presence, views
 from interlock.nouns.messages import query as queries
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.query import (
@@ -162,7 +161,7 @@ class MessageCalls(SendCalls[D]):
         where: Mapping[str, object] | None = None,
         last: int = 0,
         given: Given = (),
-    ) -> Op[core.Subscribed | GivenFenced]:
+    ) -> Op[message.Subscribed | GivenFenced]:
         """Deliver alerts of this type from now on, across restarts, until ``unsubscribe``.
 
         ``senders`` and ``where`` (values of fields of the data) filter them; ``last`` adds that
@@ -170,10 +169,10 @@ class MessageCalls(SendCalls[D]):
         earlier ones.
         """
         type_ = _type(type)
-        wanted = core.AlertSubscription(
-            senders=validate.names(senders, "sender", core.FILTERS_LIMIT), where=_where(where)
+        wanted = message.AlertSubscription(
+            senders=validate.names(senders, "sender", message.FILTERS_LIMIT), where=_where(where)
         )
-        number = validate.integer(last, "number of alerts", 0, core.SHOWN_LIMIT)
+        number = validate.integer(last, "number of alerts", 0, message.SHOWN_LIMIT)
         identity = self._identity(given)
         op = inbox_service.subscribe(self.context.runner, identity.actor, type_, wanted, number)
         return self._fenced(identity, op)
@@ -184,21 +183,21 @@ class MessageCalls(SendCalls[D]):
         type: str,  # noqa: A002
         *,
         given: Given = (),
-    ) -> Op[core.Unsubscribed | core.NotSubscribed | GivenFenced]:
+    ) -> Op[message.Unsubscribed | message.NotSubscribed | GivenFenced]:
         """Stop delivering alerts of this type."""
         identity, type_ = self._identity(given), validate.unmarked_name(type, "type of an alert")
         op = inbox_service.unsubscribe(self.context.runner, identity.actor, type_)
         return self._fenced(identity, op)
 
     @call
-    def subscriptions(self) -> Op[tuple[core.SubscriptionView, ...]]:
+    def subscriptions(self) -> Op[tuple[message.SubscriptionView, ...]]:
         """Our subscriptions by type, with their filters."""
         return inbox_service.subscriptions(self.context.me().actor.agent)
 
     @call
     def ack(
         self, *ids: str, can: Iterable[str] | None = None, given: Given = ()
-    ) -> Op[core.Acknowledged | core.UnknownMessages | GivenFenced]:
+    ) -> Op[message.Acknowledged | message.UnknownMessages | GivenFenced]:
         """Acknowledge messages: they are not delivered again."""
         wanted = list(map(_id, ids))
         if not wanted:
@@ -207,7 +206,7 @@ class MessageCalls(SendCalls[D]):
         identity = self._identity(given)
         ack = partial(inbox_service.ack, self.context.runner, identity.actor, can=able)
         outcome = yield from self._fenced(identity, ack(ids=wanted))
-        if not isinstance(outcome, core.UnknownMessages):
+        if not isinstance(outcome, message.UnknownMessages):
             return outcome
         whole = yield from self._whole(outcome.unknown)
         if whole == outcome.unknown:
@@ -284,11 +283,11 @@ class MessageCalls(SendCalls[D]):
         """
         wanted = views.InboxFilter(
             kind=_kind(kind),
-            senders=validate.names(several(sender, "sender"), "sender", core.FILTERS_LIMIT),
+            senders=validate.names(several(sender, "sender"), "sender", message.FILTERS_LIMIT),
             type=validate.name(type, "type") if type else "",
             thread=validate.name(thread, "thread") if thread else "",
-            search=validate.text(search, "text to search for", core.SUBJECT_LIMIT),
-            limit=validate.integer(limit, "limit", 1, core.SHOWN_LIMIT),
+            search=validate.text(search, "text to search for", message.SUBJECT_LIMIT),
+            limit=validate.integer(limit, "limit", 1, message.SHOWN_LIMIT),
         )
         actor = self.context.me().actor
         validate.flag(all, "all")
@@ -359,11 +358,11 @@ def _id(id_: str | list[str] | tuple[str, ...] | set[str]) -> str:
     return id_ if told else validate.name(id_, "message id")
 
 
-def _kind(kind: str | None) -> core.Kind | None:
-    found = next((each for each in core.KINDS if each == kind), None)
+def _kind(kind: str | None) -> message.Kind | None:
+    found = next((each for each in message.KINDS if each == kind), None)
     if kind is not None and found is None:
         raise BadInput(
-            f"no message is of the kind {kind!r:.40}; there are: {', '.join(core.KINDS)}"
+            f"no message is of the kind {kind!r:.40}; there are: {', '.join(message.KINDS)}"
         )
     return found
 
@@ -374,8 +373,8 @@ def _where(where: Mapping[str, object] | None) -> dict[str, object]:
         return {}
     if not isinstance(where, Mapping):
         raise BadInput(f"'where' takes fields and their values, not {where!r:.40}")
-    if len(where) > core.FILTERS_LIMIT:
-        raise BadInput(f"{len(where)} fields to filter by; {core.FILTERS_LIMIT} are allowed")
+    if len(where) > message.FILTERS_LIMIT:
+        raise BadInput(f"{len(where)} fields to filter by; {message.FILTERS_LIMIT} are allowed")
     wanted = dict(where)
     validate.payload(wanted, "filter", validate.METADATA_LIMIT)
     return wanted

@@ -8,8 +8,7 @@ from msgspec.structs import asdict, replace
 from interlock.core import validate
 from interlock.core.outcomes import GivenFenced, Listing
 from interlock.errors import BadInput
-from interlock.nouns.messages import message as core
-from interlock.nouns.messages import views
+from interlock.nouns.messages import message, views
 from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Duration, Given, Operation, Request, option
 
@@ -41,7 +40,7 @@ class AlertSubscribe(Request, frozen=True, kw_only=True):
         dict[str, Any], option("values", "only if this field of the data has this value")
     ] = field(default_factory=dict)
     last: Annotated[
-        int, option("int", "also this number of earlier ones", most=core.SHOWN_LIMIT)
+        int, option("int", "also this number of earlier ones", most=message.SHOWN_LIMIT)
     ] = 0
     follow: Annotated[bool, option("flag", "print and acknowledge them as they arrive")] = False
     list: Annotated[bool, option("flag", "list your subscriptions instead")] = False
@@ -61,7 +60,7 @@ class InboxShow(Request, frozen=True, kw_only=True):
     ack: Annotated[bool, option("flag", "acknowledge the listed messages but questions")] = False
     all: Annotated[bool, option("flag", "all kept messages, read or not")] = False
     sent: Annotated[bool, option("flag", "the mail that you sent")] = False
-    kind: Annotated[str | None, option("name", f"only these: {', '.join(core.KINDS)}")] = None
+    kind: Annotated[str | None, option("name", f"only these: {', '.join(message.KINDS)}")] = None
     senders: Annotated[tuple[str, ...], option("names", "only from these agents")] = field(
         name="from", default=()
     )
@@ -69,7 +68,7 @@ class InboxShow(Request, frozen=True, kw_only=True):
     thread: Annotated[str, option("name", "a whole thread, read or not")] = ""
     search: Annotated[str, option("text", "only with this text in it")] = ""
     limit: Annotated[
-        int, option("int", "how many to list at most", least=1, most=core.SHOWN_LIMIT)
+        int, option("int", "how many to list at most", least=1, most=message.SHOWN_LIMIT)
     ] = 100
     can: Can = ()
 
@@ -100,13 +99,13 @@ class InboxAcknowledged(
     """Messages that were listed and then acknowledged; ``stays`` questions were not."""
 
 
-class SubscriptionList(Listing[core.SubscriptionView], frozen=True, kw_only=True):
+class SubscriptionList(Listing[message.SubscriptionView], frozen=True, kw_only=True):
     """The subscriptions of an agent, by type."""
 
     listed = "subscriptions"
 
     agent: str
-    subscriptions: tuple[core.SubscriptionView, ...]
+    subscriptions: tuple[message.SubscriptionView, ...]
 
 
 def subscribed_type(request: AlertSubscribe) -> str:
@@ -120,7 +119,7 @@ def subscribed_type(request: AlertSubscribe) -> str:
 
 def _subscribe(
     fleet: "FleetCalls", request: AlertSubscribe
-) -> "Op[core.Subscribed | SubscriptionList | GivenFenced]":
+) -> "Op[message.Subscribed | SubscriptionList | GivenFenced]":
     type_ = subscribed_type(request)
     if request.list:
         you = fleet.context.me().actor.agent
@@ -182,7 +181,7 @@ def _inbox(fleet: "FleetCalls", request: InboxShow) -> "Op[views.Inbox]":
 
 def _ack(
     fleet: "FleetCalls", request: MessageAck
-) -> "Op[core.Acknowledged | core.UnknownMessages | GivenFenced]":
+) -> "Op[message.Acknowledged | message.UnknownMessages | GivenFenced]":
     return fleet.messages.ack(*request.id, can=request.can or None)
 
 
@@ -200,8 +199,8 @@ NOUN = Noun(
             name="subscribe",
             help="receive alerts of a type, across restarts",
             request=AlertSubscribe,
-            outcomes=(core.Subscribed, SubscriptionList, GivenFenced),
-            lines=(core.Received,),
+            outcomes=(message.Subscribed, SubscriptionList, GivenFenced),
+            lines=(message.Received,),
             needs="agent",
             in_shell="interlock.faces.cli.message:subscribe",
             act=_subscribe,
@@ -215,7 +214,7 @@ NOUN = Noun(
             name="unsubscribe",
             help="stop receiving alerts of a type",
             request=AlertUnsubscribe,
-            outcomes=(core.Unsubscribed, core.NotSubscribed, GivenFenced),
+            outcomes=(message.Unsubscribed, message.NotSubscribed, GivenFenced),
             needs="agent",
             call="messages.unsubscribe",
             examples=("interlock unsubscribe build/failed --agent bob",),
@@ -240,7 +239,7 @@ NOUN = Noun(
             name="ack",
             help="acknowledge messages: they are not delivered again",
             request=MessageAck,
-            outcomes=(core.Acknowledged, core.UnknownMessages, GivenFenced),
+            outcomes=(message.Acknowledged, message.UnknownMessages, GivenFenced),
             needs="agent",
             act=_ack,
             examples=("interlock ack msg_12 msg_13 --agent bob",),

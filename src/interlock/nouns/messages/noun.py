@@ -9,7 +9,7 @@ from interlock.core import keys
 from interlock.core.outcomes import GivenFenced, always
 from interlock.core.validate import ALL_AGENTS
 from interlock.errors import BadInput, StoreTrouble
-from interlock.nouns.messages import message as core
+from interlock.nouns.messages import message
 from interlock.nouns.messages import query as queries
 from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Given, Operation, Request, option
@@ -138,7 +138,7 @@ class MessageSend(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class SentUnsubscribed(core.Sent, frozen=True, kw_only=True, tag="sent"):
+class SentUnsubscribed(message.Sent, frozen=True, kw_only=True, tag="sent"):
     """The alert is kept; its type has no subscriber yet.
 
     ``close`` are subscribed types with a similar name.
@@ -164,19 +164,19 @@ def hinted(op: "Op[T]") -> "Op[T]":
 
 def close_names(outcome: T) -> "Op[T]":
     """The outcome with known names similar to the unknown ones."""
-    if not isinstance(outcome, core.UnknownAgent):
+    if not isinstance(outcome, message.UnknownAgent):
         return outcome
     from interlock.nouns.messages.presence import similar_names
 
     return replace(outcome, close=(yield from similar_names(outcome.unknown)))
 
 
-def _with_subscribers(sent: core.SendOutcome) -> "Op[core.SendOutcome]":
+def _with_subscribers(sent: message.SendOutcome) -> "Op[message.SendOutcome]":
     """The outcome of an alert, marked if its type has no subscriber: it may be misspelled."""
     from interlock.core.validate import closest_names
     from interlock.nouns.messages.inbox_service import subscribed_types
 
-    if not isinstance(sent, core.Sent):
+    if not isinstance(sent, message.Sent):
         return sent
     try:
         types = yield from subscribed_types()
@@ -214,13 +214,13 @@ def _own_query(outcome: queries.CancelOutcome) -> "Op[queries.CancelOutcome]":
     return outcome
 
 
-def _without_hold(outcome: core.StopOutcome) -> "Op[core.StopOutcome]":
+def _without_hold(outcome: message.StopOutcome) -> "Op[message.StopOutcome]":
     """A stop cannot be kept for an agent that joins later."""
     outcome = yield from close_names(outcome)
-    return replace(outcome, hold=False) if isinstance(outcome, core.UnknownAgent) else outcome
+    return replace(outcome, hold=False) if isinstance(outcome, message.UnknownAgent) else outcome
 
 
-def _send(fleet: "FleetCalls", request: MessageSend) -> "Op[core.SendOutcome]":
+def _send(fleet: "FleetCalls", request: MessageSend) -> "Op[message.SendOutcome]":
     outcome = yield from fleet.messages.send(
         request.who,
         request.body,
@@ -233,21 +233,21 @@ def _send(fleet: "FleetCalls", request: MessageSend) -> "Op[core.SendOutcome]":
         id=request.id,
     )
     first, *others = request.who
-    if isinstance(outcome, core.UnknownAgent) and others and first not in outcome.unknown:
+    if isinstance(outcome, message.UnknownAgent) and others and first not in outcome.unknown:
         outcome = replace(outcome, unquoted=others[-1] in outcome.unknown)
-    if isinstance(outcome, core.UnknownAgent) and _ALL_AGENTS_WORDS.intersection(
+    if isinstance(outcome, message.UnknownAgent) and _ALL_AGENTS_WORDS.intersection(
         each.casefold() for each in outcome.unknown
     ):
         return replace(outcome, close=(ALL_AGENTS,))
     return (yield from close_names(outcome))
 
 
-_LIMITS = (core.Limited, core.Halted)
-_DIRECT = (core.Sent, core.MessageExists, core.UnknownAgent, core.InboxFull, *_LIMITS)
+_LIMITS = (message.Limited, message.Halted)
+_DIRECT = (message.Sent, message.MessageExists, message.UnknownAgent, message.InboxFull, *_LIMITS)
 _ANSWERS = (
     queries.Answered, queries.TimedOut, queries.TakenBack, queries.NobodyToAsk, queries.Handed,
-    queries.QueryDeadlock, queries.QueryExists, core.UnknownAgent, queries.TooMany,
-    core.InboxFull, *_LIMITS,
+    queries.QueryDeadlock, queries.QueryExists, message.UnknownAgent, queries.TooMany,
+    message.InboxFull, *_LIMITS,
 )  # fmt: skip
 
 _BULK = (keys.READ, keys.SENT, keys.ANSWERS, keys.RATES)
@@ -301,7 +301,7 @@ NOUN = Noun(
             name="alert",
             help="send an alert to all subscribers of a type, in one commit",
             request=AlertSend,
-            outcomes=(core.Sent, SentUnsubscribed, core.MessageExists, *_LIMITS, GivenFenced),
+            outcomes=(message.Sent, SentUnsubscribed, message.MessageExists, *_LIMITS, GivenFenced),
             needs="agent",
             call="messages.alert",
             then=_with_subscribers,
@@ -370,7 +370,7 @@ NOUN = Noun(
             name="stop",
             help="ask an agent to stop: it finishes its step and exits",
             request=MessageStop,
-            outcomes=(*_DIRECT, core.NobodyToStop, GivenFenced),
+            outcomes=(*_DIRECT, message.NobodyToStop, GivenFenced),
             needs="agent",
             call="messages.stop",
             then=_without_hold,

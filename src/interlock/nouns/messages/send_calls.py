@@ -14,7 +14,7 @@ from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.agents.report_rules import Reported
 from interlock.nouns.messages import inbox_reader
-from interlock.nouns.messages import message as core
+from interlock.nouns.messages import message as message_types
 from interlock.nouns.messages.files import describe
 from interlock.nouns.messages.inbox_service import topic_acks
 from interlock.nouns.messages.limits import message_limits
@@ -150,7 +150,7 @@ class SendCalls(Calls[D]):
         receive loop is ``away``, and nothing is sent; so is a person at a shell who only reads the
         inbox: send mail instead.
         """
-        said, reader = validate.text(reason, "reason", core.REASON_LIMIT), named(to)
+        said, reader = validate.text(reason, "reason", message_types.REASON_LIMIT), named(to)
         if not (yield from is_running(reader)):
             return NobodyToStop(to=reader)
         return (
@@ -183,7 +183,7 @@ class SendCalls(Calls[D]):
         return self._mail(
             _recipients(several(to, "agent name")),
             body,
-            subject=validate.text(subject, "subject", core.SUBJECT_LIMIT),
+            subject=validate.text(subject, "subject", message_types.SUBJECT_LIMIT),
             type=validate.name(type, "type of the mail") if type else "",
             thread=validate.name(thread, "thread") if thread else "",
             reply_to=validate.name(reply_to, "message id") if reply_to else "",
@@ -213,7 +213,7 @@ class SendCalls(Calls[D]):
 
     def _post(
         self,
-        kind: core.Kind,
+        kind: message_types.Kind,
         to: tuple[str, ...],
         data: object,
         *,
@@ -226,7 +226,7 @@ class SendCalls(Calls[D]):
         subject: str = "",
         thread: str = "",
         reply_to: str = "",
-        file: core.File | None = None,
+        file: message_types.File | None = None,
     ) -> Op[SendOutcome]:
         identity = self._identity(given)
         actor = identity.actor
@@ -247,7 +247,7 @@ class SendCalls(Calls[D]):
             file=file,
             trace=self.context.purpose or self.context.trace,
         )
-        ended = validate.names(acks, "message id", core.RECIPIENTS_LIMIT)
+        ended = validate.names(acks, "message id", message_types.RECIPIENTS_LIMIT)
         options = SendOptions(hold=validate.flag(hold, "hold"), chosen=id is not None, acks=ended)
         sending = self._send_with_acks if ended else self.message_sender.send
         return self._fenced(identity, sending(actor, message, options))
@@ -291,4 +291,4 @@ def _recipients(names: tuple[str, ...]) -> tuple[str, ...]:
         return (ALL,)
     if validate.ALL_AGENTS in names:
         raise BadInput("'all' means all agents; leave the other names out")
-    return validate.names(names, "agent name", core.RECIPIENTS_LIMIT)
+    return validate.names(names, "agent name", message_types.RECIPIENTS_LIMIT)

@@ -15,7 +15,7 @@ from interlock.nouns.messages.message import ABLE
 from interlock.runtime.text import ago, as_json, lasting, listed, never_ends, table
 
 if TYPE_CHECKING:
-    from interlock.nouns.messages import message as core
+    from interlock.nouns.messages import message as message_types
     from interlock.nouns.messages import query as queries
     from interlock.nouns.messages import views
     from interlock.nouns.messages.decision_noun import DecisionList
@@ -177,7 +177,7 @@ def _nothing(_outcome: views.NothingUnread, paint: Paint) -> str:
     return f"{paint('yellow', 'nothing')} came in time"
 
 
-def _sent(outcome: core.Sent, paint: Paint) -> str:
+def _sent(outcome: message_types.Sent, paint: Paint) -> str:
     if outcome.kind == "alert":
         readers = f"all who subscribed to {outcome.type}"
     else:
@@ -193,12 +193,12 @@ def _unheard(outcome: SentUnsubscribed, paint: Paint) -> str:
     return f"{paint('green', 'sent')} {outcome.message}: {yet}{kept}"
 
 
-def _exists(outcome: core.MessageExists, paint: Paint) -> str:
+def _exists(outcome: message_types.MessageExists, paint: Paint) -> str:
     word = paint("yellow", "exists")
     return f"{word} {outcome.message}: it was sent before; for another one choose another --id"
 
 
-def _unknown(outcome: core.UnknownAgent, paint: Paint) -> str:
+def _unknown(outcome: message_types.UnknownAgent, paint: Paint) -> str:
     meant = f"did you mean {' or '.join(outcome.close)}? " if outcome.close else ""
     names = ", ".join(outcome.unknown)
     has = (
@@ -210,37 +210,37 @@ def _unknown(outcome: core.UnknownAgent, paint: Paint) -> str:
     return f"{paint('yellow', 'unknown')} {names}: {has} been here yet; {quotes}{meant}{hold}"
 
 
-def _gone(outcome: core.NobodyToStop, paint: Paint) -> str:
+def _gone(outcome: message_types.NobodyToStop, paint: Paint) -> str:
     why = f"{outcome.to} has no session now, so there is nothing to stop"
     hint = "'interlock agent list' lists present agents"
     return f"{paint('yellow', 'away')} {outcome.to}: {why}; {hint}"
 
 
-def _full(outcome: core.InboxFull, paint: Paint) -> str:
+def _full(outcome: message_types.InboxFull, paint: Paint) -> str:
     waits = f"{outcome.depth} messages wait there already"
     then = f"retry in {lasting(outcome.retry_in)}, or when {outcome.agent} has read some"
     return f"{paint('yellow', 'full')} {outcome.agent}: {waits}; {then}"
 
 
-def _limited(outcome: core.Limited, paint: Paint) -> str:
+def _limited(outcome: message_types.Limited, paint: Paint) -> str:
     window = "a second" if outcome.window == 1 else lasting(outcome.window)
     allowed = f"{outcome.limit} messages in {window} are allowed, from all its processes together"
     again = f"retry in {lasting(outcome.retry_in)}"
     return f"{paint('yellow', 'limited')} {outcome.agent}: {allowed}; {again}"
 
 
-def _halted(outcome: core.Halted, paint: Paint) -> str:
+def _halted(outcome: message_types.Halted, paint: Paint) -> str:
     why = f" ({outcome.reason})" if outcome.reason else ""
     end = f"until 'interlock agent resume {quote(outcome.agent)}' it can send nothing"
     word = paint("red", "paused")
     return f"{word} {outcome.agent}: by {outcome.by}, {ago(outcome.since)}{why}; {end}"
 
 
-def _acknowledged(outcome: core.Acknowledged, paint: Paint) -> str:
+def _acknowledged(outcome: message_types.Acknowledged, paint: Paint) -> str:
     return _acked(outcome.messages, outcome.already, paint)
 
 
-def _not_yours(outcome: core.UnknownMessages, paint: Paint) -> str:
+def _not_yours(outcome: message_types.UnknownMessages, paint: Paint) -> str:
     which = ", ".join(outcome.unknown)
     both = outcome.messages or outcome.already
     others = f"; {_acked(outcome.messages, outcome.already, paint)}" if both else ""
@@ -260,7 +260,7 @@ def _messages(ids: Sequence[str]) -> str:
     return f"{len(ids)} message{'' if len(ids) == 1 else 's'}"
 
 
-def _subscribed(outcome: core.Subscribed, paint: Paint) -> str:
+def _subscribed(outcome: message_types.Subscribed, paint: Paint) -> str:
     last = f", beginning with the last {outcome.last}" if outcome.last else ""
     last = " already, and you go on where you were" if outcome.already else last
     follow = f"'interlock subscribe {quote(outcome.type)} --follow'"
@@ -282,20 +282,20 @@ def _subscriptions(outcome: SubscriptionList, paint: Paint) -> str:
     return table(("TYPE", "FROM", "WHERE"), rows, paint)
 
 
-def _unsubscribed(outcome: core.Unsubscribed, paint: Paint) -> str:
+def _unsubscribed(outcome: message_types.Unsubscribed, paint: Paint) -> str:
     return f"{paint('green', 'unsubscribed')} from alerts of {outcome.type}"
 
 
-def _not_subscribed(outcome: core.NotSubscribed, paint: Paint) -> str:
+def _not_subscribed(outcome: message_types.NotSubscribed, paint: Paint) -> str:
     return f"{paint('yellow', 'not subscribed')} to alerts of {outcome.type}; nothing changed"
 
 
-def _paused(outcome: core.PausedAgent, paint: Paint) -> str:
+def _paused(outcome: message_types.PausedAgent, paint: Paint) -> str:
     end = f"'interlock agent resume {quote(outcome.agent)}' ends that"
     return f"{paint('green', 'paused')} {outcome.agent}: it can send nothing; {end}"
 
 
-def _resumed(outcome: core.Resumed, paint: Paint) -> str:
+def _resumed(outcome: message_types.Resumed, paint: Paint) -> str:
     return f"{paint('green', 'resumed')} {outcome.agent}: it can send"
 
 

@@ -12,7 +12,7 @@ from interlock.core import validate
 from interlock.core.outcomes import GivenFenced
 from interlock.drivers import Op
 from interlock.errors import BadInput
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task as task_types
 from interlock.runtime.calls import Calls, D, call, grants, opened, patient
 from interlock.runtime.context import Moment
 from interlock.runtime.given import Given
@@ -32,17 +32,17 @@ class TaskCalls(Calls[D]):
         task: str | None = None,
         data: object = None,
         *,
-        priority: int = core.PRIORITY,
+        priority: int = task_types.PRIORITY,
         requires: Iterable[str] = (),
         needs: Iterable[str] = (),
         labels: Iterable[str] = (),
         not_before: Moment | None = None,
         deadline: Moment | None = None,
-        retries: int = core.RETRIES,
-        backoff: float | str = core.BACKOFF,
-        backoff_most: float | str = core.BACKOFF_MOST,
+        retries: int = task_types.RETRIES,
+        backoff: float | str = task_types.BACKOFF,
+        backoff_most: float | str = task_types.BACKOFF_MOST,
         given: Given = (),
-    ) -> Op[core.PublishOutcome]:
+    ) -> Op[task_types.PublishOutcome]:
         """Publish a task; without an id it gets a fresh one.
 
         A lower ``priority`` comes first.  ``next`` gives it only to workers that can do all that it
@@ -57,23 +57,23 @@ class TaskCalls(Calls[D]):
         """
         id_ = self.context.runner.new_id("tsk") if task is None else validate.task_id(task)
         now = self.context.runner.clock.wall()
-        wanted = validate.names(needs, "needs", core.NEEDS_LIMIT)
+        wanted = validate.names(needs, "needs", task_types.NEEDS_LIMIT)
         if id_ in wanted:
             raise BadInput(f"task {id_!r} needs itself; drop that need")
         begins = (
             None if not_before is None else validate.future_moment(not_before, now, "not-before")
         )
-        spec = core.Spec(
+        spec = task_types.Spec(
             at=self.context.tasks.moment(),
             by=self.context.me().actor.agent,
-            data=Raw(validate.payload(data, "data", core.DATA_LIMIT)),
-            priority=validate.integer(priority, "priority", *core.PRIORITIES),
-            requires=tuple(sorted(validate.names(requires, "requires", core.REQUIRES_LIMIT))),
+            data=Raw(validate.payload(data, "data", task_types.DATA_LIMIT)),
+            priority=validate.integer(priority, "priority", *task_types.PRIORITIES),
+            requires=tuple(sorted(validate.names(requires, "requires", task_types.REQUIRES_LIMIT))),
             needs=wanted,
-            labels=validate.names(labels, "labels", core.LABELS_LIMIT),
+            labels=validate.names(labels, "labels", task_types.LABELS_LIMIT),
             not_before=begins,
             deadline=_deadline(deadline, now, begins),
-            retries=validate.integer(retries, "number of retries", 0, core.MOST_RETRIES),
+            retries=validate.integer(retries, "number of retries", 0, task_types.MOST_RETRIES),
             backoff=validate.duration(backoff, "backoff"),
             backoff_most=validate.duration(backoff_most, "longest backoff"),
             trace=self.context.purpose,
@@ -126,7 +126,7 @@ class TaskCalls(Calls[D]):
         ttl: float | str | None = None,
         wait: float | str = 0,
         given: Given = (),
-    ) -> Op[core.ClaimOutcome]:
+    ) -> Op[task_types.ClaimOutcome]:
         """Claim one task: exactly one of all claimants gets it, and the others learn which.
 
         With ``wait`` stand by until it can be claimed: its needs are complete, its rest is over,
@@ -150,7 +150,7 @@ class TaskCalls(Calls[D]):
         ttl: float | str | None = None,
         wait: float | str = 0,
         given: Given = (),
-    ) -> Op[core.ClaimOutcome]:
+    ) -> Op[task_types.ClaimOutcome]:
         """Claim the best task that is ready: lowest priority number, then oldest.
 
         Only tasks that require nothing but what you ``can`` do; ``["*"]`` is everything.
@@ -168,7 +168,9 @@ class TaskCalls(Calls[D]):
         )
         return self._fenced(identity, self._reported(this, claiming) if asleep else claiming)
 
-    def _reported(self, wait: object, claiming: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
+    def _reported(
+        self, wait: object, claiming: Op[task_types.ClaimOutcome]
+    ) -> Op[task_types.ClaimOutcome]:
         """Restore the former report when the wait is over."""
         try:
             return (yield from claiming)
@@ -179,7 +181,7 @@ class TaskCalls(Calls[D]):
     @call
     def complete(
         self, task: str, *, token: int | None = None, result: object = None, given: Given = ()
-    ) -> Op[core.CompleteOutcome]:
+    ) -> Op[task_types.CompleteOutcome]:
         """Complete a task; its dependents become ready in the same commit.
 
         Done twice by the same claim, the second answer says that it was ``already`` done.
@@ -200,7 +202,7 @@ class TaskCalls(Calls[D]):
         error: object = None,
         retry: bool = True,
         given: Given = (),
-    ) -> Op[core.FailOutcome]:
+    ) -> Op[task_types.FailOutcome]:
         """Fail an attempt: the task rests and is retried, or is a dead letter.
 
         ``retry=False`` says that no attempt will ever succeed.
@@ -214,7 +216,7 @@ class TaskCalls(Calls[D]):
     @call
     def release(
         self, task: str, *, token: int | None = None, given: Given = ()
-    ) -> Op[core.ReleaseOutcome]:
+    ) -> Op[task_types.ReleaseOutcome]:
         """Release a task to the queue; no attempt is counted."""
         identity = self._identity(given)
         return self._fenced(
@@ -224,7 +226,7 @@ class TaskCalls(Calls[D]):
     @call
     def heartbeat(
         self, task: str, *, token: int | None = None, given: Given = ()
-    ) -> Op[core.BeatOutcome]:
+    ) -> Op[task_types.BeatOutcome]:
         """Renew a claim; one that expired is not revived."""
         identity, worker = self._identity(given), self._worker(task, token)
         return self._fenced(
@@ -234,7 +236,9 @@ class TaskCalls(Calls[D]):
     beat = heartbeat
 
     @call
-    def cancel(self, task: str, reason: str = "", *, given: Given = ()) -> Op[core.CancelOutcome]:
+    def cancel(
+        self, task: str, reason: str = "", *, given: Given = ()
+    ) -> Op[task_types.CancelOutcome]:
         """Cancel a task; its worker learns that its claim has ended."""
         identity = self._identity(given)
         return self._fenced(
@@ -245,7 +249,7 @@ class TaskCalls(Calls[D]):
     @call
     def requeue(
         self, task: str, reason: str, *, token: int | None = None
-    ) -> Op[core.RequeueOutcome]:
+    ) -> Op[task_types.RequeueOutcome]:
         """End the claim of a worker, and put the task back in the queue: for operators.
 
         No attempt is counted.  The worker's token is fenced, and it learns the ``reason``.  With a
@@ -255,7 +259,7 @@ class TaskCalls(Calls[D]):
         return self.context.tasks.requeue(actor, validate.task_id(task), why, validate.token(token))
 
     @call
-    def retry(self, task: str, *, given: Given = ()) -> Op[core.RetryOutcome]:
+    def retry(self, task: str, *, given: Given = ()) -> Op[task_types.RetryOutcome]:
         """Send back a task that failed or is a dead letter, with all its attempts."""
         identity = self._identity(given)
         return self._fenced(
@@ -263,7 +267,7 @@ class TaskCalls(Calls[D]):
         )
 
     @call
-    def show(self, task: str) -> Op[TaskView | core.NoTask]:
+    def show(self, task: str) -> Op[TaskView | task_types.NoTask]:
         """One task: its state, its worker, its data and its result."""
         from interlock.nouns.tasks import views  # a worker needs none
 
@@ -280,7 +284,7 @@ class TaskCalls(Calls[D]):
         holder: str | None = None,
         prefix: str | None = None,
         after: str | None = None,
-        limit: int = core.LISTED,
+        limit: int = task_types.LISTED,
     ) -> Op[TaskList]:
         """Tasks by id, without complete ones; ``all`` of them, or in these states.
 
@@ -290,15 +294,17 @@ class TaskCalls(Calls[D]):
         """
         from interlock.nouns.tasks.views import OPEN, TaskQuery, list_tasks
 
-        wanted = _states(state) or (frozenset(core.STATES) if validate.flag(all, "all") else OPEN)
+        wanted = _states(state) or (
+            frozenset(task_types.STATES) if validate.flag(all, "all") else OPEN
+        )
         query = TaskQuery(
             states=wanted & {"running"} if holder else wanted,
-            labels=frozenset(validate.names(label, "label", core.LABELS_LIMIT)),
-            requires=frozenset(validate.names(requires, "requires", core.REQUIRES_LIMIT)),
+            labels=frozenset(validate.names(label, "label", task_types.LABELS_LIMIT)),
+            requires=frozenset(validate.names(requires, "requires", task_types.REQUIRES_LIMIT)),
             agent="" if holder is None else validate.name(holder, "agent name"),
             prefix="" if prefix is None else _prefix(prefix),
             after="" if after is None else validate.task_id(after),
-            limit=validate.count(limit, "limit", core.MOST),
+            limit=validate.count(limit, "limit", task_types.MOST),
         )
         return list_tasks(self.context.runner, query)
 
@@ -310,7 +316,7 @@ class TaskCalls(Calls[D]):
         prefix: str = "",
         can: Iterable[str] | None = None,
         after: int | None = None,
-        callback: Callable[[core.TaskEvent], object] | None = None,
+        callback: Callable[[task_types.TaskEvent], object] | None = None,
     ) -> Op[TaskEventFeed]:
         """Events of tasks as they happen, from now on or ``after`` a revision.
 
@@ -328,9 +334,9 @@ class TaskCalls(Calls[D]):
 
     watch = subscribe
 
-    def _worker(self, task: str, token: int | None) -> core.Claimant:
+    def _worker(self, task: str, token: int | None) -> task_types.Claimant:
         actor = self.context.me().actor
-        return core.Claimant(
+        return task_types.Claimant(
             task=validate.task_id(task),
             agent=actor.agent,
             session=actor.session,
@@ -339,15 +345,17 @@ class TaskCalls(Calls[D]):
 
 
 def _payload(value: object, what: str) -> Raw | None:
-    return None if value is None else Raw(validate.payload(value, what, core.DATA_LIMIT))
+    return None if value is None else Raw(validate.payload(value, what, task_types.DATA_LIMIT))
 
 
-def _states(given: Iterable[str]) -> frozenset[core.State]:
-    wanted = validate.names(given, "state", len(core.STATES))
-    unknown = [each for each in wanted if each not in core.STATES]
+def _states(given: Iterable[str]) -> frozenset[task_types.State]:
+    wanted = validate.names(given, "state", len(task_types.STATES))
+    unknown = [each for each in wanted if each not in task_types.STATES]
     if unknown:
-        raise BadInput(f"there is no state {unknown[0]!r}; there are {', '.join(core.STATES)}")
-    return frozenset(state for state in core.STATES if state in wanted)
+        raise BadInput(
+            f"there is no state {unknown[0]!r}; there are {', '.join(task_types.STATES)}"
+        )
+    return frozenset(state for state in task_types.STATES if state in wanted)
 
 
 def _prefix(text: str) -> str:
@@ -358,7 +366,7 @@ def _prefix(text: str) -> str:
 
 def _reason(text: str) -> str:
     """A validated reason; longer texts belong into the error."""
-    return validate.text(text, "reason", core.REASON_LIMIT)
+    return validate.text(text, "reason", task_types.REASON_LIMIT)
 
 
 def _deadline(moment: Moment | None, now: float, begins: float | None) -> float | None:

@@ -32,7 +32,7 @@ from interlock.nouns.grants import handover
 from interlock.nouns.grants.handover import PendingRelease
 from interlock.nouns.grants.service import GrantService
 from interlock.nouns.tasks import rules
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping
 from interlock.nouns.tasks.ready_index import (
     SETS_AT_ONCE,
@@ -67,7 +67,7 @@ again a write."""
 _NAP, _LONGEST_NAP = 5.0, 20.0
 """A waiter looks this often; less and less often while no claim or rest could expire."""
 _SPECS = 512
-_FRESH = codec.encode(core.FRESH)
+_FRESH = codec.encode(task_types.FRESH)
 
 
 class ClaimAttempt:
@@ -89,7 +89,7 @@ class ClaimAttempt:
         self.terms = callers.caller_terms(identity.caller, caller)
         self.asleep: Callable[[], None] | None = None
         """Called before each sleep of a wait."""
-        self.unsettled: core.ClaimRequest | None = None
+        self.unsettled: task_types.ClaimRequest | None = None
         self.task_wait: TaskWait | None = None
 
 
@@ -107,12 +107,12 @@ class ClaimService:
         self._spread = 1
         self._calls = 0
         self._fast_path_from = 0.0
-        self.specs: dict[str, core.Spec] = {}
+        self.specs: dict[str, task_types.Spec] = {}
         """Tasks that this client claimed blindly, without their data."""
 
     def by_name(
         self, identity: Identity, task: str, *, ttl: float | None, wait: float
-    ) -> Op[core.ClaimOutcome]:
+    ) -> Op[task_types.ClaimOutcome]:
         """Claim one task; with ``wait``, wait until it can be claimed."""
         attempt = self._new_attempt(identity, ttl)
         request = self._request_for(attempt, task)
@@ -133,7 +133,7 @@ class ClaimService:
         ttl: float | None,
         wait: float,
         asleep: Callable[[], None] | None = None,
-    ) -> Op[core.ClaimOutcome]:
+    ) -> Op[task_types.ClaimOutcome]:
         """Claim the best ready task that we can do; damaged ones are passed over.
 
         ``asleep`` is called before each sleep of a wait.
@@ -159,7 +159,9 @@ class ClaimService:
             identity, ttl, self._grants.current_caller(), self._runner.clock.monotonic()
         )
 
-    def _guarded(self, attempt: ClaimAttempt, op: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
+    def _guarded(
+        self, attempt: ClaimAttempt, op: Op[task_types.ClaimOutcome]
+    ) -> Op[task_types.ClaimOutcome]:
         """Run a call; if it raises, release the claim that it may have made.
 
         The listed wait is deleted however the call ends; the commit of a claim or of a refused
@@ -169,12 +171,12 @@ class ClaimService:
         call_handover.add(attempt, partial(self._pending_releases, attempt))
         try:
             outcome = yield from op
-            if isinstance(outcome, core.Claimed):
+            if isinstance(outcome, task_types.Claimed):
                 if attempt.caller is not None:
                     owner, token = (keys.owner(outcome.task),), outcome.token or 0
                     self._grants.add_holder(attempt.caller, owner, token)
                 return outcome  # an interrupt up to here releases it
-            if not isinstance(outcome, core.TaskDeadlock):
+            if not isinstance(outcome, task_types.TaskDeadlock):
                 for release in self._pending_releases(attempt, claim=False):
                     yield from self._grants.release_or_queue(release)
             call_handover.remove(attempt)
@@ -207,9 +209,9 @@ class ClaimService:
         attempt: ClaimAttempt,
         scope: str,
         wait: float,
-        try_once: Callable[[], Op[core.ClaimOutcome]],
+        try_once: Callable[[], Op[task_types.ClaimOutcome]],
         sleep_on: Callable[[bool], Op[bool]] | None = None,
-    ) -> Op[core.ClaimOutcome]:
+    ) -> Op[task_types.ClaimOutcome]:
         """Try, and retry after each change, until the wait is over.
 
         ``sleep_on`` is a cheap read before each retry, which knows whether a change ended the
@@ -243,10 +245,10 @@ class ClaimService:
             if watch is not None:
                 watch.close()
 
-    def _sleep_limit(self, outcome: core.ClaimOutcome) -> float:
+    def _sleep_limit(self, outcome: task_types.ClaimOutcome) -> float:
         """The longest sleep: until a claim or a rest may expire, which no watch reports."""
         match outcome:
-            case core.Taken(expires_in=left) | core.Blocked(retry_in=left):
+            case task_types.Taken(expires_in=left) | task_types.Blocked(retry_in=left):
                 soon = left
             case _:
                 soon = self._housekeeping.seconds_to_next_look()
@@ -255,8 +257,8 @@ class ClaimService:
         return longest if soon is None else min(longest, max(soon, grain / 4) + 0.002)
 
     def _claim_named(
-        self, attempt: ClaimAttempt, request: core.ClaimRequest
-    ) -> Op[core.ClaimOutcome]:
+        self, attempt: ClaimAttempt, request: task_types.ClaimRequest
+    ) -> Op[task_types.ClaimOutcome]:
         if attempt.task_wait is not None:
             request = attempt.task_wait.request
         actor, blind = attempt.identity.actor, not self._runner.capabilities.transacts
@@ -264,14 +266,16 @@ class ClaimService:
             outcome = yield from self._claim(attempt, request, None, blind=blind)
             if outcome == "stale":
                 yield from self._housekeeping.reclaim(actor, request.task)
-            elif isinstance(outcome, core.Blocked) and outcome.on:
+            elif isinstance(outcome, task_types.Blocked) and outcome.on:
                 if not (yield from self._housekeeping.drain(actor, outcome.on)):
                     return outcome
             elif not isinstance(outcome, str):
                 return outcome
             blind = False
 
-    def _claim_best(self, attempt: ClaimAttempt, able: frozenset[str]) -> Op[core.ClaimOutcome]:
+    def _claim_best(
+        self, attempt: ClaimAttempt, able: frozenset[str]
+    ) -> Op[task_types.ClaimOutcome]:
         """Claim the best task at this moment; housekeeping comes before the answer ``NoTask``."""
         identity = attempt.identity
         self._calls += 1
@@ -290,7 +294,7 @@ class ClaimService:
                 return outcome
             if last or not (yield from self._housekeeping.step(identity.actor)):
                 break
-        return core.NoTask(reason="no task that is ready is one that you can do")
+        return task_types.NoTask(reason="no task that is ready is one that you can do")
 
     def _sleep_on(self, identity: Identity, able: frozenset[str], woken: bool) -> Op[bool]:
         """Whether no task is ready or due, and after a sleep without a change nothing else is.
@@ -311,7 +315,7 @@ class ClaimService:
 
     def _claim_in_transaction(
         self, attempt: ClaimAttempt, able: frozenset[str]
-    ) -> Op[core.ClaimOutcome | None]:
+    ) -> Op[task_types.ClaimOutcome | None]:
         """Choose and claim in one transaction."""
         base = yield from self._runner.base()
         identity, request = attempt.identity, self._request_for(attempt, "")
@@ -324,7 +328,7 @@ class ClaimService:
                 partial(self._choosing, attempt, request, base, able, found, enough=enough),
                 identity.actor,
             )
-            if isinstance(done.outcome, core.Claimed):
+            if isinstance(done.outcome, task_types.Claimed):
                 return (yield from self._with_token(done.outcome, done, base))
             attempt.unsettled = None
             if done.outcome == "due":
@@ -342,13 +346,13 @@ class ClaimService:
     def _choosing(
         self,
         attempt: ClaimAttempt,
-        request: core.ClaimRequest,
+        request: task_types.ClaimRequest,
         base: int,
         able: frozenset[str],
         found: list[ReadyWindow],
         *,
         enough: bool,
-    ) -> DecideOp[core.ClaimOutcome | str]:
+    ) -> DecideOp[task_types.ClaimOutcome | str]:
         """Decide to claim the first task of a window that can be claimed; appends the window."""
         window = yield from self._ready.read(able)
         found.append(window)
@@ -363,7 +367,7 @@ class ClaimService:
 
     def _claim_optimistically(
         self, attempt: ClaimAttempt, able: frozenset[str]
-    ) -> Op[core.ClaimOutcome | None]:
+    ) -> Op[task_types.ClaimOutcome | None]:
         """Choose, then claim; choose again if another worker was faster."""
         woken = 0
         while True:
@@ -379,19 +383,19 @@ class ClaimService:
                 spread = min(self._spread, len(places))
                 place = places.pop(self._runner.random_below(spread))
                 outcome = yield from self._try_entry(attempt, place)
-                if isinstance(outcome, core.Claimed):
+                if isinstance(outcome, task_types.Claimed):
                     self._spread = max(1, self._spread // 2)
                     return outcome
                 if outcome == "expired" or not places:
                     break
 
-    def _try_entry(self, attempt: ClaimAttempt, place: Item) -> Op[core.ClaimOutcome | str]:
+    def _try_entry(self, attempt: ClaimAttempt, place: Item) -> Op[task_types.ClaimOutcome | str]:
         """Claim the task of this entry; ``expired`` if the deadlines of others may be over, too."""
         actor = attempt.identity.actor
         request = self._request_for(attempt, keys.task_in_index(place.key))
         blind = decode_ready(place).deadline is None
         outcome = yield from self._claim(attempt, request, place, blind=blind)
-        if isinstance(outcome, core.Claimed):
+        if isinstance(outcome, task_types.Claimed):
             return outcome
         if outcome == "gone":  # another worker was faster
             self._spread = min(2 * self._spread, WIDTH)
@@ -404,8 +408,13 @@ class ClaimService:
         return outcome
 
     def _claim(
-        self, attempt: ClaimAttempt, request: core.ClaimRequest, place: Item | None, *, blind: bool
-    ) -> Op[core.ClaimOutcome | str]:
+        self,
+        attempt: ClaimAttempt,
+        request: task_types.ClaimRequest,
+        place: Item | None,
+        *,
+        blind: bool,
+    ) -> Op[task_types.ClaimOutcome | str]:
         identity, base = attempt.identity, (yield from self._runner.base())
         guess: dict[str, Item | None] = {}
         if blind:
@@ -417,12 +426,12 @@ class ClaimService:
                 guess[keys.live(identity.actor.session)] = ALIVE
         key, blinds = "" if place is None else place.key, iter((blind,))
 
-        def deciding() -> DecideOp[core.ClaimOutcome | str]:
+        def deciding() -> DecideOp[task_types.ClaimOutcome | str]:
             return self._deciding(attempt, request, base, key, blind=next(blinds, False))
 
         attempt.unsettled = request
         done = yield from self._runner.change(deciding, identity.actor, guess)
-        if isinstance(done.outcome, core.Claimed):
+        if isinstance(done.outcome, task_types.Claimed):
             return (yield from self._with_token(done.outcome, done, base))
         attempt.unsettled = None
         return done.outcome
@@ -430,12 +439,12 @@ class ClaimService:
     def _deciding(
         self,
         attempt: ClaimAttempt,
-        request: core.ClaimRequest,
+        request: task_types.ClaimRequest,
         base: int,
         place: str,
         *,
         blind: bool,
-    ) -> DecideOp[core.ClaimOutcome | str]:
+    ) -> DecideOp[task_types.ClaimOutcome | str]:
         """One attempt at a claim, with the component that makes it and the time it took so far."""
         identity = attempt.identity
         own = keys.live(identity.actor.session) if identity.joined else ""
@@ -452,7 +461,7 @@ class ClaimService:
         spec = None if blind else reader.facts.specs[request.task]
         decide = partial(rules.claim, request=request, spec=spec, place=place)
         decision = yield from reader.change(decide)
-        if isinstance(decision.outcome, core.Taken):
+        if isinstance(decision.outcome, task_types.Taken):
             return Decision(outcome=reader.timed(decision.outcome))
         if not decision.changes:
             return decision
@@ -469,14 +478,16 @@ class ClaimService:
             standing = yield from self._grants.grants_in(owners)
             tasks = [id_ for owner, id_ in owners.items() if (owner, claim) in standing]
         for id_ in tasks:
-            claimant = core.Claimant(
+            claimant = task_types.Claimant(
                 task=id_, agent=actor.agent, session=actor.session, claim=claim
             )
             wanted = keys.status(id_), keys.owner(id_)
             decide = partial(rules.take_back, claimant=claimant)
             yield from change(self._runner, actor, wanted, decide)
 
-    def _with_token(self, outcome: core.Claimed, done: Decided[Any], base: int) -> Op[core.Claimed]:
+    def _with_token(
+        self, outcome: task_types.Claimed, done: Decided[Any], base: int
+    ) -> Op[task_types.Claimed]:
         """A claim with its token and its data, which are read if the reply was lost."""
         key = keys.data(outcome.task)
         item = done.items.get(key)
@@ -490,16 +501,16 @@ class ClaimService:
         data = msgspec.json.decode(outcome.data)
         return replace(outcome, token=base + (done.revision or 0), data=data)
 
-    def _remember(self, task: str, spec: core.Spec) -> None:
+    def _remember(self, task: str, spec: task_types.Spec) -> None:
         """Keep what completing needs of a task that was claimed blindly."""
         self.specs[task] = replace(spec, data=Raw(b"null"))
         if len(self.specs) > _SPECS:
             with suppress(RuntimeError, StopIteration):  # another thread was quicker
                 self.specs.pop(next(iter(self.specs)), None)
 
-    def _request_for(self, attempt: ClaimAttempt, task: str) -> core.ClaimRequest:
+    def _request_for(self, attempt: ClaimAttempt, task: str) -> task_types.ClaimRequest:
         identity = attempt.identity
-        return core.ClaimRequest(
+        return task_types.ClaimRequest(
             task=task,
             claim=self._runner.new_id("clm"),
             agent=identity.actor.agent,
@@ -522,14 +533,14 @@ def session_expired(identity: Identity) -> Lapsed:
     return Lapsed(f"session {identity.actor.session} expired; join again")
 
 
-def _may_change(outcome: core.ClaimOutcome) -> bool:
+def _may_change(outcome: task_types.ClaimOutcome) -> bool:
     """Whether waiting may help."""
-    if isinstance(outcome, core.NoTask):
+    if isinstance(outcome, task_types.NoTask):
         return not outcome.task
-    return not isinstance(outcome, core.Claimed)
+    return not isinstance(outcome, task_types.Claimed)
 
 
 def _fresh(place: Item | None) -> bytes:
     """The stored status of a task without an attempt."""
     trace = "" if place is None else decode_ready(place).trace
-    return codec.encode(replace(core.FRESH, trace=trace)) if trace else _FRESH
+    return codec.encode(replace(task_types.FRESH, trace=trace)) if trace else _FRESH

@@ -23,7 +23,7 @@ from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.grants.handover import PendingRelease
 from interlock.nouns.grants.service import GrantService
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.task_reader import decode_claim, decode_spec, decode_status
 from interlock.runtime import callers
 from interlock.runtime.attempt import DecideOp, ReadOp
@@ -54,7 +54,7 @@ class TaskWait:
         runner: Runner,
         grants: GrantService,
         actor: Actor,
-        request: core.ClaimRequest,
+        request: task_types.ClaimRequest,
         terms: callers.CallerTerms,
     ) -> None:
         self.request = request
@@ -73,7 +73,7 @@ class TaskWait:
             return None
         return PendingRelease(self.request.claim, self._thing, self._take_back)
 
-    def look(self) -> Op[core.TaskDeadlock | None]:
+    def look(self) -> Op[task_types.TaskDeadlock | None]:
         """Look for a deadlock; the wait is withdrawn if it is a part of one."""
         start = self._start or (yield from self._list())
         pending = self._grants.pending_grants() | callers.pending_grants()
@@ -104,9 +104,9 @@ class TaskWait:
         self._start = Start(id=id_, wants=(asleep.wants,), asleep=asleep, revision=revision)
         return self._start
 
-    def _withdraw(self, cycle: tuple[str, ...]) -> DecideOp[core.TaskDeadlock | None]:
+    def _withdraw(self, cycle: tuple[str, ...]) -> DecideOp[task_types.TaskDeadlock | None]:
         yield from ()
-        outcome = core.TaskDeadlock(task=self.request.task, cycle=cycle)
+        outcome = task_types.TaskDeadlock(task=self.request.task, cycle=cycle)
         return Decision(
             outcome=outcome, verb=_WITHDRAW, thing=self._thing, deletes=self.request.listed
         )
@@ -143,7 +143,7 @@ def _target(first: str) -> ReadOp[WaitTarget]:
         items = yield from glanced(
             tuple([key(task) for task in level for key in (keys.status, keys.owner)])
         )
-        blocked: dict[str, core.TaskStatus] = {}
+        blocked: dict[str, task_types.TaskStatus] = {}
         for task in level:
             item, owner = items[keys.status(task)], items[keys.owner(task)]
             born[task] = 0 if item is None else item.created
@@ -154,7 +154,7 @@ def _target(first: str) -> ReadOp[WaitTarget]:
                 continue
             if status.state == "running" and owner is not None:
                 running.append(_resource(owner, _path(task, above)))
-            if status.state == "blocked" and not status.on.startswith(core.BATCH):
+            if status.state == "blocked" and not status.on.startswith(task_types.BATCH):
                 blocked[task] = status
         data = yield from glanced(tuple(map(keys.data, blocked)))
         level = []

@@ -20,7 +20,7 @@ from interlock.drivers import Op, Read
 from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable
 from interlock.nouns.grants.handover import Handover, PendingRelease
 from interlock.nouns.grants.holding import WAITED, HeldGrant, HeldHandle, deadlocked
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.runtime.callers import LocalCaller
 from interlock.runtime.calls import D, call
@@ -32,9 +32,9 @@ T = TypeVar("T", bound=Outcome)
 WENT_ON = "the loop went on without completing it"
 LEFT = "the loop was left without completing it"
 _ENDS: dict[type, str] = {
-    core.Completed: "completed",
-    core.Failed: "failed",
-    core.TaskReleased: "released",
+    task_types.Completed: "completed",
+    task_types.Failed: "failed",
+    task_types.TaskReleased: "released",
 }
 _REASON = 1000
 _TRACEBACK = 16 * 1024
@@ -44,7 +44,11 @@ class HeldClaim(HeldGrant):
     """A claim that we hold, and every way to settle it."""
 
     def __init__(
-        self, context: Context, claimed: core.Claimed, leases: Sequence[Lease], caller: str = ""
+        self,
+        context: Context,
+        claimed: task_types.Claimed,
+        leases: Sequence[Lease],
+        caller: str = "",
     ) -> None:
         super().__init__(context, (f"task/{claimed.task}",), claimed, leases, None)
         self.claimed = claimed
@@ -65,22 +69,24 @@ class HeldClaim(HeldGrant):
         self.handover.add(self, lambda: (self._pending_release(),))
         self.handover.held = self
 
-    def complete(self, result: object = None) -> Op[core.Completed]:
+    def complete(self, result: object = None) -> Op[task_types.Completed]:
         """Complete the task."""
         task, token = self.claimed.task, self.claimed.token
         call = self._calls.complete(task, token=token, result=result)
-        return (yield from self._settle(call, core.Completed, lambda: self.complete(result)))
+        return (yield from self._settle(call, task_types.Completed, lambda: self.complete(result)))
 
-    def fail(self, reason: str, error: object = None, *, retry: bool = True) -> Op[core.Failed]:
+    def fail(
+        self, reason: str, error: object = None, *, retry: bool = True
+    ) -> Op[task_types.Failed]:
         """Fail the attempt."""
         task, token = self.claimed.task, self.claimed.token
         call = self._calls.fail(task, reason, token=token, error=error, retry=retry)
-        return (yield from self._settle(call, core.Failed))
+        return (yield from self._settle(call, task_types.Failed))
 
-    def release(self) -> Op[core.TaskReleased]:
+    def release(self) -> Op[task_types.TaskReleased]:
         """Release the task; no attempt is counted."""
         call = self._calls.release(self.claimed.task, token=self.claimed.token)
-        return (yield from self._settle(call, core.TaskReleased))
+        return (yield from self._settle(call, task_types.TaskReleased))
 
     def end(self, error: BaseException | None) -> Op[None]:
         """The end of a block: completed, failed if something went wrong, released if interrupted.
@@ -229,7 +235,7 @@ class ClaimHandle(HeldHandle[D]):
         return self._holding.claimed.attempt
 
     @property
-    def outcome(self) -> core.Claimed:
+    def outcome(self) -> task_types.Claimed:
         """The outcome of the claim."""
         return self._holding.claimed
 
@@ -254,17 +260,19 @@ class ClaimHandle(HeldHandle[D]):
         return not self._entered and not self._holding.released
 
     @call
-    def complete(self, result: object = None) -> Op[core.Completed]:
+    def complete(self, result: object = None) -> Op[task_types.Completed]:
         """Complete the task; raises Lost if the claim was lost."""
         return self._holding.complete(result)
 
     @call
-    def fail(self, reason: str, error: object = None, *, retry: bool = True) -> Op[core.Failed]:
+    def fail(
+        self, reason: str, error: object = None, *, retry: bool = True
+    ) -> Op[task_types.Failed]:
         """Fail the attempt; ``retry=False`` says that no other attempt can succeed."""
         return self._holding.fail(reason, error, retry=retry)
 
     @call
-    def release(self) -> Op[core.TaskReleased]:
+    def release(self) -> Op[task_types.TaskReleased]:
         """Return the task to the queue; no attempt is counted."""
         return self._holding.release()
 
@@ -325,13 +333,13 @@ def claim_for_block(
     lives, _ = context.terms({}, ttl, None)
     sent = context.runner.clock.monotonic()
     outcome = yield from TaskCalls(context).claim(task, ttl=lives, wait=wait)
-    if not isinstance(outcome, core.Claimed):
+    if not isinstance(outcome, task_types.Claimed):
         raise _no(outcome)
     return (yield from hold_claim(context, outcome, lives, sent))
 
 
 def hold_claim(
-    context: Context, claimed: core.Claimed, ttl: float | None, sent: float, caller: str = ""
+    context: Context, claimed: task_types.Claimed, ttl: float | None, sent: float, caller: str = ""
 ) -> Op[HeldClaim]:
     """Hold a claim that was made by a request sent at this monotonic time.
 
@@ -356,23 +364,23 @@ def _by_session(context: Context) -> tuple[Lease, ...]:
     return () if context.session_lease is None else (context.session_lease,)
 
 
-def _no(outcome: core.ClaimOutcome) -> Unavailable:
+def _no(outcome: task_types.ClaimOutcome) -> Unavailable:
     """The error for a claim that was refused."""
     match outcome:
-        case core.TaskDeadlock(task=task, cycle=cycle):
+        case task_types.TaskDeadlock(task=task, cycle=cycle):
             return deadlocked(cycle, outcome, (keys.owner(task),))
-        case core.Taken(task=task, holder=holder):
+        case task_types.Taken(task=task, holder=holder):
             said = f"task {task} is taken by {holder}; wait longer, or take another"
-        case core.Blocked(task=task, reason=reason):
+        case task_types.Blocked(task=task, reason=reason):
             said = f"task {task} cannot begin: {reason}; wait longer, or take another"
-        case core.NoTask(reason=reason):
+        case task_types.NoTask(reason=reason):
             said = f"there is nothing to claim: {reason}"
         case _:
             said = "what this claim relies on is no longer yours; acquire it again"
     return Unavailable(said, outcome)
 
 
-def _lease(context: Context, claimed: core.Claimed, ttl: float, sent: float) -> Lease:
+def _lease(context: Context, claimed: task_types.Claimed, ttl: float, sent: float) -> Lease:
     tag = {"agent": claimed.holder, "for": f"task/{claimed.task}"}
     return context.keeper.keep(Write(keys.live(claimed.grant), tag, ttl), sent)
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from interlock.core import keys
 from interlock.core.outcomes import GivenFenced
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.task import MOST, TaskList, TaskView
 from interlock.runtime.noun import KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Given, Operation, Request, option, waits
@@ -42,7 +42,7 @@ class TaskAdd(Request, frozen=True, kw_only=True):
             least=keys.LEAST_PRIORITY,
             most=keys.GREATEST_PRIORITY,
         ),
-    ] = core.PRIORITY
+    ] = task_types.PRIORITY
     needs: Annotated[Names, option("names", "tasks that must be complete before it starts")] = ()
     requires: Annotated[
         Names, option("names", "abilities that 'task next' asks of the worker")
@@ -56,12 +56,14 @@ class TaskAdd(Request, frozen=True, kw_only=True):
         option("text", "a dead letter if no worker began it by then: 2h from now, or a time"),
     ] = None
     retries: Annotated[
-        int, option("int", "how often a failed attempt is repeated", most=core.MOST_RETRIES)
-    ] = core.RETRIES
+        int, option("int", "how often a failed attempt is repeated", most=task_types.MOST_RETRIES)
+    ] = task_types.RETRIES
     backoff: Annotated[
         Duration, option("duration", "pause after a failed attempt, doubled with each one")
-    ] = core.BACKOFF
-    backoff_most: Annotated[Duration, option("duration", "the longest pause")] = core.BACKOFF_MOST
+    ] = task_types.BACKOFF
+    backoff_most: Annotated[Duration, option("duration", "the longest pause")] = (
+        task_types.BACKOFF_MOST
+    )
     given: Given = ()
 
 
@@ -152,7 +154,9 @@ class TaskRetry(Request, frozen=True, kw_only=True):
 class TasksList(Request, frozen=True, kw_only=True):
     """Tasks that are open, or others."""
 
-    state: Annotated[Names, option("names", f"only in these states: {', '.join(core.STATES)}")] = ()
+    state: Annotated[
+        Names, option("names", f"only in these states: {', '.join(task_types.STATES)}")
+    ] = ()
     all: Annotated[bool, option("flag", "also complete tasks")] = False
     label: Annotated[Names, option("names", "only with all of these labels")] = ()
     requires: Annotated[Names, option("names", "only tasks that require all of these")] = ()
@@ -160,7 +164,7 @@ class TasksList(Request, frozen=True, kw_only=True):
     prefix: Annotated[str | None, option("text", "only ids that begin like this")] = None
     after: Annotated[str | None, option("name", "start after this id")] = None
     limit: Annotated[int, option("int", "how many tasks to list at most", least=1, most=MOST)] = (
-        core.LISTED
+        task_types.LISTED
     )
 
 
@@ -174,7 +178,7 @@ class TaskWatch(Request, frozen=True, kw_only=True):
     """What happens to tasks."""
 
     event: Annotated[
-        Names, option("names", f"{', '.join(core.EVENT_NAMES)}; all unless some are named")
+        Names, option("names", f"{', '.join(task_types.EVENT_NAMES)}; all unless some are named")
     ] = ()
     can: Annotated[
         Names, option("names", "only tasks that require nothing else; * is everything")
@@ -197,7 +201,7 @@ class TaskImport(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-def _add(fleet: "FleetCalls", request: TaskAdd) -> "Op[core.PublishOutcome]":
+def _add(fleet: "FleetCalls", request: TaskAdd) -> "Op[task_types.PublishOutcome]":
     return fleet.tasks.publish(
         request.task,
         request.data,
@@ -213,7 +217,7 @@ def _add(fleet: "FleetCalls", request: TaskAdd) -> "Op[core.PublishOutcome]":
     )
 
 
-def _fail(fleet: "FleetCalls", request: TaskFail) -> "Op[core.FailOutcome]":
+def _fail(fleet: "FleetCalls", request: TaskFail) -> "Op[task_types.FailOutcome]":
     return fleet.tasks.fail(
         request.task,
         request.reason,
@@ -254,7 +258,7 @@ NOUN = Noun(
             name="task add",
             help="publish a task; an id that is taken is refused, never overwritten",
             request=TaskAdd,
-            outcomes=(core.Published, core.TaskExists, GivenFenced),
+            outcomes=(task_types.Published, task_types.TaskExists, GivenFenced),
             needs="agent",
             for_models=True,
             aliases=("task publish",),
@@ -269,11 +273,11 @@ NOUN = Noun(
             help="claim one task, or show which agent works on it",
             request=TaskClaim,
             outcomes=(
-                core.Claimed,
-                core.Taken,
-                core.Blocked,
-                core.TaskDeadlock,
-                core.NoTask,
+                task_types.Claimed,
+                task_types.Taken,
+                task_types.Blocked,
+                task_types.TaskDeadlock,
+                task_types.NoTask,
                 GivenFenced,
             ),
             needs="agent",
@@ -286,7 +290,7 @@ NOUN = Noun(
             name="task next",
             help="claim the best task that is ready and that you can do",
             request=TaskNext,
-            outcomes=(core.Claimed, core.NoTask, GivenFenced),
+            outcomes=(task_types.Claimed, task_types.NoTask, GivenFenced),
             needs="agent",
             grants=True,
             for_models=True,
@@ -298,7 +302,12 @@ NOUN = Noun(
             name="task beat",
             help="renew a claim before it expires",
             request=TaskBeat,
-            outcomes=(core.TaskExtended, core.TaskFenced, core.TaskNotOwner, GivenFenced),
+            outcomes=(
+                task_types.TaskExtended,
+                task_types.TaskFenced,
+                task_types.TaskNotOwner,
+                GivenFenced,
+            ),
             needs="agent",
             aliases=("task heartbeat",),
             call="tasks.heartbeat",
@@ -308,7 +317,12 @@ NOUN = Noun(
             name="task done",
             help="complete a task; its dependents may start at once",
             request=TaskDone,
-            outcomes=(core.Completed, core.TaskFenced, core.TaskNotOwner, GivenFenced),
+            outcomes=(
+                task_types.Completed,
+                task_types.TaskFenced,
+                task_types.TaskNotOwner,
+                GivenFenced,
+            ),
             needs="agent",
             for_models=True,
             aliases=("task complete",),
@@ -319,7 +333,12 @@ NOUN = Noun(
             name="task fail",
             help="report that an attempt failed; the task is retried after a pause",
             request=TaskFail,
-            outcomes=(core.Failed, core.TaskFenced, core.TaskNotOwner, GivenFenced),
+            outcomes=(
+                task_types.Failed,
+                task_types.TaskFenced,
+                task_types.TaskNotOwner,
+                GivenFenced,
+            ),
             needs="agent",
             for_models=True,
             act=_fail,
@@ -329,7 +348,12 @@ NOUN = Noun(
             name="task release",
             help="return a task to the queue; no attempt is counted",
             request=TaskRelease,
-            outcomes=(core.TaskReleased, core.TaskFenced, core.TaskNotOwner, GivenFenced),
+            outcomes=(
+                task_types.TaskReleased,
+                task_types.TaskFenced,
+                task_types.TaskNotOwner,
+                GivenFenced,
+            ),
             needs="agent",
             call="tasks.release",
             examples=("interlock task release t1 --agent ada --token 9",),
@@ -338,7 +362,7 @@ NOUN = Noun(
             name="task cancel",
             help="cancel a task; the claim of its worker ends",
             request=TaskCancel,
-            outcomes=(core.TaskCancelled, core.Unchanged, GivenFenced),
+            outcomes=(task_types.TaskCancelled, task_types.Unchanged, GivenFenced),
             needs="agent",
             call="tasks.cancel",
             examples=("interlock task cancel t1 'not needed any more' --agent ada",),
@@ -347,7 +371,7 @@ NOUN = Noun(
             name="task requeue",
             help="take a task from its worker, with a reason",
             request=TaskRequeue,
-            outcomes=(core.TaskRequeued, core.TaskFenced, core.Unchanged),
+            outcomes=(task_types.TaskRequeued, task_types.TaskFenced, task_types.Unchanged),
             needs="agent",
             call="tasks.requeue",
             examples=("interlock task requeue t1 --reason 'bob hangs' --agent maria",),
@@ -356,7 +380,7 @@ NOUN = Noun(
             name="task retry",
             help="return a task that failed or is a dead letter to the queue",
             request=TaskRetry,
-            outcomes=(core.Retried, core.Unchanged, GivenFenced),
+            outcomes=(task_types.Retried, task_types.Unchanged, GivenFenced),
             needs="agent",
             call="tasks.retry",
             examples=("interlock task retry t1 --agent ada",),
@@ -379,7 +403,7 @@ NOUN = Noun(
             name="task show",
             help="show one task: its state, its data and its result",
             request=TaskShow,
-            outcomes=(TaskView, core.NoTask),
+            outcomes=(TaskView, task_types.NoTask),
             needs="store",
             reads=True,
             call="tasks.show",
@@ -389,7 +413,7 @@ NOUN = Noun(
             help="follow the events of tasks until stopped",
             request=TaskWatch,
             outcomes=(),
-            lines=(core.TaskEvent,),
+            lines=(task_types.TaskEvent,),
             needs="store",
             reads=True,
             in_shell="interlock.faces.cli.streams:task_watch",
@@ -403,7 +427,7 @@ NOUN = Noun(
             name="task import",
             help="publish a whole plan: all of its tasks, or none",
             request=TaskImport,
-            outcomes=(core.Imported, core.Checked, core.PlanExists, GivenFenced),
+            outcomes=(task_types.Imported, task_types.Checked, task_types.PlanExists, GivenFenced),
             needs="agent",
             aliases=("task publish-all",),
             act=_import,

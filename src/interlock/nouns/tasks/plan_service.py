@@ -17,7 +17,7 @@ from interlock.core.decision import Decision
 from interlock.drivers import Op, Read
 from interlock.errors import StoreBusy
 from interlock.nouns.tasks import plan_rules
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping, dependents
 from interlock.nouns.tasks.plan import Plan
 from interlock.nouns.tasks.plan_rules import BatchStart, CommitLimits, PlanCheck, StaleBatch
@@ -77,7 +77,7 @@ class PlanService:
         """Whether an id is free again, since the import that began to use it was abandoned."""
         key = keys.status(task)
         status = decode_status((yield Read(key))[key])
-        if status is None or not status.on.startswith(core.BATCH):
+        if status is None or not status.on.startswith(task_types.BATCH):
             return False
         return (yield from self._delete_batch(actor, status.on))
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Missing, Success
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task
 from interlock.nouns.tasks.task import DueEntry, Spec, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
 
@@ -116,8 +116,8 @@ def read_needs(
 
 def record_name(need: str) -> str:
     """The name of a need in the record: of a task, or of the plan of a batch."""
-    batch = need.startswith(core.BATCH)
-    return f"plan/{need[len(core.BATCH) :]}" if batch else f"task/{need}"
+    batch = need.startswith(task.BATCH)
+    return f"plan/{need[len(task.BATCH) :]}" if batch else f"task/{need}"
 
 
 def unblock(changes: TaskChanges, need: str, hangers: Sequence[str]) -> tuple[int, int]:
@@ -135,7 +135,7 @@ def unblock(changes: TaskChanges, need: str, hangers: Sequence[str]) -> tuple[in
         if status is None or status.state != "blocked" or status.on != need:
             continue
         spec, at = changes.facts.spec(id_), _next_need(changes, id_)
-        if need.startswith(core.BATCH):
+        if need.startswith(task.BATCH):
             changes.task_event("published", spec.by, id_)
         if at is not None:
             on = spec.needs[at]
@@ -252,7 +252,7 @@ def count_failure(
     said = {"attempts": attempts, "since": changes.now, **cause}
     if attempts > spec.retries:
         return changes.move(id_, act, "dead", **said)
-    seconds = core.backoff_delay(spec, attempts, chance)
+    seconds = task.backoff_delay(spec, attempts, chance)
     if not seconds:
         after = changes.move(id_, act, "pending", **said)
         changes.make_ready(id_, spec)

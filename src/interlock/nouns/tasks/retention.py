@@ -33,7 +33,7 @@ from interlock.core.decision import Decision
 from interlock.drivers import Op, Pause, Read
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.messages.retention_rules import Forgotten, RetentionLimits
-from interlock.nouns.tasks import retention_rules as core
+from interlock.nouns.tasks import retention_rules
 from interlock.nouns.tasks.housekeeping import TaskMaintenance
 from interlock.nouns.tasks.retention_rules import EndedTask, RetentionSurvey
 from interlock.nouns.tasks.task import BATCH, Spec, TaskStatus
@@ -175,7 +175,7 @@ class TaskRetention:
     def _came(self, survey: RetentionSurvey, facts: RetentionFacts) -> Op[int]:
         """How many tasks can have ended since: no more than there were commits."""
         before = CommitPosition(revision=survey.revision, entries=survey.entries)
-        few = self._keep.count // core.PART
+        few = self._keep.count // retention_rules.PART
         return (yield from retention_clock.commits_since(before, facts.revision, few))
 
     def _random_start(self) -> str:
@@ -216,7 +216,7 @@ class TaskRetention:
         done = 0
         if scan.sure:
             done = yield from self._delete(actor, scan.suspects, scan.mark)
-        cut = core.count_cut(scan.kept_revisions, self._keep.count)
+        cut = retention_rules.count_cut(scan.kept_revisions, self._keep.count)
         again = bool(scan.new_suspects) or cut > scan.cut
         self._cut, self._suspects = cut, scan.new_suspects
         self._last_survey = None if again else scan.survey
@@ -230,7 +230,7 @@ class TaskRetention:
 
         def deciding() -> DecideOp[None]:
             item = (yield (keys.FINISHED,))[keys.FINISHED]
-            return core.note(survey, readable(_survey, item))
+            return retention_rules.note(survey, readable(_survey, item))
 
         if scan.items_read > _LONG and survey.settles(self._keep, survey.at, 0):
             yield from self._runner.change(deciding, actor)
@@ -240,7 +240,9 @@ class TaskRetention:
         done, left = 0, iter(chosen.items())
         base = yield from self._runner.base()
         room = TaskReader(self._runner, base).facts.max_operations
-        while some := dict(islice(left, max(1, min(room // core.OPERATIONS - 1, _AT_ONCE)))):
+        while some := dict(
+            islice(left, max(1, min(room // retention_rules.OPERATIONS - 1, _AT_ONCE)))
+        ):
             try:
                 changed: Decided[Forgotten] = yield from self._runner.change(
                     partial(self._deciding, some, base, mark), actor
@@ -261,20 +263,25 @@ class TaskRetention:
                 return Decision(outcome=Forgotten())
         reader.learn((yield tuple(_relied(chosen))).items)
         read = {task: base + revision for task, revision in chosen.items()}
-        return (yield from reader.change(lambda changes: core.delete(changes, read, failed=failed)))
+        return (
+            yield from reader.change(
+                lambda changes: retention_rules.delete(changes, read, failed=failed)
+            )
+        )
 
 
 def retention_limits(settings: Settings | None) -> RetentionLimits:
     """The limits for ended tasks, from the settings or the defaults."""
     found = (settings or Settings()).task()
     return RetentionLimits(
-        age=found.get("keep", core.KEEP), count=int(found.get("kept", core.KEPT))
+        age=found.get("keep", retention_rules.KEEP),
+        count=int(found.get("kept", retention_rules.KEPT)),
     )
 
 
 def _suspect() -> DecideOp[None]:
     yield from ()
-    return core.suspect()
+    return retention_rules.suspect()
 
 
 def _survey(item: Item | None) -> RetentionSurvey | None:
@@ -325,7 +332,7 @@ class RetentionScan:
         self._entries = entries
         self._age = age
         self._oldest = facts.now
-        self._young = core.young(facts.said, age, facts.now)
+        self._young = retention_rules.young(facts.said, age, facts.now)
         self._tried = frozenset(suspects)
         self._data: Item | None = None
 
@@ -345,12 +352,12 @@ class RetentionScan:
         found = [each for item in items if (each := self._learn(item)) is not None]
         self.after = items[-1].key if items else self.after
         self.items_read += len(items)
-        self._young = min(self._young, core.young(found, self._age, self._facts.now))
+        self._young = min(self._young, retention_rules.young(found, self._age, self._facts.now))
         return found
 
     def expired(self, some: Sequence[EndedTask]) -> list[EndedTask]:
         """The ended tasks of a page that are too old or too many."""
-        return core.expired(some, self._facts.now - self._age, self._young, self.cut)
+        return retention_rules.expired(some, self._facts.now - self._age, self._young, self.cut)
 
     def suspect(self, some: Iterable[EndedTask]) -> None:
         """Make these suspects of the next scan, unless they are suspects of this one."""
@@ -383,7 +390,7 @@ class RetentionScan:
             self.sure = self.sure and not task.startswith(BATCH)
             for need in spec.needs:
                 self.suspects.pop(need, None)
-        return core.ended_task(task, revision, status, spec)
+        return retention_rules.ended_task(task, revision, status, spec)
 
 
 class TaskHousekeepingPart(HousekeepingPart):

@@ -19,7 +19,7 @@ from interlock.core.decision import Decision
 from interlock.drivers import Op
 from interlock.nouns.grants.service import GrantService, break_notes, recalled, session_ttl_of
 from interlock.nouns.tasks import rules
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.claim_service import ClaimService
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping, dependents
 from interlock.nouns.tasks.task_change import TaskChanges
@@ -80,8 +80,8 @@ class TaskService:
         return first
 
     def publish(
-        self, actor: Actor, task: str, spec: core.Spec
-    ) -> Op[core.Published | core.TaskExists]:
+        self, actor: Actor, task: str, spec: task_types.Spec
+    ) -> Op[task_types.Published | task_types.TaskExists]:
         """Publish a task."""
         sets = (keys.requirement_set(spec.requirement_set),) if spec.requires else ()
         wanted = (keys.status(task), *sets)
@@ -96,19 +96,19 @@ class TaskService:
         for key in sets:
             if (item := done.items.get(key)) is not None:
                 self._runner.remember(key, item)
-        hidden = isinstance(done.outcome, core.TaskExists) and done.outcome.state == "blocked"
+        hidden = isinstance(done.outcome, task_types.TaskExists) and done.outcome.state == "blocked"
         if hidden and (yield from self.plans.free_id(actor.plain, task)):
             return (yield from self.publish(actor, task, spec))
         return done.outcome
 
     def complete(
-        self, actor: Actor, claimant: core.Claimant, result: Raw | None
-    ) -> Op[core.CompleteOutcome]:
+        self, actor: Actor, claimant: task_types.Claimant, result: Raw | None
+    ) -> Op[task_types.CompleteOutcome]:
         """Complete a task, and unblock its dependents."""
         base = yield from self._runner.base()
         left = False
 
-        def deciding() -> DecideOp[core.CompleteOutcome]:
+        def deciding() -> DecideOp[task_types.CompleteOutcome]:
             nonlocal left
             reader, status = yield from self._read_claim(claimant, base)
             found: tuple[Item, ...] = ()
@@ -131,8 +131,14 @@ class TaskService:
         return (yield from self._with_break(claimant, done.outcome))
 
     def fail(
-        self, actor: Actor, claimant: core.Claimant, reason: str, error: Raw | None, *, retry: bool
-    ) -> Op[core.FailOutcome]:
+        self,
+        actor: Actor,
+        claimant: task_types.Claimant,
+        reason: str,
+        error: Raw | None,
+        *,
+        retry: bool,
+    ) -> Op[task_types.FailOutcome]:
         """Fail an attempt."""
         chance = self._runner.random_below(1000) / 1000
         decide = partial(
@@ -140,18 +146,18 @@ class TaskService:
         )
         return (yield from self._change_claim(actor, claimant, decide))
 
-    def release(self, actor: Actor, claimant: core.Claimant) -> Op[core.ReleaseOutcome]:
+    def release(self, actor: Actor, claimant: task_types.Claimant) -> Op[task_types.ReleaseOutcome]:
         """Release a task to the queue."""
         decide = partial(rules.release, claimant=claimant)
         return (yield from self._change_claim(actor, claimant, decide))
 
     def heartbeat(
-        self, actor: Actor, claimant: core.Claimant, session_ttl: float
-    ) -> Op[core.BeatOutcome]:
+        self, actor: Actor, claimant: task_types.Claimant, session_ttl: float
+    ) -> Op[task_types.BeatOutcome]:
         """Renew the liveness of a claim."""
         base = yield from self._runner.base()
 
-        def deciding() -> DecideOp[core.BeatOutcome]:
+        def deciding() -> DecideOp[task_types.BeatOutcome]:
             reader, _ = yield from self._read_claim(claimant, base)
             held, ttl = reader.facts.claims[claimant.task], session_ttl
             if held is not None and held.ttl is None:
@@ -159,10 +165,10 @@ class TaskService:
             decide = partial(rules.beat, claimant=claimant, session_ttl=ttl)
             return (yield from reader.change(decide))
 
-        done: Decided[core.BeatOutcome] = yield from self._runner.change(deciding, actor)
+        done: Decided[task_types.BeatOutcome] = yield from self._runner.change(deciding, actor)
         return (yield from self._with_break(claimant, done.outcome))
 
-    def cancel(self, actor: Actor, task: str, reason: str) -> Op[core.CancelOutcome]:
+    def cancel(self, actor: Actor, task: str, reason: str) -> Op[task_types.CancelOutcome]:
         """Cancel a task."""
         wanted = keys.status(task), keys.owner(task)
         decide = partial(rules.cancel, id_=task, agent=actor.agent, reason=reason)
@@ -170,26 +176,30 @@ class TaskService:
 
     def requeue(
         self, actor: Actor, task: str, reason: str, token: int | None
-    ) -> Op[core.RequeueOutcome]:
+    ) -> Op[task_types.RequeueOutcome]:
         """End the claim of a worker, and put the task back in the queue."""
         wanted = keys.status(task), keys.owner(task)
         decide = partial(rules.requeue, id_=task, by=actor.agent, reason=reason, token=token)
         return (yield from change(self._runner, actor, wanted, decide)).outcome
 
-    def retry(self, actor: Actor, task: str) -> Op[core.RetryOutcome]:
+    def retry(self, actor: Actor, task: str) -> Op[task_types.RetryOutcome]:
         """Put a failed or dead task back in the queue."""
         decide = partial(rules.retry, id_=task, agent=actor.agent)
         return (yield from change(self._runner, actor, (keys.status(task),), decide)).outcome
 
-    def _with_break(self, claimant: core.Claimant, outcome: T) -> Op[T | core.TaskFenced]:
+    def _with_break(
+        self, claimant: task_types.Claimant, outcome: T
+    ) -> Op[T | task_types.TaskFenced]:
         """A refusal, with the operator that ended the claim and the reason, if one did."""
-        if not isinstance(outcome, core.TaskFenced | core.TaskNotOwner):
+        if not isinstance(outcome, task_types.TaskFenced | task_types.TaskNotOwner):
             return outcome
         for note in (yield from outside(break_notes(f"task/{claimant.task}"))):
             own = (note.token, note.holder) == (claimant.token, claimant.agent)
             if own or (claimant.token is None and note.session == claimant.session):
-                state: core.State = "pending" if outcome.state == "unknown" else outcome.state
-                fenced = core.TaskFenced(task=claimant.task, state=state, holder=outcome.holder)
+                state: task_types.State = "pending" if outcome.state == "unknown" else outcome.state
+                fenced = task_types.TaskFenced(
+                    task=claimant.task, state=state, holder=outcome.holder
+                )
                 return replace(fenced, by=note.by, reason=note.reason)
         return outcome
 
@@ -199,15 +209,15 @@ class TaskService:
         for item in (yield from every(keys.claims(actor.session))):
             if keys.live(actor.session) in decode_names(item):
                 task = keys.task_in_index(item.key)
-                claimant = core.Claimant(task=task, agent=actor.agent, session=actor.session)
+                claimant = task_types.Claimant(task=task, agent=actor.agent, session=actor.session)
                 outcome = yield from self.release(actor, claimant)
-                if isinstance(outcome, core.TaskReleased):
+                if isinstance(outcome, task_types.TaskReleased):
                     released.append(f"task/{task}")
         return tuple(released)
 
     def _read_claim(
-        self, claimant: core.Claimant, base: int
-    ) -> ReadOp[tuple[TaskReader, core.TaskStatus | None]]:
+        self, claimant: task_types.Claimant, base: int
+    ) -> ReadOp[tuple[TaskReader, task_types.TaskStatus | None]]:
         """Read the status, the owner and the liveness of a claimed task."""
         reader = TaskReader(self._runner, base)
         wanted = (keys.status(claimant.task), keys.owner(claimant.task))
@@ -220,8 +230,11 @@ class TaskService:
         return reader, reader.facts.statuses[claimant.task]
 
     def _change_claim(
-        self, actor: Actor, claimant: core.Claimant, decide: Callable[[TaskChanges], Decision[T]]
-    ) -> Op[T | core.TaskFenced]:
+        self,
+        actor: Actor,
+        claimant: task_types.Claimant,
+        decide: Callable[[TaskChanges], Decision[T]],
+    ) -> Op[T | task_types.TaskFenced]:
         base = yield from self._runner.base()
 
         def deciding() -> DecideOp[T]:
@@ -232,7 +245,7 @@ class TaskService:
         return (yield from self._with_break(claimant, done.outcome))
 
     def _end_claim(
-        self, actor: Actor, claimant: core.Claimant, deciding: Callable[[], DecideOp[T]]
+        self, actor: Actor, claimant: task_types.Claimant, deciding: Callable[[], DecideOp[T]]
     ) -> Op[Decided[T]]:
         """Commit the end of a claim, with remembered items as a guess if this client made it.
 

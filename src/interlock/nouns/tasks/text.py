@@ -19,7 +19,7 @@ from interlock.runtime.text import (
 )
 
 if TYPE_CHECKING:
-    from interlock.nouns.tasks import task as core
+    from interlock.nouns.tasks import task as task_types
     from interlock.nouns.tasks.task import ListedTask, TaskList, TaskView
     from interlock.runtime.text import Paint, Text
 
@@ -33,17 +33,17 @@ _LONG = 1000
 _NAMED = 5
 
 
-def _published(outcome: core.Published, paint: Paint) -> str:
+def _published(outcome: task_types.Published, paint: Paint) -> str:
     later = "; it begins when all it needs is complete" if outcome.state == "blocked" else ""
     return f"{paint('green', 'published')} {outcome.task}{later}{_ended(outcome.ended)}"
 
 
-def _exists(outcome: core.TaskExists, paint: Paint) -> str:
+def _exists(outcome: task_types.TaskExists, paint: Paint) -> str:
     hint = f"choose another id, or see 'interlock task show {quote(outcome.task)}'"
     return f"{paint('yellow', 'exists')} {outcome.task}: it is {outcome.state}; {hint}"
 
 
-def _claimed(outcome: core.Claimed, paint: Paint) -> str:
+def _claimed(outcome: task_types.Claimed, paint: Paint) -> str:
     again = f", attempt {outcome.attempt}" if outcome.attempt > 1 else ""
     head = f"{paint('green', 'claimed')} {outcome.task}, token {outcome.token}"
     able = f"; it requires {', '.join(outcome.requires)}" if outcome.requires else ""
@@ -51,35 +51,35 @@ def _claimed(outcome: core.Claimed, paint: Paint) -> str:
     return f"{head}{lives(outcome.expires_in)}{again}{able}{data}"
 
 
-def _taken(outcome: core.Taken, paint: Paint) -> str:
+def _taken(outcome: task_types.Taken, paint: Paint) -> str:
     held = f"{outcome.holder} has worked on it for {since(outcome.since)}"
     return f"{paint('yellow', 'taken')} {outcome.task}: {held}{lives(outcome.expires_in)}"
 
 
-def _blocked(outcome: core.Blocked, paint: Paint) -> str:
+def _blocked(outcome: task_types.Blocked, paint: Paint) -> str:
     left = f"; retry in {lasting(outcome.retry_in)}" if outcome.retry_in is not None else ""
     hint = f"; see 'interlock task show {quote(outcome.on)}'" if outcome.on else ""
     return f"{paint('yellow', 'blocked')} {outcome.task}: {outcome.reason}{left}{hint}"
 
 
-def _deadlock(outcome: core.TaskDeadlock, paint: Paint) -> str:
+def _deadlock(outcome: task_types.TaskDeadlock, paint: Paint) -> str:
     return f"{paint('red', 'deadlock')} {outcome.task}: {never_ends(outcome.cycle)}"
 
 
-def _nothing(outcome: core.NoTask, paint: Paint) -> str:
+def _nothing(outcome: task_types.NoTask, paint: Paint) -> str:
     head = f"{paint('yellow', 'nothing')} {outcome.task}".rstrip()
     known = outcome.task and outcome.state != "unknown"
     return f"{head}: {outcome.reason}" + ("" if known else "; see 'interlock task list'")
 
 
-def _extended(outcome: core.TaskExtended, paint: Paint) -> str:
+def _extended(outcome: task_types.TaskExtended, paint: Paint) -> str:
     return (
         f"{paint('green', 'extended')} {outcome.task}, token {outcome.token}"
         f"{lives(outcome.expires_in)}"
     )
 
 
-def _completed(outcome: core.Completed, paint: Paint) -> str:
+def _completed(outcome: task_types.Completed, paint: Paint) -> str:
     if outcome.already:
         return f"{paint('green', 'completed')} {outcome.task} before, by this very claim"
     others = outcome.unblocked
@@ -87,7 +87,7 @@ def _completed(outcome: core.Completed, paint: Paint) -> str:
     return f"{paint('green', 'completed')} {outcome.task}{may}"
 
 
-def _failed(outcome: core.Failed, paint: Paint) -> str:
+def _failed(outcome: task_types.Failed, paint: Paint) -> str:
     word, task = paint("red", "failed"), outcome.task
     if outcome.state == "pending":
         soon = f"in {lasting(outcome.retry_in)}" if outcome.retry_in else "at once"
@@ -97,11 +97,11 @@ def _failed(outcome: core.Failed, paint: Paint) -> str:
     return f"{word} {task} {end}; to send it back: interlock task retry {quote(task)}"
 
 
-def _released(outcome: core.TaskReleased, paint: Paint) -> str:
+def _released(outcome: task_types.TaskReleased, paint: Paint) -> str:
     return f"{paint('green', 'released')} {outcome.task}; it is back in the queue"
 
 
-def _fenced(outcome: core.TaskFenced, paint: Paint) -> str:
+def _fenced(outcome: task_types.TaskFenced, paint: Paint) -> str:
     now = f"it is {outcome.state}"
     if outcome.token:
         now = f"{outcome.holder} works on it with token {outcome.token}"
@@ -109,12 +109,12 @@ def _fenced(outcome: core.TaskFenced, paint: Paint) -> str:
     return f"{paint('red', 'fenced')} {outcome.task}: that claim is over{why}; {now}"
 
 
-def _requeued(outcome: core.TaskRequeued, paint: Paint) -> str:
+def _requeued(outcome: task_types.TaskRequeued, paint: Paint) -> str:
     whose = f"the claim of {outcome.holder}, token {outcome.token}, is over"
     return f"{paint('green', 'requeued')} {outcome.task}; {whose}"
 
 
-def _not_owner(outcome: core.TaskNotOwner, paint: Paint) -> str:
+def _not_owner(outcome: task_types.TaskNotOwner, paint: Paint) -> str:
     if outcome.state == "unknown":
         word = paint("red", "unknown")
         return f"{word} {outcome.task}: there is no such task; see 'interlock task list'"
@@ -127,16 +127,16 @@ def _not_owner(outcome: core.TaskNotOwner, paint: Paint) -> str:
     return f"{word}no worker has it, it is {outcome.state}; {then}"
 
 
-def _cancelled(outcome: core.TaskCancelled, paint: Paint) -> str:
+def _cancelled(outcome: task_types.TaskCancelled, paint: Paint) -> str:
     before = " before" if outcome.already else ""
     return f"{paint('green', 'cancelled')} {outcome.task}{before}"
 
 
-def _retried(outcome: core.Retried, paint: Paint) -> str:
+def _retried(outcome: task_types.Retried, paint: Paint) -> str:
     return f"{paint('green', 'retried')} {outcome.task}; it is {outcome.state}"
 
 
-def _unchanged(outcome: core.Unchanged, paint: Paint) -> str:
+def _unchanged(outcome: task_types.Unchanged, paint: Paint) -> str:
     hint = "; see 'interlock task list'" if outcome.state == "unknown" else ""
     return f"{paint('yellow', 'unchanged')} {outcome.task}: {outcome.reason}{hint}"
 
@@ -225,7 +225,7 @@ def _short(value: object) -> str:
     return text if len(text) <= _LONG else f"{text[:_LONG]}... ({len(text)} characters; use --json)"
 
 
-def _event(outcome: core.TaskEvent, paint: Paint) -> str:
+def _event(outcome: task_types.TaskEvent, paint: Paint) -> str:
     if outcome.event == "missed":
         return paint("yellow", f"missed: what happened up to revision {outcome.revision} is gone")
     who = f" by {outcome.agent}" if outcome.agent else ""
@@ -235,19 +235,19 @@ def _event(outcome: core.TaskEvent, paint: Paint) -> str:
     return f"{outcome.revision:>6}  {word}  {outcome.task}{who}{requires}{data}"
 
 
-def _plan_imported(outcome: core.Imported, paint: Paint) -> str:
+def _plan_imported(outcome: task_types.Imported, paint: Paint) -> str:
     return f"{paint('green', 'imported')} {_counted(outcome)}"
 
 
-def _plan_checked(outcome: core.Checked, paint: Paint) -> str:
+def _plan_checked(outcome: task_types.Checked, paint: Paint) -> str:
     return f"{paint('green', 'good')}: {_counted(outcome)}; nothing was written"
 
 
-def _plan_exists(outcome: core.PlanExists, paint: Paint) -> str:
+def _plan_exists(outcome: task_types.PlanExists, paint: Paint) -> str:
     return f"{paint('yellow', 'exists')} {outcome.task or outcome.plan}: {outcome.reason}"
 
 
-def _counted(outcome: core.Imported | core.Checked) -> str:
+def _counted(outcome: task_types.Imported | task_types.Checked) -> str:
     tasks = "1 task" if outcome.tasks == 1 else f"{outcome.tasks} tasks"
     later = f", {outcome.later} not before their time" if outcome.later else ""
     return f"{tasks}: {outcome.ready} ready, {outcome.blocked} blocked{later}"

@@ -23,7 +23,7 @@ from interlock.core import keys
 from interlock.core.validate import quote
 from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged
-from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.task import (
     BATCH,
     STATES,
@@ -195,7 +195,7 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
     agent: str = ""
     prefix: str = ""
     after: str = ""
-    limit: int = core.LISTED
+    limit: int = task_types.LISTED
 
     def names(self, task: str) -> bool:
         """Whether a task may match, by its id alone."""
@@ -214,7 +214,7 @@ class TaskQuery(Struct, frozen=True, kw_only=True):
         )
 
 
-def show(runner: Runner, task: str) -> Op[TaskView | core.NoTask]:
+def show(runner: Runner, task: str) -> Op[TaskView | task_types.NoTask]:
     """One task, with its data and its result."""
     base, result = (yield from runner.base()), keys.result(task)
     snapshot = yield Read(keys.data(task), keys.owner(task), keys.status(task), result)
@@ -226,7 +226,7 @@ def show(runner: Runner, task: str) -> Op[TaskView | core.NoTask]:
             f"there is no task {task}; for a deleted one see"
             f" 'interlock record explain {quote(f'task/{task}')}'"
         )
-        return core.NoTask(task=task, state="unknown", reason=reason)
+        return task_types.NoTask(task=task, state="unknown", reason=reason)
     (listed,) = yield from _listed(runner, [found])
     came = decode_result(snapshot[result])
     return TaskView(
@@ -302,7 +302,7 @@ def _listed_task(task: TaskSnapshot, *, stale: bool) -> ListedTask:
         since=status.since or None,
         on="" if _hangs_on_batch(task) else status.on,
         retry_in=left if status.due else None,
-        reason=core.HIDDEN_REASON if _hangs_on_batch(task) else status.reason,
+        reason=task_types.HIDDEN_REASON if _hangs_on_batch(task) else status.reason,
         by=status.by,
         published_at=spec.at,
         published_by=spec.by,
