@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from interlock.core import codec, validate
 from interlock.core.decision import Decision, Event, Success, Write
-from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged
 from interlock.registry import NounEntry
 from interlock.runtime.attempt import DecideOp
@@ -16,6 +15,7 @@ from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.noun import KeyKind, Noun, Part
 from interlock.runtime.operation import Operation, Request, option
 from interlock.runtime.why import Why
+from interlock.steps import Op, Read
 from interlock.store import Item
 
 COUNTERS = "counters/"

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 import interlock
 from interlock import demo
 from interlock.core.decision import Event
-from interlock.core.log import RecordLine
+from interlock.core.entry import RecordLine
 from interlock.demo import run_demo
 from interlock.demo.display import result_lines, try_next
 from interlock.demo.results import gather

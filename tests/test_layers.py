@@ -10,7 +10,7 @@ import interlock
 
 ROOT = Path(interlock.__file__).parent
 
-FOUNDATION = {"errors", "version", "clock", "drivers", "threads"}
+FOUNDATION = {"errors", "version", "clock", "steps", "threads"}
 """What anything may import."""
 BELOW_CLIENTS = FOUNDATION | {
     "check_record", "core", "nouns", "registry", "store_location", "runtime", "settings", "store",
@@ -22,7 +22,7 @@ CLIENTS = {
 }  # fmt: skip
 CLIENTS |= {"interlock", "outcomes"}
 RULES_AND_SERVICES = {
-    "registry", "runtime", "core", "store", "errors", "clock", "drivers", "settings",
+    "registry", "runtime", "core", "store", "errors", "clock", "steps", "settings",
 }  # fmt: skip
 
 MAY_IMPORT = {
@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "version": set[str](),
     "clock": set[str](),
     "check_record": set[str](),
-    "drivers": {"store"},
+    "steps": {"store"},
     "threads": set[str](),
     "registry": {"runtime"},
     "outcomes": {"core", "nouns", "runtime"},

@@ -14,8 +14,8 @@ from tools import reference
 
 import interlock
 from interlock import aio, registry
-from interlock.drivers import drive
 from interlock.runtime.integrity import unreadable
+from interlock.steps import drive
 from interlock.store import Put, Txn
 from interlock.stores.memory import MemoryStore
 

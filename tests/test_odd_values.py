@@ -14,8 +14,8 @@ import pytest
 
 import interlock
 from interlock import Fleet, InterlockError
-from interlock.drivers import drive
 from interlock.runtime.integrity import unreadable
+from interlock.steps import drive
 
 ODD: list[Any] = [
     *(None, True, 0, 1, -1, 1.5, math.nan, 10**400, Decimal(1), datetime(2030, 1, 1, tzinfo=UTC)),

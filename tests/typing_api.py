@@ -42,7 +42,7 @@ from interlock import (
     aio,
 )
 from interlock.core.decision import Outcome
-from interlock.core.log import RecordLine
+from interlock.core.entry import RecordLine
 from interlock.nouns.agents.log_rules import LogLine
 from interlock.nouns.agents.session_rules import Agent
 from interlock.nouns.grants.lock import LockView

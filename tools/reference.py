@@ -21,8 +21,8 @@ import interlock
 from interlock import aio, client, client_blocks, client_messages, client_tasks, errors, registry
 from interlock.core import outcomes as answers
 from interlock.core.decision import Outcome, Refusal, Success
+from interlock.core.entry import RecordLine
 from interlock.core.history import HistoryEvent, Story
-from interlock.core.log import RecordLine
 from interlock.faces.cli.help import METAVARS, placeholder
 from interlock.faces.cli.parse import COMMON
 from interlock.faces.schema import Schema, schema

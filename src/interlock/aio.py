@@ -25,9 +25,8 @@ from interlock.client_setup import (
 )
 from interlock.clock import Clock
 from interlock.core.validate import FOREVER
-from interlock.drivers import Op, drive_async
 from interlock.errors import InterlockError, StoreClosed, StoreTrouble
-from interlock.nouns.grants.holding import GrantHandle, take
+from interlock.nouns.grants.held_grant import GrantHandle, take
 from interlock.nouns.grants.lock import LockTarget
 from interlock.nouns.grants.request import GrantTarget, GrantTerms
 from interlock.runtime import callers
@@ -36,6 +35,7 @@ from interlock.runtime.context import SESSION_TTL, Context
 from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.given import Given
 from interlock.runtime.keeper import LOOK
+from interlock.steps import Op, drive_async
 from interlock.store import Store
 
 if TYPE_CHECKING:

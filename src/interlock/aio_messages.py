@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import TYPE_CHECKING, Self
 
 from interlock.aio import offered
-from interlock.drivers import drive_async
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.files import FileHandle
 from interlock.nouns.messages.message import Acknowledged, UnknownMessages
 from interlock.nouns.messages.receive_loop import MessageHandle, ids_of
 from interlock.nouns.messages.receiver import REDELIVER
 from interlock.runtime.calls import Awaiting
+from interlock.steps import drive_async
 
 if TYPE_CHECKING:
     from interlock.nouns.messages.receive_loop import ReceiveLoop

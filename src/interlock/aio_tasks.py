@@ -17,7 +17,6 @@ from typing import Any, Self
 
 from interlock.aio import BlockTask, Fleet, offered
 from interlock.core import validate
-from interlock.drivers import drive_async
 from interlock.errors import InterlockError, Lapsed, StoreClosed
 from interlock.nouns.messages.stops import StopNotice
 from interlock.nouns.tasks.calls import TaskCalls
@@ -25,6 +24,7 @@ from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, ClaimHandle, HeldCla
 from interlock.nouns.tasks.worker import MOST_AT_ONCE, SignalListener, WorkerLoop
 from interlock.runtime.calls import Awaiting
 from interlock.runtime.outage import AGAIN
+from interlock.steps import drive_async
 
 
 class Tasks(TaskCalls[Awaiting]):

@@ -29,7 +29,6 @@ from interlock.client_setup import (
 )
 from interlock.clock import Clock
 from interlock.core.validate import FOREVER
-from interlock.drivers import Op, drive
 from interlock.errors import InterlockError
 from interlock.nouns.grants.handover import HANDOVER, Handover
 from interlock.runtime import callers
@@ -38,6 +37,7 @@ from interlock.runtime.context import SESSION_TTL, Context
 from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.given import Given
 from interlock.runtime.keeper import LOOK
+from interlock.steps import Op, drive
 from interlock.store import Store
 from interlock.threads import background
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
 from interlock.client import offered
-from interlock.drivers import drive
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.files import FileHandle
 from interlock.nouns.messages.message import Acknowledged, UnknownMessages
 from interlock.nouns.messages.receive_loop import MessageHandle, ids_of
 from interlock.nouns.messages.receiver import REDELIVER
 from interlock.runtime.calls import Blocking
+from interlock.steps import drive
 
 if TYPE_CHECKING:
     from interlock.nouns.messages.receive_loop import ReceiveLoop

@@ -6,13 +6,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from interlock.clock import Clock, SystemClock
-from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.runtime.calls import D
 from interlock.runtime.context import Context
 from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.runner import Runner
+from interlock.steps import Op
 from interlock.store import Store
 from interlock.store_location import find_store, settings
 from interlock.stores import open_store, open_store_async

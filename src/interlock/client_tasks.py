@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Self
 
 from interlock.client import offered
 from interlock.client_blocks import HandoverBlock
-from interlock.drivers import drive
 from interlock.errors import InterlockError, Lapsed, StoreClosed
 from interlock.nouns.grants.handover import HANDOVER, BlockExit, Handover
 from interlock.nouns.messages.stops import StopNotice
@@ -25,6 +24,7 @@ from interlock.nouns.tasks.held_claim import LEFT, WENT_ON, ClaimHandle, HeldCla
 from interlock.nouns.tasks.worker import SignalListener, WorkerLoop, interrupt_main
 from interlock.runtime.calls import Blocking
 from interlock.runtime.stoppable import SLICE
+from interlock.steps import drive
 from interlock.threads import background
 
 if TYPE_CHECKING:

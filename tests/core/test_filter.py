@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from interlock.core.decision import Event
+from interlock.core.entry import Entry
 from interlock.core.filter import RecordFilter
-from interlock.core.log import Entry
 
 RELEASE = Entry(
     at=100.0,

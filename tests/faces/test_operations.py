@@ -11,7 +11,7 @@ import pytest
 
 import interlock
 from interlock import aio, registry
-from interlock.faces.cli.help import one
+from interlock.faces.cli.help import operation_help
 from interlock.nouns.fleet.noun import InitRequest
 from interlock.nouns.grants.lock_noun import LockAcquire, LockRun
 from interlock.runtime.calls import Calls
@@ -143,7 +143,7 @@ def test_both_names_of_an_operation_are_good_in_both_faces(alias: str) -> None:
     first = ALIASES[alias]
     assert alias not in registry.names()
     assert registry.find(alias) is registry.find(first)
-    assert one(registry.find(first)).count(f"Also called: interlock {alias}") == 1
+    assert operation_help(registry.find(first)).count(f"Also called: interlock {alias}") == 1
     noun, verb = alias.split()
     _, short = first.split()
     python = verb.replace("-", "_"), "import_" if short == "import" else short

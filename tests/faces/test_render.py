@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.core.decision import Event
-from interlock.core.log import RecordLine
+from interlock.core.entry import RecordLine
 from interlock.nouns.grants import lock, semaphore, several
 from interlock.nouns.grants.lock import LockAcquired, LockBusy, LockFenced, LockNotOwner, LockView
 from interlock.nouns.grants.lock_noun import LockList

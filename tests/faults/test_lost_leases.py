@@ -8,7 +8,7 @@ import pytest
 from tests.faults.setup import Client, Setup, Way, settle
 
 from interlock.errors import Lapsed, Lost
-from interlock.nouns.grants.holding import take
+from interlock.nouns.grants.held_grant import take
 from interlock.nouns.grants.lock import LockTarget
 from interlock.nouns.grants.request import GrantTerms
 

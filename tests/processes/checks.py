@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import interlock
 from interlock.core import keys
-from interlock.core.log import Entry
+from interlock.core.entry import Entry
 from interlock.testing.audit import audit
 
 

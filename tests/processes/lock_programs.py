@@ -76,9 +76,9 @@ def through_trouble(name: str, *arguments: str) -> None:
 
 def fast_asleep(name: str, *arguments: str) -> None:
     """Run another program, whose waits are ended by notifications alone."""
-    from interlock.nouns.grants import waiting
+    from interlock.nouns.grants import pool_wait
 
-    waiting._SLEEP = waiting._LONGEST_SLEEP = 600.0
+    pool_wait._SLEEP = pool_wait._LONGEST_SLEEP = 600.0
     globals()[name](*arguments)
 
 

@@ -11,9 +11,9 @@ import sys
 from typing import Any
 
 import interlock
-from interlock.drivers import Commit, Op, Transact, drive
 from interlock.nouns.tasks import plan_service, task_reader
 from interlock.nouns.tasks.calls import TaskCalls
+from interlock.steps import Commit, Op, Transact, drive
 
 TASKS = 40
 

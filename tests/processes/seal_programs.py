@@ -9,10 +9,10 @@ from typing import Any
 
 from tests.nouns.record.sealed import SMALL, touch
 
-from interlock.drivers import Op, drive
 from interlock.nouns.record.seal_service import Sealing
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
+from interlock.steps import Op, drive
 from interlock.store import Store
 from interlock.stores import open_store
 

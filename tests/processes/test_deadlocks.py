@@ -14,7 +14,7 @@ import pytest
 import interlock
 from interlock.core import keys
 from interlock.core.outcomes import Acquired, Deadlock
-from interlock.nouns.grants import waiting
+from interlock.nouns.grants import pool_wait
 from interlock.nouns.tasks import claim_service
 from interlock.store import Range
 
@@ -25,7 +25,7 @@ PATIENCE = 30
 def fast_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiter never polls for changes."""
     for nap in ("_SLEEP", "_LONGEST_SLEEP"):
-        monkeypatch.setattr(waiting, nap, 600.0)
+        monkeypatch.setattr(pool_wait, nap, 600.0)
     monkeypatch.setattr(claim_service, "_NAP", 600.0)
 
 

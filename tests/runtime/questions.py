@@ -12,11 +12,11 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.outcomes import Deadlock
 from interlock.core.wait import UnqueuedWait, wait_keys, wait_writes
-from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.runtime import callers
 from interlock.runtime.attempt import DecideOp
-from interlock.runtime.deadlock import DeadlockDetector
+from interlock.runtime.deadlock import DeadlockResolver
 from interlock.runtime.wait_graph import Start
+from interlock.steps import NextChanges, Op, OpenWatch, Read
 from interlock.store import Put, Txn
 from interlock.testing.testbed import Client, Testbed
 
@@ -71,7 +71,7 @@ def ask(client: Client, to: str, id_: str = "") -> Op[Unanswered | str]:
     start = Start(id=id_, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0)
     watch = yield OpenWatch(asleep.wants, done.revision or 0)
     while True:
-        refused = yield from DeadlockDetector(client.runner).resolve(actor, start, over)
+        refused = yield from DeadlockResolver(client.runner).resolve(actor, start, over)
         if refused.outcome is not None:
             return refused.outcome
         if (yield NextChanges(watch, 1.0)) and (yield Read(keys.live(id_)))[keys.live(id_)] is None:

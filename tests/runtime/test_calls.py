@@ -141,9 +141,9 @@ def test_metadata_come_back_as_they_went(ada: Client) -> None:
 
 
 def test_nobody_in_particular_cannot_hold_anything(stage: Testbed) -> None:
-    from interlock.drivers import drive
     from interlock.nouns.grants.calls import LockCalls
     from interlock.runtime.context import Context
+    from interlock.steps import drive
 
     context = Context(stage.store, None, "", None)
     with pytest.raises(BadInput, match="who are you"):

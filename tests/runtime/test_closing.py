@@ -7,10 +7,10 @@ import pytest
 
 import interlock
 from interlock import aio
-from interlock.drivers import Op
 from interlock.errors import StoreClosed
 from interlock.runtime.housekeeping import ClientHousekeeping
 from interlock.runtime.identity import Actor
+from interlock.steps import Op
 from interlock.stores.memory import MemoryStore
 
 

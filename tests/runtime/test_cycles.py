@@ -11,7 +11,6 @@ from tests.runtime.questions import ask, can, end, serve
 
 from interlock.core import keys
 from interlock.core.wait import UnqueuedWait
-from interlock.drivers import Commit, OpenWatch, Read
 from interlock.errors import Deadlocked
 from interlock.nouns.grants import health, lock
 from interlock.nouns.tasks import task as core
@@ -19,6 +18,7 @@ from interlock.nouns.tasks.held_claim import claim_for_block
 from interlock.nouns.tasks.worker import WorkerLoop
 from interlock.runtime import reads
 from interlock.runtime.callers import LocalCaller
+from interlock.steps import Commit, OpenWatch, Read
 from interlock.store import Range
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed

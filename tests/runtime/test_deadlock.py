@@ -27,11 +27,11 @@ from interlock.core.wait import (
     caller_name_of,
     session_caller_name,
 )
-from interlock.drivers import Op
 from interlock.nouns.grants import semaphore
 from interlock.nouns.grants.pool import Pool, with_token
 from interlock.nouns.tasks.task import TaskOwner
 from interlock.runtime.callers import LocalCaller
+from interlock.steps import Op
 from interlock.store import Log, Range
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed

@@ -10,7 +10,6 @@ from tests.faces.shell import until
 import interlock
 from interlock import aio
 from interlock.core import keys
-from interlock.drivers import drive
 from interlock.nouns.agents.session_rules import DeathsAcknowledged, NoDeath
 from interlock.nouns.agents.views import all_deaths
 from interlock.nouns.grants.health import SETTLED
@@ -18,6 +17,7 @@ from interlock.nouns.grants.lock import LockAcquired
 from interlock.nouns.record.seal_rules import LIMITS, SealLimits
 from interlock.runtime import health
 from interlock.runtime.health import Health, Problem
+from interlock.steps import drive
 from interlock.store import Put, Txn
 from interlock.testing.testbed import Client, Stepper, Testbed
 

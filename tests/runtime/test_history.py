@@ -14,9 +14,9 @@ from interlock.core import keys
 from interlock.core.codec import digest, encode
 from interlock.core.filter import RecordFilter
 from interlock.core.segment import RecordMark, SealedMark, Segment, pack
-from interlock.drivers import Op, drive
 from interlock.errors import StoreDamaged
 from interlock.runtime.history import EntriesBackward, EntriesForward, search
+from interlock.steps import Op, drive
 from interlock.store import Item, Log, Put, Store, Txn
 from interlock.stores import open_store
 from interlock.stores.sqlite import SQLiteStore

@@ -10,10 +10,10 @@ from random import Random
 import pytest
 
 from interlock import aio
-from interlock.drivers import Op
-from interlock.nouns.grants.holding import take
+from interlock.nouns.grants.held_grant import take
 from interlock.nouns.grants.lock import LockBusy, LockTarget
 from interlock.nouns.grants.request import GrantTerms
+from interlock.steps import Op
 from interlock.store import Committed, Work
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit

@@ -4,12 +4,12 @@ import pytest
 
 from interlock.core import keys
 from interlock.core.decision import Write
-from interlock.drivers import Read
 from interlock.errors import StoreAway
-from interlock.nouns.grants.holding import HeldPools, take
+from interlock.nouns.grants.held_grant import HeldPools, take
 from interlock.nouns.grants.lock import LockBusy, LockTarget, Reclaimed
 from interlock.nouns.grants.request import GrantTerms
 from interlock.runtime.keeper import IDLE, margin
+from interlock.steps import Read
 from interlock.testing.testbed import Client, Stepper, Testbed
 
 

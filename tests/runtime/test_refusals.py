@@ -9,9 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.drivers import Commit, OpenWatch, Read
 from interlock.errors import Deadlocked
-from interlock.nouns.grants.holding import take
+from interlock.nouns.grants.held_grant import take
 from interlock.nouns.grants.lock import (
     LockAcquired,
     LockDeadlock,
@@ -21,11 +20,12 @@ from interlock.nouns.grants.lock import (
 )
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.pool_reader import decode_pool
+from interlock.nouns.grants.pool_wait import wait_target
 from interlock.nouns.grants.request import GrantTerms
 from interlock.nouns.grants.semaphore import SlotsDeadlock
-from interlock.nouns.grants.waiting import wait_target
 from interlock.runtime.reads import outside
 from interlock.runtime.wait_graph import Graph, KnownTargets, Start
+from interlock.steps import Commit, OpenWatch, Read
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
 

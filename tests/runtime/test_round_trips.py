@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from interlock.drivers import Commit, NextChanges, Op, OpenWatch, Read, Renew, Step
 from interlock.errors import NotAllowed, StoreBusy, TooLarge
 from interlock.nouns.agents.session_rules import Left
-from interlock.nouns.grants.holding import take
+from interlock.nouns.grants.held_grant import take
 from interlock.nouns.grants.lock import (
     LockAcquired,
     LockBusy,
@@ -26,6 +25,7 @@ from interlock.nouns.grants.semaphore import SlotsTarget
 from interlock.nouns.grants.several import target_of
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import PATIENCE
+from interlock.steps import Commit, NextChanges, Op, OpenWatch, Read, Renew, Step
 from interlock.store import Txn
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed

@@ -6,12 +6,12 @@ import pytest
 
 from interlock.core import codec
 from interlock.core.decision import Decision, Write
-from interlock.core.log import Entry, decode
-from interlock.drivers import Commit, Op, Read, Step
+from interlock.core.entry import Entry, decode
 from interlock.errors import OutcomeUnknown, StoreBusy, TooLarge
 from interlock.runtime.attempt import Chain, DecideOp, Draft
 from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.runner import ATTEMPTS, Decided
+from interlock.steps import Commit, Op, Read, Step
 from interlock.store import LOG, VOID, Conflict, Item, Log, Put, Txn
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault

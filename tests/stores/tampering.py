@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from interlock.core import codec
-from interlock.drivers import drive
+from interlock.steps import drive
 from interlock.store import LOG, Item, Log, Store
 from interlock.stores.etcd import EtcdStore
 from interlock.stores.etcd import rpc_pb2 as rpc
@@ -138,4 +138,7 @@ class EtcdHand:
         self._do(rpc.RequestOp(put=rpc.PutRequest(key=self._store.namespace.key(key), value=kept)))
 
     def _do(self, operation: rpc.RequestOp) -> None:
-        drive(self._store.asked((TXN, rpc.TxnRequest(success=[operation]))), self._store.transport)
+        drive(
+            self._store.request_with_retries((TXN, rpc.TxnRequest(success=[operation]))),
+            self._store.transport,
+        )

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 import interlock
-from interlock.drivers import Pause
 from interlock.errors import TooLarge
 from interlock.runtime.keeper import margin
 from interlock.runtime.runner import PATIENCE
+from interlock.steps import Pause
 from interlock.store import Answer, Capabilities, Put, Ref, Snapshot, Txn
 from interlock.stores import open_store
 from interlock.stores.memory import MemoryStore

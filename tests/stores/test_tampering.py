@@ -17,7 +17,7 @@ from tests.stores.tampering import Row, hand, rewritten, rows
 
 import interlock
 from interlock.core import codec, keys
-from interlock.core.log import Entry
+from interlock.core.entry import Entry
 from interlock.errors import StoreDamaged
 from interlock.stores.sqlite import SQLiteStore
 

@@ -4,7 +4,7 @@ import pytest
 
 import interlock
 from interlock.core import codec
-from interlock.core.log import Entry
+from interlock.core.entry import Entry
 from interlock.store import Put, Txn
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Testbed

@@ -273,7 +273,7 @@ class SQLiteFloor:
 
     def __init__(self, path: str) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        self._db = schema.connect(path)
+        self._db = schema.open_connection(path)
         schema.configure(self._db)
         schema.establish(self._db, path)
         self._execute = self._db.cursor().execute

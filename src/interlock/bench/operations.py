@@ -39,7 +39,6 @@ from interlock.bench.measuring import (
     timed,
 )
 from interlock.clock import SystemClock
-from interlock.drivers import drive
 from interlock.nouns.grants.lock import LockAcquired, LockReleased
 from interlock.nouns.grants.several import SeveralAcquired
 from interlock.nouns.messages.calls import MessageCalls
@@ -51,6 +50,7 @@ from interlock.runtime.attempt import Attempt, Draft
 from interlock.runtime.context import SESSION_TTL, Context
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
+from interlock.steps import drive
 from interlock.stores import open_store
 
 CAPACITY = 4

@@ -12,7 +12,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.log import Entry
+from interlock.core.entry import Entry
 from interlock.core.thing_names import key_of, split_things
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from interlock.core.decision import REFUSALS, Event
-from interlock.core.log import RecordLine
+from interlock.core.entry import RecordLine
 from interlock.core.outcomes import Listing
 from interlock.core.thing_names import split_things
 

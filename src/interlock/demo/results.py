@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 import interlock
-from interlock.core.log import RecordLine
+from interlock.core.entry import RecordLine
 from interlock.demo.worker import CAPACITY, TRAP, Merge, PlannedTask
 
 if TYPE_CHECKING:

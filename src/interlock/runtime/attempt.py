@@ -34,11 +34,11 @@ from msgspec.structs import replace
 
 from interlock.core import codec
 from interlock.core.decision import REFUSALS, Decision, Event, Facts, Missing, Write
-from interlock.core.log import Entry
-from interlock.drivers import Op, Read
+from interlock.core.entry import Entry
 from interlock.errors import TooLarge
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE
+from interlock.steps import Op, Read
 from interlock.store import LIVE, Check, Item, Put, Ref, Snapshot, Txn, View
 
 if TYPE_CHECKING:

@@ -39,8 +39,8 @@ from typing import (
 from msgspec.structs import replace
 
 from interlock.core import validate
-from interlock.drivers import Op
 from interlock.runtime.given import Given, fenced, proofs
+from interlock.steps import Op
 
 if TYPE_CHECKING:
     from typing import overload

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from interlock.core import keys, validate
 from interlock.core.decision import Write
-from interlock.drivers import Op, Pause
 from interlock.errors import BadInput, Lapsed
 from interlock.nouns.grants.service import GrantService
 from interlock.runtime.housekeeping import ClientHousekeeping
@@ -19,13 +18,14 @@ from interlock.runtime.identity import TRACE, Actor, Identity
 from interlock.runtime.keeper import Keeper, Lease
 from interlock.runtime.runner import Runner
 from interlock.settings import Settings
+from interlock.steps import Op, Pause
 from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.nouns.agents.report_service import StatusReporter
     from interlock.nouns.agents.session_service import Sessions
     from interlock.nouns.tasks.service import TaskService
-    from interlock.runtime.outage import Outage
+    from interlock.runtime.outage import OutageRetry
 
 Moment: TypeAlias = str | float | datetime
 T = TypeVar("T")
@@ -98,16 +98,16 @@ class Context:
         """What this client reports about itself."""
         from interlock.nouns.agents.report_service import StatusReporter, paces_from
 
-        actor = self.joined().actor
+        actor = self.joined_identity().actor
         pulse = StatusReporter(self.runner, actor, paces_from(self.settings), self.wake)
         self.keeper.add_job(pulse)
         return pulse
 
-    def outage(self, about: str) -> Outage:
+    def outage(self, about: str) -> OutageRetry:
         """What takes a wait through an outage of the store."""
-        from interlock.runtime.outage import Outage
+        from interlock.runtime.outage import OutageRetry
 
-        return Outage(self, about)
+        return OutageRetry(self, about)
 
     def wake(self) -> None:
         """The keeper has something to do."""
@@ -219,7 +219,7 @@ class Context:
             None if max_hold is None else validate.ttl(max_hold, least, "maximum hold"),
         )
 
-    def asking(self, wait: float | str) -> float:
+    def checked_wait(self, wait: float | str) -> float:
         """See that we may ask for something, and how long we would wait for it."""
         identity, lease = self.me(), self.session_lease
         if lease is not None and not lease.alive():  # even if the store still has it
@@ -243,7 +243,7 @@ class Context:
             )
         return self.identity
 
-    def joined(self) -> Identity:
+    def joined_identity(self) -> Identity:
         """Who we are, in a session that lives; an error that says how to get one otherwise."""
         if not self.me().joined:
             raise BadInput(

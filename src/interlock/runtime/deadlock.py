@@ -19,12 +19,12 @@ from typing import TypeAlias, TypeVar
 from interlock.core import keys
 from interlock.core.deadlock import DeadlockedSet
 from interlock.core.decision import Decision
-from interlock.drivers import Op
 from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, outside
 from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.wait_graph import Graph, KnownTargets, Start, WaitTarget
+from interlock.steps import Op
 
 T = TypeVar("T")
 Withdrawal: TypeAlias = Callable[[tuple[str, ...]], DecideOp[T | None]]
@@ -34,7 +34,7 @@ _MOST_CHECKS = 16
 _FOR_A_WITHDRAWAL = 48
 
 
-class DeadlockDetector:
+class DeadlockResolver:
     """Checks of the wait graph; the methods are generators for a driver."""
 
     def __init__(self, runner: Runner) -> None:

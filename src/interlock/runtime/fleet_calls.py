@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from interlock import registry
 from interlock.core import validate
-from interlock.drivers import Op
 from interlock.runtime.calls import Calls, D, call, opened
 from interlock.runtime.given import Given, proofs
+from interlock.steps import Op
 
 if TYPE_CHECKING:
     from interlock.nouns.agents.calls import AgentCalls

@@ -16,8 +16,8 @@ from interlock.core import validate
 from interlock.core.decision import Proof
 from interlock.core.outcomes import GivenFenced
 from interlock.core.thing_names import key_of, split_things
-from interlock.drivers import Op
 from interlock.errors import BadInput, InterlockError
+from interlock.steps import Op
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,13 +15,13 @@ from msgspec import Struct
 
 from interlock import registry
 from interlock.core.outcomes import Listing
-from interlock.drivers import Op
 from interlock.runtime.integrity import kinds, unreadable
 from interlock.runtime.noun import parts
 from interlock.runtime.reads import every
 from interlock.runtime.runner import Runner
 from interlock.runtime.why import NAMED
 from interlock.settings import Settings
+from interlock.steps import Op
 from interlock.store import Item
 
 BOUND = 10_000

@@ -20,14 +20,14 @@ from msgspec.structs import asdict, replace
 
 from interlock import registry
 from interlock.core import codec, keys, validate
+from interlock.core.entry import Entry, RecordLine, decode
 from interlock.core.filter import RecordFilter
 from interlock.core.history import HistoryEvent, NounHistory, Story
-from interlock.core.log import Entry, RecordLine, decode
 from interlock.core.segment import SealedMark, Segment, unpack
-from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.errors import StoreDamaged
 from interlock.runtime.reads import with_bytes
 from interlock.runtime.runner import Runner
+from interlock.steps import NextChanges, Op, OpenWatch, Read
 from interlock.store import LOG, Item, Log, Range, Resync, Snapshot, Watch
 
 PAGE = 1000

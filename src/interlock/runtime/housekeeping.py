@@ -29,13 +29,13 @@ from weakref import WeakKeyDictionary
 
 from interlock import registry
 from interlock.core.decision import Decision, Success
-from interlock.drivers import Op, StoreCall
 from interlock.errors import InterlockError
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE
 from interlock.runtime.runner import Runner
 from interlock.settings import Settings
+from interlock.steps import Op, StoreCall
 from interlock.store import Item, Store
 
 T = TypeVar("T")

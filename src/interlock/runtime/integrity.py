@@ -12,12 +12,12 @@ from functools import partial
 
 from interlock import registry
 from interlock.core.decision import Decision, Write
-from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged
 from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.noun import DELETE, KeyKind
 from interlock.runtime.runner import Runner
+from interlock.steps import Op, Read
 from interlock.store import Item, Range
 
 _MOST, _FEW = 200, 16

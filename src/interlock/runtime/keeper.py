@@ -25,10 +25,10 @@ from msgspec import Struct
 from interlock.clock import Clock
 from interlock.core import keys
 from interlock.core.decision import Write
-from interlock.drivers import Op, Read
 from interlock.runtime.housekeeping import ClientHousekeeping
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
+from interlock.steps import Op, Read
 from interlock.store import Store
 
 BEATS_PER_TTL = 2.5

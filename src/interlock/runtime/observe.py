@@ -15,13 +15,13 @@ from interlock import registry
 from interlock.clock import Clock
 from interlock.core import codec, keys, validate
 from interlock.core.decision import Event
-from interlock.core.log import Entry
+from interlock.core.entry import Entry
 from interlock.core.thing_names import message_thing
-from interlock.drivers import NextChanges, Op
 from interlock.errors import BadInput
 from interlock.runtime.history import EntriesBackward, open_log, read_entry
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.refusals import refused
+from interlock.steps import NextChanges, Op
 from interlock.store import Change, Item, Resync, Watch
 
 MOST = 200_000

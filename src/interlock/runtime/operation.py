@@ -27,8 +27,8 @@ from msgspec.structs import fields as struct_fields
 from interlock.core import validate
 
 if TYPE_CHECKING:
-    from interlock.drivers import Op
     from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.steps import Op
 
 Kind: TypeAlias = Literal[
     "name", "names", "text", "int", "duration", "json", "flag", "count", "things", "command",

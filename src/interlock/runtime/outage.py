@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from interlock.core import validate
-from interlock.drivers import Op, Pause
 from interlock.errors import Lapsed, OutcomeUnknown, StoreAway, StoreBusy, StoreTrouble
+from interlock.steps import Op, Pause
 
 if TYPE_CHECKING:
     from interlock.runtime.context import Context
@@ -30,7 +30,7 @@ PASSING = (StoreAway, StoreBusy, OutcomeUnknown)
 """Errors that may pass without a change."""
 
 
-class Outage:
+class OutageRetry:
     """Keeps one wait going while the store does not answer."""
 
     def __init__(self, context: Context, waiting: str) -> None:

@@ -13,8 +13,8 @@ import msgspec
 from interlock.core import codec, keys
 from interlock.core.outcomes import Unknown
 from interlock.core.wait import UnqueuedWait
-from interlock.drivers import Op, Read
 from interlock.errors import BadInput, StoreDamaged
+from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
-from interlock.drivers import Op
 from interlock.errors import StoreDamaged, StoreTrouble
 from interlock.runtime.reads import every
+from interlock.steps import Op
 
 if TYPE_CHECKING:
     from interlock.runtime.attempt import DecideOp

@@ -22,9 +22,9 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.segment import SealedMark
-from interlock.drivers import Op, Read, StoreCall
 from interlock.runtime.reads import readable
 from interlock.runtime.runner import Runner
+from interlock.steps import Op, Read, StoreCall
 from interlock.store import Extent, Item, Log
 
 NEWEST = Log(limit=100, last=True)

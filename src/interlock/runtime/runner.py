@@ -29,7 +29,6 @@ from msgspec import Struct
 from interlock.clock import Clock, SystemClock
 from interlock.core import codec, keys
 from interlock.core.decision import Write
-from interlock.drivers import Commit, Op, Pause, Read, Renew, Transact
 from interlock.errors import InterlockError, OutcomeUnknown, StoreBusy
 from interlock.runtime.attempt import (
     ALIVE,
@@ -48,6 +47,7 @@ from interlock.runtime.attempt import (
 )
 from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.settling import Settling
+from interlock.steps import Commit, Op, Pause, Read, Renew, Transact
 from interlock.store import Committed, Conflict, Item, Put, Store, Txn, View
 
 T = TypeVar("T")

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from interlock.clock import Clock
-from interlock.drivers import Commit, Op, Pause
 from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy
 from interlock.runtime.attempt import Chain, Draft
+from interlock.steps import Commit, Op, Pause
 from interlock.store import LOG, VOID, Capabilities, Committed, Conflict, Item, void
 
 ATTEMPTS = 8

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from interlock.core import validate
-from interlock.drivers import NextChanges, Op, OpenWatch
+from interlock.steps import NextChanges, Op, OpenWatch
 from interlock.store import Change, Resync, Watch
 
 T = TypeVar("T")

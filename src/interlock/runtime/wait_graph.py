@@ -47,10 +47,10 @@ from interlock.core.wait import (
     session_caller_name,
     wait_keys,
 )
-from interlock.drivers import Op, Read
 from interlock.runtime import reads
 from interlock.runtime.attempt import ReadOp, Unchecked
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up
+from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
 
 

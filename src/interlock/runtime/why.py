@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from interlock import registry
 from interlock.core import validate
-from interlock.drivers import Op
+from interlock.steps import Op
 
 if TYPE_CHECKING:
     from interlock.runtime.context import Context

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from interlock.drivers import finish_future
 from interlock.errors import OutcomeUnknown
+from interlock.steps import finish_future
 from interlock.store import (
     FAST,
     Answer,

@@ -15,8 +15,8 @@ from math import inf
 from msgspec import Struct
 
 from interlock.clock import Clock, SystemClock
-from interlock.drivers import wait_for_future
 from interlock.errors import StoreClosed
+from interlock.steps import wait_for_future
 from interlock.store import (
     LIVE,
     LOG,

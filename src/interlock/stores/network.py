@@ -1,6 +1,6 @@
 """The base of engines across a network: requests, retries, and when a retry would be wrong.
 
-An engine's operations are generators over its *transport* (see drivers.py), so that the blocking
+An engine's operations are generators over its *transport* (see steps.py), so that the blocking
 and the async side are one text.  A transport sends one request and returns one answer; a request
 that gets no answer is one of two things:
 
@@ -24,8 +24,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from interlock.drivers import Op, Pause, drive, drive_async
 from interlock.errors import OutcomeUnknown, StoreAway, StoreClosed
+from interlock.steps import Op, Pause, drive, drive_async
 from interlock.store import (
     Answer,
     Capabilities,
@@ -184,7 +184,7 @@ class NetworkStore:
         if self._pid != os.getpid():
             raise StoreClosed("this store was opened before a fork; connect again in the child")
 
-    def asked(self, request: object, once: str | None = None) -> Op[Any]:
+    def request_with_retries(self, request: object, once: str | None = None) -> Op[Any]:
         """The answer to a request, which is repeated until the patience is over.
 
         ``once`` is for a request that must not be repeated once it has left: the transaction whose

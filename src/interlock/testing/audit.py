@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from interlock.check_record import BLIND
 from interlock.core import codec, keys
-from interlock.core.log import Entry, decode
-from interlock.drivers import drive
+from interlock.core.entry import Entry, decode
 from interlock.nouns.record.verify import verify
+from interlock.steps import drive
 from interlock.store import LIVE, LOG, VOID, Item, Log, Range, Store
 
 _PAGE = 1000

@@ -22,7 +22,6 @@ from random import Random
 from typing import Generic, TypeVar, cast
 
 from interlock.clock import Clock
-from interlock.drivers import NextChanges, Op, Pause, Step
 from interlock.nouns.agents.calls import AgentCalls
 from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.nouns.messages.calls import MessageCalls
@@ -32,6 +31,7 @@ from interlock.runtime.callers import LocalCaller
 from interlock.runtime.context import Context
 from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.runner import Runner
+from interlock.steps import NextChanges, Op, Pause, Step
 from interlock.store import Store
 from interlock.stores.memory import MemoryStore
 from interlock.testing.clock import FakeClock

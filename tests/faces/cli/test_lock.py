@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.faces.shell import Here, Shell, until
 
-from interlock.drivers import Op
 from interlock.runtime.housekeeping import ClientHousekeeping
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
+from interlock.steps import Op
 
 
 def test_a_free_lock_is_acquired_with_a_token(ada: Shell) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import pytest
 
 from interlock.errors import BadInput
-from interlock.faces.cli.help import one
+from interlock.faces.cli.help import operation_help
 from interlock.faces.cli.parse import parse
 from interlock.runtime.operation import Operation, Request, option
 
@@ -47,5 +47,5 @@ def test_an_empty_name_between_commas_is_not_lost_on_the_way() -> None:
 def test_names_without_any_are_explained() -> None:
     with pytest.raises(BadInput, match="such as --can rust,gpu"):
         parse(ABLE, ("--can",))
-    assert "usage: interlock able [NAMES...] [options]" in one(ABLE)
-    assert "--can NAME,..." in one(ABLE)
+    assert "usage: interlock able [NAMES...] [options]" in operation_help(ABLE)
+    assert "--can NAME,..." in operation_help(ABLE)

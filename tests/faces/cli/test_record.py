@@ -16,13 +16,13 @@ from tests.nouns.record.sealed import SMALL
 
 import interlock
 from interlock import registry
-from interlock.drivers import drive
 from interlock.faces.cli import streams
 from interlock.faces.cli.parse import parse
 from interlock.nouns.record.noun import Entries
 from interlock.nouns.record.seal_service import Sealing
 from interlock.runtime.history import EVERYTHING
 from interlock.runtime.identity import Actor
+from interlock.steps import drive
 from interlock.store import Resync
 from interlock.stores.memory import MemoryStore
 from interlock.stores.sqlite import SQLiteStore

@@ -12,12 +12,12 @@ from tests.faces.shell import until
 import interlock
 from interlock import aio
 from interlock.core import keys
-from interlock.core.log import decode
-from interlock.drivers import drive_async
+from interlock.core.entry import decode
 from interlock.errors import BadInput, StoreAway, StoreClosed
 from interlock.nouns.agents import log_rules as core
 from interlock.nouns.agents import log_uploader as uploading
 from interlock.nouns.agents.log_uploader import Uploader
+from interlock.steps import drive_async
 from interlock.store import Log, Range
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed

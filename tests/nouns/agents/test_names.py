@@ -14,7 +14,7 @@ def test_a_name_that_is_taken_is_not_given_again() -> None:
         for n in range(1, 10)
     }
     numbers = itertools.count()
-    found = session_rules.readable(lambda most: next(numbers) % most, every)
+    found = session_rules.random_agent_name(lambda most: next(numbers) % most, every)
     assert found not in every, "then its number is greater"
     assert validate.name(found, "agent name") == found
 

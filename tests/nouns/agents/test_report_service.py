@@ -10,7 +10,7 @@ from tests.faces.shell import until
 import interlock
 from interlock import aio
 from interlock.core import keys
-from interlock.core.log import decode
+from interlock.core.entry import decode
 from interlock.errors import BadInput, StoreAway
 from interlock.nouns.agents.report_rules import PACES, Reported, Unreported
 from interlock.nouns.agents.report_service import (

@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.log import Entry, decode
-from interlock.drivers import Commit, Read, Step
+from interlock.core.entry import Entry, decode
 from interlock.errors import Lapsed as LapsedError
 from interlock.errors import StoreAway
 from interlock.nouns.agents import session_rules as sessions
@@ -21,6 +20,7 @@ from interlock.nouns.grants.lock import (
     Reclaimed,
 )
 from interlock.nouns.grants.semaphore import SlotsAcquired
+from interlock.steps import Commit, Read, Step
 from interlock.store import Log, Put, Range, Txn
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed

@@ -6,7 +6,7 @@ import pytest
 
 from interlock.core.outcomes import GivenFenced
 from interlock.errors import BadInput
-from interlock.nouns.grants.holding import take
+from interlock.nouns.grants.held_grant import take
 from interlock.nouns.grants.lock import LockAcquired, LockExtended, LockFenced
 from interlock.nouns.grants.request import GrantTerms
 from interlock.nouns.grants.semaphore import AlreadyHeld, Increased, SemaphoreView, SlotsAcquired

@@ -4,8 +4,8 @@ import itertools
 from typing import Any
 
 from interlock.core.decision import Event
+from interlock.core.entry import RecordLine
 from interlock.core.history import HistoryEvent
-from interlock.core.log import RecordLine
 from interlock.runtime.history import history_events
 
 BASE = 1000

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.hypothesis_settings import budget
 
-from interlock.drivers import Op
 from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreBusy, Unavailable
-from interlock.nouns.grants.holding import HeldPools, take
+from interlock.nouns.grants.held_grant import HeldPools, take
 from interlock.nouns.grants.lock import LockTarget, ReleaseOutcome
 from interlock.nouns.grants.request import GrantTerms
 from interlock.runtime.attempt import Draft
+from interlock.steps import Op
 from interlock.store import Committed
 from interlock.testing.audit import audit
 from interlock.testing.faults import Chances, Crash

@@ -34,7 +34,7 @@ from tests.nouns.grants.pools import complete
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
-from interlock.core.log import decode as decode_entry
+from interlock.core.entry import decode as decode_entry
 from interlock.errors import Lapsed
 from interlock.nouns.agents.session_rules import Session
 from interlock.nouns.agents.session_rules import join as join_session

@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 from tests.nouns.record.sealed import SMALL, fill
 
-from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.record import seal_service as service
 from interlock.nouns.record.seal_rules import SealLimits
 from interlock.nouns.record.seal_service import Sealing, SealPass
 from interlock.runtime.identity import Actor
+from interlock.steps import Op
 from interlock.testing.testbed import Client, Stepper, Testbed
 
 WHO = Actor("keeper")

@@ -16,9 +16,9 @@ import pytest
 import interlock
 from interlock import aio
 from interlock.core.decision import Proof
-from interlock.drivers import Op, Step
 from interlock.errors import InterlockError, StoreBusy
 from interlock.nouns.grants.lock import LockAcquired, LockFenced, LockTarget
+from interlock.steps import Op, Step
 from interlock.store import Store
 from interlock.stores.sqlite import SQLiteStore
 from interlock.testing.testbed import Testbed

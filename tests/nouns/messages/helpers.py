@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from interlock.drivers import Op
 from interlock.nouns.messages.message import Received, Sent
 from interlock.nouns.messages.query import Answered
 from interlock.nouns.messages.receiver import InboxReceiver
+from interlock.steps import Op
 from interlock.testing.testbed import Client
 
 

@@ -11,7 +11,7 @@ from tests.nouns.messages.machine_queries import Questions
 from tests.nouns.messages.machine_world import ABLE, FAULTS, TOPICS, Process
 
 from interlock.core import keys
-from interlock.drivers import Op
+from interlock.steps import Op
 from interlock.testing.faults import Crash, Fault, FaultyStore
 
 

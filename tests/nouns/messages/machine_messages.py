@@ -27,9 +27,9 @@ from tests.nouns.messages.machine_world import (
     World,
 )
 
-from interlock.drivers import Op
 from interlock.nouns.messages import message
 from interlock.nouns.messages.message import Received
+from interlock.steps import Op
 from interlock.testing.testbed import Stepper
 
 

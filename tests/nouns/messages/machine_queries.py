@@ -11,10 +11,10 @@ from tests.nouns.messages.machine_model import Letter, Question
 from tests.nouns.messages.machine_world import ABLE, GONE, RARELY, READERS, TERMS, TIMEOUTS, Process
 
 from interlock.core import keys
-from interlock.drivers import Op, drive
 from interlock.nouns.messages import decode
 from interlock.nouns.messages import query as queries
 from interlock.runtime.reads import every
+from interlock.steps import Op, drive
 from interlock.testing.testbed import Stepper
 
 

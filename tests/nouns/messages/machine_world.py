@@ -14,13 +14,13 @@ from msgspec import Struct, field
 from tests.nouns.messages.machine_model import Letter, Model, Terms
 
 from interlock.core import keys
-from interlock.drivers import Op
 from interlock.nouns.messages import decode
 from interlock.nouns.messages import query as queries
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.message import Received
 from interlock.nouns.messages.receiver import InboxReceiver
 from interlock.settings import Settings
+from interlock.steps import Op
 from interlock.store import Store
 from interlock.testing.faults import Fault, FaultyStore
 from interlock.testing.testbed import Client, Stepper, Testbed

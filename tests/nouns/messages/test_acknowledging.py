@@ -8,9 +8,9 @@ import pytest
 from tests.nouns.messages.helpers import sent, waiting
 
 from interlock.core import keys
-from interlock.drivers import Read, Step
 from interlock.nouns.messages import decode, inbox_service
 from interlock.nouns.messages.message import Acknowledged
+from interlock.steps import Read, Step
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
 

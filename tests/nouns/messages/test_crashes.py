@@ -17,10 +17,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.drivers import Op, drive
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.runtime.reads import every
+from interlock.steps import Op, drive
 from interlock.testing.audit import audit
 from interlock.testing.faults import Fault
 from interlock.testing.testbed import Client, Testbed

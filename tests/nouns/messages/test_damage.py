@@ -7,11 +7,11 @@ from tests.nouns.messages.helpers import came, said, sent
 
 from interlock.core import codec, keys
 from interlock.core.wait import UnqueuedWait, wait_keys
-from interlock.drivers import drive
 from interlock.nouns.messages import views
 from interlock.nouns.messages.message import Acknowledged, Subscribed
 from interlock.nouns.messages.query import TimedOut
 from interlock.runtime.integrity import unreadable
+from interlock.steps import drive
 from interlock.store import Put, Txn
 from interlock.testing.testbed import Client, Testbed
 

@@ -6,8 +6,8 @@ import pytest
 from tests.nouns.messages.helpers import sent, waiting
 
 from interlock.core import keys
-from interlock.drivers import Read
 from interlock.nouns.messages.message import InboxFull, Limited, Sent
+from interlock.steps import Read
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
 

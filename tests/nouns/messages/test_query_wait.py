@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from tests.nouns.messages.helpers import answer, waiting
 
 from interlock.core import keys
-from interlock.drivers import NextChanges
 from interlock.nouns.messages.query import (
     Answered,
     AskOutcome,
@@ -18,6 +17,7 @@ from interlock.nouns.messages.query import (
     TimedOut,
 )
 from interlock.nouns.messages.query_service import ASKER_TTL
+from interlock.steps import NextChanges
 from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
 

@@ -9,13 +9,13 @@ from tests.hypothesis_settings import budget
 from tests.nouns.messages.helpers import came, said, sent, waiting
 
 from interlock.core import keys
-from interlock.drivers import NextChanges, Read
 from interlock.errors import StoreBusy
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.inbox_reader import InboxEntry
 from interlock.nouns.messages.message import Acknowledged, Received
 from interlock.nouns.messages.query import Answered
 from interlock.nouns.messages.receiver import DeliveryQueue
+from interlock.steps import NextChanges, Read
 from interlock.store import Change, Put, Range, Txn
 from interlock.testing.testbed import Client, Stepper, Testbed
 

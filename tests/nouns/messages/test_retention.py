@@ -11,7 +11,6 @@ from tests.nouns.record.records import agree
 
 import interlock
 from interlock.core import keys
-from interlock.drivers import Read
 from interlock.nouns.messages import decode, retention, retention_rules
 from interlock.nouns.messages.inbox_rules import TopicTrim
 from interlock.nouns.messages.message import MessageExists, Sent
@@ -20,6 +19,7 @@ from interlock.nouns.messages.retention_rules import RetentionItem, RetentionLim
 from interlock.nouns.messages.views import Inbox
 from interlock.runtime.housekeeping import Maintained
 from interlock.runtime.identity import Actor
+from interlock.steps import Read
 from interlock.store import Put, Range, Txn
 from interlock.stores import open_store
 from interlock.testing.audit import audit

@@ -13,7 +13,7 @@ from tests.nouns.messages.helpers import came, said, sent, waiting
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.core.log import Entry
+from interlock.core.entry import Entry
 from interlock.errors import BadInput, BadName, TooLarge
 from interlock.nouns.messages import send_rules
 from interlock.nouns.messages.message import (

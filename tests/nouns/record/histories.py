@@ -8,7 +8,7 @@ import msgspec
 
 from interlock.check_record import ExpectedMark, Findings, RecordJudge
 from interlock.core import codec
-from interlock.core.log import Entry
+from interlock.core.entry import Entry
 from interlock.core.segment import RecordMark, roll
 from interlock.nouns.record.noun import RecordFinding, Verified
 from interlock.nouns.record.reader import plain_mark

@@ -12,10 +12,10 @@ from interlock import check_record
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.core.segment import RecordMark, SealedMark, Segment, pack, roll
-from interlock.drivers import drive
 from interlock.nouns.record.noun import Verified
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
+from interlock.steps import drive
 from interlock.store import LOG, Item, Log
 
 

@@ -9,11 +9,11 @@ import msgspec
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.core.segment import RecordMark, SealedMark, Segment, roll, unpack
-from interlock.drivers import drive
 from interlock.nouns.record.seal_rules import SealLimits
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
+from interlock.steps import drive
 from interlock.store import LOG, Log, Range, Store
 
 Row: TypeAlias = tuple[int, str, bytes]

@@ -29,7 +29,6 @@ import interlock
 from interlock import aio
 from interlock.core import codec, keys
 from interlock.core.segment import RecordMark, unpack
-from interlock.drivers import Op, Read, drive, drive_async
 from interlock.errors import BadInput, StoreAway, StoreDamaged
 from interlock.nouns.record.seal_rules import LIMITS, SealLimits
 from interlock.nouns.record.seal_service import Sealing, SealPass, SealStep
@@ -38,6 +37,7 @@ from interlock.runtime.housekeeping import BETWEEN, ClientHousekeeping, Housekee
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.settings import Settings
+from interlock.steps import Op, Read, drive, drive_async
 from interlock.store import LOG, VOID, Put, Range, Resync, Store, void
 from interlock.stores import open_store
 from interlock.stores.sqlite import SQLiteStore

@@ -12,11 +12,11 @@ from tests.nouns.record.sealed import segments
 
 import interlock
 from interlock.core.segment import Segment
-from interlock.drivers import drive
 from interlock.nouns.record.noun import Verified
 from interlock.nouns.record.seal_rules import SealLimits
 from interlock.nouns.record.seal_service import Sealing
 from interlock.runtime.identity import Actor
+from interlock.steps import drive
 
 SMALL = SealLimits(hot_entries=40, newest=10, age=-1.0, pressed=-1.0, between=30)
 """Redis keeps what is younger than three minutes, sealed or not: what stands twice counts once."""

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.log import decode
-from interlock.drivers import drive
+from interlock.core.entry import decode
 from interlock.nouns.tasks.task import Spec, TaskOwner, TaskStatus
 from interlock.nouns.tasks.task_reader import decode_claim, decode_names, decode_spec, decode_status
 from interlock.runtime.reads import every
+from interlock.steps import drive
 from interlock.store import VOID, Item, Log, Store
 
 _FOLDERS = (

@@ -6,10 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.drivers import Op
 from interlock.errors import Lost, StoreAway, StoreTrouble, Unavailable
 from interlock.nouns.grants import lock
-from interlock.nouns.grants.holding import take
+from interlock.nouns.grants.held_grant import take
 from interlock.nouns.grants.lock import LockTarget
 from interlock.nouns.grants.request import GrantTarget, GrantTerms
 from interlock.nouns.grants.semaphore import SlotsTarget
@@ -19,6 +18,7 @@ from interlock.nouns.tasks.held_claim import ClaimHandle, HeldClaim, claim_for_b
 from interlock.nouns.tasks.task import TaskView
 from interlock.nouns.tasks.task_reader import decode_status
 from interlock.runtime.keeper import margin
+from interlock.steps import Op
 from interlock.testing.testbed import Client, Stepper, Testbed
 
 CUT_OFF = StoreAway("cut off")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from interlock.core import keys
-from interlock.drivers import Op
 from interlock.errors import StoreAway
 from interlock.nouns.tasks import claim_service
 from interlock.nouns.tasks import task as core
+from interlock.steps import Op
 from interlock.store import Put, Ref, Snapshot, Txn
 from interlock.testing.testbed import Client, Stepper, Testbed
 

@@ -14,8 +14,8 @@ import pytest
 from msgspec.structs import replace
 from tests.nouns.tasks import task_truths
 
-from interlock.drivers import Op
 from interlock.nouns.tasks.task import Claimed, Completed, TaskExists
+from interlock.steps import Op
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault
 from interlock.testing.testbed import Client, Testbed

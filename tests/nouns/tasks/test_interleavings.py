@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from tests.hypothesis_settings import budget
 from tests.nouns.tasks import task_truths
 
-from interlock.drivers import Commit, Op, Transact
 from interlock.errors import Lapsed, OutcomeUnknown, StoreBusy
 from interlock.nouns.tasks.task import Claimed, Completed
+from interlock.steps import Commit, Op, Transact
 from interlock.testing.audit import audit
 from interlock.testing.faults import Chances, Crash, FaultyStore
 from interlock.testing.testbed import Client, Stepper, Testbed

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 from tests.nouns.tasks import task_truths
 
-from interlock.drivers import Commit
 from interlock.nouns.tasks.task import Claimed, Completed, NoTask, TaskFenced
+from interlock.steps import Commit
 from interlock.testing.faults import Fault
 from interlock.testing.testbed import Client, Stepper, Testbed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import UNSET
 
-from interlock.core.log import decode
+from interlock.core.entry import decode
 from interlock.errors import BadInput
 from interlock.nouns.grants.lock import LockFenced
 from interlock.nouns.grants.semaphore import SlotsFenced

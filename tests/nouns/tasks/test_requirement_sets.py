@@ -11,12 +11,12 @@ import pytest
 
 import interlock
 from interlock.core import keys
-from interlock.drivers import Op
 from interlock.nouns.tasks import task
 from interlock.nouns.tasks.housekeeping import READY_AT_ONCE
 from interlock.nouns.tasks.ready_index import delete_idle_sets
 from interlock.runtime.housekeeping import HousekeepingPass
 from interlock.runtime.identity import Actor
+from interlock.steps import Op
 from interlock.store import Put, Range, Store, Txn
 from interlock.testing.testbed import Client, Stepper, Testbed
 

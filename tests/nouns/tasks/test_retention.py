@@ -13,7 +13,6 @@ from tests.nouns.tasks import task_truths
 
 import interlock
 from interlock.core import keys
-from interlock.drivers import Op, Read
 from interlock.errors import BadInput, StoreBusy
 from interlock.nouns.messages.retention_rules import RetentionLimits
 from interlock.nouns.tasks import retention
@@ -30,6 +29,7 @@ from interlock.nouns.tasks.task import (
     TaskNotOwner,
 )
 from interlock.runtime.identity import Actor
+from interlock.steps import Op, Read
 from interlock.store import Log, Put, Range, Txn
 from interlock.stores import open_store
 from interlock.testing.audit import audit

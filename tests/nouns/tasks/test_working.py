@@ -19,11 +19,11 @@ from interlock.aio_tasks import Claim as AsyncClaim
 from interlock.client_tasks import Claim
 from interlock.clock import SystemClock
 from interlock.core import keys
-from interlock.drivers import drive, drive_async
 from interlock.errors import Lapsed, Lost, StoreAway, StoreBusy, Unavailable
 from interlock.nouns.tasks.task import NoTask, State, TaskEvent
 from interlock.nouns.tasks.task_reader import decode_result, decode_status
 from interlock.nouns.tasks.worker import SIGNALS
+from interlock.steps import drive, drive_async
 from interlock.store import Ref, Snapshot
 from interlock.stores.memory import MemoryStore
 

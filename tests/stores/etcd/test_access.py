@@ -12,7 +12,6 @@ import pytest
 from tests.certificates import certify
 from tests.stores.etcd.etcds import opened
 
-from interlock.drivers import drive
 from interlock.errors import (
     InterlockError,
     StoreAway,
@@ -21,6 +20,7 @@ from interlock.errors import (
     StoreUnsuitable,
     TooLarge,
 )
+from interlock.steps import drive
 from interlock.store import Change, Check, Put
 from interlock.stores.address import parse
 from interlock.stores.etcd import EtcdStore

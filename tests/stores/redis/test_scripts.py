@@ -93,7 +93,7 @@ def test_a_clock_that_is_turned_back_revives_nothing(store: RedisStore) -> None:
 def test_a_request_that_comes_too_late_has_no_effect(store: RedisStore) -> None:
     write(store)
     late = txn(Put("a", b"1"))
-    stale = scripts.changing(late, now() - 1_000_000, store.bound)
+    stale = scripts.commit_arguments(late, now() - 1_000_000, store.bound)
     with pytest.raises(RequestTooLate):
         ask(store, *store._commits, *stale)
     assert store.read("a", LOG + late.id).items == {"a": None, LOG + late.id: None}
@@ -153,7 +153,7 @@ def test_a_void_outlives_the_request_that_it_keeps_out(
 ) -> None:
     store = opened(f"{redis_url}&log=0")
     late = txn(Put("a", b"1"))
-    request = scripts.changing(late, store.transport.latest(), store.bound)
+    request = scripts.commit_arguments(late, store.transport.latest(), store.bound)
     committed(store.commit(void(late.id)))
     turn_ahead(store, LATEST - 1_000_000)
     for _ in range(200):
@@ -172,7 +172,7 @@ def test_a_request_that_was_refused_commits_never(store: RedisStore) -> None:
     """It is delivered twice, and finds what it wanted to be absent gone the second time."""
     write(store, Put("a", b"1"))
     wanted = txn(Put("a", b"2"), checks=(Check("a", "absent"),))
-    request = scripts.changing(wanted, store.transport.latest(), store.bound)
+    request = scripts.commit_arguments(wanted, store.transport.latest(), store.bound)
     assert ask(store, *store._commits, *request)[:3] == [0, mock.ANY, None]
     committed(store.commit(txn(deletes=("a",))))
     assert ask(store, *store._commits, *request)[0] == 0

@@ -70,7 +70,7 @@ def migrate(path: str, statement: str) -> None:
         db.execute("UPDATE item SET value = x'32'")
 
     die_at(int(statement))
-    db = schema.connect(path)
+    db = schema.open_connection(path)
     schema.establish(db, path, target=2, migrations={1: to_two})
     db.close()
     say("finished")
@@ -215,7 +215,7 @@ def hear_of_growth(fleet: interlock.Fleet) -> None:
 
 def read_on(path: str) -> None:
     """Hold a read transaction open until told otherwise."""
-    db = schema.connect(path)
+    db = schema.open_connection(path)
     db.execute("BEGIN")
     db.execute("SELECT count(*) FROM item").fetchall()
     say("reading")

@@ -45,7 +45,7 @@ class _Rows:
 def connections(tmp_path: Path) -> tuple[apsw.Connection, apsw.Connection]:
     path = str(tmp_path / "store.db")
     (tmp_path / "store.db").touch()
-    two = schema.connect(path), schema.connect(path)
+    two = schema.open_connection(path), schema.open_connection(path)
     schema.establish(two[0], path)
     return two
 

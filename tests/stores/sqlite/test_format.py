@@ -27,7 +27,7 @@ def filled(path: str, many: int = 50) -> None:
 
 
 def establish(path: str, **how: object) -> None:
-    db = schema.connect(path)
+    db = schema.open_connection(path)
     try:
         schema.establish(db, path, **how)  # type: ignore[arg-type]
     finally:

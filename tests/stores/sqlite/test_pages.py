@@ -12,7 +12,7 @@ from interlock.stores.sqlite.connection import ReadConnection
 def test_the_last_page_takes_no_more_steps_than_the_first(store: SQLiteStore, path: str) -> None:
     keys = [f"tasks/t{number:04d}" for number in range(2000)]
     store.commit(Txn(id="txn_1", puts=tuple([Put(key, b"1") for key in keys]), quiet=True))
-    reader = ReadConnection(schema.connect(path))
+    reader = ReadConnection(schema.open_connection(path))
     steps = count()
     reader.db.set_progress_handler(lambda: next(steps) < 0, 1)
     reader.read(Range("tasks/", limit=10))

@@ -13,7 +13,6 @@ from typing import IO, TYPE_CHECKING
 
 from interlock.core.safe_text import quoted
 from interlock.core.validate import quote
-from interlock.drivers import drive
 from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, note, stoppable, write_json
 from interlock.faces.cli.connect import connected, speak_up
@@ -21,6 +20,7 @@ from interlock.faces.cli.parse import Parsed
 from interlock.nouns.agents.log_rules import LogLine, Uploaded
 from interlock.nouns.agents.noun import AgentJoin, AgentLog, AgentLogRequest, living
 from interlock.runtime.text import lasting
+from interlock.steps import drive
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -102,9 +102,9 @@ def _follow(parsed: Parsed, fleet: Fleet, lines: tuple[LogLine, ...]) -> None:
     name = parsed.request.name
     last = lines[-1].number if lines else 0
     _show(parsed, name, lines)
-    from interlock.runtime.outage import Outage
+    from interlock.runtime.outage import OutageRetry
 
-    outage = Outage(fleet.context, "the log")
+    outage = OutageRetry(fleet.context, "the log")
     with closing(fleet.agents.trail(name, last)) as trail:
         while True:
             _show(parsed, name, tuple(drive(outage.feed(trail.take, None), fleet.store)))

@@ -237,9 +237,9 @@ def _run(argv: Sequence[str]) -> int:
         return 0
     parsed = parse(operation, words)
     if parsed.common.help:
-        from interlock.faces.cli.help import one
+        from interlock.faces.cli.help import operation_help
 
-        write(one(parsed.operation).encode() + b"\n")
+        write(operation_help(parsed.operation).encode() + b"\n")
         return 0
     _quiet = parsed.common.quiet
     if parsed.common.verbose:

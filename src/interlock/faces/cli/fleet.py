@@ -92,8 +92,8 @@ def doctor(parsed: Parsed) -> int:
 
 def _checks(parsed: Parsed) -> Iterator[Finding]:
     """Every check; a check may rely on those before it."""
-    from interlock.drivers import drive
     from interlock.nouns.fleet.doctor import error_finding, examine_store, ok, python
+    from interlock.steps import drive
 
     yield python()
     try:
@@ -159,9 +159,9 @@ def schema(parsed: Parsed) -> int:
     try:
         operation = registry.find(name) if name else None
     except KeyError:
-        from interlock.faces.cli.help import meant
+        from interlock.faces.cli.help import suggestion
 
-        question = meant(name) or "see 'interlock schema'"
+        question = suggestion(name) or "see 'interlock schema'"
         raise BadInput(f"there is no command {quoted(name)}; {question}") from None
     if operation is not None and parsed.common.json:
         write_json(schemas.schema(operation.name))

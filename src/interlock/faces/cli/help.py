@@ -103,7 +103,7 @@ def without_operation(name: str, words: Sequence[str]) -> str:
             verbs = ", ".join(each.name.rpartition(" ")[2] for each in registry.verbs(name))
             raise BadInput(f"{name} what? one of: {verbs}; see 'interlock {name} --help'")
         return noun(name)
-    question = meant(name) or "see 'interlock --help'"
+    question = suggestion(name) or "see 'interlock --help'"
     raise BadInput(f"there is no command {quoted(name)}; {question}")
 
 
@@ -136,7 +136,7 @@ def noun(name: str) -> str:
     return "\n".join([*lines, *map(_listed, registry.verbs(name))])
 
 
-def one(operation: Operation) -> str:
+def operation_help(operation: Operation) -> str:
     """The help of one operation."""
     own = fields(operation.request)
     places = [field for field in own if field.positional]
@@ -165,7 +165,7 @@ def one(operation: Operation) -> str:
     return "\n".join(lines)
 
 
-def meant(name: str) -> str:
+def suggestion(name: str) -> str:
     """The operations that come closest to these words, as a question; empty if none does."""
     from difflib import get_close_matches
 

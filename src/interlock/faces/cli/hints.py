@@ -25,7 +25,7 @@ _LEAST, _ENOUGH = 3, 4
 """Letters that two words begin with: of one that is no longer, and of any."""
 
 
-def option(name: str, word: str, known: Iterable[str]) -> str:
+def option_hint(name: str, word: str, known: Iterable[str]) -> str:
     """What to write instead of an option that a command does not have."""
     if f"{name} {word}" in _INSTEAD:
         return _INSTEAD[f"{name} {word}"]
@@ -35,7 +35,7 @@ def option(name: str, word: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else ""
 
 
-def time(word: str, known: Iterable[Field]) -> str:
+def time_hint(word: str, known: Iterable[Field]) -> str:
     """The options that a time without an option may belong to."""
     wanted = [field.option for field in known if field.kind == "duration" and _fits(field, word)]
     meant = [f"{each} {word.strip()}" for each in dict.fromkeys(wanted)]

@@ -11,7 +11,6 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from interlock.drivers import drive
 from interlock.faces.cli.command import LOOK, Stopped, answer, is_read, note, stoppable, write
 from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.parse import Parsed
@@ -24,6 +23,7 @@ from interlock.nouns.messages.inbox_noun import (
     subscribed_type,
 )
 from interlock.runtime.fleet_calls import FleetCalls
+from interlock.steps import drive
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -126,10 +126,10 @@ def subscribe(parsed: Parsed) -> int:
 def _follow(parsed: Parsed, fleet: Fleet, type_: str) -> None:
     """Alerts of this type, each acknowledged after it was written, for as long as one reads."""
     from interlock.core.validate import FOREVER
-    from interlock.runtime.outage import Outage
+    from interlock.runtime.outage import OutageRetry
 
     with closing(fleet.messages.receiver(only=type_)) as receiver:
-        outage = Outage(fleet.context, "the subscription")
+        outage = OutageRetry(fleet.context, "the subscription")
         while is_read():
             for each in drive(outage.feed(receiver.take, LOOK), fleet.store):
                 answer(parsed, each)

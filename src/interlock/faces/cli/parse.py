@@ -189,7 +189,7 @@ class _Words:
         """What to do about surplus words: a text without quotes is several words."""
         from interlock.faces.cli import hints
 
-        more = hints.time(word, self._options.values())
+        more = hints.time_hint(word, self._options.values())
         if not more and self._name == "agent join":
             more = f"did you mean --agent {checked.quote(word)}?"
         more = more or usage(self._name)
@@ -243,7 +243,7 @@ class _Words:
     def _meant(self, key: str) -> str:
         from interlock.faces.cli import hints
 
-        return hints.option(self._name, key, self._options) or usage(self._name)
+        return hints.option_hint(self._name, key, self._options) or usage(self._name)
 
 
 EXAMPLES = {

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from interlock.client import Fleet
-    from interlock.nouns.grants.holding import HeldPools
+    from interlock.nouns.grants.held_grant import HeldPools
     from interlock.nouns.grants.request import GrantTarget
     from interlock.nouns.messages.stops import StopNotice
     from interlock.runtime.keeper import Lease
@@ -78,9 +78,9 @@ def sem_run(parsed: Parsed) -> int:
 
 def _holding(parsed: Parsed, target: GrantTarget, environment: dict[str, str]) -> int:
     """Run a program while holding something."""
-    from interlock.drivers import drive
-    from interlock.nouns.grants.holding import take
+    from interlock.nouns.grants.held_grant import take
     from interlock.nouns.grants.request import GrantTerms
+    from interlock.steps import drive
 
     request: Any = parsed.request
     terms = GrantTerms(
@@ -205,8 +205,8 @@ class _Guard:
     @contextmanager
     def _hearing(self, fleet: Fleet) -> Iterator[None]:
         """Listen to stop messages for the session while the block runs."""
-        from interlock.drivers import drive
         from interlock.nouns.messages.stops import Stops
+        from interlock.steps import drive
         from interlock.threads import background
 
         over, context = threading.Event(), fleet.context

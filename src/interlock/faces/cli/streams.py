@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec.structs import replace
 
+from interlock.core.entry import RecordLine
 from interlock.core.filter import RecordFilter
 from interlock.core.history import Story
-from interlock.core.log import RecordLine
-from interlock.drivers import drive
 from interlock.errors import BadInput
 from interlock.faces.cli.command import (
     LOOK,
@@ -29,6 +28,7 @@ from interlock.faces.cli.parse import Parsed
 from interlock.nouns.record.noun import Entries, Gap, RecordExport, RecordLog, filters, gap
 from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.history import EVERYTHING
+from interlock.steps import drive
 from interlock.store import Resync
 
 if TYPE_CHECKING:

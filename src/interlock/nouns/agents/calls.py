@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from interlock.core import keys, validate
 from interlock.core.decision import Write
-from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.agents import session_rules as sessions
 from interlock.runtime.calls import Calls, D, call, plain
 from interlock.runtime.identity import Actor
+from interlock.steps import Op
 
 if TYPE_CHECKING:
     import logging
@@ -68,7 +68,7 @@ class AgentCalls(Calls[D]):
         from interlock.nouns.agents.views import all_sessions
 
         taken = frozenset([each.agent for each in (yield from all_sessions())])
-        return sessions.readable(self.context.runner.random_below, taken)
+        return sessions.random_agent_name(self.context.runner.random_below, taken)
 
     def _able(self, agent: str, session: str, can: Iterable[str]) -> tuple[Write, ...]:
         from interlock.nouns.agents.report_rules import Report, report_writes
@@ -94,7 +94,7 @@ class AgentCalls(Calls[D]):
         """
         from interlock.nouns.agents import report_service as report
 
-        actor = self.context.joined().actor
+        actor = self.context.joined_identity().actor
         if state is None and can is None and doing is None and note is None:
             return report.last_report(actor.session)
         kept = self.context.session_lease is not None

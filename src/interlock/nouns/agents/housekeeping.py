@@ -7,7 +7,6 @@ from functools import partial
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.drivers import Op
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.agents import session_rules as sessions
 from interlock.nouns.agents.log_service import AgentLogService
@@ -21,6 +20,7 @@ from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, every, looked_up
 from interlock.runtime.runner import Runner
+from interlock.steps import Op
 from interlock.store import Item, Range
 
 

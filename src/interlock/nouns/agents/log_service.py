@@ -9,7 +9,6 @@ from typing import IO, TypeVar
 
 from interlock.core import codec, keys, validate
 from interlock.core.decision import Decision
-from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.errors import BadInput
 from interlock.nouns.agents import log_rules
 from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
@@ -18,6 +17,7 @@ from interlock.runtime.reads import every, looked_up
 from interlock.runtime.retention_clock import earlier_time
 from interlock.runtime.runner import Decided, Runner
 from interlock.settings import Settings
+from interlock.steps import NextChanges, Op, OpenWatch, Read
 from interlock.store import Item, Snapshot, Watch
 
 T = TypeVar("T")

@@ -7,11 +7,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from interlock.drivers import Op, Pause
 from interlock.errors import InterlockError, StoreClosed
 from interlock.nouns.agents import log_rules
 from interlock.nouns.agents.log_service import AgentLogService
 from interlock.runtime.identity import Actor
+from interlock.steps import Op, Pause
 
 LINES = 500
 """Lines of a batch, at most."""

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import msgspec
 
 from interlock.core import codec, keys, validate
-from interlock.drivers import Op, Read
 from interlock.errors import BadInput
 from interlock.nouns.agents import report_rules
 from interlock.nouns.agents.session_rules import SessionLapsed
@@ -19,6 +18,7 @@ from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every_inside
 from interlock.runtime.runner import Decided, Runner
 from interlock.settings import Settings
+from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
 
 NOTE_LIMIT = 1024

@@ -296,7 +296,7 @@ NUMBERS = 9
 _TRIES = 100
 
 
-def readable(below: Callable[[int], int], taken: AbstractSet[str]) -> str:
+def random_agent_name(below: Callable[[int], int], taken: AbstractSet[str]) -> str:
     """A name that is not ``taken``; ``below(n)`` is a random number from 0 to n - 1."""
     most = NUMBERS
     while True:

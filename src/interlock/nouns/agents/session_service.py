@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
-from interlock.drivers import Op, Read
 from interlock.nouns.agents import session_rules
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader, readable_pool
@@ -18,6 +17,7 @@ from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, every_inside, looked_up
 from interlock.runtime.runner import Decided, Runner
+from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
 
 _LISTED = 32

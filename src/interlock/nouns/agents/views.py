@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.thing_names import thing_of
 from interlock.core.validate import quote, span
-from interlock.drivers import Op
 from interlock.nouns.agents import report_rules
 from interlock.nouns.agents.report_rules import Report, describe, is_silent
 from interlock.nouns.agents.report_service import decode_report
@@ -29,6 +28,7 @@ from interlock.nouns.grants.pool_reader import readable_pool
 from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Runner
+from interlock.steps import Op
 from interlock.store import Item
 
 T = TypeVar("T")

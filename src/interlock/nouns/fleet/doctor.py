@@ -11,7 +11,6 @@ import sys
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Write
 from interlock.core.validate import span
-from interlock.drivers import Op, StoreCall
 from interlock.errors import InterlockError, StoreDamaged
 from interlock.nouns.agents.views import list_agents
 from interlock.nouns.grants import views
@@ -22,6 +21,7 @@ from interlock.runtime.history import EVERYTHING, search
 from interlock.runtime.identity import Actor
 from interlock.runtime.integrity import unreadable
 from interlock.runtime.runner import Runner
+from interlock.steps import Op, StoreCall
 from interlock.store import Finding
 
 LEAST_PYTHON = (3, 11)

@@ -17,8 +17,8 @@ from interlock.runtime.operation import Duration, Operation, Request, option
 from interlock.runtime.why import Why
 
 if TYPE_CHECKING:
-    from interlock.drivers import Op
     from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.steps import Op
 
 
 class InitRequest(Request, frozen=True, kw_only=True):

@@ -6,8 +6,8 @@ from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Operation, Request
 
 if TYPE_CHECKING:
-    from interlock.drivers import Op
     from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.steps import Op
 
 
 class StoreInfo(Request, frozen=True, kw_only=True):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from interlock.core import keys, validate
 from interlock.core.validate import CAPACITY
-from interlock.drivers import Op
 from interlock.nouns.grants.lock import LockTarget
 from interlock.nouns.grants.request import GrantTerms
 from interlock.runtime.calls import Calls, D, call, grants, patiently
 from interlock.runtime.given import Given, proofs
+from interlock.steps import Op
 
 if TYPE_CHECKING:
     from interlock.nouns.grants import lock as locks
@@ -33,7 +33,7 @@ def acquire(
     """
 
     def attempt(wait: float | str) -> Op[Any]:
-        patience = context.asking(wait)
+        patience = context.checked_wait(wait)
         least = context.runner.capabilities.min_ttl
         configured, settings = target().configured(context.settings, least)
         ttl, max_hold = context.terms(settings, terms.ttl, terms.max_hold)

@@ -30,8 +30,8 @@ from msgspec import Struct
 from interlock.errors import InterlockError
 
 if TYPE_CHECKING:
-    from interlock.drivers import Op
     from interlock.runtime.runner import Runner
+    from interlock.steps import Op
 
 R = TypeVar("R")
 

@@ -12,16 +12,16 @@ from interlock.core.deadlock import DeadlockedSet
 from interlock.core.thing_names import thing_of
 from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait
-from interlock.drivers import Op
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.pool_reader import readable_pool
+from interlock.nouns.grants.pool_wait import wait_target
 from interlock.nouns.grants.views import holders, things
-from interlock.nouns.grants.waiting import wait_target
 from interlock.runtime import reads
 from interlock.runtime.deadlock import standing
 from interlock.runtime.health import BOUND, HealthCheck, Problem
 from interlock.runtime.reads import every, looked_up
 from interlock.runtime.wait_graph import Start
+from interlock.steps import Op
 from interlock.store import Item
 
 Held: TypeAlias = tuple[Grant, list[str]]

@@ -25,8 +25,8 @@ from collections.abc import Iterator
 
 from interlock.core import keys
 from interlock.core.decision import REFUSALS, Event
+from interlock.core.entry import RecordLine
 from interlock.core.history import HistoryEvent, NounHistory, OpenSpan, history_event, seconds_since
-from interlock.core.log import RecordLine
 from interlock.core.thing_names import split_things
 
 _ENDS = ("released", "reclaimed", "broken")

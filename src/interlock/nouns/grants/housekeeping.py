@@ -7,7 +7,6 @@ from functools import partial
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.drivers import Op
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.grants import rules
 from interlock.nouns.grants.pool import Pool, listed_sessions
@@ -22,6 +21,7 @@ from interlock.runtime import reads
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.reads import every, looked_up
+from interlock.steps import Op
 from interlock.store import Item
 
 BREAK_NOTE_KEPT = 86400.0

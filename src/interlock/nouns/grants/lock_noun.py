@@ -10,8 +10,8 @@ from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Operation, Request, option, waits
 
 if TYPE_CHECKING:
-    from interlock.drivers import Op
     from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.steps import Op
 
 Lock = Annotated[str, option("name", "the lock, such as merge or deploy/eu", positional=True)]
 Why = Annotated[str, option("text", "the reason, for the holder and the record")]
@@ -121,8 +121,8 @@ NOUN = Noun(
         KeyKind(prefix=keys.WAITS, read="interlock.runtime.reads:decode_wait", repair=DELETE),
     ),
     waits={
-        keys.LOCKS: "interlock.nouns.grants.waiting:wait_targets",
-        keys.SEMAPHORES: "interlock.nouns.grants.waiting:wait_targets",
+        keys.LOCKS: "interlock.nouns.grants.pool_wait:wait_targets",
+        keys.SEMAPHORES: "interlock.nouns.grants.pool_wait:wait_targets",
     },
     proof="interlock.nouns.grants.pool_reader:grant_liveness",
     why={"lock": "interlock.nouns.grants.why:lock"},

@@ -21,8 +21,8 @@ from interlock.runtime.noun import KeyKind, Noun
 from interlock.runtime.operation import Duration, Operation, Request, option, waits
 
 if TYPE_CHECKING:
-    from interlock.drivers import Op
     from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.steps import Op
 
 Semaphore = Annotated[str, option("name", "the semaphore, such as builds", positional=True)]
 Weight = Annotated[int, option("int", "the number of slots", least=1, most=CAPACITY)]

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Outcome, Proof
-from interlock.drivers import Op, Read
 from interlock.errors import InterlockError, Lapsed, StoreBusy, StoreTrouble
 from interlock.nouns.grants import handover, rules
 from interlock.nouns.grants.handover import PendingRelease, PendingReleases
@@ -36,6 +35,7 @@ from interlock.runtime.given import holds
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.reads import looked_up, outside
 from interlock.runtime.runner import Decided, Runner
+from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
 
 T = TypeVar("T")
@@ -202,7 +202,7 @@ class GrantService(PendingReleases):
                 got = yield from measured(request, got, always=False)
             return got
         if isinstance(outcome, outcomes.Waiting):
-            from interlock.nouns.grants.waiting import PoolWait  # most calls do not wait
+            from interlock.nouns.grants.pool_wait import PoolWait  # most calls do not wait
 
             wait = PoolWait(self, identity, request, base, given)
             return (yield from wait.run(deadline or 0.0, done.revision or 0))

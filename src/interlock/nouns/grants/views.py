@@ -13,7 +13,6 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.thing_names import thing_of
 from interlock.core.wait import UnqueuedWait
-from interlock.drivers import Op, Read
 from interlock.nouns.grants.lock import LockView
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.nouns.grants.pool_reader import decode_pool, readable_pool
@@ -22,6 +21,7 @@ from interlock.nouns.grants.service import expires_in
 from interlock.runtime.reads import every, looked_up, readable_wait
 from interlock.runtime.runner import Runner
 from interlock.runtime.why import NAMED, Queued
+from interlock.steps import Op, Read
 from interlock.store import Item, Snapshot
 
 

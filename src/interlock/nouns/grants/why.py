@@ -16,7 +16,6 @@ from interlock.core import keys, validate
 from interlock.core.thing_names import key_of
 from interlock.core.validate import quote, span
 from interlock.core.wait import caller_name, caller_name_of
-from interlock.drivers import Op, Read
 from interlock.nouns.agents.session_rules import Session
 from interlock.nouns.grants.pool import Grant, Waiter
 from interlock.nouns.grants.pool_reader import readable_pool
@@ -26,6 +25,7 @@ from interlock.nouns.tasks.task import TaskOwner
 from interlock.runtime import reads
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up, outside
 from interlock.runtime.why import NAMED, Why
+from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
 
 if TYPE_CHECKING:

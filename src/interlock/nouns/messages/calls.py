@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from interlock.core import keys, validate
 from interlock.core.outcomes import GivenFenced
-from interlock.drivers import Op
 from interlock.errors import BadInput, BadName
 from interlock.nouns.messages import inbox_reader, inbox_service, message, presence, views
 from interlock.nouns.messages import query as queries
@@ -30,8 +29,9 @@ from interlock.runtime import callers
 from interlock.runtime.calls import D, call
 from interlock.runtime.given import Given
 from interlock.runtime.identity import Actor
-from interlock.runtime.outage import Outage
+from interlock.runtime.outage import OutageRetry
 from interlock.runtime.reads import by_prefix, is_prefix, whole_id
+from interlock.steps import Op
 
 if TYPE_CHECKING:
     from interlock.nouns.messages.receive_loop import ReceiveLoop
@@ -321,7 +321,7 @@ class MessageCalls(SendCalls[D]):
 
         During the wait, an agent that asks us something sees that we are present.
         """
-        outage = Outage(self.context, "a wait for messages")
+        outage = OutageRetry(self.context, "a wait for messages")
         return outage.through(lambda left: self._wait(left, can), validate.wait_time(timeout))
 
     def _wait(

@@ -12,13 +12,13 @@ from collections.abc import Set as AbstractSet
 
 from interlock.core import keys
 from interlock.core.validate import quote, span
-from interlock.drivers import Op, Read
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.limits import message_limits
 from interlock.nouns.messages.presence import liveness_key, receiver_note
 from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.reads import looked_up, readable
 from interlock.runtime.why import NAMED
+from interlock.steps import Op, Read
 from interlock.store import Item, Range
 
 MARKS = 100_000

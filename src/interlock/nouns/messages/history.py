@@ -20,8 +20,8 @@ from types import MappingProxyType
 
 from interlock.core import keys
 from interlock.core.decision import Event
+from interlock.core.entry import RecordLine
 from interlock.core.history import HistoryEvent, NounHistory, OpenSpan, history_event, seconds_since
-from interlock.core.log import RecordLine
 from interlock.core.thing_names import message_thing
 from interlock.runtime.observe import about, recipients
 

@@ -13,8 +13,8 @@ from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Duration, Given, Operation, Request, option
 
 if TYPE_CHECKING:
-    from interlock.drivers import Op
     from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.steps import Op
 
 Type = Annotated[
     str, option("name", "the type of the alert, such as build/failed", positional=True)

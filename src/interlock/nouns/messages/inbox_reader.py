@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.validate import ALL_ABILITIES as ANYTHING
-from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged
 from interlock.nouns.messages import decode, inbox_rules
 from interlock.nouns.messages.inbox_rules import Cursor, TopicTrim
@@ -28,6 +27,7 @@ from interlock.nouns.messages.message import (
     matches,
 )
 from interlock.runtime.reads import every, looked_up, paged, readable
+from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
 
 MISSED_PREFIX = "missed:"

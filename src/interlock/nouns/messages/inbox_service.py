@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.messages import decode, inbox_reader, inbox_rules, log_lines, query_rules
 from interlock.nouns.messages.decode import query_with_answer
@@ -39,6 +38,7 @@ from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up, paged, readable
 from interlock.runtime.runner import Runner
+from interlock.steps import Op
 from interlock.store import Item
 
 _OPERATIONS_EACH = 5

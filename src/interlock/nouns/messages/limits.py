@@ -30,7 +30,6 @@ from msgspec.structs import replace
 from interlock.clock import Clock
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.drivers import Op
 from interlock.nouns.messages import decode, message, send_rules
 from interlock.nouns.messages.inbox_service import expire_query
 from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
@@ -41,6 +40,7 @@ from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, every_inside, looked_up, readable
 from interlock.runtime.runner import Runner
 from interlock.settings import Settings
+from interlock.steps import Op
 from interlock.store import Item
 
 _FRACTION = 16

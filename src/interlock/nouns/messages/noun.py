@@ -15,8 +15,8 @@ from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Given, Operation, Request, option
 
 if TYPE_CHECKING:
-    from interlock.drivers import Op
     from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.steps import Op
 
 T = TypeVar("T")
 
@@ -294,7 +294,7 @@ NOUN = Noun(
     health=Part(40, "interlock.nouns.messages.health:health"),
     housekeeping=Part(50, "interlock.nouns.messages.retention:MessageHousekeepingPart"),
     history="interlock.nouns.messages.history:MessageHistory",
-    waits={keys.QUERIES: "interlock.nouns.messages.wait_graph:read"},
+    waits={keys.QUERIES: "interlock.nouns.messages.wait_targets:wait_targets"},
     texts=("interlock.nouns.messages.text",),
     operations=(
         Operation(

@@ -18,7 +18,6 @@ from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.core.validate import ALL_ABILITIES, closest_names
 from interlock.core.wait import caller_name
-from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged, StoreTrouble
 from interlock.nouns.agents.report_rules import CapableAgent
 from interlock.nouns.agents.report_service import agents_able_to, decode_report
@@ -31,6 +30,7 @@ from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.keeper import Lease
 from interlock.runtime.reads import every, looked_up, outside, readable
 from interlock.runtime.runner import Runner
+from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
 
 _STARTS_KEPT = 100

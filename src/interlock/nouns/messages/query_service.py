@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.wait import UnqueuedWait, wait_keys, wait_writes
-from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.nouns.grants.service import GrantService
 from interlock.nouns.messages import decode, log_lines, query_rules
 from interlock.nouns.messages.decode import query_with_answer
@@ -45,12 +44,13 @@ from interlock.nouns.messages.query_rules import ReplyContext
 from interlock.nouns.messages.send_service import MessageSender
 from interlock.runtime import callers
 from interlock.runtime.attempt import DecideOp
-from interlock.runtime.deadlock import DeadlockDetector, Withdrawal
+from interlock.runtime.deadlock import DeadlockResolver, Withdrawal
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.keeper import BEATS_PER_TTL
 from interlock.runtime.reads import every, outside, readable
 from interlock.runtime.runner import Decided, Runner
 from interlock.runtime.wait_graph import Start
+from interlock.steps import NextChanges, Op, OpenWatch, Read
 from interlock.store import Snapshot
 
 ASKER_TTL = 10.0
@@ -80,7 +80,7 @@ class QueryService:
     def __init__(self, runner: Runner, message_sender: MessageSender, grants: GrantService) -> None:
         self._runner = runner
         self._grants = grants
-        self._deadlocks = DeadlockDetector(runner)
+        self._deadlocks = DeadlockResolver(runner)
         self._sender = message_sender
         self._quota = QueryQuota(runner, message_sender.limits.open)
 

@@ -22,7 +22,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from interlock.drivers import Op, Pause
 from interlock.errors import BadInput, StoreClosed, StoreMissing, StoreTrouble
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.inbox_service import ack
@@ -33,6 +32,7 @@ from interlock.nouns.messages.receiver import NEVER, REDELIVER, InboxReceiver
 from interlock.runtime.calls import Calls, D, call
 from interlock.runtime.outage import OutageLog
 from interlock.runtime.stoppable import stoppable
+from interlock.steps import Op, Pause
 
 RETRY_AFTER = 0.5
 """Seconds between two attempts while the store is unreachable."""

@@ -33,7 +33,6 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.core.validate import ALL_ABILITIES
-from interlock.drivers import NextChanges, Op, OpenWatch
 from interlock.nouns.messages import (
     decode,
     inbox_reader,
@@ -49,6 +48,7 @@ from interlock.nouns.messages.message import ABLE, Acknowledged, Received, Unkno
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up, readable
 from interlock.runtime.runner import Runner
+from interlock.steps import NextChanges, Op, OpenWatch
 from interlock.store import Change, Item, Resync, Watch
 
 REDELIVER = 60.0

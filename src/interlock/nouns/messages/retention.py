@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.drivers import Op, Pause, Read
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.agents.report_service import capable_agent
 from interlock.nouns.messages import decode, query_rules, retention_rules
@@ -45,6 +44,7 @@ from interlock.runtime.retention_clock import (
     earlier_time,
 )
 from interlock.runtime.runner import Runner
+from interlock.steps import Op, Pause, Read
 from interlock.store import Item, Range, Snapshot
 
 T = TypeVar("T")

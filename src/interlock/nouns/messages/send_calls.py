@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from msgspec import Raw
 
 from interlock.core import validate
-from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.agents.report_rules import Reported
 from interlock.nouns.messages import inbox_reader
@@ -34,6 +33,7 @@ from interlock.runtime.context import Context
 from interlock.runtime.given import Given
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import is_prefix, whole_id
+from interlock.steps import Op
 
 if TYPE_CHECKING:
     from interlock.nouns.messages.retention import MessageRetention

@@ -16,7 +16,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, keys
-from interlock.drivers import Op
 from interlock.nouns.messages import decode, inbox_rules, inbox_service, log_lines, send_rules
 from interlock.nouns.messages.inbox_rules import Cursor, TopicAcks
 from interlock.nouns.messages.limits import (
@@ -38,6 +37,7 @@ from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import outside
 from interlock.runtime.runner import Decided, Runner
+from interlock.steps import Op
 from interlock.store import Item, Snapshot
 
 T = TypeVar("T")

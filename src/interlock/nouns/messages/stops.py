@@ -17,7 +17,6 @@ import msgspec
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.drivers import NextChanges, Op, OpenWatch, Pause, Read
 from interlock.errors import StoreClosed, StoreDamaged, StoreTrouble
 from interlock.nouns.messages import (
     decode,
@@ -28,6 +27,7 @@ from interlock.nouns.messages.inbox_service import acknowledge
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Runner
+from interlock.steps import NextChanges, Op, OpenWatch, Pause, Read
 from interlock.store import Change, Item, Resync, Snapshot, Watch
 
 RETRY_AFTER = 0.5

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys, outcomes
 from interlock.core.decision import Success
-from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.messages import decode, inbox_reader, inbox_service
 from interlock.nouns.messages.inbox_reader import InboxEntry
@@ -25,6 +24,7 @@ from interlock.nouns.messages.receiver import InboxReceiver
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Runner
+from interlock.steps import Op
 from interlock.store import Item
 
 PORTION, LEAST = 100, 8

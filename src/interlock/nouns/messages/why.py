@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from interlock.core import keys, validate
 from interlock.core.validate import quote, span
-from interlock.drivers import Op, Read
 from interlock.nouns.agents.report_rules import describe
 from interlock.nouns.agents.views import all_reports
 from interlock.nouns.messages import decode
@@ -16,6 +15,7 @@ from interlock.nouns.messages.presence import can_answer
 from interlock.nouns.messages.query import Query
 from interlock.runtime.reads import every, looked_up, whole_id
 from interlock.runtime.why import Why
+from interlock.steps import Op, Read
 from interlock.store import Snapshot
 
 if TYPE_CHECKING:

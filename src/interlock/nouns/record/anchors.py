@@ -23,11 +23,11 @@ from msgspec import Struct
 
 from interlock.check_record import DigestMark, ExpectedMark
 from interlock.core import codec
-from interlock.drivers import InThread, Op
 from interlock.errors import BadInput, StoreBusy, StoreDamaged, StoreUnsuitable
 from interlock.nouns.record.noun import Anchored, Verified
 from interlock.nouns.record.verify import verify, verify_and_roll
 from interlock.runtime.runner import Runner
+from interlock.steps import InThread, Op
 from interlock.store import Capabilities
 
 FORMAT = 1

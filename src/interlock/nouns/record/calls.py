@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from interlock import registry
 from interlock.core import validate
+from interlock.core.entry import RecordLine
 from interlock.core.filter import RecordFilter
-from interlock.core.log import RecordLine
-from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.runtime.calls import Calls, D, call, stream
 from interlock.runtime.context import Moment
 from interlock.runtime.history import LogFollowing, search
+from interlock.steps import Op
 
 if TYPE_CHECKING:
     from interlock.core.history import Story

@@ -25,7 +25,6 @@ import msgspec
 from interlock.check_record import DigestMark, RecordJudge
 from interlock.core import codec
 from interlock.core.segment import RecordMark
-from interlock.drivers import InThread, Op
 from interlock.errors import BadInput
 from interlock.nouns.record.noun import Exported
 from interlock.nouns.record.reader import OvertakenByRetention, RecordSpan, span, walk
@@ -37,6 +36,7 @@ from interlock.nouns.record.verify import (
     record_judge,
     too_fast,
 )
+from interlock.steps import InThread, Op
 from interlock.store import LOG, VOID, Capabilities, Item
 
 WriteLines = Callable[[bytes], object]

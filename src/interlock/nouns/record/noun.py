@@ -13,16 +13,16 @@ from msgspec import Struct
 
 from interlock.core import outcomes
 from interlock.core.decision import Success
+from interlock.core.entry import RecordLine
 from interlock.core.filter import RecordFilter
 from interlock.core.history import Story
-from interlock.core.log import RecordLine
 from interlock.errors import BadInput
 from interlock.runtime.noun import Noun, Part
 from interlock.runtime.operation import Operation, Request, option
 
 if TYPE_CHECKING:
-    from interlock.drivers import Op
     from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.steps import Op
 
 Aspect: TypeAlias = Literal["integrity", "completeness", "truncation"]
 Word: TypeAlias = Literal["ok", "bad", "unproven"]

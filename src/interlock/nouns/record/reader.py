@@ -17,9 +17,9 @@ from msgspec import Struct
 from interlock.check_record import DigestMark, ExpectedMark
 from interlock.core import codec, keys
 from interlock.core.segment import RecordMark, SealedMark, Segment, adds_up, last_revision, unpack
-from interlock.drivers import Op, Read, StoreCall
 from interlock.errors import StoreBusy, StoreDamaged
 from interlock.runtime.reads import readable, with_bytes
+from interlock.steps import Op, Read, StoreCall
 from interlock.store import LOG, Capabilities, Item, Log, Range
 
 PAGE = 2000
@@ -173,7 +173,7 @@ def _read_segment(
     last = last_revision(item.key.removeprefix(keys.SEGMENTS))
     if last is None:  # not named as a segment: an item like any other
         return at, 0
-    opened = unsealed(item)
+    opened = open_segment(item)
     if opened is None:
         reader.unreadable(item.key, last)
         return last, 0
@@ -190,7 +190,7 @@ def _read_segment(
     return last, len(found)
 
 
-def unsealed(item: Item) -> tuple[Segment, list[Item]] | None:
+def open_segment(item: Item) -> tuple[Segment, list[Item]] | None:
     """A segment and its entries; None if it cannot be read."""
     try:
         segment = _SEGMENT.read(item)

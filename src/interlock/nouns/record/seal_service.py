@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
 from interlock.core.segment import RecordMark, SealedMark, Segment
-from interlock.drivers import InThread, Op, Read, StoreCall
 from interlock.errors import StoreDamaged, StoreFull, TooLarge
 from interlock.nouns.record import seal_rules
 from interlock.nouns.record.seal_rules import LIMITS, AgeLimit, Row, SegmentEnd
@@ -32,6 +31,7 @@ from interlock.runtime.identity import Actor
 from interlock.runtime.reads import with_bytes
 from interlock.runtime.retention_clock import earlier_time
 from interlock.runtime.runner import Runner
+from interlock.steps import InThread, Op, Read, StoreCall
 from interlock.store import LOG, Extent, Finding, Item, Log, Range, Snapshot
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from interlock.runtime.text import ago, columns, lasting
 
 if TYPE_CHECKING:
+    from interlock.core.entry import RecordLine
     from interlock.core.history import HistoryEvent, Story
-    from interlock.core.log import RecordLine
     from interlock.nouns.record.noun import (
         Anchored,
         Compared,

@@ -30,9 +30,8 @@ from interlock.check_record import (
     RollingDigest,
 )
 from interlock.core import codec, keys
-from interlock.core.log import Entry, decode
+from interlock.core.entry import Entry, decode
 from interlock.core.segment import RecordMark
-from interlock.drivers import Op, Read
 from interlock.errors import BadInput, StoreBusy
 from interlock.nouns.record.noun import Compared, RecordFinding, Verified
 from interlock.nouns.record.reader import (
@@ -40,11 +39,12 @@ from interlock.nouns.record.reader import (
     OvertakenByRetention,
     RecordSpan,
     item_stamp,
+    open_segment,
     plain_mark,
     span,
-    unsealed,
     walk,
 )
+from interlock.steps import Op, Read
 from interlock.store import LIVE, LOG, Capabilities, Item, Log, Range
 
 TakeStamp: TypeAlias = Callable[[str, int, str, str, str], None]
@@ -213,7 +213,7 @@ def changed_after(after: int) -> Op[frozenset[str]]:
         page = Log(after=entries[-1].created, limit=PAGE)
     ref = Range(keys.SEGMENTS, keys.segment(after), 1)
     while segments := (yield Read(ref)).ranges[ref]:
-        _, sealed = unsealed(segments[0]) or (None, ())
+        _, sealed = open_segment(segments[0]) or (None, ())
         found.update(key for item in sealed for key in _changed(item))
         ref = Range(keys.SEGMENTS, segments[0].key, 1)
     return frozenset(found)

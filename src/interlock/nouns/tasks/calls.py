@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from interlock.core import validate
 from interlock.core.outcomes import GivenFenced
-from interlock.drivers import Op
 from interlock.errors import BadInput
 from interlock.nouns.tasks import task as task_types
 from interlock.runtime.calls import Calls, D, call, grants, opened, patient
 from interlock.runtime.context import Moment
 from interlock.runtime.given import Given
+from interlock.steps import Op
 
 if TYPE_CHECKING:
     from interlock.nouns.tasks.history import TaskEventFeed
@@ -133,7 +133,7 @@ class TaskCalls(Calls[D]):
         or its worker released it.  A wait that could never end is answered with ``Deadlock`` at
         once: the worker of the task, or of a need of it, waits for this caller.
         """
-        patience = self.context.asking(wait)
+        patience = self.context.checked_wait(wait)
         lives, _ = self.context.terms({}, ttl, None)
         identity = self._identity(given)
         claiming = self.context.tasks.claims.by_name(
@@ -157,7 +157,7 @@ class TaskCalls(Calls[D]):
         With ``wait`` stand by until there is one; a wait that lasts is reported, as a worker
         reports it, and the report before it is reported again after it.
         """
-        patience = self.context.asking(wait)
+        patience = self.context.checked_wait(wait)
         lives, _ = self.context.terms({}, ttl, None)
         identity = self._identity(given)
         this, asleep = object(), None

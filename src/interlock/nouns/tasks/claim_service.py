@@ -26,7 +26,6 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
-from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.errors import InterlockError, Lapsed, StoreDamaged, StoreTrouble
 from interlock.nouns.grants import handover
 from interlock.nouns.grants.handover import PendingRelease
@@ -47,6 +46,7 @@ from interlock.runtime.attempt import ALIVE, DecideOp
 from interlock.runtime.identity import Identity
 from interlock.runtime.reads import every, outside
 from interlock.runtime.runner import Decided, Runner
+from interlock.steps import NextChanges, Op, OpenWatch, Read
 from interlock.store import Item, Range, Snapshot, Watch
 
 if TYPE_CHECKING:

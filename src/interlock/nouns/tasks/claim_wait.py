@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.core.wait import UnqueuedWait, caller_name, wait_keys, wait_writes
-from interlock.drivers import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.grants.handover import PendingRelease
 from interlock.nouns.grants.service import GrantService
@@ -27,7 +26,7 @@ from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.task_reader import decode_claim, decode_spec, decode_status
 from interlock.runtime import callers
 from interlock.runtime.attempt import DecideOp, ReadOp
-from interlock.runtime.deadlock import DeadlockDetector
+from interlock.runtime.deadlock import DeadlockResolver
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.runtime.wait_graph import (
@@ -38,6 +37,7 @@ from interlock.runtime.wait_graph import (
     WaitTargets,
     glanced,
 )
+from interlock.steps import Op
 from interlock.store import Item
 
 FOLLOWED = 1000
@@ -60,7 +60,7 @@ class TaskWait:
         self.request = request
         self._runner = runner
         self._grants = grants
-        self._deadlocks = DeadlockDetector(runner)
+        self._deadlocks = DeadlockResolver(runner)
         self._thing = f"task/{request.task}"
         self._who = actor
         self._terms = terms
@@ -122,7 +122,7 @@ class TaskWait:
         yield from self._runner.change(deciding, self._who)
 
 
-def read(wanted: tuple[str, ...], _base: int) -> ReadOp[WaitTargets]:
+def wait_targets(wanted: tuple[str, ...], _base: int) -> ReadOp[WaitTargets]:
     """These tasks as targets of waits, with all that runs below them."""
     found: WaitTargets = {}
     for key in wanted:

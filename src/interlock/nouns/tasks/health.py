@@ -15,7 +15,6 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.validate import quote, span
 from interlock.core.wait import UnqueuedWait
-from interlock.drivers import Op, Read
 from interlock.nouns.agents.views import SessionOverview, all_deaths, session_overview
 from interlock.nouns.tasks.task import BATCH, EndedEntry, TaskOwner, TaskStatus
 from interlock.nouns.tasks.task_reader import (
@@ -31,6 +30,7 @@ from interlock.nouns.tasks.why import able_sessions
 from interlock.runtime.health import BOUND, HealthCheck, Problem
 from interlock.runtime.reads import decode_wait, every, looked_up, readable
 from interlock.runtime.why import NAMED
+from interlock.steps import Op, Read
 from interlock.store import Item, Range
 
 HEAD = 1000

@@ -16,16 +16,16 @@ from typing import Any, TypeVar
 
 from interlock.core import keys
 from interlock.core.decision import Outcome, Write
-from interlock.drivers import Op, Read
 from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable
 from interlock.nouns.grants.handover import Handover, PendingRelease
-from interlock.nouns.grants.holding import WAITED, HeldGrant, HeldHandle, deadlocked
+from interlock.nouns.grants.held_grant import WAITED, HeldGrant, HeldHandle, deadlocked
 from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.runtime.callers import LocalCaller
 from interlock.runtime.calls import D, call
 from interlock.runtime.context import Context
 from interlock.runtime.keeper import Lease
+from interlock.steps import Op, Read
 
 T = TypeVar("T", bound=Outcome)
 

@@ -32,15 +32,15 @@ from msgspec.structs import replace
 from interlock.clock import Clock
 from interlock.core import keys, validate
 from interlock.core.decision import REFUSALS, Event
+from interlock.core.entry import RecordLine
 from interlock.core.history import HistoryEvent, NounHistory, OpenSpan, history_event, seconds_since
-from interlock.core.log import RecordLine
 from interlock.core.validate import ALL_ABILITIES
-from interlock.drivers import NextChanges, Op, Read
 from interlock.errors import BadInput
 from interlock.nouns.tasks.task import BATCH, EVENT_NAMES, Spec, TaskEvent
 from interlock.nouns.tasks.task_reader import decode_spec, decode_status
 from interlock.runtime.history import open_log, read_entry
 from interlock.runtime.reads import looked_up
+from interlock.steps import NextChanges, Op, Read
 from interlock.store import Change, Item, Range, Resync, Snapshot, Watch
 
 WORK_EVENTS = frozenset({"published", "ready"})

@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.drivers import Op, Read
 from interlock.errors import InterlockError, StoreDamaged, TooLarge
 from interlock.nouns.tasks import progress_rules, rules
 from interlock.nouns.tasks.progress_rules import Moved
@@ -41,6 +40,7 @@ from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Decided, Runner
+from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
 
 CLAIMS_AT_ONCE = 100

@@ -10,8 +10,8 @@ from interlock.runtime.noun import KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Given, Operation, Request, option, waits
 
 if TYPE_CHECKING:
-    from interlock.drivers import Op
     from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.steps import Op
 
 Names: TypeAlias = tuple[str, ...]
 Task = Annotated[str, option("name", "the id of the task", positional=True)]
@@ -249,7 +249,7 @@ NOUN = Noun(
     health=Part(30, "interlock.nouns.tasks.health:health"),
     housekeeping=Part(10, "interlock.nouns.tasks.retention:TaskHousekeepingPart"),
     history="interlock.nouns.tasks.history:TaskHistory",
-    waits={keys.TASKS: "interlock.nouns.tasks.claim_wait:read"},
+    waits={keys.TASKS: "interlock.nouns.tasks.claim_wait:wait_targets"},
     proof="interlock.nouns.grants.pool_reader:claim_liveness",
     history_details="interlock.nouns.tasks.history:with_reason",
     texts=("interlock.nouns.tasks.text",),

@@ -14,7 +14,6 @@ from msgspec.structs import asdict
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.drivers import Op, Read
 from interlock.errors import StoreBusy
 from interlock.nouns.tasks import plan_rules
 from interlock.nouns.tasks import task as task_types
@@ -28,6 +27,7 @@ from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import looked_up, outside
 from interlock.runtime.runner import Runner
+from interlock.steps import Op, Read
 from interlock.store import Range
 
 T = TypeVar("T")

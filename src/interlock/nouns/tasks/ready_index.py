@@ -23,12 +23,12 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.validate import ALL_ABILITIES
-from interlock.drivers import Op
 from interlock.nouns.tasks.task_reader import change, decode_due, decode_names, is_leaving
 from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import readable
 from interlock.runtime.runner import Decided, Runner
+from interlock.steps import Op
 from interlock.store import Item, Range, Ref, Snapshot
 
 WIDTH = 32

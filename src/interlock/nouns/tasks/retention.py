@@ -30,7 +30,6 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
-from interlock.drivers import Op, Pause, Read
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.messages.retention_rules import Forgotten, RetentionLimits
 from interlock.nouns.tasks import retention_rules
@@ -46,6 +45,7 @@ from interlock.runtime.reads import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTE
 from interlock.runtime.retention_clock import CommitPosition, RecordedTime
 from interlock.runtime.runner import Decided, Runner
 from interlock.settings import Settings
+from interlock.steps import Op, Pause, Read
 from interlock.store import Item, Log, Range, Snapshot
 
 BOUND = 10_000

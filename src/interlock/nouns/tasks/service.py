@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.drivers import Op
 from interlock.nouns.grants.service import GrantService, break_notes, recalled, session_ttl_of
 from interlock.nouns.tasks import rules
 from interlock.nouns.tasks import task as task_types
@@ -29,6 +28,7 @@ from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, outside
 from interlock.runtime.runner import Decided, Runner
 from interlock.settings import Settings
+from interlock.steps import Op
 from interlock.store import Item, Range
 
 if TYPE_CHECKING:

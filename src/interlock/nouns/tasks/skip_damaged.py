@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from interlock.core import keys
 from interlock.core.validate import ALL_ABILITIES
-from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.errors import StoreDamaged
 from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.claim_service import require_session
@@ -21,6 +20,7 @@ from interlock.nouns.tasks.task_reader import decode_names, examine
 from interlock.runtime.identity import Identity
 from interlock.runtime.reads import every, readable
 from interlock.runtime.runner import Runner
+from interlock.steps import NextChanges, Op, OpenWatch, Read
 
 Claim = Callable[[str], Op[task_types.ClaimOutcome]]
 """Claims one task by its name."""

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
-from interlock.drivers import Op
 from interlock.nouns.tasks.task import (
     DueEntry,
     EndedEntry,
@@ -29,6 +28,7 @@ from interlock.runtime.attempt import DecideOp, FactReader
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import OWN_OPERATIONS, readable
 from interlock.runtime.runner import Decided, Runner
+from interlock.steps import Op
 from interlock.store import Item
 
 T = TypeVar("T")

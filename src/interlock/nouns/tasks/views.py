@@ -21,7 +21,6 @@ from msgspec.structs import asdict, replace
 
 from interlock.core import keys
 from interlock.core.validate import quote
-from interlock.drivers import Op, Read
 from interlock.errors import StoreDamaged
 from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.task import (
@@ -44,6 +43,7 @@ from interlock.nouns.tasks.task_reader import (
 )
 from interlock.runtime.reads import looked_up, readable
 from interlock.runtime.runner import Runner
+from interlock.steps import Op, Read
 from interlock.store import Item, Range
 
 DAMAGED = "damaged"

@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from interlock.core import keys, validate
 from interlock.core.validate import ALL_ABILITIES, quote, span
 from interlock.core.wait import caller_name
-from interlock.drivers import Op, Read
 from interlock.errors import BadInput, StoreDamaged
 from interlock.nouns.agents.session_service import Sessions, decode_session
 from interlock.nouns.agents.views import session_overview
@@ -33,6 +32,7 @@ from interlock.nouns.tasks.views import DAMAGED, TaskSnapshot, read_snapshots
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up
 from interlock.runtime.runner import Runner
 from interlock.runtime.why import NAMED, Need, Why
+from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
 
 if TYPE_CHECKING:

@@ -28,7 +28,6 @@ from typing import Any, NamedTuple, Self, TypeAlias
 from msgspec.structs import replace
 
 from interlock.core import validate
-from interlock.drivers import Op, OpenWatch, Pause
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.nouns.agents.report_rules import ReportState
 from interlock.nouns.agents.report_service import state_without_work
@@ -41,6 +40,7 @@ from interlock.runtime.identity import Identity
 from interlock.runtime.keeper import Lease
 from interlock.runtime.outage import AGAIN, PASSING, OutageLog
 from interlock.runtime.stoppable import stoppable
+from interlock.steps import Op, OpenWatch, Pause
 from interlock.store import Change, Resync, Watch
 
 MOST_AT_ONCE = 1000
@@ -162,7 +162,7 @@ class WorkerLoop:
 
     def _claim_next(self, wait: float) -> Op[HeldClaim | None]:
         context = self._context
-        sent, patience = context.runner.clock.monotonic(), context.asking(wait)
+        sent, patience = context.runner.clock.monotonic(), context.checked_wait(wait)
         fresh = "" if context.identity.caller else callers.new_name()
         identity = replace(context.identity, caller=context.identity.caller or fresh, role="worker")
         outcome = yield from context.tasks.claims.next(

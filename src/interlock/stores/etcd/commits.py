@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
-from interlock.drivers import Op
 from interlock.errors import OutcomeUnknown, StoreBusy, StoreTrouble
+from interlock.steps import Op
 from interlock.store import LIVE, LOG, Answer, Check, Committed, Conflict, Item, Put, Txn
 from interlock.stores.derived import renewal
 from interlock.stores.etcd import rpc_pb2 as rpc
@@ -169,9 +169,11 @@ class EtcdCommits:
     def _asked(self, request: rpc.TxnRequest, within: float, once: str | None = None) -> Op[Any]:
         """The answer to a request that is waited for so long."""
         if within < REPLY:
-            (answer,) = yield from self._store.asked(RequestBatch([(TXN, request)], within), once)
+            (answer,) = yield from self._store.request_with_retries(
+                RequestBatch([(TXN, request)], within), once
+            )
             return answer
-        return (yield from self._store.asked((TXN, request), once))
+        return (yield from self._store.request_with_retries((TXN, request), once))
 
     def _replaced(self, answer: rpc.TxnResponse, kept: frozenset[str]) -> list[int]:
         """The leases of liveness keys that were deleted, or put again with another lease."""

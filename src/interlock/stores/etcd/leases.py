@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from interlock.drivers import Op
+from interlock.steps import Op
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.errors import LeaseExists, NoLease
 from interlock.stores.etcd.transport import (
@@ -98,12 +98,14 @@ class Leases:
         """End these, and wait for it: a client that keeps them alive must learn that."""
         for lease in leases:
             with suppress(NoLease):
-                yield from self._store.asked((REVOKE, rpc.LeaseRevokeRequest(id=lease)))
+                yield from self._store.request_with_retries(
+                    (REVOKE, rpc.LeaseRevokeRequest(id=lease))
+                )
 
     def keep_alive(self, leases: Iterable[int], within: float = REPLY) -> Op[list[int]]:
         """Start these again; the seconds that each has now, 0 if it is gone."""
         requests = [(KEEP_ALIVE, rpc.LeaseKeepAliveRequest(id=lease)) for lease in leases]
-        answers = yield from self._store.asked(RequestBatch(requests, within))
+        answers = yield from self._store.request_with_retries(RequestBatch(requests, within))
         return [answer.ttl for answer in answers]
 
     def times(self, leases: Mapping[str, int]) -> Op[dict[str, float | None]]:
@@ -116,7 +118,7 @@ class Leases:
         for start in range(0, len(pairs), _AT_ONCE):
             some = pairs[start : start + _AT_ONCE]
             requests = [(TIME_TO_LIVE, rpc.LeaseTimeToLiveRequest(id=lease)) for _, lease in some]
-            answers = yield from self._store.asked(RequestBatch(requests))
+            answers = yield from self._store.request_with_retries(RequestBatch(requests))
             for (key, _), answer in zip(some, answers, strict=True):
                 found[key] = None if answer.ttl < 0 else float(answer.ttl)
         return found
@@ -128,7 +130,7 @@ class Leases:
         if len(requests) == 1:
             return [(yield from self._one(requests[0]))]
         try:
-            answers = yield from self._store.asked(RequestBatch(requests))
+            answers = yield from self._store.request_with_retries(RequestBatch(requests))
         except LeaseExists:  # one of them was asked for a second time: find out which
             answered: list[int] = []
             for request in requests:
@@ -138,7 +140,7 @@ class Leases:
 
     def _one(self, request: tuple[str, rpc.LeaseGrantRequest]) -> Op[int]:
         try:
-            answer = yield from self._store.asked(request)
+            answer = yield from self._store.request_with_retries(request)
         except LeaseExists:
             return request[1].ttl
         return answer.ttl  # type: ignore[no-any-return]

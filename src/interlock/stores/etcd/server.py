@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from interlock.drivers import Op
 from interlock.errors import BadInput, StoreFull, StoreRefused, StoreTrouble, StoreUnsuitable
+from interlock.steps import Op
 from interlock.store import LIVE, Finding, Txn, finding
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
@@ -239,7 +239,9 @@ class Quota:
     def limit(self) -> Op[int]:
         """How large the database may become."""
         if not self._limit:
-            self._limit = (yield from self._store.asked(DirectRequest(quota))) or _DEFAULT
+            self._limit = (
+                yield from self._store.request_with_retries(DirectRequest(quota))
+            ) or _DEFAULT
         return self._limit
 
     def note_status(self, status: rpc.StatusResponse) -> None:
@@ -248,7 +250,7 @@ class Quota:
             self._looked = time.monotonic()
 
     def _look(self) -> Op[None]:
-        status = yield from self._store.asked((STATUS, rpc.StatusRequest()))
+        status = yield from self._store.request_with_retries((STATUS, rpc.StatusRequest()))
         where, self._full = self._store.where, None
         if any("NOSPACE" in error for error in status.errors):
             self._full = full(where, "it has raised a NOSPACE alarm")
@@ -284,7 +286,7 @@ def _bytes(text: str, address: Address) -> int:
 
 def findings(store: EtcdStore) -> Op[list[Finding]]:
     """Every look, in the order in which one builds on the other."""
-    status = yield from store.asked((STATUS, rpc.StatusRequest()))
+    status = yield from store.request_with_retries((STATUS, rpc.StatusRequest()))
     found = [_server(store, status.version)]
     for number, target in enumerate(store.transport.targets):
         found.append((yield from _endpoint(number, target)))
@@ -293,7 +295,7 @@ def findings(store: EtcdStore) -> Op[list[Finding]]:
     found.append(finding("leader", leader, leaderless, wrong="bad"))
     found.append((yield from _alarms(store)))
     found.append(_room(status.db_size, (yield from store.quota.limit())))
-    found.append(_compaction(*(yield from store.asked(DirectRequest(history)))))
+    found.append(_compaction(*(yield from store.request_with_retries(DirectRequest(history)))))
     return found
 
 
@@ -333,7 +335,7 @@ def _endpoint(number: int, target: str) -> Op[Finding]:
 
 
 def _alarms(store: EtcdStore) -> Op[Finding]:
-    answer = yield from store.asked((ALARM, rpc.AlarmRequest()))
+    answer = yield from store.request_with_retries((ALARM, rpc.AlarmRequest()))
     raised = {rpc.AlarmMember.Alarm.Name(each.alarm) for each in answer.alarms}
     if "CORRUPT" in raised:
         remedy = "stop all agents and restore a snapshot of etcd"

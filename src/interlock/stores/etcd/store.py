@@ -10,8 +10,8 @@ import os
 import time
 from typing import Any
 
-from interlock.drivers import Op
 from interlock.errors import StoreNewer, StoreUnsuitable
+from interlock.steps import Op
 from interlock.store import (
     Answer,
     Capabilities,
@@ -124,7 +124,7 @@ class EtcdStore(NetworkStore):
             raise StoreUnsuitable(
                 f"{self.where} is etcd {status.version}, which is too old; run 3.4 or newer"
             )
-        yield from self.asked(LogIn())
+        yield from self.request_with_retries(LogIn())
         yield from self._agree_on_format()
         self.quota.note_status(status)
         if needed := fixed_in(status.version):
@@ -132,7 +132,7 @@ class EtcdStore(NetworkStore):
 
     def _be_cautious(self, needed: str) -> Op[None]:
         """Renew without trust in leases, unless the only member can have no former leader."""
-        members = yield from self.asked((MEMBERS, rpc.MemberListRequest()))
+        members = yield from self.request_with_retries((MEMBERS, rpc.MemberListRequest()))
         if len(members.members) > 1:
             self._commits.fresh = True
             self.caution = (
@@ -161,20 +161,22 @@ class EtcdStore(NetworkStore):
             raise StoreUnsuitable(f"{self.where} is not an etcd server; check host and port")
         if time.monotonic() - began > OPENING:
             raise self.away_error(Unanswered(met))
-        status = yield from self.asked(request)
+        status = yield from self.request_with_retries(request)
         return status
 
     def _agree_on_format(self) -> Op[None]:
         one = self.namespace.one(_FORMAT_KEY)
         both = [rpc.RequestOp(range=each) for each in (one, self.namespace.one(TRIMMED))]
-        answers = yield from self.asked((TXN, rpc.TxnRequest(success=both)))
+        answers = yield from self.request_with_retries((TXN, rpc.TxnRequest(success=both)))
         answer, marks = (each.range for each in answers.responses)
         self._commits.trimmed = max((kv.mod_revision for kv in marks.kvs), default=0)
         if not answer.kvs:
             yield from self._set_format(
                 rpc.Compare(key=one.key, target=rpc.Compare.CREATE, create_revision=0)
             )
-            answer = yield from self.asked((RANGE, one))  # another client may have been first
+            answer = yield from self.request_with_retries(
+                (RANGE, one)
+            )  # another client may have been first
         kept = answer.kvs[0]
         found = int(self.namespace.item(kept).value)
         if found < FORMAT:  # what we write from now on, an older version cannot read
@@ -189,7 +191,9 @@ class EtcdStore(NetworkStore):
     def _set_format(self, unless_changed: rpc.Compare) -> Op[None]:
         value = wrapped(str(FORMAT).encode(), "", "", quiet=True)
         put = rpc.RequestOp(put=rpc.PutRequest(key=self.namespace.key(_FORMAT_KEY), value=value))
-        yield from self.asked((TXN, rpc.TxnRequest(compare=[unless_changed], success=[put])))
+        yield from self.request_with_retries(
+            (TXN, rpc.TxnRequest(compare=[unless_changed], success=[put]))
+        )
 
     def _read(self, refs: tuple[Ref, ...], *, times: bool) -> Op[Snapshot]:
         while True:
@@ -251,10 +255,10 @@ class EtcdStore(NetworkStore):
             request.revision = revision
         if len(requests) > 1:
             ops = [rpc.RequestOp(range=request) for request in requests]
-            answer = yield from self.asked((TXN, rpc.TxnRequest(success=ops)))
+            answer = yield from self.request_with_retries((TXN, rpc.TxnRequest(success=ops)))
             return revision or answer.header.revision, [each.range for each in answer.responses]
         one = requests[0] if requests else rpc.RangeRequest(key=self.namespace.key(_FORMAT_KEY))
-        answer = yield from self.asked((RANGE, one))
+        answer = yield from self.request_with_retries((RANGE, one))
         return revision or answer.header.revision, [answer]
 
     def _page(
@@ -265,7 +269,7 @@ class EtcdStore(NetworkStore):
         while answer.more and len(found) < limit:
             request.key = answer.kvs[-1].key + NUL
             request.revision = revision
-            answer = yield from self.asked((RANGE, request))
+            answer = yield from self.request_with_retries((RANGE, request))
             found += [kv for kv in answer.kvs if not kv.key.endswith(NUL)]
         return found[:limit]
 
@@ -281,12 +285,12 @@ class EtcdStore(NetworkStore):
     @driven
     def info(self) -> Op[dict[str, object]]:
         """Facts about this store for a person."""
-        status = yield from self.asked((STATUS, rpc.StatusRequest()))
-        members = yield from self.asked((MEMBERS, rpc.MemberListRequest()))
+        status = yield from self.request_with_retries((STATUS, rpc.StatusRequest()))
+        members = yield from self.request_with_retries((MEMBERS, rpc.MemberListRequest()))
         most = yield from self.quota.limit()
         key, end = self.namespace.scope("")
         count = rpc.RangeRequest(key=key, range_end=end, count_only=True)
-        items = yield from self.asked((RANGE, count))
+        items = yield from self.request_with_retries((RANGE, count))
         names = {member.id: member.name for member in members.members}
         return {
             "engine": "etcd",
@@ -322,7 +326,7 @@ class EtcdStore(NetworkStore):
         if oldest is None:
             return 0
         oldest.keys_only = True
-        old = yield from self.asked((RANGE, oldest))
+        old = yield from self.request_with_retries((RANGE, oldest))
         keys = [kv.key for kv in old.kvs]
         value = wrapped(str(revision).encode(), "", "", quiet=True)
         mark = rpc.RequestOp(put=rpc.PutRequest(key=self.namespace.key(TRIMMED), value=value))
@@ -330,19 +334,19 @@ class EtcdStore(NetworkStore):
             some = keys[start : start + _AT_ONCE]
             deletes = [rpc.RequestOp(delete_range=rpc.DeleteRangeRequest(key=key)) for key in some]
             marks = () if start else (mark,)  # what comes after it is kept out by its own void
-            yield from self.asked((TXN, rpc.TxnRequest(success=[*marks, *deletes])))
+            yield from self.request_with_retries((TXN, rpc.TxnRequest(success=[*marks, *deletes])))
         return len(keys)
 
     @driven
     def extent(self) -> Op[Extent]:
         """How large the log is."""
-        answer = yield from self.asked((RANGE, self.namespace.count()))
+        answer = yield from self.request_with_retries((RANGE, self.namespace.count()))
         return Extent(answer.count)
 
     @driven
     def wall(self) -> Op[float | None]:
         """What time it is by the server's clock."""
-        return (yield from self.asked(DirectRequest(moment)))  # type: ignore[no-any-return]
+        return (yield from self.request_with_retries(DirectRequest(moment)))  # type: ignore[no-any-return]
 
 
 def _version(text: str) -> tuple[int, int]:

@@ -31,8 +31,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from interlock.drivers import Op, drive, drive_async, wait_for_future
 from interlock.errors import StoreRefused
+from interlock.steps import Op, drive, drive_async, wait_for_future
 from interlock.store import WAKE, Change, Resync
 from interlock.stores.derived import finish_from_thread
 from interlock.stores.etcd import rpc_pb2 as rpc
@@ -121,7 +121,9 @@ class WatchStream:
     def signals(self, watched: ScopeWatch) -> Op[Iterable[rpc.KeyValue]]:
         """The signal of this scope as it stands."""
         key, end = self._namespace.scope(watched.scope)
-        answer = yield from self._store.asked((RANGE, rpc.RangeRequest(key=key, range_end=end)))
+        answer = yield from self._store.request_with_retries(
+            (RANGE, rpc.RangeRequest(key=key, range_end=end))
+        )
         return answer.kvs  # type: ignore[no-any-return]  # answers have no types
 
     def drop(self, watches: tuple[ScopeWatch, ...]) -> None:

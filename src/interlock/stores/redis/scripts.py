@@ -56,7 +56,7 @@ pack = cast("Callable[[tuple[Argument, ...]], bytes]", pack_command)
 _MICRO = 1_000_000
 
 
-def changing(txn: Txn, latest: int, bound: int) -> list[Argument]:
+def commit_arguments(txn: Txn, latest: int, bound: int) -> list[Argument]:
     """The arguments of commit.lua."""
     if " " in txn.id or " " in txn.hash:
         raise ValueError(f"the id or the hash of {txn.id!r} has a blank")
@@ -88,7 +88,7 @@ def _wanted(check: Check) -> Argument:
     return check.value if check.kind == "has" else str(check.revision)
 
 
-def asking(refs: Iterable[Ref]) -> list[Argument]:
+def read_arguments(refs: Iterable[Ref]) -> list[Argument]:
     """The arguments of read.lua."""
     found: list[Argument] = []
     for ref in refs:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from hiredis import ReplyError
 from msgspec import Struct
 
-from interlock.drivers import Op
 from interlock.errors import StoreReadOnly, StoreUnsuitable
+from interlock.steps import Op
 from interlock.store import Durability, Finding, finding
 from interlock.stores.address import Address
 from interlock.stores.network import Unsent
@@ -149,7 +149,7 @@ def _durability(info: dict[str, str], fsync: str) -> Durability:
 
 def info(store: RedisStore) -> Op[dict[str, object]]:
     """Facts: address, size, versions."""
-    stats = facts((yield from store.asked(pack(("INFO",)))))
+    stats = facts((yield from store.request_with_retries(pack(("INFO",)))))
     sizes = yield from _sizes(store)
     server = _server(store)
     most = int(stats.get("maxmemory", "0"))
@@ -171,10 +171,10 @@ def info(store: RedisStore) -> Op[dict[str, object]]:
 def findings(store: RedisStore) -> Op[list[Finding]]:
     """What is well and what is not with the server."""
     sent = time.monotonic()
-    yield from store.asked(pack(("PING",)))
+    yield from store.request_with_retries(pack(("PING",)))
     took = time.monotonic() - sent
-    stats = facts((yield from store.asked(pack(("INFO",)))))
-    clock = yield from store.asked(pack(("TIME",)))
+    stats = facts((yield from store.request_with_retries(pack(("INFO",)))))
+    clock = yield from store.request_with_retries(pack(("TIME",)))
     ahead = int(clock[0]) + int(clock[1]) / 1_000_000 - time.time()
     sizes = yield from _sizes(store)
     server = _server(store)
@@ -214,10 +214,12 @@ def _server(store: RedisStore) -> ServerFacts:
 
 def _sizes(store: RedisStore) -> Op[dict[str, object]]:
     keys = store.keys
-    marks: Any = yield from store.asked(pack(("HMGET", keys["meta"], "rev", "trimmed")))
+    marks: Any = yield from store.request_with_retries(
+        pack(("HMGET", keys["meta"], "rev", "trimmed"))
+    )
     revision, trimmed = (int(each or 0) for each in marks)
-    items: Any = yield from store.asked(pack(("HLEN", keys["items"])))
-    entries: Any = yield from store.asked(pack(("XLEN", keys["log"])))
+    items: Any = yield from store.request_with_retries(pack(("HLEN", keys["items"])))
+    entries: Any = yield from store.request_with_retries(pack(("XLEN", keys["log"])))
     sizes = {"revision": revision, "items": items, "entries": entries}
     return sizes | {"trimmed": trimmed or None}
 

@@ -18,8 +18,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from interlock.drivers import Op
 from interlock.errors import BadInput, StoreRefused, StoreTrouble
+from interlock.steps import Op
 from interlock.store import (
     LOG,
     Answer,
@@ -101,9 +101,9 @@ class RedisStore(NetworkStore):
     def run(self, script: Script, args: Sequence[scripts.Argument]) -> Op[Any]:
         """The answer of a script that may run twice."""
         try:
-            return (yield from self.asked(self._by_name(script, args)))
+            return (yield from self.request_with_retries(self._by_name(script, args)))
         except NoScript:
-            return (yield from self.asked(self._in_full(script, args)))
+            return (yield from self.request_with_retries(self._in_full(script, args)))
 
     def once(self, script: Script, args: Sequence[scripts.Argument]) -> Op[Any]:
         """The answer of a script, without retries: the caller handles an outage."""
@@ -135,11 +135,11 @@ class RedisStore(NetworkStore):
         return tuple([each.decode() for each in names])
 
     def _read(self, refs: tuple[Ref, ...], *, times: bool) -> Op[Snapshot]:  # noqa: ARG002 - always there
-        args = scripts.asking(refs)
+        args = scripts.read_arguments(refs)
         try:
-            answer = yield from self.asked(pack((*self._reads, *args)))
+            answer = yield from self.request_with_retries(pack((*self._reads, *args)))
         except NoScript:
-            answer = yield from self.asked(self._in_full(READ, args))
+            answer = yield from self.request_with_retries(self._in_full(READ, args))
         revision, now, *found = answer
         return Snapshot(
             revision,
@@ -158,10 +158,10 @@ class RedisStore(NetworkStore):
     def _commit(self, txn: Txn) -> Op[Answer]:
         whole = False
         for _ in range(_TRIES):
-            args = scripts.changing(txn, self.transport.latest(), self.bound)
+            args = scripts.commit_arguments(txn, self.transport.latest(), self.bound)
             request = self._in_full(COMMIT, args) if whole else pack((*self._commits, *args))
             try:
-                answer = yield from self.asked(request, txn.id)
+                answer = yield from self.request_with_retries(request, txn.id)
             except NoScript:
                 whole = True
             except RequestTooLate:
@@ -199,14 +199,16 @@ class RedisStore(NetworkStore):
     @driven
     def extent(self) -> Op[Extent]:
         """How large the log is."""
-        entries: int = yield from self.asked(pack(("XLEN", self.keys["log"])))
-        trimmed: bytes | None = yield from self.asked(pack(("HGET", self.keys["meta"], "trimmed")))
+        entries: int = yield from self.request_with_retries(pack(("XLEN", self.keys["log"])))
+        trimmed: bytes | None = yield from self.request_with_retries(
+            pack(("HGET", self.keys["meta"], "trimmed"))
+        )
         return Extent(entries, int(trimmed or 0))
 
     @driven
     def wall(self) -> Op[float]:
         """What time it is by the server's clock."""
-        answer = yield from self.run(READ, scripts.asking(()))
+        answer = yield from self.run(READ, scripts.read_arguments(()))
         return answer[1] / 1e6  # type: ignore[no-any-return]
 
     @driven

@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Any
 
 from hiredis import ProtocolError, ReplyError
 
-from interlock.drivers import Op, Pause, drive, drive_async
 from interlock.errors import StoreClosed
+from interlock.steps import Op, Pause, drive, drive_async
 from interlock.store import LOG, Change, Resync
 from interlock.stores.network import REPLY, Unanswered, Unsent, pauses
 from interlock.stores.redis.scripts import SINCE, changes, pack

@@ -5,7 +5,7 @@ writer.py      grouped commits, and the queue of processes for the write lock
 connection.py  the connection that reads, the one that writes, and the write-ahead log
 watch.py       the feed of changes, read from the log
 notify.py      how a commit wakes the processes that watch
-schema.py      tables, format number, migrations, errors of SQLite
+schema.py      opening a connection, tables, format number, migrations, errors of SQLite
 files.py       where a file may be, who may read it, and whether it is still there
 fork.py        open stores in a program that forks
 examine.py     findings for people

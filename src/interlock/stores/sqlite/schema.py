@@ -62,7 +62,7 @@ MIGRATIONS: Mapping[int, Migration] = {}
 """From a format to the next one: each runs inside the transaction that also raises the number."""
 
 
-def connect(path: str) -> apsw.Connection:
+def open_connection(path: str) -> apsw.Connection:
     """A connection with the promises switched on: WAL, and durable when COMMIT returns."""
     if _number(apsw.sqlite_lib_version()) < SAFE_SQLITE:
         raise StoreUnsuitable(
@@ -240,7 +240,7 @@ def _backup(path: str, found: int) -> None:
     os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     # A connection of its own: SQLite does not copy from one that is about to write.
     with (
-        closing(connect(path)) as source,
+        closing(open_connection(path)) as source,
         closing(apsw.Connection(part)) as copy,
         copy.backup("main", source, "main") as backup,
     ):

@@ -289,7 +289,7 @@ class SQLiteStore(BlockingStore):
         """After a fork, in the parent: open the connections again."""
         if self._resting:
             with suppress(apsw.Error):  # the next call meets the error, and reports it
-                db = schema.connect(self.path)
+                db = schema.open_connection(self.path)
                 schema.configure(db)
                 self._engine.attach(db)
                 with suppress(StoreMissing):
@@ -312,7 +312,7 @@ class SQLiteStore(BlockingStore):
 
     def _connect(self) -> apsw.Connection:
         try:
-            db = schema.connect(self.path)
+            db = schema.open_connection(self.path)
             try:
                 schema.configure(db)
                 schema.establish(db, self.path)
@@ -326,7 +326,7 @@ class SQLiteStore(BlockingStore):
 
     def _read_connection(self) -> ReadConnection:
         if self._reader is None:
-            self._reader = ReadConnection(schema.connect(self.path))
+            self._reader = ReadConnection(schema.open_connection(self.path))
         return self._reader
 
     def _check(self) -> None:

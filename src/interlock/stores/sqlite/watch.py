@@ -21,8 +21,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from interlock.drivers import finish_future, wait_for_future
 from interlock.errors import StoreTrouble
+from interlock.steps import finish_future, wait_for_future
 from interlock.store import LOG, Change, Resync, Scope, scopes
 from interlock.stores.derived import finish_from_thread
 from interlock.stores.sqlite.connection import ROWS_AT_ONCE

@@ -49,7 +49,7 @@ _ASKED = codec.Decoder(AskedQuery)
 _REPORT = codec.Decoder(Report)
 
 
-def read(wanted: tuple[str, ...], _base: int) -> ReadOp[WaitTargets]:
+def wait_targets(wanted: tuple[str, ...], _base: int) -> ReadOp[WaitTargets]:
     """These queries, with all who may answer."""
     found: WaitTargets = {}
     items = yield from glanced(wanted)

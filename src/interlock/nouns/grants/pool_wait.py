@@ -25,7 +25,6 @@ from msgspec.structs import replace
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Outcome, Proof
 from interlock.core.wait import caller_name_of
-from interlock.drivers import NextChanges, Op, OpenWatch, Read
 from interlock.nouns.grants import rules
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader, decide_on, decode_pool, readable_pool
@@ -40,7 +39,7 @@ from interlock.nouns.grants.service import (
 )
 from interlock.runtime import callers
 from interlock.runtime.attempt import DecideOp, ReadOp
-from interlock.runtime.deadlock import DeadlockDetector
+from interlock.runtime.deadlock import DeadlockResolver
 from interlock.runtime.given import holds
 from interlock.runtime.identity import Identity
 from interlock.runtime.runner import Decided
@@ -53,6 +52,7 @@ from interlock.runtime.wait_graph import (
     WaitTargets,
     glanced,
 )
+from interlock.steps import NextChanges, Op, OpenWatch, Read
 from interlock.store import Snapshot
 
 _BEHIND_EACH_OTHER = 0.02
@@ -165,7 +165,7 @@ class PoolWait:
             decide = partial(rules.withdraw, request, cycle=cycle)
             return decide_on(self._runner, self._base, wanted, decide)
 
-        done: Decided[Outcome | None] = yield from DeadlockDetector(self._runner).resolve(
+        done: Decided[Outcome | None] = yield from DeadlockResolver(self._runner).resolve(
             self._actor,
             Start(id=request.grant, wants=wanted),
             withdraw,

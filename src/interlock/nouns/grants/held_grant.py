@@ -16,7 +16,6 @@ from interlock.core import keys, outcomes, validate
 from interlock.core.decision import Outcome, Proof, Write
 from interlock.core.outcomes import Granted
 from interlock.core.thing_names import join_things, key_of, split_things
-from interlock.drivers import Op
 from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
 from interlock.nouns.grants import handover
 from interlock.nouns.grants.calls import acquire
@@ -27,7 +26,8 @@ from interlock.runtime.calls import Calls, D, call
 from interlock.runtime.context import Context
 from interlock.runtime.given import Given, proofs
 from interlock.runtime.keeper import Lease, WatchedGrant
-from interlock.runtime.outage import Outage
+from interlock.runtime.outage import OutageRetry
+from interlock.steps import Op
 
 if TYPE_CHECKING:
     from interlock.nouns.grants import several
@@ -277,7 +277,7 @@ def take(
         if clock.monotonic() >= ends:
             raise holding.over()
         if context.rejoins(context.identity) and not context.no_retry:
-            yield from Outage(context, "a wait").revive(ends)
+            yield from OutageRetry(context, "a wait").revive(ends)
 
 
 def _take_once(
