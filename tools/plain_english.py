@@ -6,8 +6,8 @@
 
 The prose is what a person reads: the pages without their code, and the docstrings, comments and
 messages of Python files.  A file without a limit has the limit 0.  Limits only fall: ``--write``
-never raises one.  A word that is right in its place can
-stay: the limit of its file is then 1, and a reviewer sees the line that raised it.
+never raises one.  A word that is right in its place can stay: the limit of its file is then 1, and
+a reviewer sees the line that raised it.
 """  # noqa: INP001 - a script
 
 from __future__ import annotations

@@ -27,11 +27,13 @@ from interlock.faces.cli.help import METAVARS, placeholder
 from interlock.faces.cli.parse import COMMON
 from interlock.faces.schema import Schema, schema
 from interlock.nouns.agents import log_rules, session_rules
+from interlock.nouns.agents.calls import AgentCalls
 from interlock.nouns.agents.report_service import StatusReporter
 from interlock.nouns.grants import lock, semaphore, several
 from interlock.nouns.grants.lock import LockView
 from interlock.nouns.grants.semaphore import SemaphoreView, Slots
 from interlock.nouns.messages import message, query, views
+from interlock.nouns.record.calls import RecordCalls
 from interlock.nouns.record.noun import Compared, RecordFinding, Verified
 from interlock.nouns.tasks import task
 from interlock.nouns.tasks.task import ListedTask, TaskList, TaskView
@@ -56,9 +58,16 @@ RETURNED: tuple[type, ...] = (
 )  # fmt: skip
 """What calls return that is no outcome."""
 PUBLIC = [getattr(interlock, name) for name in (*interlock.__all__, *interlock.outcomes.__all__)]
-INSIDE = ("finish", "forgotten", "go_on", "keep", "let_go", "run", "wait")
+INSIDE = (
+    "entering", "finish", "follow", "forgotten", "go_on", "keep", "leave", "let_go", "nudge",
+    "passed_over", "run", "take_up", "wait", "waited", "waits",
+)  # fmt: skip
 """Names that only the command line and the clients use."""
-OUTSIDE = ((client_messages.Messages, "wait"),)
+OUTSIDE = (
+    (client_messages.Messages, "wait"),
+    (AgentCalls, "leave"),
+    (RecordCalls, "follow"),
+)
 """Exceptions from INSIDE: names that users call."""
 _NEEDS = {
     "nothing": "",

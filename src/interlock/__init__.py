@@ -1,4 +1,4 @@
-"""Claims, locks and messages for fleets of agents.
+"""Tasks, locks, semaphores and messages for fleets of AI agents.
 
 One file on a laptop, one cluster in production.  Start with ``connect``; ``interlock.aio`` has the
 same names for event loops.  ``interlock.outcomes`` has all that a call can return; each outcome can

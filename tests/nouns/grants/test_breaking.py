@@ -1,4 +1,4 @@
-"""An operator ends the grant of another: fenced, told, handed on and recorded, on every store."""
+"""An operator ends a grant: the holder is fenced and learns why, the next waiter is served."""
 
 from __future__ import annotations
 

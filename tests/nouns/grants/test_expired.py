@@ -1,4 +1,4 @@
-"""A grant whose liveness is gone is over, for every verb, though nobody took it yet."""
+"""An expired grant is over for every verb, even before another caller acquires it."""
 
 from __future__ import annotations
 

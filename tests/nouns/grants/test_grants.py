@@ -1,4 +1,4 @@
-"""What a grant says of itself, and what a proof of it is worth."""
+"""The fields of a grant, and the proof that another commit can carry."""
 
 from __future__ import annotations
 

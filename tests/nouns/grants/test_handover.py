@@ -1,4 +1,4 @@
-"""What is granted is in its caller's hands or is given back, whatever strikes, and wherever."""
+"""A grant has an owner in the program or is released, whichever instruction is interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What could not be given back while the store was held up is taken back as soon as it answers."""
+"""A grant that could not be released during an outage is released as soon as the store answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks, semaphores and several at once, watched by somebody who only knows the promises.
+"""Locks, semaphores and several at once, against a model that only knows the guarantees.
 
 The machine lets sessions join, beat, freeze, lapse and leave, ask for one thing or for several on
 all terms, ask for more, give back, give up, resize, and lets time pass.  After each act of

@@ -1,4 +1,4 @@
-"""What is damaged is told in one line, and is nobody's end: no traceback, no lost session."""
+"""Damage is reported in one line: no traceback, and no session is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tasks that are over may go: the rules alone."""
+"""Which ended tasks may be deleted: the rules alone."""
 
 from __future__ import annotations
 

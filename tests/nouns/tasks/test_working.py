@@ -1,4 +1,4 @@
-"""Workers of both kinds: what they claim is done, and what they leave is given back."""
+"""Workers of both clients: claimed tasks are done, and tasks that they leave are released."""
 
 from __future__ import annotations
 

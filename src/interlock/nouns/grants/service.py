@@ -1,6 +1,6 @@
 """Acquires, renews and releases grants on a store, for locks, slots and several at once.
 
-``waiting.py`` has the wait of a request that is not granted at once, and ``handover.py`` what
+``pool_wait.py`` has the wait of a request that is not granted at once, and ``handover.py`` what
 becomes of a grant that its caller gave up.
 """
 

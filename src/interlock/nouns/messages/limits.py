@@ -44,17 +44,15 @@ from interlock.steps import Op
 from interlock.store import Item
 
 _FRACTION = 16
-"""A count admits this fraction of the space that is left,"""
+"""After a count, a sender may use this fraction of the free space before it counts again."""
 _FIRST = 8
-"""at most this number at first, and twice the number each time,"""
+"""The most messages after the first count; the number doubles with each count."""
 COUNTED = 5.0
-"""for this number of seconds."""
+"""Seconds after which a count is outdated."""
 _FULL_CACHED = message.RETRY_FULL
-"""An inbox counts as full for this number of seconds without another count,"""
+"""Seconds for which an inbox counts as full without another count."""
 _CHEAP_LIMIT = 100
-"""unless its limit is so low that counting is cheap."""
-
-
+"""A full inbox with a limit up to this is counted each time, since that is cheap."""
 _AT_ONCE = 32
 """Expired questions that a client ends when it finds no free slot."""
 _TIMED = 64

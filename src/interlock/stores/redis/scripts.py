@@ -1,6 +1,4 @@
-"""The scripts that run inside the server, and their names.
-
-Requests as the scripts take them, and answers as they give them.
+"""The scripts that run inside the server: their names, their requests and their answers.
 
 An item is kept as ``revision created expires entry hash value``, separated by blanks, the value
 as it is: the scripts look at the first few words and never copy or parse the rest.
