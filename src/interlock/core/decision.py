@@ -94,6 +94,8 @@ Everything else begins something: a grant, a wait, a task, a message, a session.
 
 REFUSALS = ("fenced", "not_owner", "not_holder", "deadlock")
 """Outcomes by which a call that names a grant, or a wait, is refused."""
+REFUSAL_WINDOW = 60.0
+"""Seconds in which one refusal for a grant, or of a sender, is recorded; the others are counted."""
 
 
 class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):

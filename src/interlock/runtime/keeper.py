@@ -33,7 +33,9 @@ from interlock.store import Store
 
 BEATS_PER_TTL = 2.5
 IDLE = 3600.0
+"""Seconds that the keeper sleeps while it has no lease; new work wakes it."""
 SOON = 0.5
+"""Seconds between two tries to settle and release."""
 LOOK = 0.4
 """Seconds between two checks for a lease that ends: less than the shortest lease has."""
 

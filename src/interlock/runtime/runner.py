@@ -58,7 +58,9 @@ PATIENCE = 10.0
 EAGER_ATTEMPTS = 4
 """Conflicts before a caller steps back: one that does is overtaken by the others."""
 LONGEST_PAUSE = 3
+"""The pause doubles this many times, from 1 ms on."""
 MEMORY = 512
+"""Items that a client remembers for its guesses."""
 
 
 class Decided(Struct, Generic[T], frozen=True, gc=False):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.nouns.grants.pools import complete
 
 from interlock.core import keys
-from interlock.core.decision import Decision, Write
+from interlock.core.decision import REFUSAL_WINDOW, Decision, Write
 from interlock.errors import NotAllowed
 from interlock.nouns.grants import lock, rules
 from interlock.nouns.grants.pool import WAITERS, Grant, Pool, with_token
@@ -277,7 +277,7 @@ def test_who_never_held_it_is_no_owner(who: HolderRequest) -> None:
 def test_a_refusal_changes_nothing_but_is_recorded_once_in_a_while() -> None:
     mark = keys.refusal_mark("grt_ada")
     first = release(held(), caller("bob"), {ADA})
-    assert [(put.key, put.ttl) for put in first.puts] == [(mark, rules.REFUSAL_WINDOW)]
+    assert [(put.key, put.ttl) for put in first.puts] == [(mark, REFUSAL_WINDOW)]
     assert (first.verb, first.deletes) == ("lock.release", ())
     assert not release(held(), caller("bob"), {ADA, mark}).changes
 

@@ -43,6 +43,7 @@ from msgspec.structs import replace
 
 GRANTS = 1000
 WAITERS = 1000
+"""The most grants and waiters of one pool: its item must stay small, at about 200 KB."""
 
 
 class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

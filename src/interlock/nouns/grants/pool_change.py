@@ -31,9 +31,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CLAIM_WINDOW = 30.0
+"""Seconds for which a sleeping waiter has its grant before it has to extend it."""
 _AT_ONCE = 16
+"""Waiters whose liveness is read at once, in search of the first that lives."""
 _LEEWAY = 8
+"""Operations that a commit keeps free when it serves one more waiter."""
 _FEW = 4
+"""Holders up to this number are checked by the commit that queues behind them."""
 
 
 class PoolFacts(Facts):

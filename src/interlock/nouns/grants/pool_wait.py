@@ -56,8 +56,11 @@ from interlock.steps import NextChanges, Op, OpenWatch, Read
 from interlock.store import Snapshot
 
 _BEHIND_EACH_OTHER = 0.02
+"""Seconds by which each waiter wakes later than the one before it, when a holder expires."""
 _SLEEP = 1.0
+"""The longest sleep at the head of a queue, in seconds."""
 _LONGEST_SLEEP = 5.0
+"""The longest sleep at its end."""
 
 
 class Asleep(Struct, frozen=True):

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.decision import Decision, Event, Outcome, Write
+from interlock.core.decision import REFUSAL_WINDOW, Decision, Event, Outcome, Write
 from interlock.core.thing_names import pool_kind, thing_of
 from interlock.core.validate import quote
 from interlock.core.wait import wait_keys
@@ -46,8 +46,8 @@ from interlock.nouns.grants.request import (
     RequestStatus,
 )
 
-REFUSAL_WINDOW = 60.0
 _NAMED = 5
+"""The most grants that an error names to choose from."""
 
 
 def acquire(request: GrantRequest, facts: PoolFacts, now: float) -> Decision[Outcome]:

@@ -31,7 +31,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.decision import Decision, Event, Write
+from interlock.core.decision import REFUSAL_WINDOW, Decision, Event, Write
 from interlock.core.thing_names import message_thing_by_id
 from interlock.nouns.messages.message import (
     ALL,
@@ -60,7 +60,6 @@ MAILBOX: dict[str, object] = {}
 """The value of a mailbox: its existence is all that matters, so it can be put and checked without
 having been read.
 """
-REFUSAL_WINDOW = 60.0
 GUARD = "limits.pause_after"
 """The name of the setting that pauses a sender, given as the one who paused it."""
 

@@ -16,7 +16,16 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.decision import MANY, Changes, Decision, Event, Facts, Missing, Write
+from interlock.core.decision import (
+    MANY,
+    REFUSAL_WINDOW,
+    Changes,
+    Decision,
+    Event,
+    Facts,
+    Missing,
+    Write,
+)
 from interlock.nouns.tasks.task import (
     BATCH,
     FRESH,
@@ -33,7 +42,6 @@ from interlock.nouns.tasks.task import (
 
 T = TypeVar("T")
 
-REFUSAL_WINDOW = 60.0
 AT_ONCE = 1.0
 """A task that becomes ready within this many seconds counts as ready since its publishing."""
 
