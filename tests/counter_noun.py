@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Struct
 
-from interlock.core import codec, validate
+from interlock.core import codec, keys, validate
 from interlock.core.decision import Decision, Event, Success, Write
 from interlock.errors import StoreDamaged
 from interlock.registry import NounEntry
@@ -18,7 +18,7 @@ from interlock.runtime.why import Why
 from interlock.steps import Op, Read
 from interlock.store import Item
 
-COUNTERS = "counters/"
+COUNTERS = "counters/"  # a noun of Interlock has its prefix in core/keys.py
 Name = Annotated[str, option("name", "the counter", positional=True)]
 
 
@@ -52,7 +52,7 @@ def add(counter: str, stored: Stored, by: int, agent: str) -> Decision[Counted]:
         outcome=Counted(counter=counter, value=stored.value + by),
         verb="counter.add",
         thing=f"counter/{counter}",
-        puts=(Write(COUNTERS + counter, Stored(stored.value + by)),),
+        puts=(Write(COUNTERS + keys.encode(counter), Stored(stored.value + by)),),
         events=(Event("counter:added", agent),),
     )
 
@@ -66,7 +66,7 @@ class CounterCalls(Calls[D]):
         counter, actor = validate.name(name, "counter"), self.context.me().actor
 
         def deciding() -> DecideOp[Counted]:
-            item = (yield (COUNTERS + counter,))[COUNTERS + counter]
+            item = (yield (COUNTERS + keys.encode(counter),))[COUNTERS + keys.encode(counter)]
             return add(counter, read(item), by, actor.agent)
 
         return (yield from self.context.runner.change(deciding, actor)).outcome
@@ -74,12 +74,12 @@ class CounterCalls(Calls[D]):
     @call
     def show(self, name: str) -> Op[Counted]:
         """What a counter stands at."""
-        item = (yield Read(COUNTERS + name))[COUNTERS + name]
+        item = (yield Read(COUNTERS + keys.encode(name)))[COUNTERS + keys.encode(name)]
         return Counted(counter=name, value=read(item).value)
 
 
 def why(_context: object, name: str) -> Op[Why]:
-    item = (yield Read(COUNTERS + name))[COUNTERS + name]
+    item = (yield Read(COUNTERS + keys.encode(name)))[COUNTERS + keys.encode(name)]
     because = f"it stands at {read(item).value}"
     return Why(thing=f"counter/{name}", blocked=False, because=because, clear="add to it")
 

@@ -67,7 +67,8 @@ def test_both_clients_have_it(tmp_path: Path) -> None:
     asyncio.run(awaited())
 
 
-def test_the_record_knows_it(shell: Here) -> None:
+def test_the_record_knows_it_among_entries_of_other_nouns(shell: Here) -> None:
+    shell.run("lock", "acquire", "merge")
     shell.run("counter", "add", "builds")
     assert "counter.add" in shell.run("record", "log").out
     assert "added" in shell.run("record", "explain", "counter/builds").out

@@ -268,12 +268,16 @@ FAST = 0.05
 class Capabilities(Struct, frozen=True, kw_only=True):
     """What an engine declares; the conformance suite holds it to that.
 
+    engine          its name, for people and for limits that depend on it
     durability      what an acknowledged commit survives: nothing, the death of the engine's
                     process, or a power cut
+    clock           the clock that measures liveness, for people
+    push            whether a watch is woken by the engine, and does not have to poll
     transacts       whether it runs the works of ``transact``
     one_machine     whether it shares this machine's clock, and stands still while that is suspended
     consecutive     whether revisions count commits one by one
     latency         seconds that a commit typically takes; time limits follow it (``allow``)
+    min_ttl         the shortest ttl of a liveness key, in seconds
     max_operations  of all kinds (checks, puts, deletes, reads, signals) in one transaction
     max_value       bytes of one value
     max_bytes       bytes of one transaction: its entry, and the keys and values of its puts

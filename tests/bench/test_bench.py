@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.bench import measuring, operations, run_bench
-from interlock.bench.engine import with_namespace
+from interlock.bench.engine import local, with_namespace
 from interlock.bench.measuring import Measured, Sizes
 from interlock.errors import BadInput
 from interlock.nouns.grants.lock import LockAcquired
@@ -165,3 +165,9 @@ def test_the_same_server_is_measured_in_another_namespace(url: str) -> None:
     assert (other.hosts, other.socket, other.db) == (address.hosts, address.socket, address.db)
     assert (other.user, other.password) == (address.user, address.password)
     assert {**other.options, "ns": ""} == {**address.options, "ns": ""}
+
+
+@pytest.mark.parametrize("url", ["memory:", "postgres://localhost/x"])
+def test_an_engine_without_a_floor_is_refused(url: str) -> None:
+    with pytest.raises(BadInput, match="SQLite, Redis or etcd"):
+        local(url)

@@ -22,6 +22,7 @@ import apsw
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock.errors import BadInput
 from interlock.stores import file_of, open_store
 from interlock.stores.address import Address, parse
 from interlock.stores.sqlite import schema
@@ -384,6 +385,11 @@ def with_namespace(url: str, address: Address, namespace: str) -> str:
 
 def local(url: str | None) -> BenchEngine:
     """SQLite, on the disk of the named file or folder."""
+    if url is not None and (":" in url.partition("/")[0]) and not url.startswith("sqlite:"):
+        scheme = url.partition(":")[0]
+        raise BadInput(
+            f"bench knows no floor for {scheme!r:.40}; name a store of SQLite, Redis or etcd"
+        )
     return SQLiteEngine(None if url is None else file_of(url))
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.entry import Entry
-from interlock.core.thing_names import key_of, split_things
+from interlock.core.thing_names import KINDS, key_of, split_things
 
 
 class RecordFilter(Struct, frozen=True, kw_only=True):
@@ -54,6 +54,8 @@ def about(entry: Entry, thing: str) -> bool:
     if thing in split_things(entry.thing) or any(event.thing == thing for event in entry.events):
         return True
     kind, _, name = thing.partition("/")
+    if kind not in KINDS:  # a noun of another package: its entries name it
+        return False
     key = keys.status(name) if kind == "task" else key_of(thing)
     return key in entry.put or key in entry.deleted
 

@@ -142,6 +142,10 @@ def own_store(store: str | None) -> Iterator[str]:
         with _own_namespace(store) as url:
             yield url
         return
+    if store is not None and ":" in store.partition("/")[0] and not store.startswith("sqlite:"):
+        raise BadInput(
+            "the demonstration runs on SQLite, Redis or etcd; name such a store, or none"
+        )
     named = None if store is None else file_of(store)
     with _own_folder(None if named is None else os.path.dirname(named) or ".") as folder:
         yield os.path.join(folder, "store.db")

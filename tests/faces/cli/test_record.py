@@ -329,3 +329,11 @@ def test_an_export_is_checked_by_the_script_that_comes_along(ada: Shell) -> None
     assert done.stdout.split()[:4] == ["integrity", "ok", "completeness", "ok"]
     beside = ada.run("record", "verify", "--against", "record.jsonl")
     assert beside.out.splitlines()[-1].split()[:2] == ["against", "same"]
+
+
+@pytest.mark.parametrize("name", ["store/main", "record/main", "nothing/main"])
+def test_the_history_of_a_lock_that_is_called_like_a_noun(ada: Shell, name: str) -> None:
+    ada.run("lock", "acquire", name)
+    ada.run("lock", "acquire", "merge")
+    assert "acquired" in ada.run("record", "explain", name).out
+    assert "lock.acquire" in ada.run("record", "log", "--thing", name).out

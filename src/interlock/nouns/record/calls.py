@@ -139,4 +139,5 @@ class RecordCalls(Calls[D]):
 def _thing(text: str) -> str:
     """The name of a thing in the record, of any registered noun."""
     kind, _, name = validate.name(text, "thing").partition("/")
-    return text if name and kind in registry.words() else validate.thing(text)
+    own = any(noun.name == kind and (noun.events or noun.why) for noun in registry.nouns())
+    return text if name and own else validate.thing(text)
