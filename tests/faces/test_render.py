@@ -52,7 +52,7 @@ def test_a_no_names_the_holder() -> None:
     assert render(busy) == "busy merge: held by ada for 5 s, expires in 25 s, 2 waiting"
     stale = LockNotOwner(lock="merge", holder="ada", stale=True)
     assert render(stale) == (
-        "not owner merge: ada had it and went stale; whoever acquires it has it"
+        "not owner merge: ada had it and went stale; the next caller can acquire it"
     )
     fenced = LockFenced(lock="merge", holder="bob", token=13)
     assert render(fenced) == "fenced merge: that grant is over; bob has it with token 13"

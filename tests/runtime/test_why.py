@@ -104,7 +104,7 @@ def test_a_stale_lock_blocks_nobody(stage: Testbed) -> None:
     stage.clock.advance(2.0)
     found = why(stage, "lock/merge")
     assert found.blocked is False
-    assert "ada stopped beating" in found.because
+    assert "ada stopped renewing it" in found.because
 
 
 def test_a_lock_that_is_kept_names_what_its_first_waiter_lacks(stage: Testbed) -> None:
@@ -144,7 +144,7 @@ def test_a_large_request_at_the_head_of_the_queue_is_said_plainly(stage: Testbed
     assert (found.blocked, found.by) == (True, "ada")
     assert found.because == (
         "1 of 3 slots is free, but bob wants 3 and came first;"
-        " nobody overtakes, so smaller requests wait behind it"
+        " requests are served in order, so smaller ones wait behind it"
     )
     assert found.clear == "ada (2) gives back 2 more, or bob gives up"
     assert [(each.agent, each.weight) for each in found.waiters] == [("bob", 3), ("cleo", 1)]

@@ -197,7 +197,7 @@ class ClientHousekeeping:
             import logging
 
             self._warned = True
-            said = "the record could not be tended (%r); run 'interlock record verify'"
+            said = "housekeeping of the record failed (%r); run 'interlock record verify'"
             logging.getLogger("interlock").warning(said, error)
 
     def _many(self) -> None:

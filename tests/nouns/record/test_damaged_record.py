@@ -151,5 +151,5 @@ def test_what_nobody_foresaw_is_logged_once(
         ada.run(housekeeping.run(Actor()))
         stage.clock.advance(BETWEEN)
     assert [r.getMessage() for r in caplog.records] == [
-        "the record could not be tended (ZeroDivisionError()); run 'interlock record verify'"
+        "housekeeping of the record failed (ZeroDivisionError()); run 'interlock record verify'"
     ]

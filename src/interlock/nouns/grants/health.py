@@ -139,7 +139,7 @@ def _stale(found: Iterable[Held]) -> Iterator[Problem]:
         thing = things(wanted)
         yield Problem(
             kind="stale",
-            says=f"{thing}: {grant.agent} stopped beating, and nobody came for it yet",
+            says=f"{thing}: {grant.agent} stopped renewing it, and no caller has acquired it since",
             remedy="acquire it, or run 'interlock maintain'",
             thing=thing,
             agent=grant.agent,

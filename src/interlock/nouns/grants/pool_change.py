@@ -331,15 +331,15 @@ def liveness(grant: Grant, thing: str, at_most: float | None = None) -> tuple[Wr
         return ()
     ttl = grant.ttl if grant.ttl is None or at_most is None else min(grant.ttl, at_most)
     terms = ((keys.live(grant.id), ttl), (keys.max_hold(grant.id), grant.max_hold))
-    value = tag(grant, thing)
+    value = liveness_value(grant, thing)
     return tuple([Write(key, value, seconds) for key, seconds in terms if seconds is not None])
 
 
 def renewal(grant: Grant, thing: str, session_ttl: float) -> Write:
     """The write that keeps a grant alive."""
-    return Write(grant.live[0], tag(grant, thing), grant.ttl or session_ttl)
+    return Write(grant.live[0], liveness_value(grant, thing), grant.ttl or session_ttl)
 
 
-def tag(grant: Grant, thing: str) -> dict[str, str]:
+def liveness_value(grant: Grant, thing: str) -> dict[str, str]:
     """The value of a liveness key, for a person that reads the store."""
     return {"agent": grant.agent} if grant.ttl is None else {"agent": grant.agent, "for": thing}

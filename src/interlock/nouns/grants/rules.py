@@ -158,7 +158,7 @@ def _check_weight(request: HolderRequest, thing: str, grant: Grant) -> None:
     """A grant is released whole, so a caller that names another weight made a mistake."""
     if dict(request.weights).get(thing, grant.weight) != grant.weight:
         raise BadInput(
-            f"you have {grant.weight} of {thing}, and it is given back whole; write {thing}"
+            f"you have {grant.weight} of {thing}, and all of it is released at once; write {thing}"
         )
 
 

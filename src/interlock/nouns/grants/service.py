@@ -224,7 +224,7 @@ class GrantService(PendingReleases):
         wanted = target.keys
         items = (yield (*wanted, *own)).items
         if own and items[own[0]] is None:
-            raise Lapsed(f"session {identity.actor.session} lapsed; join again")
+            raise Lapsed(f"session {identity.actor.session} expired; join again")
         for proof in given:
             if not (yield from holds(proof, base, request.agent)):
                 return Decision(outcome=target.given_fenced(proof.thing))

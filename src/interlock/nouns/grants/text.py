@@ -112,7 +112,7 @@ def already_free(outcome: lock.AlreadyFree, paint: Paint) -> str:
 
 def lock_not_owner(outcome: lock.LockNotOwner, paint: Paint) -> str:
     """Who has it instead, or had it."""
-    has = "had it and went stale; whoever acquires it has it" if outcome.stale else "has it"
+    has = "had it and went stale; the next caller can acquire it" if outcome.stale else "has it"
     return f"{paint('red', 'not owner')} {outcome.lock}: {outcome.holder} {has}"
 
 

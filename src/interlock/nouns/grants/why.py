@@ -94,7 +94,7 @@ def _room(thing: str, live: LivePool) -> Op[Why]:
         return _kept(thing, live, first)
     because = (
         f"{_slots(live)}, but {first.agent} wants {first.weight} and came first;"
-        " nobody overtakes, so smaller requests wait behind it"
+        " requests are served in order, so smaller ones wait behind it"
     )
     clear = f"{holders(live.grants)} gives back {first.weight - live.room} more"
     clear += f", or {first.agent} gives up"
@@ -229,7 +229,7 @@ def _free(thing: str, live: LivePool) -> tuple[str, str]:
     if thing.startswith("lock/"):
         if stale is None:
             return "free", "acquire it"
-        because = f"{stale.agent} stopped beating and its grant {stale.token} is stale"
+        because = f"{stale.agent} stopped renewing it and its grant {stale.token} is stale"
         return because, "acquire it, or run 'interlock maintain'"
     if stale is None:
         return _slots(live), "acquire them"

@@ -37,6 +37,7 @@ from interlock.nouns.tasks.task_reader import (
     decode_status,
 )
 from interlock.runtime.attempt import DecideOp
+from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.runtime.runner import Decided, Runner
@@ -370,3 +371,25 @@ def _timed(places: Sequence[Item], running: set[str]) -> list[str]:
     """The ready tasks with a deadline."""
     timed = [item for item in places if decode_ready(item).deadline is not None]
     return [task for item in timed if (task := keys.task_in_index(item.key)) not in running]
+
+
+class TaskHousekeepingPart(HousekeepingPart):
+    """The part of a pass of ``maintain`` that is about tasks."""
+
+    def reclaim(self) -> Op[None]:
+        """Return tasks of lost workers to the queue, and move due and unblocked tasks on."""
+        from interlock.nouns.tasks.retention import TaskRetention, retention_limits
+
+        work = self.work
+        self._retention = TaskRetention(work.runner, retention_limits(work.settings))
+        self._facts = yield from self._retention.read_facts()  # before the pass writes
+        done = yield from TaskMaintenance(work.runner).run(work.actor, work.bound)
+        work.reclaimed += done.reclaimed
+        work.moved += done.moved
+        work.left += done.left
+
+    def shrink(self) -> Op[None]:
+        """Delete old tasks."""
+        done = yield from self._retention.run(self.work.actor, first=self._facts)
+        self.work.deleted_tasks += done.forgotten
+        self.work.left += done.left

@@ -33,13 +33,11 @@ from interlock.core.decision import Decision
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.messages.retention_rules import Forgotten, RetentionLimits
 from interlock.nouns.tasks import retention_rules
-from interlock.nouns.tasks.housekeeping import TaskMaintenance
 from interlock.nouns.tasks.retention_rules import EndedTask, RetentionSurvey
 from interlock.nouns.tasks.task import BATCH, Spec, TaskStatus
 from interlock.nouns.tasks.task_reader import TaskReader, decode_spec, decode_status
 from interlock.runtime import retention_clock
 from interlock.runtime.attempt import DecideOp
-from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES, readable
 from interlock.runtime.retention_clock import CommitPosition, RecordedTime
@@ -391,23 +389,3 @@ class RetentionScan:
             for need in spec.needs:
                 self.suspects.pop(need, None)
         return retention_rules.ended_task(task, revision, status, spec)
-
-
-class TaskHousekeepingPart(HousekeepingPart):
-    """The part of a pass of ``maintain`` that is about tasks."""
-
-    def reclaim(self) -> Op[None]:
-        """Return tasks of lost workers to the queue, and move due and unblocked tasks on."""
-        work = self.work
-        self._retention = TaskRetention(work.runner, retention_limits(work.settings))
-        self._facts = yield from self._retention.read_facts()  # before the pass writes
-        done = yield from TaskMaintenance(work.runner).run(work.actor, work.bound)
-        work.reclaimed += done.reclaimed
-        work.moved += done.moved
-        work.left += done.left
-
-    def shrink(self) -> Op[None]:
-        """Delete old tasks."""
-        done = yield from self._retention.run(self.work.actor, first=self._facts)
-        self.work.deleted_tasks += done.forgotten
-        self.work.left += done.left

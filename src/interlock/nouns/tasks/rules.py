@@ -244,7 +244,7 @@ def beat(
         expires_in=ttl,
         grant=held.id,
     )
-    renew = Write(held.live[0], tag(held, claimant.task), ttl)
+    renew = Write(held.live[0], liveness_value(held, claimant.task), ttl)
     return Decision(outcome=outcome, puts=(renew,), quiet=True)
 
 
@@ -326,7 +326,7 @@ def retry(changes: TaskChanges, id_: str, agent: str) -> Decision[task.RetryOutc
     return changes.decision(task.Retried(task=id_, state=state), "task.retry", f"task/{id_}")
 
 
-def tag(claim: TaskOwner, id_: str) -> dict[str, str]:
+def liveness_value(claim: TaskOwner, id_: str) -> dict[str, str]:
     """The value of a liveness key, for an operator who reads the store."""
     return {"agent": claim.agent} | ({} if claim.ttl is None else {"for": f"task/{id_}"})
 
@@ -360,7 +360,7 @@ def _claim(
     changes.put(keys.owner(id_), held)
     changes.put(keys.claims(request.session, id_), held.live)
     if request.ttl is not None:
-        changes.put(live, tag(held, id_), request.ttl)
+        changes.put(live, liveness_value(held, id_), request.ttl)
     if spec is not None and not status.due:
         place = spec.ready_key(id_)
     for key in (*request.listed, *([place] if place else ())):

@@ -150,7 +150,7 @@ class Notifier:
         except BlockingIOError:
             return True
         except OSError as error:
-            self.trouble = f"a doorbell could not be rung ({error.strerror or error})"
+            self.trouble = f"another process could not be woken ({error.strerror or error})"
         return True
 
     def _clear(self, name: str) -> None:
