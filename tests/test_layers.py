@@ -13,8 +13,8 @@ ROOT = Path(interlock.__file__).parent
 FOUNDATION = {"errors", "version", "clock", "steps", "threads"}
 """What anything may import."""
 BELOW_CLIENTS = FOUNDATION | {
-    "check_record", "core", "nouns", "registry", "store_location", "runtime", "settings", "store",
-    "stores",
+    "check_record", "client_context", "core", "nouns", "registry", "store_location", "runtime",
+    "settings", "store", "stores",
 }  # fmt: skip
 CLIENTS = {
     "client_setup", "client", "client_blocks", "client_messages", "client_tasks",
@@ -40,17 +40,19 @@ MAY_IMPORT = {
     "nouns": RULES_AND_SERVICES
     | {
         "nouns",
+        "client_context",
         "check_record",  # ``record verify`` judges with it
         "testing",  # the type of an outcome of ``selftest``
     },
     "runtime": RULES_AND_SERVICES
     | {
-        "nouns",  # in the files of NAMES_NOUNS
         "aio",  # the types of streams
         "client_blocks",
+        "client_context",  # the type of a client's context
     },
     "settings": {"core", "errors"},
     "store_location": {"errors", "settings"},
+    "client_context": BELOW_CLIENTS,
     "client_setup": BELOW_CLIENTS,
     "client": BELOW_CLIENTS | {"client_setup", "client_blocks", "client_messages", "client_tasks"},
     "client_blocks": BELOW_CLIENTS | {"client"},
@@ -100,19 +102,3 @@ def test_imports_go_one_way(path: Path) -> None:
 
 def test_every_part_of_the_package_has_its_place() -> None:
     assert {own(path) for path in ROOT.rglob("*.py")} <= set(MAY_IMPORT)
-
-
-NAMES_NOUNS = {
-    "runtime/context.py",  # a client owns the services of sessions and grants
-    "runtime/fleet_calls.py",  # types of the attributes of a client
-}
-"""The files of the runtime that import a noun; all others find what they need in declarations."""
-
-
-def test_the_runtime_finds_nouns_in_their_declarations() -> None:
-    found = {
-        str(path.relative_to(ROOT))
-        for path in (ROOT / "runtime").rglob("*.py")
-        if any(name.startswith("interlock.nouns") for name in imports(path))
-    }
-    assert found == NAMES_NOUNS

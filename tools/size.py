@@ -23,6 +23,7 @@ NESTED = ("nouns", "stores")
 INLINED = ("<listcomp>", "<dictcomp>", "<setcomp>")
 """No frames of their own from Python 3.12 on."""
 FACES = ("interlock.faces", "interlock.client", "interlock.aio")
+BELOW_FACES = ("interlock.client_context",)
 
 
 def part(path: Path) -> str:
@@ -90,7 +91,8 @@ class CallPath:
 
     def _event(self, frame: FrameType, event: str, _: object) -> None:
         module = str(frame.f_globals.get("__name__", ""))
-        below = module.startswith("interlock.") and not module.startswith(FACES)
+        face = module.startswith(FACES) and module not in BELOW_FACES
+        below = module.startswith("interlock.") and not face
         if not below or frame.f_code.co_name in INLINED:
             return
         if event == "call":

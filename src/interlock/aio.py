@@ -17,6 +17,7 @@ from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from interlock import registry
+from interlock.client_context import SESSION_TTL, Context
 from interlock.client_setup import (
     FleetProperties,
     agent_and_session,
@@ -26,13 +27,12 @@ from interlock.client_setup import (
 from interlock.clock import Clock
 from interlock.core.validate import FOREVER
 from interlock.errors import InterlockError, StoreClosed, StoreTrouble
+from interlock.nouns.fleet.calls import FleetCalls
 from interlock.nouns.grants.held_grant import GrantHandle, take
 from interlock.nouns.grants.lock import LockTarget
 from interlock.nouns.grants.request import GrantTarget, GrantTerms
 from interlock.runtime import callers
 from interlock.runtime.calls import Awaiting, Calls, Source, driven
-from interlock.runtime.context import SESSION_TTL, Context
-from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.given import Given
 from interlock.runtime.keeper import LOOK
 from interlock.steps import Op, drive_async

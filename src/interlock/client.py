@@ -21,6 +21,7 @@ from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Self
 
 from interlock import registry
+from interlock.client_context import SESSION_TTL, Context
 from interlock.client_setup import (
     FleetProperties,
     agent_and_session,
@@ -30,11 +31,10 @@ from interlock.client_setup import (
 from interlock.clock import Clock
 from interlock.core.validate import FOREVER
 from interlock.errors import InterlockError
+from interlock.nouns.fleet.calls import FleetCalls
 from interlock.nouns.grants.handover import HANDOVER, Handover
 from interlock.runtime import callers
 from interlock.runtime.calls import Blocking, Calls, Source, driven
-from interlock.runtime.context import SESSION_TTL, Context
-from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.given import Given
 from interlock.runtime.keeper import LOOK
 from interlock.steps import Op, drive

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from interlock.client import offered
+from interlock.client_context import Context
 from interlock.errors import Lost, StoreClosed, StoreTrouble
 from interlock.nouns.grants.handover import HANDOVER, BlockExit, Handover
 from interlock.nouns.grants.held_grant import GrantHandle, take
 from interlock.nouns.grants.request import GrantTarget, GrantTerms
 from interlock.runtime.calls import Blocking, Source
-from interlock.runtime.context import Context
 from interlock.steps import drive
 from interlock.threads import background
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from interlock.client_context import Context
 from interlock.clock import Clock, SystemClock
 from interlock.errors import BadInput
+from interlock.nouns.fleet.calls import FleetCalls
 from interlock.runtime.calls import D
-from interlock.runtime.context import Context
-from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.runner import Runner
 from interlock.steps import Op

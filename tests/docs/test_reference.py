@@ -11,12 +11,12 @@ import pytest
 from tests.docs.pages import ROOT
 
 from interlock import errors, registry, settings
+from interlock.client_context import GRANT_TTL, SESSION_TTL
 from interlock.core import validate
 from interlock.nouns.agents import session_rules
 from interlock.nouns.grants import pool, pool_change
 from interlock.nouns.messages import message, send_rules
 from interlock.nouns.messages import query as queries
-from interlock.runtime.context import GRANT_TTL, SESSION_TTL
 from interlock.stores import SCHEMES, address, network
 from interlock.stores.memory import MemoryStore
 from interlock.stores.redis.store import LOG_BOUND

@@ -141,8 +141,8 @@ def test_metadata_come_back_as_they_went(ada: Client) -> None:
 
 
 def test_nobody_in_particular_cannot_hold_anything(stage: Testbed) -> None:
+    from interlock.client_context import Context
     from interlock.nouns.grants.calls import LockCalls
-    from interlock.runtime.context import Context
     from interlock.steps import drive
 
     context = Context(stage.store, None, "", None)

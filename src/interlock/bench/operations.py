@@ -38,6 +38,7 @@ from interlock.bench.measuring import (
     percentile,
     timed,
 )
+from interlock.client_context import SESSION_TTL, Context
 from interlock.clock import SystemClock
 from interlock.nouns.grants.lock import LockAcquired, LockReleased
 from interlock.nouns.grants.several import SeveralAcquired
@@ -47,7 +48,6 @@ from interlock.nouns.messages.message import AlertSubscription, Sent
 from interlock.nouns.messages.send_rules import Rate
 from interlock.nouns.tasks.task import Claimed
 from interlock.runtime.attempt import Attempt, Draft
-from interlock.runtime.context import SESSION_TTL, Context
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.steps import drive

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
     from interlock.aio import Stream as AsyncStream
     from interlock.client_blocks import Stream
+    from interlock.client_context import Context
     from interlock.core.decision import Proof
     from interlock.core.outcomes import GivenFenced
-    from interlock.runtime.context import Context
     from interlock.runtime.identity import Identity
 
 P = ParamSpec("P")

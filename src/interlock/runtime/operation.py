@@ -27,7 +27,6 @@ from msgspec.structs import fields as struct_fields
 from interlock.core import validate
 
 if TYPE_CHECKING:
-    from interlock.runtime.fleet_calls import FleetCalls
     from interlock.steps import Op
 
 Kind: TypeAlias = Literal[
@@ -104,7 +103,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     call: str = ""
     spread: str = ""
     then: Callable[[Any], Op[Any]] | None = None
-    act: Callable[[FleetCalls, Any], Op[Any]] | None = None
+    act: Callable[[Any, Any], Op[Any]] | None = None
     grants: bool = False
     joins: Callable[[Any], bool] | None = None
     lines: tuple[type, ...] = ()
@@ -115,7 +114,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
 
-    def carry_out(self, fleet: FleetCalls, request: Request) -> Op[Any]:
+    def carry_out(self, fleet: Any, request: Request) -> Op[Any]:  # noqa: ANN401 - ``FleetCalls``
         """The operation that a request asks for, for either driver.
 
         The grants that it relies on (``given``) hold for every call that it makes.

@@ -19,7 +19,7 @@ from interlock.errors import Lapsed, OutcomeUnknown, StoreAway, StoreBusy, Store
 from interlock.steps import Op, Pause
 
 if TYPE_CHECKING:
-    from interlock.runtime.context import Context
+    from interlock.client_context import Context
 
 
 T = TypeVar("T")

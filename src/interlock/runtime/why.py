@@ -16,7 +16,7 @@ from interlock.core import validate
 from interlock.steps import Op
 
 if TYPE_CHECKING:
-    from interlock.runtime.context import Context
+    from interlock.client_context import Context
 
 NAMED = 5
 """How many holders are named, each with what it waits for itself."""

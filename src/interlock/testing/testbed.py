@@ -21,15 +21,15 @@ from collections.abc import Callable
 from random import Random
 from typing import Generic, TypeVar, cast
 
+from interlock.client_context import Context
 from interlock.clock import Clock
 from interlock.nouns.agents.calls import AgentCalls
+from interlock.nouns.fleet.calls import FleetCalls
 from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.record.calls import RecordCalls
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.runtime.callers import LocalCaller
-from interlock.runtime.context import Context
-from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.runner import Runner
 from interlock.steps import NextChanges, Op, Pause, Step
 from interlock.store import Store

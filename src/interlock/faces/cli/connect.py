@@ -167,7 +167,7 @@ def _connected(parsed: Parsed, identity: CommandIdentity, *, named: bool) -> Fle
             return _kept(fleet) if parsed.joins else fleet
     if not parsed.joins:
         return opened(agent=identity.agent, join=False, caller=_named(), **common)
-    from interlock.runtime.context import GRANT_TTL
+    from interlock.client_context import GRANT_TTL
 
     return opened(agent=identity.agent, grant_ttl=GRANT_TTL, caller=_named(), **common)
 

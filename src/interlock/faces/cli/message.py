@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from interlock.faces.cli.command import LOOK, Stopped, answer, is_read, note, stoppable, write
 from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.parse import Parsed
+from interlock.nouns.fleet.calls import FleetCalls
 from interlock.nouns.messages import log_lines
 from interlock.nouns.messages.inbox_noun import (
     AlertSubscribe,
@@ -22,7 +23,6 @@ from interlock.nouns.messages.inbox_noun import (
     list_inbox,
     subscribed_type,
 )
-from interlock.runtime.fleet_calls import FleetCalls
 from interlock.steps import drive
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from interlock.faces.cli.command import (
 )
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
+from interlock.nouns.fleet.calls import FleetCalls
 from interlock.nouns.record.noun import Entries, Gap, RecordExport, RecordLog, filters, gap
-from interlock.runtime.fleet_calls import FleetCalls
 from interlock.runtime.history import EVERYTHING
 from interlock.steps import drive
 from interlock.store import Resync

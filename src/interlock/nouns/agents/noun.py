@@ -2,17 +2,17 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+from interlock.client_context import lapsed
 from interlock.core import keys, outcomes
 from interlock.nouns.agents import session_rules
 from interlock.nouns.agents.log_rules import LogFile, LogLine, Uploaded
 from interlock.nouns.agents.report_rules import Reported, ReportState, Unreported
 from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
-from interlock.runtime.context import lapsed
 from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Operation, Request, option
 
 if TYPE_CHECKING:
-    from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.nouns.fleet.calls import FleetCalls
     from interlock.steps import Op
 
 T = TypeVar("T")

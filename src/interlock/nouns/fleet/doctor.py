@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 
+from interlock.client_context import Context
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Write
 from interlock.core.validate import span
@@ -16,7 +17,6 @@ from interlock.nouns.agents.views import list_agents
 from interlock.nouns.grants import views
 from interlock.nouns.record.seal_service import Sealing
 from interlock.runtime.attempt import DecideOp
-from interlock.runtime.context import Context
 from interlock.runtime.history import EVERYTHING, search
 from interlock.runtime.identity import Actor
 from interlock.runtime.integrity import unreadable

@@ -17,7 +17,7 @@ from interlock.runtime.operation import Duration, Operation, Request, option
 from interlock.runtime.why import Why
 
 if TYPE_CHECKING:
-    from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.nouns.fleet.calls import FleetCalls
     from interlock.steps import Op
 
 

@@ -6,7 +6,7 @@ from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Operation, Request
 
 if TYPE_CHECKING:
-    from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.nouns.fleet.calls import FleetCalls
     from interlock.steps import Op
 
 

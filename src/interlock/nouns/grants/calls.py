@@ -15,13 +15,13 @@ from interlock.runtime.given import Given, proofs
 from interlock.steps import Op
 
 if TYPE_CHECKING:
+    from interlock.client_context import Context
     from interlock.nouns.grants import lock as locks
     from interlock.nouns.grants import semaphore as semaphores
     from interlock.nouns.grants import several
     from interlock.nouns.grants.lock import LockView
     from interlock.nouns.grants.request import GrantTarget
     from interlock.nouns.grants.semaphore import SemaphoreView, SlotsTarget
-    from interlock.runtime.context import Context
 
 
 def acquire(

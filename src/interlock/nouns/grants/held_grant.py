@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from interlock.client_context import Context
 from interlock.core import keys, outcomes, validate
 from interlock.core.decision import Outcome, Proof, Write
 from interlock.core.outcomes import Granted
@@ -23,7 +24,6 @@ from interlock.nouns.grants.pool import BreakNote
 from interlock.nouns.grants.request import GrantTarget, GrantTerms
 from interlock.runtime import callers
 from interlock.runtime.calls import Calls, D, call
-from interlock.runtime.context import Context
 from interlock.runtime.given import Given, proofs
 from interlock.runtime.keeper import Lease, WatchedGrant
 from interlock.runtime.outage import OutageRetry

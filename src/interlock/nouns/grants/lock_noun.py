@@ -10,7 +10,7 @@ from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Operation, Request, option, waits
 
 if TYPE_CHECKING:
-    from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.nouns.fleet.calls import FleetCalls
     from interlock.steps import Op
 
 Lock = Annotated[str, option("name", "the lock, such as merge or deploy/eu", positional=True)]

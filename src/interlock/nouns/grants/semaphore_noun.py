@@ -21,7 +21,7 @@ from interlock.runtime.noun import KeyKind, Noun
 from interlock.runtime.operation import Duration, Operation, Request, option, waits
 
 if TYPE_CHECKING:
-    from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.nouns.fleet.calls import FleetCalls
     from interlock.steps import Op
 
 Semaphore = Annotated[str, option("name", "the semaphore, such as builds", positional=True)]

@@ -29,7 +29,7 @@ from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
 
 if TYPE_CHECKING:
-    from interlock.runtime.context import Context
+    from interlock.client_context import Context
 
 LINKS = 20
 """So many holders of a chain are followed, one after the other."""

@@ -12,7 +12,7 @@ from interlock.runtime.noun import KeyKind, Noun
 from interlock.runtime.operation import Given, Operation, Request, option
 
 if TYPE_CHECKING:
-    from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.nouns.fleet.calls import FleetCalls
     from interlock.steps import Op
 
 Id = Annotated[str, option("name", "the id of the decision: dec_...", positional=True)]

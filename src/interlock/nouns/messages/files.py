@@ -10,10 +10,10 @@ import os
 import stat
 from typing import BinaryIO
 
+from interlock.client_context import Context
 from interlock.errors import BadInput, Changed
 from interlock.nouns.messages.message import File
 from interlock.runtime.calls import Calls, D, call
-from interlock.runtime.context import Context
 from interlock.steps import InThread, Op
 
 _PIECE = 1024 * 1024

@@ -13,7 +13,7 @@ from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Duration, Given, Operation, Request, option
 
 if TYPE_CHECKING:
-    from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.nouns.fleet.calls import FleetCalls
     from interlock.steps import Op
 
 Type = Annotated[

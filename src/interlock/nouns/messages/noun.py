@@ -15,7 +15,7 @@ from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Given, Operation, Request, option
 
 if TYPE_CHECKING:
-    from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.nouns.fleet.calls import FleetCalls
     from interlock.steps import Op
 
 T = TypeVar("T")

@@ -14,6 +14,7 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock.client_context import SESSION_TTL, Context
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.core.validate import ALL_ABILITIES, closest_names
@@ -25,7 +26,6 @@ from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.send_rules import MAILBOX
 from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.callers import LocalCaller
-from interlock.runtime.context import SESSION_TTL, Context
 from interlock.runtime.identity import Actor, Identity
 from interlock.runtime.keeper import Lease
 from interlock.runtime.reads import every, looked_up, outside, readable

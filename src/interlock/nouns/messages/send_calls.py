@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
+from interlock.client_context import Context
 from interlock.core import validate
 from interlock.errors import BadInput
 from interlock.nouns.agents.report_rules import Reported
@@ -29,7 +30,6 @@ from interlock.nouns.messages.query_service import QueryService
 from interlock.nouns.messages.send_rules import SendOptions
 from interlock.nouns.messages.send_service import MessageSender
 from interlock.runtime.calls import Calls, D, call
-from interlock.runtime.context import Context
 from interlock.runtime.given import Given
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import is_prefix, whole_id

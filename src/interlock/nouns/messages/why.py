@@ -19,7 +19,7 @@ from interlock.steps import Op, Read
 from interlock.store import Snapshot
 
 if TYPE_CHECKING:
-    from interlock.runtime.context import Context
+    from interlock.client_context import Context
 
 _ENDS = {
     "cancelled": "its asker cancelled it",

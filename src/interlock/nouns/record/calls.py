@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from interlock import registry
+from interlock.client_context import Moment
 from interlock.core import validate
 from interlock.core.entry import RecordLine
 from interlock.core.filter import RecordFilter
 from interlock.errors import BadInput
 from interlock.runtime.calls import Calls, D, call, stream
-from interlock.runtime.context import Moment
 from interlock.runtime.history import LogFollowing, search
 from interlock.steps import Op
 

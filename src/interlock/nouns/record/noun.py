@@ -21,7 +21,7 @@ from interlock.runtime.noun import Noun, Part
 from interlock.runtime.operation import Operation, Request, option
 
 if TYPE_CHECKING:
-    from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.nouns.fleet.calls import FleetCalls
     from interlock.steps import Op
 
 Aspect: TypeAlias = Literal["integrity", "completeness", "truncation"]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from msgspec import Raw
 from msgspec.structs import replace
 
+from interlock.client_context import Moment
 from interlock.core import validate
 from interlock.core.outcomes import GivenFenced
 from interlock.errors import BadInput
 from interlock.nouns.tasks import task as task_types
 from interlock.runtime.calls import Calls, D, call, grants, opened, patient
-from interlock.runtime.context import Moment
 from interlock.runtime.given import Given
 from interlock.steps import Op
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from interlock.client_context import Context
 from interlock.core import keys
 from interlock.core.decision import Outcome, Write
 from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable
@@ -23,7 +24,6 @@ from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.runtime.callers import LocalCaller
 from interlock.runtime.calls import D, call
-from interlock.runtime.context import Context
 from interlock.runtime.keeper import Lease
 from interlock.steps import Op, Read
 

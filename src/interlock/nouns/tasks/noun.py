@@ -10,7 +10,7 @@ from interlock.runtime.noun import KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Given, Operation, Request, option, waits
 
 if TYPE_CHECKING:
-    from interlock.runtime.fleet_calls import FleetCalls
+    from interlock.nouns.fleet.calls import FleetCalls
     from interlock.steps import Op
 
 Names: TypeAlias = tuple[str, ...]

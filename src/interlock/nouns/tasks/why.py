@@ -36,7 +36,7 @@ from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
 
 if TYPE_CHECKING:
-    from interlock.runtime.context import Context
+    from interlock.client_context import Context
 
 NEEDS_SHOWN = 20
 """The most unmet needs in the answer, with the needs of needs."""

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 from msgspec.structs import replace
 
+from interlock.client_context import Context
 from interlock.core import validate
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.nouns.agents.report_rules import ReportState
@@ -35,7 +36,6 @@ from interlock.nouns.messages.stops import StopNotice, Stops
 from interlock.nouns.tasks.held_claim import HeldClaim, hold_claim
 from interlock.nouns.tasks.task import Claimed
 from interlock.runtime import callers
-from interlock.runtime.context import Context
 from interlock.runtime.identity import Identity
 from interlock.runtime.keeper import Lease
 from interlock.runtime.outage import AGAIN, PASSING, OutageLog

@@ -12,13 +12,13 @@ from interlock.runtime.given import Given, proofs
 from interlock.steps import Op
 
 if TYPE_CHECKING:
+    from interlock.client_context import Context, Moment
     from interlock.nouns.agents.calls import AgentCalls
     from interlock.nouns.fleet.doctor import Diagnosis
     from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
     from interlock.nouns.messages.calls import MessageCalls
     from interlock.nouns.record.calls import RecordCalls
     from interlock.nouns.tasks.calls import TaskCalls
-    from interlock.runtime.context import Context, Moment
     from interlock.runtime.health import Health
     from interlock.runtime.housekeeping import Maintained
     from interlock.runtime.noun import Noun
