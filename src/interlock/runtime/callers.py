@@ -21,6 +21,8 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from msgspec import Struct
 
+MOST_REMEMBERED = 4096
+"""Grants of one client of which it is remembered who holds them."""
 POOLS = ("concurrent.futures.", "multiprocessing.pool", "anyio.", "trio.")
 """The modules of thread pools."""
 
@@ -81,6 +83,31 @@ def holding(keys: Collection[str]) -> Literal["thread", "task", ""]:
     if caller is None or not caller.has(keys):
         return ""
     return "thread" if _task() is None else "task"
+
+
+class LocalHolders:
+    """Which task or thread of this process holds which grant: those of one client."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, int], LocalCaller] = {}
+
+    def add(self, caller: LocalCaller, wanted: tuple[str, ...], token: int) -> None:
+        """The caller holds these."""
+        if len(self._held) >= MOST_REMEMBERED:
+            caller.holds.add(self)  # from now on it counts as a holder
+            return
+        for key in wanted:
+            self._held[key, token] = caller
+            caller.holds.add((self, key, token))
+
+    def remove(self, wanted: tuple[str, ...], token: int | None) -> None:
+        """These are released; a release without a token means the last grant of the pool."""
+        for key in wanted:
+            last = token
+            if last is None:
+                last = max([token for held, token in tuple(self._held) if held == key], default=0)
+            if (caller := self._held.pop((key, last), None)) is not None:
+                caller.holds.discard((self, key, last))
 
 
 class CallerTerms(Struct, frozen=True, gc=False):

@@ -40,8 +40,6 @@ from interlock.store import Item, Range, Snapshot
 
 T = TypeVar("T")
 
-_MOST_REMEMBERED = 4096
-
 
 class OwnPools:
     """The pools that one client may have a grant of, so that ``leave`` need not search for them.
@@ -63,7 +61,7 @@ class OwnPools:
         """The request was granted or refused."""
         if isinstance(outcome, outcomes.Granted):
             for key in self._requested[grant]:
-                if len(self._granted) < _MOST_REMEMBERED:
+                if len(self._granted) < callers.MOST_REMEMBERED:
                     self._granted[key, outcome.token or 0] = None
                 else:  # most of these expired without a release
                     self._may_have((key,))
@@ -76,7 +74,7 @@ class OwnPools:
             self._may_have(pools)
 
     def _may_have(self, pools: tuple[str, ...]) -> None:
-        if len(self._uncertain) <= _MOST_REMEMBERED:  # beyond that, pools() is None
+        if len(self._uncertain) <= callers.MOST_REMEMBERED:  # beyond that, pools() is None
             self._uncertain.update(dict.fromkeys(pools))
 
     def released(self, pools: tuple[str, ...], token: int | None) -> None:
@@ -91,7 +89,7 @@ class OwnPools:
 
     def pools(self) -> Collection[str] | None:
         """All of them; None if there were too many."""
-        if len(self._uncertain) > _MOST_REMEMBERED:  # a search for them is as quick by then
+        if len(self._uncertain) > callers.MOST_REMEMBERED:  # a search for them is as quick by then
             return None
         asked = [key for some in tuple(self._requested.values()) for key in some]
         return {*asked, *[key for key, _ in tuple(self._granted)], *tuple(self._uncertain)}
@@ -102,7 +100,7 @@ class GrantService(PendingReleases):
 
     def __init__(self, runner: Runner) -> None:
         super().__init__(runner)
-        self._held: dict[tuple[str, int], LocalCaller] = {}
+        self.holders = callers.LocalHolders()
         self.own = OwnPools()
         self.current_caller: Callable[[], LocalCaller | None] = callers.current
         """The current task or thread; a test that plays several processes in one sets it."""
@@ -176,7 +174,7 @@ class GrantService(PendingReleases):
             if not isinstance(outcome, outcomes.Gone):
                 # One that holds nothing blocks no other caller.
                 if local_caller is not None and isinstance(outcome, outcomes.Granted):
-                    self.add_holder(local_caller, wanted, outcome.token or 0)
+                    self.holders.add(local_caller, wanted, outcome.token or 0)
                 return outcome
             request = replace(request, grant=self.runner.new_id("grt"))
 
@@ -343,7 +341,7 @@ class GrantService(PendingReleases):
             deciding, actor, recalled(self.runner, wanted), urgent=True
         )
         if isinstance(done.outcome, outcomes.Released):
-            self.remove_holder(wanted, token)
+            self.holders.remove(wanted, token)
             self.own.released(wanted, token)
         elif isinstance(done.outcome, outcomes.Fenced) and token is not None:
             self.own.released(wanted, token)
@@ -450,24 +448,6 @@ class GrantService(PendingReleases):
         if pool is None or pool.grant(grant) is None:
             return {}
         return {key: item.expires_in or 0.0 for key in own if (item := snapshot[key])}
-
-    def add_holder(self, local_caller: LocalCaller, wanted: tuple[str, ...], token: int) -> None:
-        """Note which task or thread holds these."""
-        if len(self._held) >= _MOST_REMEMBERED:
-            local_caller.holds.add(self)  # from now on it counts as a holder
-            return
-        for key in wanted:
-            self._held[key, token] = local_caller
-            local_caller.holds.add((self, key, token))
-
-    def remove_holder(self, wanted: tuple[str, ...], token: int | None) -> None:
-        """Remove the holder; a release without a token means the last grant of the pool."""
-        for key in wanted:
-            last = token
-            if last is None:
-                last = max([token for held, token in tuple(self._held) if held == key], default=0)
-            if (local_caller := self._held.pop((key, last), None)) is not None:
-                local_caller.holds.discard((self, key, last))
 
 
 def break_notes(thing: str) -> ReadOp[list[BreakNote]]:

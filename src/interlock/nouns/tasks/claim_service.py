@@ -174,7 +174,7 @@ class ClaimService:
             if isinstance(outcome, task_types.Claimed):
                 if attempt.caller is not None:
                     owner, token = (keys.owner(outcome.task),), outcome.token or 0
-                    self._grants.add_holder(attempt.caller, owner, token)
+                    self._grants.holders.add(attempt.caller, owner, token)
                 return outcome  # an interrupt up to here releases it
             if not isinstance(outcome, task_types.TaskDeadlock):
                 for release in self._pending_releases(attempt, claim=False):

@@ -258,5 +258,5 @@ class TaskService:
         done: Decided[T] = yield from self._runner.change(deciding, actor, guess, urgent=True)
         if done.revision is not None:
             self.claims.specs.pop(claimant.task, None)
-            self._grants.remove_holder((keys.owner(claimant.task),), claimant.token)
+            self._grants.holders.remove((keys.owner(claimant.task),), claimant.token)
         return done
