@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from msgspec import Struct
 
 MOST_REMEMBERED = 4096
-"""Grants of one client of which it is remembered who holds them."""
+"""Grants of one client whose holders are remembered."""
 POOLS = ("concurrent.futures.", "multiprocessing.pool", "anyio.", "trio.")
 """The modules of thread pools."""
 
