@@ -20,7 +20,7 @@ CLIENTS = {
     "client_setup", "client", "client_blocks", "client_messages", "client_tasks",
     "aio", "aio_messages", "aio_tasks",
 }  # fmt: skip
-CLIENTS |= {"interlock", "outcomes"}
+CLIENTS |= {"guard", "interlock", "outcomes"}
 RULES_AND_SERVICES = {
     "registry", "runtime", "core", "store", "errors", "clock", "steps", "settings",
 }  # fmt: skip
@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "steps": {"store"},
     "threads": set[str](),
     "registry": {"runtime"},
+    "guard": {"nouns"},
     "outcomes": {"core", "nouns", "runtime"},
     "core": {"core", "errors"},
     "store": set[str](),
@@ -42,6 +43,7 @@ MAY_IMPORT = {
         "nouns",
         "client_context",
         "check_record",  # ``record verify`` judges with it
+        "threads",  # looks at the outside side by side
         "testing",  # the type of an outcome of ``selftest``
     },
     "runtime": RULES_AND_SERVICES

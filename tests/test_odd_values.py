@@ -28,6 +28,7 @@ FINE: dict[str, dict[str, Any]] = {
     "semaphores": {"capacity": 3},
     "tasks": {"specs": [{"id": "x"}]},
     "agents": {"lines": ["x"]},
+    "guards": {},
     "record": {},
     "": {},
 }

@@ -36,7 +36,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = interlock.nothing
 
 
-@pytest.mark.parametrize("module", ["aio", "errors", "outcomes"])
+@pytest.mark.parametrize("module", ["aio", "errors", "guard", "outcomes"])
 def test_a_module_is_there_after_importing_the_package(module: str) -> None:
     code = f"import interlock; print(interlock.{module}.__name__, {module!r} in dir(interlock))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

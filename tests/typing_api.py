@@ -40,6 +40,7 @@ from interlock import (
     Unreported,
     Uploaded,
     aio,
+    guard,
 )
 from interlock.core.decision import Outcome
 from interlock.core.entry import RecordLine
@@ -170,6 +171,24 @@ async def messages_async(fleet: aio.Fleet) -> None:
         assert_type(await message.file().read(), bytes)
     async with fleet.messages.recv(ack=False) as received:
         await received.ack(*await received.take())
+
+
+def guards() -> None:
+    calm: guard.Condition = guard.lock_free("deploy") & ~guard.file_exists("STOP")
+    guard.all_of(calm | guard.command(["make", "test"], expect="failure"), guard.not_(calm))
+    guard.command("make", expect="joy")  # type: ignore[arg-type]
+
+
+def checks(fleet: interlock.Fleet) -> None:
+    calm = guard.named("calm", guard.lock_free("deploy"), on_failure=guard.retry("30s", 5))
+    fleet.guards.define(calm)
+    for answer in (fleet.guards.check("calm"), fleet.guards.check(calm, guard.lock_free("x"))):
+        if isinstance(answer, interlock.NoGuard):
+            assert_type(answer.guard, str)
+        else:
+            assert_type(answer.acts, tuple[str, ...])
+    fleet.guards.check(3)  # type: ignore[arg-type]
+    _ = calm & "ready"  # type: ignore[operator]
 
 
 def mistakes(fleet: interlock.Fleet) -> None:

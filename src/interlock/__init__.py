@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from interlock import aio as aio
     from interlock import errors as errors
+    from interlock import guard as guard
     from interlock import outcomes as outcomes
     from interlock.client import Fleet, connect
     from interlock.client_blocks import Held
@@ -44,12 +45,12 @@ _HOMES = {
     "interlock.runtime.identity": ("trace",),
     "interlock.version": ("__version__",),
 }  # fmt: skip
-_MODULES = ("aio", "errors", "outcomes")
+_MODULES = ("aio", "errors", "guard", "outcomes")
 
 __all__ = [
     "BadInput", "Changed", "Deadlocked", "Fleet", "Held", "InterlockError", "Lapsed", "Lost",
     "Message", "NotAllowed", "Proof", "Refusal", "StoreTrouble", "Success", "Unavailable",
-    "__version__", "aio", "connect", "errors", "outcomes", "trace",
+    "__version__", "aio", "connect", "errors", "guard", "outcomes", "trace",
 ]  # fmt: skip
 
 

@@ -63,8 +63,9 @@ BLIND = "blind"
 """In ``saw``: the item that the entry saw carried no hash."""
 VOID = b'{"verb":"void"}'
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-LOG, UNSTAMPED, STAMPED = "log/", "meta/", ("meta/sealed", "meta/checkpoint")
-"""Engines keep a few facts below ``meta/`` that no entry writes."""
+LOG, UNSTAMPED, STAMPED = "log/", ("meta/", "observed/"), ("meta/sealed", "meta/checkpoint")
+"""No entry writes the few facts that engines keep below ``meta/``, nor what hosts saw for guards:
+an observation counts for a minute or so, and the entry of a commit that relies on it names it."""
 NEVER = 1 << 63
 EXPLAINED = -1
 """Instead of a revision: an item has this hash, and a finding explains it already."""

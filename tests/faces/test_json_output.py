@@ -20,8 +20,8 @@ from interlock.nouns.grants.lock import LockAcquired, LockBusy
 from interlock.runtime.operation import Operation
 
 TABLE = registry.operations()
-LOOKS = ("list", "show", "log", "verify", "explain", "info", "health", "doctor", "why", "observe",
-         "schema", "bench", "watch")  # fmt: skip
+LOOKS = ("check", "list", "show", "log", "verify", "explain", "info", "health", "doctor", "why",
+         "observe", "schema", "bench", "watch")  # fmt: skip
 """Operations that change nothing."""
 EXACT = {"cost", "took", "floor", "p50", "p95", "p99", "rate", "ratio", "slots_seconds", "ttl"}
 """Numbers that are not rounded: what a commit took, and what was measured."""

@@ -58,6 +58,12 @@ Agents
     logs/{agent}/{number} a chunk of its log: many lines
     logbooks/{agent}/{file}       the index of an uploaded file
     logs/{agent}/{file}/{number}  a chunk of such a file
+Guards and pipelines
+    guards/{name}         the definition of a guard
+    observed/{guard}/{need}  what a host last saw outside, by the digests of a guard and of a need
+    pipelines/{id}        a pipeline that was started: its phase and its attempt, one item
+    definitions/{name}    the definition that the next pipeline of this name starts with
+    definitions/{name}/{digest}  a definition of pipelines; written once
 Liveness: the only keys that expire
     live/{id}             a session or a grant
     live/{session}.heard  the report of a session is current
@@ -67,6 +73,7 @@ Liveness: the only keys that expire
     live/{grant}.limit    the maximum hold of a grant: put once and never renewed
     live/{grant}.refused  a refusal in favour of this grant was recorded within the last minute
     live/deadline/{task}  the task may still begin
+    live/observed/{guard}/{need}  the observation is no older than the guard allows
     live/clock            expires after all others: the engine has measured without a break
 Signals: never stored
     wake/{grant}          the waiter was granted, or must look again
@@ -135,6 +142,10 @@ DEATHS = "deaths/"
 ABLE = "able/"
 LOGBOOKS = "logbooks/"
 LOGS = "logs/"
+GUARDS = "guards/"
+OBSERVED = "observed/"
+PIPELINES = "pipelines/"
+DEFINITIONS = "definitions/"
 LIVE = "live/"
 CLOCK = "live/clock"
 """A liveness key that outlives all others: while it stands, the engine has measured without a break
@@ -153,6 +164,7 @@ CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
 DERIVED = (
     WAITS, UNREAD, READ, SENT, MAILBOXES, OPEN, ASKING, SERVING, ANSWERS, RATES, REPORTS, ABLE,
+    OBSERVED,
 )  # fmt: skip
 """Folders whose items maintenance rebuilds, or their writers write again."""
 
@@ -570,3 +582,36 @@ def decision(id_: str) -> str:
 def rate_slot(agent: str, slot: int) -> str:
     """One of the slots of an agent to send."""
     return f"{RATES}{encode(agent)}/{slot:05d}"
+
+
+# Guards and pipelines.
+
+
+def guard(name: str) -> str:
+    """The definition of a guard."""
+    return GUARDS + encode(name)
+
+
+def guard_of(key: str) -> str:
+    """The guard of such a key."""
+    return decode(key.removeprefix(GUARDS))
+
+
+def observed(guard: str, need: str = "") -> str:
+    """What a host saw for a need of a guard, by their digests; without a need, the folder."""
+    return f"{OBSERVED}{guard}/{need}"
+
+
+def observed_live(key: str) -> str:
+    """The liveness that ends when such an item is too old for its guard."""
+    return LIVE + key
+
+
+def pipeline(id_: str) -> str:
+    """A pipeline that was started."""
+    return PIPELINES + encode(id_)
+
+
+def definition(name: str, digest: str = "") -> str:
+    """A definition of pipelines; without a digest, the item that names the current one."""
+    return DEFINITIONS + encode(name) + (f"/{digest}" if digest else "")

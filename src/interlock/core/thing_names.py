@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from interlock.core.keys import (
     DECISIONS,
+    GUARDS,
     LOCKS,
     MESSAGES,
     QUERIES,
@@ -36,6 +37,7 @@ KINDS = {
     "query": QUERIES,
     "alert": TOPICS,
     "decision": DECISIONS,
+    "guard": GUARDS,
 }
 """The kinds of things in the record, each with its folder."""
 _THINGS = {"messages": "message", "queries": "query", "decisions": "decision"}

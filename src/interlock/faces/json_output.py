@@ -28,8 +28,8 @@ MOMENTS: Final = frozenset(
 
 DURATIONS: Final = frozenset(
     (
-        "age", "expires_in", "held", "max_hold", "pace", "rests", "retry_in", "seconds", "timeout",
-        "waited", "window",
+        "age", "expires_in", "held", "max_age", "max_hold", "pace", "rests", "retry_in", "seconds",
+        "timeout", "waited", "window",
     )
 )  # fmt: skip
 """Fields with a number of seconds."""

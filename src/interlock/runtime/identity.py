@@ -7,6 +7,7 @@ written for one purpose.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -50,6 +51,11 @@ class Identity(Struct, frozen=True, kw_only=True):
     caller: str = ""
     listed: bool = False
     role: str = ""
+
+
+def host_name() -> str:
+    """The name of this host, in sessions and in observations."""
+    return os.uname().nodename
 
 
 @contextmanager

@@ -123,7 +123,7 @@ def test_options_behind_the_program_belong_to_the_program(shell: Shell) -> None:
 @pytest.mark.parametrize("thing", ["agent/ada", "session/ses_12", "ses_12"])
 def test_only_locks_and_semaphores_can_be_explained(ada: Shell, thing: str) -> None:
     said = hint(ada, "why", thing)
-    assert "'why' knows tasks, locks, semaphores, queries and messages" in said
+    assert "'why' knows tasks, locks, semaphores, guards, queries and messages" in said
     assert f"agent show {thing.rpartition('/')[2]}" in said
     assert ada.run("why", f"lock/{thing}").status == 0
 

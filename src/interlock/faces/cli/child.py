@@ -24,16 +24,21 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
+from interlock.runtime.processes.tree import (
+    become_subreaper,
+    descendants,
+    end_with_parent,
+    kill_descendants,
+    signal_descendants,
+)
+
 _NOT_FOUND = 127
 _KILLED = 128 + signal.SIGKILL
 _TICK = 0.02
-# In /proc/PID/stat after the name: the number of threads, and the addresses of the command line.
-_THREADS = 17
+# In /proc/PID/stat after the name: the addresses of the command line.
 _ARGUMENTS = slice(45, 47)
 
 
@@ -44,7 +49,7 @@ class Child:
         self._status: int | None = None
         self._running = False
         # Orphans of the program become children of this process, so that it can end them.
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        become_subreaper()
         line, self._line = os.pipe()  # open while this process lives
         self._report, report = os.pipe()
         self._over, over = os.pipe()  # its other end is closed at the end of the program
@@ -98,11 +103,11 @@ class Child:
 
         ``kill_at`` is called again and again, since that time may become earlier.
         """
-        _tell(signal.SIGTERM, self._guardian)
-        while time.monotonic() < (ends := kill_at()) and _descendants(self._guardian):
+        signal_descendants(signal.SIGTERM, self._guardian)
+        while time.monotonic() < (ends := kill_at()) and descendants(self._guardian):
             self.poll()
             time.sleep(min(_TICK, max(ends - time.monotonic(), 0.0)))
-        while _tell(signal.SIGKILL, self._guardian):
+        while signal_descendants(signal.SIGKILL, self._guardian):
             self.poll()
             time.sleep(_TICK / 10)
         while (status := self.poll()) is None:
@@ -154,7 +159,7 @@ def _stand_guard(command: tuple[str, ...], line: int, report: int, over: int) ->
     its parent.
     """
     try:
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        become_subreaper()
         parent, guardian = os.getppid(), os.getpid()
         program = os.fork()
         if program == 0:
@@ -171,7 +176,7 @@ def _stand_guard(command: tuple[str, ...], line: int, report: int, over: int) ->
             if os.getppid() == parent:
                 os.kill(parent, signal.SIGCHLD)
             _wait_for_break(line)
-        _kill_all()
+        kill_descendants()
     except OSError as error:
         with suppress(OSError):
             os.write(report, f"0 {error.errno}".encode())
@@ -211,18 +216,6 @@ def _wait_for_break(line: int) -> None:
     events.poll()
 
 
-def _kill_all() -> None:
-    """Kill all descendants, again and again until there are none."""
-    pause = _TICK / 10
-    with suppress(ChildProcessError):
-        while True:
-            _tell(signal.SIGKILL)
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-            time.sleep(pause)
-            pause = min(pause * 2, _TICK * 10)  # some cannot be killed: sudo
-
-
 def _close_all_but(*kept: int) -> None:
     """Close inherited files: a reader of the program's output must not wait for the guardian."""
     with suppress(FileNotFoundError):
@@ -250,7 +243,7 @@ def _become(command: tuple[str, ...], parent: int, go: int, report: int) -> None
     """In the child: wait for the environment, then execute the program."""
     status = _NOT_FOUND
     try:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with_parent()
         if os.getppid() != parent:
             os._exit(status)
         _restore_signals()
@@ -280,64 +273,3 @@ def _restore_signals() -> None:
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, signal.SIG_DFL)
-
-
-def _prctl(what: int, value: int) -> None:
-    if sys.platform != "linux":
-        return
-    import ctypes
-
-    ctypes.CDLL(None).prctl(what, value, 0, 0, 0)
-
-
-def _tell(signum: int, spared: int = 0) -> list[int]:
-    """Send a signal to all descendants but one, and return them."""
-    found = _descendants(spared)
-    for pid in found:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signum)
-    return found
-
-
-def _descendants(spared: int = 0) -> list[int]:
-    """All running descendants of this process but one."""
-    children: dict[int, list[int]] = {}
-    for pid, parent in _processes():
-        children.setdefault(parent, []).append(pid)
-    found: list[int] = []
-    left = [os.getpid()]
-    while left:
-        below = children.get(left.pop(), [])
-        found += below
-        left += below
-    return [pid for pid in found if pid != spared]
-
-
-def _processes() -> Iterator[tuple[int, int]]:
-    """Running processes with their parents."""
-    if not os.path.isdir("/proc"):
-        yield from _listed()
-        return
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                known = file.read().rpartition(b") ")[2].split()
-        except OSError:
-            continue
-        # A process whose first thread ended looks like a zombie, but its other threads still run.
-        if known[0] != b"Z" or int(known[_THREADS]) > 1:
-            yield int(name), int(known[1])
-
-
-def _listed() -> Iterator[tuple[int, int]]:
-    """Running processes with their parents, from ps(1), for systems without /proc."""
-    import subprocess
-
-    lines = subprocess.run(
-        ["/bin/ps", "-axo", "pid=,ppid=,stat="], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    for pid, parent, state in (line.split() for line in lines):
-        if not state.startswith("Z"):
-            yield int(pid), int(parent)

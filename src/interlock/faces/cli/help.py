@@ -65,12 +65,12 @@ _SYNONYMS = {
     "unlock": "release",
 }
 _NOUNS = {
-    "job": "task", "jobs": "task", "locks": "lock", "semaphore": "sem", "semaphores": "sem",
-    "slot": "sem", "slots": "sem", "tasks": "task",
+    "guards": "guard", "job": "task", "jobs": "task", "locks": "lock", "semaphore": "sem",
+    "semaphores": "sem", "slot": "sem", "slots": "sem", "tasks": "task",
 }  # fmt: skip
 _PLANNED = frozenset(
     (
-        "budget", "guard", "hook", "key", "mcp", "merge", "metrics", "open", "pipeline", "prime",
+        "budget", "hook", "key", "mcp", "merge", "metrics", "open", "pipeline", "prime",
         "quarantine", "rebase", "request", "reservations", "reserve", "setup", "swarm", "top",
         "unreserve", "up", "watch-branch",
     )
@@ -265,6 +265,8 @@ def _words(operation: Operation) -> Sequence[str]:
             tags += [tag] if tag not in tags else []
         elif not hasattr(outcome, "exit_status"):
             by_status.setdefault(0, [])
+        for status, words in getattr(outcome, "exit_words", {}).items():
+            by_status.setdefault(status, []).extend(words)
     if not by_status:
         return []
     for status, word in _TROUBLE.items():

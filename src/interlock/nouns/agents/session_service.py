@@ -14,7 +14,7 @@ from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_reader import PoolReader, readable_pool
 from interlock.runtime import reads
 from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
-from interlock.runtime.identity import Actor
+from interlock.runtime.identity import Actor, host_name
 from interlock.runtime.reads import KEYS_AT_ONCE, every_inside, looked_up
 from interlock.runtime.runner import Decided, Runner
 from interlock.steps import Op, Read
@@ -53,7 +53,7 @@ class Sessions:
         record = session_rules.Session(
             id=session or self._runner.new_id("ses"),
             agent=agent,
-            host=os.uname().nodename,
+            host=host_name(),
             pid=os.getpid() if pid is None else pid,
             since=self._runner.clock.wall(),
             ttl=ttl,

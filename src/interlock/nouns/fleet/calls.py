@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from interlock.nouns.agents.calls import AgentCalls
     from interlock.nouns.fleet.doctor import Diagnosis
     from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
+    from interlock.nouns.guards.calls import GuardCalls
     from interlock.nouns.messages.calls import MessageCalls
     from interlock.nouns.record.calls import RecordCalls
     from interlock.nouns.tasks.calls import TaskCalls
@@ -31,6 +32,7 @@ class FleetCalls(Calls[D]):
 
     if TYPE_CHECKING:
         agents: AgentCalls[D]
+        guards: GuardCalls[D]
         locks: LockCalls[D]
         messages: MessageCalls[D]
         record: RecordCalls[D]
@@ -141,8 +143,8 @@ class FleetCalls(Calls[D]):
     def why(self, thing: str) -> Op[Why]:
         """Explain what blocks a thing, since when, and who can clear it.
 
-        ``task/ID``, ``lock/NAME``, ``sem/NAME``, ``query/ID`` or ``message/ID``; a plain
-        name is that of a task, if there is one, else of a lock.
+        ``task/ID``, ``lock/NAME``, ``sem/NAME``, ``guard/NAME``, ``query/ID`` or ``message/ID``; a
+        plain name is that of a task, if there is one, else of a lock.
         """
         from interlock.runtime.why import explain
 

@@ -63,7 +63,9 @@ class WhyRequest(Request, frozen=True, kw_only=True):
     thing: Annotated[
         str,
         option(
-            "name", "task/t1, lock/merge (or just t1, merge), sem/builds, qry_...", positional=True
+            "name",
+            "task/t1, lock/merge (or just t1, merge), sem/builds, guard/calm, qry_...",
+            positional=True,
         ),
     ]
 
@@ -167,7 +169,7 @@ def _why(fleet: "FleetCalls", request: WhyRequest) -> "Op[Why]":
     kind, _, name = request.thing.partition("/")
     if (kind in ("agent", "session") and name) or kind.startswith("ses_"):
         raise BadInput(
-            "'why' knows tasks, locks, semaphores, queries and messages;"
+            "'why' knows tasks, locks, semaphores, guards, queries and messages;"
             f" see 'interlock agent show {words.quote(name or kind)}', or write"
             f" lock/{request.thing} for a lock of that name"
         )

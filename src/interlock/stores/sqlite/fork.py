@@ -42,7 +42,7 @@ if TYPE_CHECKING:
             """In the child: drop the resources of the parent."""
 
 
-class Guard:
+class ForkGuard:
     """All open stores of this process, and the right to open or close one."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Guard:
         self.changing = threading.Lock()
 
 
-guard = Guard()
+guard = ForkGuard()
 
 os.register_at_fork(
     before=guard.before,

@@ -1,0 +1,1 @@
+"""Guards: conditions that must hold before work moves on."""

@@ -1,0 +1,225 @@
+"""Conditions as definition files have them.
+
+    {lock_free = "deploy"}                           a leaf: its kind, and its main field
+    {lock_held = {lock = "deploy", by = "ada"}}      a leaf with more fields
+    {any = [...]}   {all = [...]}   {not = {...}}    a combination
+    [...]                                            all of these
+    "tested"                                         the condition of the guard "tested"
+
+A guard that is named is inlined: only its condition counts, not its action.  Guards that name each
+other in a cycle are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from interlock.core import validate
+from interlock.core.safe_text import quoted
+from interlock.errors import BadInput
+from interlock.nouns.guards import condition as c
+from interlock.nouns.guards import guard as g
+from interlock.nouns.guards.leaf_fields import meant
+from interlock.nouns.guards.leaf_kinds import KINDS, LeafKind, empty, too_deep, too_many
+from interlock.nouns.guards.source import DefinitionSource, Path
+
+_GROUPS = ("all", "any")
+_ACTIONS = "'block', 'warn', {retry = \"30s\", limit = 5} or {fail = \"why\"}"
+
+
+class DefinitionTable(Struct, frozen=True):
+    """A table of a definition file, and where it is."""
+
+    source: DefinitionSource
+    path: Path
+    values: dict[str, Any]
+
+    def wrong(self, error: str | BadInput, *steps: str | int) -> BadInput:
+        """The error for a value in this table."""
+        return self.source.wrong((*self.path, *steps), error)
+
+    def check_keys(self, what: str, known: tuple[str, ...]) -> None:
+        """Refuse keys that are not known."""
+        for key in self.values:
+            if key not in known:
+                raise self.wrong(f"{what} has no field {quoted(key)}; {meant(key, known)}", key)
+
+
+class ReadCondition(Struct, frozen=True):
+    """A condition, how deep it is, and how many leaves it has."""
+
+    condition: c.Condition
+    depth: int = 1
+    leaves: int = 1
+
+
+class ConditionReader:
+    """Reads conditions, and inlines the guards that they name."""
+
+    def __init__(self, guards: Mapping[str, DefinitionTable]) -> None:
+        self._guards = guards
+        self._read: dict[str, ReadCondition] = {}
+        self._reading: list[str] = []
+
+    def guard(self, name: str) -> g.Guard:
+        """The guard of this name."""
+        table = self._guards[name]
+        return g.Guard(
+            name=name,
+            condition=self._named(name).condition,
+            on_failure=read_action(table, "on_failure"),
+            max_age=read_age(table, "max_age"),
+        )
+
+    def condition(self, table: DefinitionTable, field: str) -> c.Condition:
+        """The condition in a field of a table."""
+        path = (*table.path, field)
+        return self._condition(table.source, path, table.values[field], 1).condition
+
+    def named(self, name: str) -> g.Guard | None:
+        """The guard of a name as a file has it, if there is one."""
+        legal = _legal(name)
+        return self.guard(legal) if legal in self._guards else None
+
+    def unknown(self, name: str) -> str:
+        """The error for a guard that does not exist."""
+        if any(mark in name for mark in "={"):
+            return f"a text names a guard; write a condition as {KINDS['lock_free'].example}"
+        if not self._guards:
+            return f"there is no guard {quoted(name)}, and no other one either"
+        return f"there is no guard {quoted(name)}; {meant(name, self._guards)}"
+
+    def _named(self, name: str) -> ReadCondition:
+        if name not in self._read:
+            table = self._guards[name]
+            if "when" not in table.values:
+                like = f"when = [{KINDS['lock_free'].example}]"
+                raise table.wrong(f"the guard has no condition; add {like}")
+            self._reading.append(name)
+            path = (*table.path, "when")
+            self._read[name] = self._condition(table.source, path, table.values["when"], 1)
+            self._reading.pop()
+        return self._read[name]
+
+    def _condition(
+        self, source: DefinitionSource, path: Path, value: object, level: int
+    ) -> ReadCondition:
+        if level > c.DEPTH:
+            raise source.wrong(path, too_deep())
+        match value:
+            case str():
+                return self._inlined(source, path, value, level)
+            case [only]:
+                return self._condition(source, (*path, 0), only, level + 1)
+            case list():
+                return self._group(source, path, "all", value, level)
+            case dict() if len(value) == 1:
+                (key,) = value
+                return self._keyed(source, (*path, key), key, value[key], level)
+            case dict():
+                keys = f"; this one has {', '.join(map(quoted, value))}" if value else ""
+                like = KINDS["lock_free"].example
+                raise source.wrong(path, f"a condition is one key with its value: {like}{keys}")
+            case _:
+                said = f"a condition is a table such as {KINDS['lock_free'].example}"
+                raise source.wrong(path, f"{said}, not {value!r:.40}")
+
+    def _inlined(
+        self, source: DefinitionSource, path: Path, given: str, level: int
+    ) -> ReadCondition:
+        name = _legal(given)
+        if name not in self._guards:
+            raise source.wrong(path, self.unknown(given))
+        if name in self._reading:
+            cycle = [*self._reading[self._reading.index(name) :], name]
+            said = " -> ".join(cycle)
+            raise source.wrong(path, f"guards name each other in a cycle: {said}; drop one name")
+        found = self._named(name)
+        if found.depth + level - 1 > c.DEPTH:
+            raise source.wrong(path, too_deep())
+        return found
+
+    def _keyed(
+        self, source: DefinitionSource, path: Path, key: str, value: object, level: int
+    ) -> ReadCondition:
+        if key in _GROUPS:
+            if not isinstance(value, list):
+                raise source.wrong(path, f"{key!r} takes a list of conditions, not {value!r:.40}")
+            return self._group(source, path, key, value, level)
+        if key == "not":
+            below = self._condition(source, path, value, level + 1)
+            return ReadCondition(c.Not(of=below.condition), below.depth + 1, below.leaves)
+        if key not in KINDS:
+            known = meant(key, [*KINDS, *_GROUPS, "not"])
+            raise source.wrong(path, f"there is no condition {quoted(key)}; {known}")
+        return ReadCondition(_leaf(source, path, KINDS[key], value))
+
+    def _group(
+        self, source: DefinitionSource, path: Path, word: str, values: list[Any], level: int
+    ) -> ReadCondition:
+        if not values:
+            raise source.wrong(path, empty(word))
+        below = [
+            self._condition(source, (*path, place), value, level + 1)
+            for place, value in enumerate(values)
+        ]
+        leaves = sum(each.leaves for each in below)
+        if leaves > c.LEAVES:
+            raise source.wrong(path, too_many())
+        some = tuple(each.condition for each in below)
+        group = c.AllOf(of=some) if word == "all" else c.AnyOf(of=some)
+        return ReadCondition(group, 1 + max(each.depth for each in below), leaves)
+
+
+def _legal(name: str) -> str:
+    """The name as it is kept: some characters can be written in two ways."""
+    try:
+        return validate.name(name, "guard name")
+    except BadInput:
+        return name
+
+
+def _leaf(source: DefinitionSource, path: Path, kind: LeafKind, value: object) -> c.Condition:
+    given = value if isinstance(value, dict) else {kind.main: value}
+    values: dict[str, object] = {}
+    for field, each in given.items():
+        try:
+            values[field] = kind.field(field, each)
+        except BadInput as error:
+            raise source.wrong((*path, field), error) from None
+    try:
+        return kind.make(values)
+    except BadInput as error:
+        raise source.wrong(path, error) from None
+
+
+def read_action(table: DefinitionTable, field: str) -> g.FailureAction:
+    """The action in a field of a table; block if there is none."""
+    value = table.values.get(field, "block")
+    try:
+        return _action(value)
+    except BadInput as error:
+        raise table.wrong(error, field) from None
+
+
+def _action(value: object) -> g.FailureAction:
+    if value == "block":
+        return g.BlockAction()
+    if value == "warn":
+        return g.WarnAction()
+    if isinstance(value, dict) and set(value) == {"retry", "limit"}:
+        return g.retry(value["retry"], value["limit"])
+    if isinstance(value, dict) and set(value) == {"fail"}:
+        return g.fail(value["fail"])
+    raise BadInput(f"on_failure is {_ACTIONS}, not {value!r:.60}")
+
+
+def read_age(table: DefinitionTable, field: str) -> float:
+    """The maximum age in a field of a table."""
+    try:
+        return g.age(table.values.get(field, g.MAX_AGE))
+    except BadInput as error:
+        raise table.wrong(error, field) from None

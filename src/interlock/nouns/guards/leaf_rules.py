@@ -1,0 +1,217 @@
+"""The rules of the leaves: which fact each needs, and what that fact says about it.
+
+``rules.py`` opens with all rules in words.  A rule never raises: a fact that is missing, that could
+not be had, or that belongs to another need leaves its leaf unknown, with the reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from interlock.core.validate import span
+from interlock.nouns.guards import condition as c
+
+Judgement: TypeAlias = tuple[bool | None, str]
+"""Whether it is so, None if that is unknown; and the reason."""
+
+NAMED = 3
+"""How many tasks and holders are named."""
+STUCK = ("blocked", "dead", "failed")
+
+
+class LeafRule(Struct, frozen=True):
+    """The rule of a kind of leaf: ``judge`` gets the leaf, its fact and the time."""
+
+    need: Callable[[Any], c.FactNeed]
+    fact: type
+    judge: Callable[[Any, Any, float | None], Judgement]
+
+
+def judge(rule: LeafRule, leaf: c.BaseCondition, fact: object, now: float | None) -> Judgement:
+    """What a fact, or none, says about a leaf."""
+    if type(fact) is rule.fact:
+        return rule.judge(leaf, fact, now)
+    if type(fact) is c.NoFact:
+        return None, fact.says
+    return None, "it was not looked at" if fact is None else "another fact was found than it needs"
+
+
+def _lock_free(leaf: c.LockFree, fact: c.LockFact, now: float | None) -> Judgement:
+    if not fact.holder:
+        return True, f"lock {leaf.lock} is free"
+    return False, f"{fact.holder} holds lock {leaf.lock}{_since(fact.since, now)}"
+
+
+def _lock_held(leaf: c.LockHeld, fact: c.LockFact, now: float | None) -> Judgement:
+    if not fact.holder:
+        return False, f"lock {leaf.lock} is free"
+    held = f"{fact.holder} holds lock {leaf.lock}{_since(fact.since, now)}"
+    if leaf.by and leaf.by != fact.holder:
+        return False, f"{held}, not {leaf.by}"
+    return True, held
+
+
+def _available(leaf: c.SemaphoreAvailable, fact: c.SemaphoreFact, now: float | None) -> Judgement:
+    del now
+    if fact.capacity is None:
+        return None, f"semaphore {leaf.semaphore} has no capacity yet"
+    free = f"{fact.available} of {slots(fact.capacity)} of semaphore {leaf.semaphore} free"
+    if fact.available >= leaf.slots:
+        return True, free
+    held = f" ({few(fact.holders)} hold{'s' * (len(fact.holders) == 1)} some)"
+    return False, f"{free}, {leaf.slots} wanted{held if fact.holders else ''}"
+
+
+def _complete(leaf: c.TasksComplete, fact: c.TasksFact, now: float | None) -> Judgement:
+    del now
+    found = sum(fact.states.values())
+    incomplete = found - fact.states.get("complete", 0)
+    if incomplete:
+        some = _described(fact.open)
+        return False, f"{incomplete} of {tasks(found, leaf.filter)} not complete{some}"
+    if fact.partial:
+        return None, f"there are more than {tasks(found, leaf.filter)}, and not all were read"
+    if not found:
+        enough = "; none is needed" if leaf.none_ok else ", and none is not enough"
+        return leaf.none_ok, f"there is no task{which(leaf.filter)}{enough}"
+    if fact.uncounted:
+        return True, f"all tasks{which(leaf.filter)} are complete"
+    return True, f"{found} of {tasks(found, leaf.filter)} complete"
+
+
+def _unblocked(leaf: c.NoBlockedTasks, fact: c.TasksFact, now: float | None) -> Judgement:
+    del now
+    stuck = sum(fact.states.get(state, 0) for state in STUCK)
+    if stuck:
+        some = _described(each for each in fact.open if each[1] in STUCK)
+        return False, f"{tasks(stuck, leaf.filter)} blocked, dead or failed{some}"
+    if fact.partial:
+        found = sum(fact.states.values())
+        return None, f"there are more than {tasks(found, leaf.filter)}, and not all were read"
+    return True, f"no task{which(leaf.filter)} is blocked, dead or failed"
+
+
+def _in_phase(leaf: c.PipelineInPhase, fact: c.PipelineFact, now: float | None) -> Judgement:
+    here = fact.state == "running" and fact.phase == leaf.phase
+    return here, _progress(leaf.pipeline, fact, now)
+
+
+def _ended(leaf: c.PipelineComplete, fact: c.PipelineFact, now: float | None) -> Judgement:
+    return fact.state == "complete", _progress(leaf.pipeline, fact, now)
+
+
+def _progress(name: str, fact: c.PipelineFact, now: float | None) -> str:
+    if not fact.state:
+        return f"there is no pipeline {name}"
+    since = _since(fact.since, now)
+    if fact.state == "complete":
+        return f"pipeline {name} is complete{since}"
+    state = "" if fact.state == "running" else f"{fact.state} "
+    return f"pipeline {name} is {state}in phase {fact.phase}{since}"
+
+
+def _observed(leaf: c.BaseCondition, fact: c.Observation, now: float | None) -> Judgement:
+    """A host says whether it is so."""
+    del leaf, now
+    value = fact.value if isinstance(fact.value, bool) else None
+    return value, _said(fact, "the host cannot say" if value is None else "the host says so")
+
+
+def _exit_status(leaf: c.Command, fact: c.Observation, now: float | None) -> Judgement:
+    """A host says with which status the command ended."""
+    del now
+    status = fact.value
+    if status is None or isinstance(status, bool):
+        return None, _said(fact, "the host cannot say how it ended")
+    expected = status != 0 if leaf.expect == "failure" else status == leaf.expect
+    return expected, _said(fact, f"it ended with status {status}")
+
+
+RULES: dict[type, LeafRule] = {
+    c.LockFree: LeafRule(lambda leaf: c.LockNeed(leaf.lock), c.LockFact, _lock_free),
+    c.LockHeld: LeafRule(lambda leaf: c.LockNeed(leaf.lock), c.LockFact, _lock_held),
+    c.SemaphoreAvailable: LeafRule(
+        lambda leaf: c.SemaphoreNeed(leaf.semaphore), c.SemaphoreFact, _available
+    ),
+    c.TasksComplete: LeafRule(lambda leaf: c.TasksNeed(leaf.filter), c.TasksFact, _complete),
+    c.NoBlockedTasks: LeafRule(lambda leaf: c.TasksNeed(leaf.filter), c.TasksFact, _unblocked),
+    c.PipelineInPhase: LeafRule(
+        lambda leaf: c.PipelineNeed(leaf.pipeline), c.PipelineFact, _in_phase
+    ),
+    c.PipelineComplete: LeafRule(
+        lambda leaf: c.PipelineNeed(leaf.pipeline), c.PipelineFact, _ended
+    ),
+    c.BranchExists: LeafRule(lambda leaf: c.BranchNeed(leaf.branch), c.Observation, _observed),
+    c.BranchClean: LeafRule(lambda leaf: c.CleanNeed(leaf.branch), c.Observation, _observed),
+    c.BranchMerged: LeafRule(
+        lambda leaf: c.MergedNeed(leaf.branch, leaf.into), c.Observation, _observed
+    ),
+    c.FileExists: LeafRule(lambda leaf: c.FileNeed(leaf.path), c.Observation, _observed),
+    c.FileContains: LeafRule(
+        lambda leaf: c.TextNeed(leaf.path, leaf.text, leaf.pattern), c.Observation, _observed
+    ),
+    c.Command: LeafRule(
+        lambda leaf: c.CommandNeed(leaf.run, leaf.shell, leaf.timeout, leaf.env),
+        c.Observation,
+        _exit_status,
+    ),
+}
+
+
+# Words
+
+
+def slots(count: int) -> str:
+    """A number of slots."""
+    return f"{count} slot" if count == 1 else f"{count} slots"
+
+
+def tasks(count: int, chosen: c.TaskFilter) -> str:
+    """A number of tasks that a filter selects."""
+    return f"{count} task{'s' * (count != 1)}{which(chosen)}"
+
+
+def which(chosen: c.TaskFilter) -> str:
+    """The filter, behind the word "tasks"."""
+    said = [
+        f"{value}*" if name == "prefix" else f"with {name} {value}"
+        for name in chosen.__struct_fields__
+        if (value := getattr(chosen, name))
+    ]
+    return " " + " ".join(said) if said else ""
+
+
+def few(names: Iterable[str]) -> str:
+    """The first few names."""
+    some = list(dict.fromkeys(names))
+    more = [f"{len(some) - NAMED} more"] if len(some) > NAMED else []
+    return ", ".join(some[:NAMED] + more)
+
+
+def _described(some: Iterable[tuple[str, str, str]]) -> str:
+    """A few tasks with their states, as the end of a sentence."""
+    said = [
+        f"{id_} is {state}" + (f" ({worker} works on it)" if worker else "")
+        for id_, state, worker in list(some)[:NAMED]
+    ]
+    return ": " + ", ".join(said) if said else ""
+
+
+def _since(moment: float | None, now: float | None) -> str:
+    """Since when, as the end of a sentence: how long, if the time is known."""
+    if moment is None:
+        return ""
+    try:
+        if now is not None:
+            return f", for {span(now - moment)}"
+        return time.strftime(", since %Y-%m-%d %H:%M:%S UTC", time.gmtime(moment))
+    except (OverflowError, ValueError, OSError):  # a number that is no time
+        return ""
+
+
+def _said(fact: c.Observation, otherwise: str) -> str:
+    return (fact.says or otherwise) + (f" (host {fact.host})" if fact.host else "")

@@ -1,0 +1,226 @@
+"""Operations on guards."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Struct, field
+
+from interlock.core import keys
+from interlock.core.decision import Success
+from interlock.core.outcomes import Listing
+from interlock.nouns.guards.results import (
+    GuardCheck,
+    GuardDropped,
+    GuardsDefined,
+    GuardView,
+    NoGuard,
+)
+from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
+from interlock.runtime.operation import Operation, Request, option
+
+if TYPE_CHECKING:
+    from interlock.nouns.fleet.calls import FleetCalls
+    from interlock.steps import Op
+
+Name = Annotated[str, option("name", "the guard, such as calm", positional=True)]
+File = Annotated[
+    str, option("text", "a file with guards and pipelines, in TOML or JSON", positional=True)
+]
+
+
+class GuardsCheck(Request, frozen=True, kw_only=True):
+    """Whether conditions hold."""
+
+    condition: Annotated[
+        tuple[str, ...],
+        option(
+            "things",
+            "lock-free=deploy, '!file-exists=STOP', tasks-complete=build., 'command=make test'",
+            positional=True,
+        ),
+    ] = ()
+    any: Annotated[bool, option("flag", "one of the conditions is enough")] = False
+    file: Annotated[
+        str | None, option("text", "check the guards of this file: all, or those of --name")
+    ] = None
+    name: Annotated[
+        tuple[str, ...], option("names", "a guard of the file, or of the store; repeatable")
+    ] = ()
+    root: Annotated[
+        str | None,
+        option("text", "the folder that the conditions are about (the current one unless set)"),
+    ] = field(default=None, name="in")
+
+
+class GuardsAllow(Request, frozen=True, kw_only=True):
+    """Let this host look at the outside for definitions."""
+
+    file: File
+    root: Annotated[
+        str | None,
+        option("text", "the folder that they may look at (that of the file unless set)"),
+    ] = None
+
+
+class GuardsDeny(Request, frozen=True, kw_only=True):
+    """Do not look at the outside for definitions any more."""
+
+    file: File
+
+
+class GuardsDefine(Request, frozen=True, kw_only=True):
+    """Put guards into the store."""
+
+    file: File
+
+
+class GuardsList(Request, frozen=True, kw_only=True):
+    """All guards."""
+
+
+class GuardShow(Request, frozen=True, kw_only=True):
+    """One guard."""
+
+    guard: Name
+
+
+class GuardDrop(Request, frozen=True, kw_only=True):
+    """Delete a guard."""
+
+    guard: Name
+
+
+class GuardList(Listing[GuardView], frozen=True, kw_only=True):
+    """All guards of the store, by name."""
+
+    listed = "guards"
+
+    guards: tuple[GuardView, ...]
+
+
+class PermittedGuard(Struct, frozen=True, kw_only=True):
+    """A definition with its digest, the commands that it can run, and what else it looks at."""
+
+    guard: str
+    digest: str
+    runs: tuple[str, ...]
+    looks: tuple[str, ...]
+
+
+class GuardsAllowed(Success, frozen=True, kw_only=True, tag="allowed"):
+    """This host looks at the outside for these definitions; others of the file do not need it."""
+
+    file: str
+    root: str
+    guards: tuple[PermittedGuard, ...]
+
+
+class GuardsDenied(Success, frozen=True, kw_only=True, tag="denied"):
+    """This host does not look at the outside for these definitions."""
+
+    file: str
+    guards: tuple[str, ...]
+
+
+def _check(fleet: "FleetCalls", request: GuardsCheck) -> "Op[GuardCheck | NoGuard]":
+    from interlock.nouns.guards import checking, requests
+
+    return checking.check(fleet.context.runner, requests.asked(request))
+
+
+def _define(fleet: "FleetCalls", request: GuardsDefine) -> "Op[GuardsDefined]":
+    from interlock.nouns.guards import requests
+
+    return fleet.guards.define(*requests.guards_of_file(request.file))
+
+
+def _list(fleet: "FleetCalls", _request: GuardsList) -> "Op[GuardList]":
+    return GuardList(guards=(yield from fleet.guards.list()))
+
+
+NOUN = Noun(
+    name="guard",
+    help="conditions that must hold before work moves on",
+    calls="interlock.nouns.guards.calls:GuardCalls",
+    keys=(
+        KeyKind(prefix=keys.GUARDS, read="interlock.nouns.guards.service:decode_guard"),
+        KeyKind(
+            prefix=keys.OBSERVED,
+            read="interlock.nouns.guards.observations:decode_observation",
+            repair=DELETE,
+        ),
+    ),
+    why={"guard": "interlock.nouns.guards.views:why"},
+    events=True,
+    housekeeping=Part(25, "interlock.nouns.guards.housekeeping:GuardHousekeepingPart"),
+    texts=("interlock.nouns.guards.text",),
+    operations=(
+        Operation(
+            name="guard check",
+            help="check conditions, and say what would clear those that do not hold",
+            request=GuardsCheck,
+            outcomes=(GuardCheck, NoGuard),
+            needs="store",
+            in_shell="interlock.faces.cli.guard:check",
+            act=_check,
+            examples=(
+                "interlock guard check lock-free=deploy '!file-exists=STOP'",
+                "interlock guard check --any branch-merged=fix,into=main 'command=make test'",
+                "interlock guard check --file guards.toml --name calm",
+            ),
+        ),
+        Operation(
+            name="guard allow",
+            help="let this host look at files, branches and commands for guards",
+            request=GuardsAllow,
+            outcomes=(GuardsAllowed,),
+            needs="nothing",
+            in_shell="interlock.faces.cli.guard:allow",
+            examples=("interlock guard allow guards.toml",),
+        ),
+        Operation(
+            name="guard deny",
+            help="stop looking at the outside for the guards of a file",
+            request=GuardsDeny,
+            outcomes=(GuardsDenied,),
+            needs="nothing",
+            in_shell="interlock.faces.cli.guard:deny",
+            examples=("interlock guard deny guards.toml",),
+        ),
+        Operation(
+            name="guard define",
+            help="put the guards of a file into the store, in one commit",
+            request=GuardsDefine,
+            outcomes=(GuardsDefined,),
+            needs="agent",
+            act=_define,
+            examples=("interlock guard define guards.toml --agent ada",),
+        ),
+        Operation(
+            name="guard list",
+            help="list the guards of the store",
+            request=GuardsList,
+            outcomes=(GuardList,),
+            needs="store",
+            reads=True,
+            act=_list,
+        ),
+        Operation(
+            name="guard show",
+            help="show a guard: its definition, its digest and its last observations",
+            request=GuardShow,
+            outcomes=(GuardView, NoGuard),
+            needs="store",
+            reads=True,
+            call="guards.show",
+        ),
+        Operation(
+            name="guard drop",
+            help="delete a guard from the store",
+            request=GuardDrop,
+            outcomes=(GuardDropped, NoGuard),
+            needs="agent",
+            call="guards.drop",
+            examples=("interlock guard drop calm --agent ada",),
+        ),
+    ),
+)

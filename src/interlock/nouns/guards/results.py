@@ -1,0 +1,113 @@
+"""The answers about guards: verdicts of a check, outcomes of definitions, and views."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from msgspec import Struct
+
+from interlock.core import outcomes
+from interlock.core.decision import Success
+from interlock.nouns.guards.condition import Verdict
+
+CheckWord: TypeAlias = Literal["passed", "failed", "unknown"]
+ActionWord: TypeAlias = Literal["", "block", "warn", "retry", "fail"]
+
+
+class LeafVerdict(Struct, frozen=True, kw_only=True):
+    """What the facts say about one leaf of a guard.
+
+    A leaf under ``not`` is shown with its ``!``, and the verdict is that of the whole.
+    """
+
+    condition: str
+    verdict: Verdict
+    reason: str
+
+
+class GuardVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a check says about one guard; conditions of the caller have no name and no action."""
+
+    outcome: CheckWord
+    leaves: tuple[LeafVerdict, ...]
+    acts: tuple[str, ...] = ()
+    guard: str = ""
+    action: ActionWord = ""
+    message: str = ""
+
+
+class GuardCheck(GuardVerdict, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether all guards of a check passed; it is true if they did.
+
+    It describes the worst of them: one that failed, else one that is unknown.  ``guards`` has each,
+    if there are several.  ``acts`` would clear it, and ``action`` says what its failure means to
+    the things that it gates.
+    """
+
+    exit_statuses: ClassVar[str] = "0 or 1"
+    exit_words: ClassVar[dict[int, tuple[str, ...]]] = {0: ("passed",), 1: ("failed", "unknown")}
+
+    guards: tuple[GuardVerdict, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether all passed; unknown is no pass."""
+        return self.outcome == "passed"
+
+    @property
+    def exit_status(self) -> int:
+        """0, or 1 if one of them failed or is unknown."""
+        return int(not self)
+
+
+class GuardsDefined(Success, frozen=True, kw_only=True, tag="defined"):
+    """The guards are in the store: those that are new, that were changed, and that were so."""
+
+    new: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    same: tuple[str, ...] = ()
+
+
+class GuardDropped(Success, frozen=True, kw_only=True, tag="dropped"):
+    """The guard was deleted from the store."""
+
+    guard: str
+
+
+class NoGuard(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
+    """The store has no guard of this name."""
+
+    guard: str
+
+
+class LastObservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a host last saw for a leaf; ``current`` if it is no older than the guard allows."""
+
+    condition: str
+    value: bool | int | None
+    says: str
+    host: str
+    at: float
+    digest: str
+    current: bool
+
+
+class GuardView(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A guard of the store.
+
+    ``outside`` says whether it needs a host that looks at branches, files or commands; ``allowed``
+    whether this host does that, below ``root``, and ``because`` why it does not.  ``definition`` is
+    the lines of the guard in a definition file, ``stored`` as the store has it.
+    """
+
+    guard: str
+    condition: str
+    action: ActionWord
+    digest: str
+    max_age: float
+    outside: bool
+    allowed: bool = False
+    root: str = ""
+    because: str = ""
+    definition: tuple[str, ...] = ()
+    stored: Any = None
+    observations: tuple[LastObservation, ...] = ()

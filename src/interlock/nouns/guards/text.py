@@ -1,0 +1,137 @@
+"""Outcomes of guards, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from interlock.runtime.text import ago, columns, lasting, listed, table
+
+if TYPE_CHECKING:
+    from interlock.nouns.guards import noun, results
+    from interlock.runtime.text import Paint, Text
+
+_COLOURS = {
+    "true": "green", "passed": "green", "false": "red", "failed": "red", "unknown": "yellow",
+}  # fmt: skip
+_DIGEST = 12
+
+
+def checked(outcome: results.GuardCheck, paint: Paint) -> str:
+    """Each leaf with its verdict and reason, then what would clear it."""
+    lines: list[str] = []
+    for verdict in outcome.guards or (outcome,):
+        lines += _verdict(verdict, paint)
+    return "\n".join(lines)
+
+
+def _verdict(verdict: results.GuardVerdict, paint: Paint) -> Iterator[str]:
+    yield from columns(
+        [
+            (paint(_COLOURS[leaf.verdict], leaf.verdict), leaf.condition, leaf.reason)
+            for leaf in verdict.leaves
+        ]
+        or [("", "", "")]
+    )
+    word = paint(_COLOURS[verdict.outcome], verdict.outcome)
+    name = f" {verdict.guard}" if verdict.guard else ""
+    means = _action(verdict)
+    yield f"{word}{name}{means}" + ("; to clear it:" if verdict.acts else "")
+    yield from (f"  {act}" for act in verdict.acts)
+
+
+def _action(verdict: results.GuardVerdict) -> str:
+    """What a guard that does not pass means; one that is unknown neither retries nor fails."""
+    if verdict.outcome != "passed" and verdict.action == "warn":
+        return " (it only warns)"
+    said = {"retry": "it is tried again", "fail": verdict.message}
+    words = said.get(verdict.action, "") if verdict.outcome == "failed" else ""
+    return f" ({words})" if words else ""
+
+
+def allowed(outcome: noun.GuardsAllowed, paint: Paint) -> str:
+    """Each definition with its digest, and what it can do here."""
+    if not outcome.guards:
+        return f"nothing in {outcome.file} looks at the outside; it needs no permission"
+    lines = [f"{paint('green', 'allowed')} below {outcome.root}:"]
+    for guard in outcome.guards:
+        lines.append(f"{guard.guard}  {guard.digest}")
+        lines += [f"  runs  {each}" for each in guard.runs]
+        lines += [f"  looks at  {each}" for each in guard.looks]
+    return "\n".join(lines)
+
+
+def denied(outcome: noun.GuardsDenied, paint: Paint) -> str:
+    """The definitions that this host does not look for."""
+    if not outcome.guards:
+        return f"nothing in {outcome.file} looks at the outside"
+    return f"{paint('green', 'denied')} {', '.join(outcome.guards)}"
+
+
+def defined(outcome: results.GuardsDefined, paint: Paint) -> str:
+    """Which are new, changed, the same."""
+    parts = (("new", outcome.new), ("changed", outcome.changed), ("the same", outcome.same))
+    said = [f"{', '.join(names)} ({word})" for word, names in parts if names]
+    return f"{paint('green', 'defined')} {', '.join(said)}"
+
+
+def dropped(outcome: results.GuardDropped, paint: Paint) -> str:
+    """It is gone."""
+    return f"{paint('green', 'dropped')} {outcome.guard}"
+
+
+def no_guard(outcome: results.NoGuard, paint: Paint) -> str:
+    """There is none, and how to get one."""
+    word = paint("yellow", "nothing")
+    return f"{word}: the store has no guard {outcome.guard}; define it: interlock guard define FILE"
+
+
+def guards(outcome: noun.GuardList, paint: Paint) -> str:
+    """A line for each guard."""
+    if not outcome.guards:
+        return "no guards"
+    rows = [
+        (each.guard, each.action, _here(each), each.digest[:_DIGEST], each.condition)
+        for each in outcome.guards
+    ]
+    return table(("GUARD", "ACTION", "HERE", "DIGEST", "CONDITION"), rows, paint)
+
+
+def guard(outcome: results.GuardView, paint: Paint) -> str:
+    """The definition, whether this host allows it, and the last observations."""
+    here = _here(outcome)
+    if outcome.outside:
+        here += f" below {outcome.root}" if outcome.allowed else f": {outcome.because}"
+    facts = [("digest", outcome.digest), ("this host", here)]
+    lines = [*outcome.definition, "", listed(facts)]
+    if outcome.observations:
+        lines += ["", table(("CONDITION", "SAYS", "HOST", "AT", ""), _rows(outcome), paint)]
+    elif outcome.outside:
+        lines += ["no host has looked yet"]
+    return "\n".join(lines)
+
+
+def _rows(outcome: results.GuardView) -> Sequence[Sequence[str]]:
+    age = lasting(outcome.max_age)
+    return [
+        (each.condition, each.says, each.host, ago(each.at), "" if each.current else f"over {age}")
+        for each in outcome.observations
+    ]
+
+
+def _here(view: results.GuardView) -> str:
+    if not view.outside:
+        return "not needed"
+    return "allowed" if view.allowed else "not allowed"
+
+
+TEXTS: dict[str, Text] = {
+    "GuardCheck": checked,
+    "GuardDropped": dropped,
+    "GuardList": guards,
+    "GuardView": guard,
+    "GuardsAllowed": allowed,
+    "GuardsDefined": defined,
+    "GuardsDenied": denied,
+    "NoGuard": no_guard,
+}

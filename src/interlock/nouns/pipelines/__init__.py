@@ -1,0 +1,1 @@
+"""Pipelines: phases that follow each other, each behind its guards."""

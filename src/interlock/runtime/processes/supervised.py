@@ -1,0 +1,212 @@
+"""Commands that run below a supervisor, for programs with threads.
+
+    with Supervision() as supervision:
+        ended = supervision.run(["make", "check"], folder=root, environment={...}, seconds=60)
+
+``run`` may be called by many threads at once.  The end of the block ends everything that still
+runs.  If this process is killed, its supervisors notice it, and kill what they run.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from errno import ENOENT
+from typing import IO, TYPE_CHECKING, Literal, Self, TypeAlias, cast
+
+from msgspec import Struct
+
+from interlock.runtime.processes.supervisor import NO_FOLDER, NOT_STARTED, UNKILLABLE
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+MOST = 16 << 20
+"""A command is ended when it has written more bytes than this."""
+KEPT = 64 << 10
+"""The bytes of the beginning of its output, and of its end, that are kept."""
+GRACE = 0.5
+"""The seconds between SIGTERM and SIGKILL."""
+
+LONGEST = 86400.0
+"""The most seconds that a command can have."""
+
+_MARGIN = 10.0
+
+How: TypeAlias = Literal["ended", "no folder", "not started", "late", "too much", "stopped"]
+
+
+class Written(Struct, frozen=True, kw_only=True):
+    """What a command wrote: its size, its beginning, its end if that is not all, its SHA-256."""
+
+    size: int = 0
+    head: bytes = b""
+    tail: bytes = b""
+    digest: str = ""
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """How the run of a command ended.
+
+    ``ended`` by itself, with its ``status``: the exit status, or 128+n after the signal n, which is
+    also in ``signal``.  ``late`` at its time limit, ``too much`` after too much output, ``stopped``
+    by the program that asked.  If it could not begin, ``says`` has the reason.  ``clean`` is false
+    if a process is left that could not be killed.
+    """
+
+    how: How
+    status: int = 0
+    signal: int = 0
+    says: str = ""
+    clean: bool = True
+    out: Written = Written()
+    err: Written = Written()
+
+
+class Supervision:
+    """Runs commands, and ends those that still run at its own end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lines: set[IO[bytes]] = set()
+        self._over = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End all commands that run; those that are asked for later do not begin."""
+        with self._lock:
+            self._over = True
+            for line in self._lines:
+                line.close()
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        folder: str,
+        environment: Mapping[str, str],
+        seconds: float,
+        kept: int = KEPT,
+        joined: bool = True,
+    ) -> Ended:
+        """Run a command with empty input until its end, or to a limit; leaves no process behind.
+
+        ``joined`` makes one output of its output and its errors.
+        """
+        request = {
+            "parent": os.getpid(),
+            "command": [os.fsencode(word) for word in command],
+            "folder": os.fsencode(folder),
+            "environment": {os.fsencode(k): os.fsencode(v) for k, v in environment.items()},
+            "seconds": (seconds := min(seconds, LONGEST)),
+            "grace": GRACE,
+            "most": MOST,
+            "kept": kept,
+            "joined": joined,
+        }
+        limit = seconds + GRACE + UNKILLABLE + _MARGIN
+        try:
+            reply = self._ask(marshal.dumps(request), limit)
+        except OSError as error:
+            return Ended(how="not started", says=f"no helper process can start: {error.strerror}")
+        if not reply:
+            return Ended(how="stopped", says="" if self._over else "its helper process ended")
+        return _ended(reply)
+
+    def _ask(self, request: bytes, limit: float) -> bytes:
+        """Send the request to a new helper, and return its reply; empty if there is none."""
+        import subprocess
+
+        with subprocess.Popen(  # noqa: S603 - this interpreter
+            helper_command("supervisor"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,  # an interrupt from the terminal is for this process
+        ) as helper:
+            line, answers = cast("IO[bytes]", helper.stdin), cast("IO[bytes]", helper.stdout)
+            try:
+                with self._lock:  # so that the line is not closed while it is written to
+                    if self._over:
+                        return b""
+                    _send(line, b"%d\n%b" % (len(request), request))
+                    self._lines.add(line)
+                return _receive(answers, limit)
+            finally:
+                with self._lock:
+                    self._lines.discard(line)
+                    line.close()
+                _end(helper)
+
+
+def _end(helper: Popen[bytes]) -> None:
+    """Wait for the end of a helper, which answered or has to stop; kill one that does neither."""
+    from subprocess import TimeoutExpired
+
+    try:
+        helper.wait(GRACE + UNKILLABLE + _MARGIN)
+    except TimeoutExpired:
+        helper.kill()
+
+
+def helper_command(module: str) -> list[str]:
+    """The command that runs ``main`` of a module of this folder in a process of its own."""
+    if not sys.executable:
+        raise FileNotFoundError(ENOENT, "the Python interpreter is unknown")
+    start = f"import sys; sys.path.append(sys.argv[1]); from processes.{module} import main; main()"
+    return [sys.executable, "-I", "-S", "-c", start, os.path.dirname(os.path.dirname(__file__))]
+
+
+def _send(end: IO[bytes], data: bytes) -> None:
+    left = memoryview(data)
+    with suppress(BrokenPipeError):
+        while left:
+            left = left[os.write(end.fileno(), left) :]
+
+
+def _receive(end: IO[bytes], limit: float) -> bytes:
+    """All that is written to the pipe until its end; empty if that does not come in time."""
+    events = select.poll()
+    events.register(end, select.POLLIN)
+    ends = time.monotonic() + limit
+    parts: list[bytes] = []
+    while events.poll(max(ends - time.monotonic(), 0.0) * 1000):
+        part = os.read(end.fileno(), MOST)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+    return b""
+
+
+def _ended(reply: bytes) -> Ended:
+    how, number, clean, outputs = marshal.loads(reply)  # noqa: S302 - of this interpreter
+    out, err = (*map(_written, outputs), Written(), Written())[:2]
+    if how in (NO_FOLDER, NOT_STARTED):
+        return Ended(how=how, says=os.strerror(number).lower())
+    return Ended(
+        how=how,
+        status=number if number >= 0 else 128 - number,
+        signal=max(-number, 0),
+        clean=clean,
+        out=out,
+        err=err,
+    )
+
+
+def _written(output: tuple[int, bytes, bytes, str]) -> Written:
+    from hashlib import sha256
+
+    size, head, tail, digest = output
+    return Written(size=size, head=head, tail=tail, digest=digest or sha256(head).hexdigest())

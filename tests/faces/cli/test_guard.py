@@ -1,0 +1,420 @@
+"""Guards at the command line: every condition, definitions in files and in the store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.faces.shell import Shell, gone, until
+from tests.nouns.guards.outside import Repository
+
+import interlock
+from interlock.core import codec, keys
+from interlock.store import Put, Txn
+
+CALM = """
+[guard.calm]
+when = [{lock_free = "deploy"}, {not = {file_exists = "STOP"}}]
+on_failure = {fail = "no deploys now"}
+
+[guard.tested]
+when = {command = ["sh", "test.sh"]}
+"""
+
+
+@pytest.fixture
+def guarded(ada: Shell, tmp_path: Path) -> Shell:
+    """A shell whose host has a list of its own, outside of the folder that it works in."""
+    ada.exported["INTERLOCK_GUARDS_DIR"] = str(tmp_path / "home" / "list")
+    (tmp_path / "guards.toml").write_text(CALM)
+    (tmp_path / "test.sh").write_text("echo ran >> ran.txt\n")
+    return ada
+
+
+@pytest.fixture
+def world(guarded: Shell) -> Shell:
+    """A store, a repository and files in which each condition is true, false and unknown."""
+    folder = guarded.folder
+    with interlock.connect(str(folder / ".interlock" / "store.db"), agent="bob", join=False) as bob:
+        bob.locks.acquire("merge", ttl=900)
+        bob.semaphores.acquire("builds", capacity=2, weight=2, ttl=900)
+        bob.semaphores.acquire("tests", capacity=2, weight=1, ttl=900)
+        for task in ("build.1", "test.1"):
+            bob.tasks.publish(task)
+        bob.tasks.publish("ship.1", needs=["test.1"])
+        claim = bob.tasks.claim("build.1")
+        assert isinstance(claim, interlock.Claimed)
+        bob.tasks.complete("build.1", token=claim.token)
+        progress = {"r1": {"state": "running", "phase": "test"}, "r0": {"state": "complete"}}
+        puts = [Put(keys.pipeline(name), codec.encode(each)) for name, each in progress.items()]
+        broken = (keys.lock("odd"), keys.semaphore("odd"), keys.status("odd"), keys.pipeline("odd"))
+        puts += [Put(key, b"[") for key in broken]
+        bob.store.commit(Txn(id="x", puts=tuple(puts), quiet=True))
+    repository = Repository(folder)
+    repository.commit("notes.txt", "all is well")
+    repository("branch", "merged")
+    repository("checkout", "-q", "-b", "work")
+    repository.commit("work.txt")
+    (folder / "work.txt").write_text("changed")
+    os.symlink("loop", folder / "loop")
+    os.mkfifo(folder / "pipe")
+    return guarded
+
+
+TRUE = [
+    "lock-free=deploy",
+    "lock-held=merge",
+    "lock-held=merge,by=bob",
+    "semaphore-available=tests",
+    "tasks-complete=build.",
+    "tasks-complete=none.,none-ok",
+    "no-blocked-tasks=build.",
+    "pipeline-in-phase=r1,phase=test",
+    "pipeline-complete=r0",
+    "branch-exists=main",
+    "branch-clean=main",
+    "branch-merged=merged,into=main",
+    "file-exists=notes.txt",
+    "file-contains=notes.txt,text=is well",
+    "file-contains=notes.txt,pattern=is w[e]ll$",
+    "command=true",
+    "command-fails=false",
+    "command,expect=3,run=sh -c 'exit 3'",
+]
+FALSE = [
+    "lock-free=merge",
+    "lock-held=deploy",
+    "lock-held=merge,by=ada",
+    "semaphore-available=builds",
+    "semaphore-available=tests,slots=2",
+    "tasks-complete=test.",
+    "tasks-complete=none.",
+    "no-blocked-tasks=ship.",
+    "pipeline-in-phase=r1,phase=build",
+    "pipeline-complete=r1",
+    "branch-exists=feature",
+    "branch-clean=work",
+    "branch-merged=work,into=main",
+    "file-exists=STOP",
+    "file-contains=notes.txt,text=is ill",
+    "command=false",
+    "command-fails=true",
+]
+UNKNOWN = [
+    "lock-free=odd",
+    "lock-held=odd",
+    "semaphore-available=odd",
+    "semaphore-available=unused",
+    "tasks-complete=odd",
+    "no-blocked-tasks=odd",
+    "pipeline-in-phase=odd,phase=test",
+    "pipeline-complete=odd",
+    "branch-merged=main,into=nowhere",
+    "file-exists=loop/x",
+    "file-contains=pipe,text=x",
+    "command=no-such-program",
+    "command,timeout=100ms,run=sleep 60",
+]
+
+
+@pytest.mark.parametrize("condition", TRUE)
+def test_a_condition_that_holds_passes_and_its_opposite_fails(world: Shell, condition: str) -> None:
+    status, answer = world.json("guard", "check", condition)
+    assert (status, answer["outcome"], answer["acts"]) == (0, "passed", [])
+    assert answer["leaves"][0]["condition"] == condition
+    assert answer["leaves"][0]["verdict"] == "true"
+    status, answer = world.json("guard", "check", f"!{condition}")
+    assert (status, answer["outcome"]) == (1, "failed")
+    assert (answer["leaves"][0]["condition"], answer["leaves"][0]["verdict"]) == (
+        f"!{condition}",
+        "false",
+    )
+    assert answer["acts"]
+
+
+@pytest.mark.parametrize("condition", FALSE)
+def test_a_condition_that_does_not_hold_fails_and_says_who_can_clear_it(
+    world: Shell, condition: str
+) -> None:
+    status, answer = world.json("guard", "check", condition)
+    assert (status, answer["outcome"]) == (1, "failed")
+    (leaf,) = answer["leaves"]
+    assert (leaf["condition"], leaf["verdict"]) == (condition, "false")
+    assert leaf["reason"]
+    assert answer["acts"]
+    assert world.run("guard", "check", f"!{condition}").status == 0
+
+
+@pytest.mark.parametrize("condition", UNKNOWN)
+def test_what_cannot_be_known_never_passes_nor_does_its_opposite(
+    world: Shell, condition: str
+) -> None:
+    for word in (condition, f"!{condition}"):
+        status, answer = world.json("guard", "check", word)
+        assert (status, answer["outcome"]) == (1, "unknown"), answer
+        assert answer["leaves"][0]["verdict"] == "unknown"
+        assert answer["leaves"][0]["reason"]
+        assert answer["acts"]
+
+
+@pytest.mark.parametrize(
+    "condition", ["branch-exists=main", "branch-clean=main", "branch-merged=a,into=main"]
+)
+def test_branches_are_unknown_where_there_is_no_repository(guarded: Shell, condition: str) -> None:
+    assert guarded.json("guard", "check", condition)[1]["outcome"] == "unknown"
+
+
+def test_a_check_says_each_leaf_and_then_what_would_clear_it(world: Shell) -> None:
+    done = world.run("guard", "check", "lock-free=merge", "!file-exists=notes.txt", "command=true")
+    assert done.status == 1
+    lines = done.out.splitlines()
+    assert [line.split()[:2] for line in lines[:3]] == [
+        ["false", "lock-free=merge"],
+        ["false", "!file-exists=notes.txt"],
+        ["true", "command=true"],
+    ]
+    assert "bob holds lock merge" in lines[0]
+    assert lines[3:] == [
+        "failed; to clear it:",
+        "  bob releases lock merge",
+        "  remove file notes.txt",
+    ]
+
+
+def test_a_shell_checks_store_and_outside_together_on_every_engine(bare: Shell, url: str) -> None:
+    bare.exported |= {
+        "INTERLOCK_STORE": url,
+        "INTERLOCK_AGENT": "ada",
+        "INTERLOCK_GUARDS_DIR": str(bare.folder / "list"),
+    }
+    (bare.folder / "guards.toml").write_text(CALM)
+    (bare.folder / "test.sh").touch()
+    bare.run("init")
+    words = ("guard", "check", "lock-free=deploy", "command=true", "--name", "calm")
+    assert bare.run(*words).status == 1
+    assert bare.run("guard", "define", "guards.toml").status == 0
+    assert bare.json(*words)[1]["outcome"] == "unknown"
+    bare.run("guard", "allow", "guards.toml")
+    assert bare.json(*words)[1]["outcome"] == "passed"
+    bare.run("lock", "acquire", "deploy", "--agent", "bob")
+    status, answer = bare.json(*words)
+    assert (status, answer["outcome"], answer["guard"]) == (1, "failed", "")
+    assert [each["outcome"] for each in answer["guards"]] == ["failed", "failed"]
+    assert bare.json("why", "guard/calm")[1]["by"] == "bob"
+    assert bare.run("guard", "list").status == 0
+    assert bare.run("guard", "show", "calm").status == 0
+    assert bare.run("maintain").status == 0
+    assert bare.run("record", "verify").status == 0
+
+
+def test_the_help_of_a_check_says_what_its_exit_status_means(bare: Shell) -> None:
+    said = bare.run("guard", "check", "--help").out
+    assert "exit status: 0 passed; 1 failed, unknown, nothing; 2 bad input" in said
+
+
+def test_one_of_several_conditions_is_enough_with_any(world: Shell) -> None:
+    words = ("lock-free=merge", "file-exists=notes.txt")
+    assert world.run("guard", "check", *words).status == 1
+    done = world.run("guard", "check", "--any", *words)
+    assert (done.status, done.out.splitlines()[-1]) == (0, "passed")
+
+
+def test_conditions_about_the_outside_need_no_store(bare: Shell) -> None:
+    (bare.folder / "notes.txt").write_text("x")
+    assert bare.run("guard", "check", "file-exists=notes.txt", "command=true").status == 0
+    assert bare.run("guard", "check", "!file-exists=notes.txt").status == 1
+    done = bare.run("guard", "check", "file-exists=notes.txt", "lock-free=deploy")
+    assert (done.status, done.out) == (4, "")
+    assert "interlock init" in done.err
+    assert not (bare.folder / ".interlock").exists()
+
+
+def test_guards_of_a_file_need_a_store_only_if_they_ask_for_it(bare: Shell) -> None:
+    bare.exported["INTERLOCK_GUARDS_DIR"] = str(bare.folder / "list")
+    (bare.folder / "a.toml").write_text('[guard.a]\nwhen = {file_exists = "a.toml"}\n')
+    assert bare.json("guard", "check", "--file", "a.toml")[1]["outcome"] == "unknown"
+    assert bare.run("guard", "allow", "a.toml").status == 0
+    assert bare.run("guard", "check", "--file", "a.toml").status == 0
+    (bare.folder / "b.toml").write_text('[guard.b]\nwhen = {lock_free = "b"}\n')
+    assert bare.run("guard", "check", "--file", "b.toml").status == 4
+
+
+def test_conditions_are_about_the_folder_that_is_named(guarded: Shell) -> None:
+    (guarded.folder / "below").mkdir()
+    (guarded.folder / "below" / "x").touch()
+    assert guarded.run("guard", "check", "file-exists=x").status == 1
+    assert guarded.run("guard", "check", "file-exists=x", "--in", "below").status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("lock-fre=deploy",), "did you mean lock-free"),
+        (("lock-held",), "write it like lock-held=deploy,by=ada"),
+        (("lock-free=",), "the lock name is empty"),
+        (("lock-free=a,bye=ada",), "lock_free has no field 'bye'"),
+        (("lock-held=a,by=",), "empty"),
+        (("semaphore-available=a,slots=many",), "slots"),
+        (("file-exists=/etc/passwd",), "does not stay below the root"),
+        (("file-contains=a",), "either a text or a pattern"),
+        (("",), "write one such as lock-free=deploy"),
+        (("!",), "write one such as lock-free=deploy"),
+        ((), "what is to be checked"),
+        (("--any",), "what is to be checked"),
+        (("--any", "--name", "calm"), "--any is for conditions"),
+        (("--file", "none.toml"), "cannot be read"),
+        (("--file", "guards.toml", "--name", "clam"), "it has calm"),
+        (("--file", "wrong.toml"), "wrong.toml:2: there is no condition 'lock_fre'"),
+        (("file-exists=x", "--in", "nowhere"), "is not a folder"),
+    ],
+)
+def test_odd_input_gives_one_line_that_says_what_was_meant(
+    guarded: Shell, words: tuple[str, ...], said: str
+) -> None:
+    (guarded.folder / "wrong.toml").write_text('[guard.a]\nwhen = {lock_fre = "x"}\n')
+    done = guarded.run("guard", "check", *words)
+    assert (done.status, done.out) == (2, ""), done
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_file_is_looked_at_only_after_its_owner_allowed_it(guarded: Shell) -> None:
+    """A file that was fetched from elsewhere must not run commands by being checked."""
+    status, answer = guarded.json("guard", "check", "--file", "guards.toml")
+    assert (status, answer["outcome"]) == (1, "unknown")
+    assert "does not allow it" in answer["leaves"][1]["reason"]
+    assert not (guarded.folder / "ran.txt").exists()
+    status, allowed = guarded.json("guard", "allow", "guards.toml")
+    assert (status, allowed["outcome"], allowed["root"]) == (0, "allowed", str(guarded.folder))
+    assert [each["runs"] for each in allowed["guards"]] == [[], ["sh test.sh"]]
+    assert [each["looks"] for each in allowed["guards"]] == [["file-exists=STOP"], []]
+    status, answer = guarded.json("guard", "check", "--file", "guards.toml")
+    assert (status, answer["outcome"]) == (0, "passed")
+    assert [each["guard"] for each in answer["guards"]] == ["calm", "tested"]
+    assert (guarded.folder / "ran.txt").read_text() == "ran\n"
+    assert guarded.run("guard", "deny", "guards.toml").out == "denied calm, tested\n"
+    guarded.run("guard", "check", "--file", "guards.toml")
+    assert (guarded.folder / "ran.txt").read_text() == "ran\n"
+
+
+def test_a_definition_that_changed_is_not_allowed_any_more(guarded: Shell) -> None:
+    guarded.run("guard", "allow", "guards.toml")
+    changed = CALM.replace('"test.sh"', '"test.sh", "x"')
+    (guarded.folder / "guards.toml").write_text(changed)
+    _, answer = guarded.json("guard", "check", "--file", "guards.toml")
+    assert {each["guard"]: each["outcome"] for each in answer["guards"]} == {
+        "calm": "passed",
+        "tested": "unknown",
+    }
+    assert not (guarded.folder / "ran.txt").exists()
+
+
+def test_a_guard_in_the_store_runs_nothing_on_a_host_that_did_not_allow_it(guarded: Shell) -> None:
+    hostile = '[guard.calm]\nwhen = {command = ["touch", "owned"]}\n'
+    (guarded.folder / "hostile.toml").write_text(hostile)
+    guarded.run("guard", "allow", "guards.toml")
+    assert guarded.run("guard", "define", "hostile.toml").status == 0
+    for words in (("guard", "check", "--name", "calm"), ("why", "guard/calm"), ("health",)):
+        guarded.run(*words)
+    assert guarded.json("guard", "check", "--name", "calm")[1]["outcome"] == "unknown"
+    assert guarded.json("guard", "show", "calm")[1]["allowed"] is False
+    assert not (guarded.folder / "owned").exists()
+
+
+def test_another_host_relies_on_what_an_allowed_host_saw(guarded: Shell) -> None:
+    guarded.run("guard", "define", "guards.toml")
+    guarded.run("guard", "allow", "guards.toml")
+    assert guarded.run("guard", "check", "--name", "calm,tested").status == 0
+    guarded.exported["INTERLOCK_GUARDS_DIR"] = str(guarded.folder / "other-host")
+    status, answer = guarded.json("guard", "check", "--name", "calm,tested")
+    assert (status, answer["outcome"]) == (0, "passed")
+    assert (guarded.folder / "ran.txt").read_text() == "ran\n"
+    seen = guarded.json("guard", "show", "tested")[1]["observations"]
+    assert [(each["condition"], each["value"], each["current"]) for each in seen] == [
+        ("command=sh test.sh", 0, True)
+    ]
+    assert guarded.run("record", "verify").status == 0
+
+
+def test_definitions_are_new_changed_or_the_same(guarded: Shell) -> None:
+    assert guarded.run("guard", "define", "guards.toml").out == "defined calm, tested (new)\n"
+    assert guarded.run("guard", "define", "guards.toml").out == "defined calm, tested (the same)\n"
+    (guarded.folder / "guards.toml").write_text(CALM.replace("deploy", "merge"))
+    status, answer = guarded.json("guard", "define", "guards.toml")
+    assert (status, answer) == (
+        0,
+        {"outcome": "defined", "new": [], "changed": ["calm"], "same": ["tested"]},
+    )
+    assert [each["guard"] for each in guarded.json("guard", "list")[1]["guards"]] == [
+        "calm",
+        "tested",
+    ]
+    assert guarded.run("guard", "drop", "calm").out == "dropped calm\n"
+    assert guarded.run("guard", "drop", "calm").status == 1
+    assert guarded.run("guard", "show", "calm").status == 1
+    assert guarded.json("guard", "check", "--name", "calm") == (
+        1,
+        {"outcome": "nothing", "guard": "calm"},
+    )
+    story = guarded.run("record", "explain", "guard/calm").out
+    assert [line.split()[-1] for line in story.splitlines()] == ["defined", "defined", "dropped"]
+
+
+def test_a_guard_is_shown_as_a_file_could_define_it(guarded: Shell) -> None:
+    guarded.run("guard", "define", "guards.toml")
+    done = guarded.run("guard", "show", "calm")
+    assert done.out.startswith(CALM.strip().partition("\n\n")[0] + "\n\ndigest")
+    assert "not allowed: no 'guard allow' was run here" in done.out
+    status, shown = guarded.json("guard", "show", "calm")
+    assert (status, shown["stored"]["name"], shown["outside"]) == (0, "calm", True)
+    assert len(shown["digest"]) == 64
+
+
+def test_why_names_each_failing_leaf_its_holder_and_since_when(guarded: Shell) -> None:
+    guarded.run("guard", "define", "guards.toml")
+    guarded.run("guard", "allow", "guards.toml")
+    assert guarded.run("why", "guard/calm").out.startswith("guard/calm is passed: ")
+    guarded.run("lock", "acquire", "deploy", "--agent", "bob")
+    (guarded.folder / "STOP").touch()
+    status, why = guarded.json("why", "guard/calm")
+    assert (status, why["blocked"], why["by"], why["state"]) == (0, True, "bob", "failed")
+    assert "lock-free=deploy is false: bob holds lock deploy" in why["because"]
+    assert "!file-exists=STOP is false: STOP is a file" in why["because"]
+    assert why["clear"] == "bob releases lock deploy; remove file STOP"
+    assert why["since"] is not None
+
+
+def test_why_says_that_no_live_host_may_look(guarded: Shell) -> None:
+    guarded.run("guard", "define", "guards.toml")
+    why = guarded.json("why", "guard/tested")[1]
+    assert why["state"] == "unknown"
+    assert "does not allow it, and no other host has looked within 60 s" in why["because"]
+    assert "guard allow" in why["clear"]
+    assert guarded.run("why", "guard/none").status == 1
+
+
+def test_a_check_that_is_ended_ends_its_commands(guarded: Shell) -> None:
+    nap = "command=sh -c 'echo $$ > pid.tmp && mv pid.tmp pid && sleep 600'"
+    check = guarded.start("guard", "check", nap)
+    pid = int(until((guarded.folder / "pid").exists) and (guarded.folder / "pid").read_text())
+    check.terminate()
+    assert check.wait(30) == 143
+    until(lambda: gone(pid))
+
+
+def test_the_list_of_allowed_definitions_must_belong_to_its_user(guarded: Shell) -> None:
+    guarded.run("guard", "allow", "guards.toml")
+    folder = Path(guarded.exported["INTERLOCK_GUARDS_DIR"])
+    folder.chmod(0o777)
+    _, answer = guarded.json("guard", "check", "--file", "guards.toml", "--name", "tested")
+    assert answer["outcome"] == "unknown"
+    assert "other users may write to" in answer["leaves"][0]["reason"]
+    assert guarded.run("guard", "allow", "guards.toml").status == 3
+
+
+def test_a_file_with_nothing_outside_needs_no_permission(guarded: Shell) -> None:
+    (guarded.folder / "plain.toml").write_text('[guard.a]\nwhen = {lock_free = "x"}\n')
+    assert "needs no permission" in guarded.run("guard", "allow", "plain.toml").out
+    assert not Path(guarded.exported["INTERLOCK_GUARDS_DIR"]).exists()
+    assert guarded.run("guard", "check", "--file", "plain.toml").status == 0
