@@ -480,19 +480,19 @@ def _type(annotation: object) -> str:
     """An annotation as a user reads it: what a call returns, not how it is driven."""
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "None")
     text = _spelled(text)
-    text = re.sub(r"\b(?:locks|semaphores|several|sessions|core|looking)\.", "", text)
+    text = re.sub(r"\b(?!logging|os\b)[a-z_]+\.(?=[A-Z])", "", text)  # without its module
     text = re.sub(r"^(?:Op|Awaitable)\[(.*)\]$", r"\1", text)
     return re.sub(r"\bMoment\b", "str | float | datetime", text)
 
 
 def _spelled(text: str) -> str:
     """Outcomes by their names instead of by that of their union."""
-    homes = {"locks": lock, "semaphores": semaphore, "several": several, "core": task}
+    homes = {"locks": lock, "semaphores": semaphore, "several": several, "task_types": task}
 
     def names(found: re.Match[str]) -> str:
         return " | ".join(kind.__name__ for kind in get_args(getattr(homes[found[1]], found[2])))
 
-    text = re.sub(r"\b(locks|semaphores|several|core)\.(\w+Outcome)\b", names, text)
+    text = re.sub(r"\b(locks|semaphores|several|task_types)\.(\w+Outcome)\b", names, text)
     return re.sub(r"\b\w+Outcome\b", lambda found: _members(found[0]), text)
 
 
