@@ -115,7 +115,7 @@ def test_refusals_that_were_counted_are_forgotten_a_day_after_the_last(stage: Te
 def test_a_client_remembers_no_more_of_its_grants_than_it_may_have(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.nouns.grants.service._MOST_REMEMBERED", 2)
+    monkeypatch.setattr("interlock.runtime.callers.MOST_REMEMBERED", 2)
     ada = stage.client("ada", ttl=10_000)
     for number in range(4):
         assert isinstance(ada.run(ada.locks.acquire(f"l{number}", ttl=1)), LockAcquired)

@@ -10,7 +10,7 @@ import pytest
 INTERRUPTED = """
 import signal
 from interlock.store import Check, Log, Put, Range, Txn
-from interlock.stores.redis.scripts import asking, changing, pack
+from interlock.stores.redis.scripts import commit_arguments, pack, read_arguments
 
 def strike(*_):
     raise KeyboardInterrupt
@@ -18,7 +18,10 @@ def strike(*_):
 signal.signal(signal.SIGALRM, strike)
 checks = (Check("k", "at", revision=7),) * 40
 txn = Txn(id="txn_1", checks=checks, puts=(Put("k", b"1", 5.0),))
-make = {"commit": lambda: changing(txn, 1, 2), "read": lambda: asking([Range("a/"), Log()] * 40)}
+make = {
+    "commit": lambda: commit_arguments(txn, 1, 2),
+    "read": lambda: read_arguments([Range("a/"), Log()] * 40),
+}
 struck = 0
 while struck < 200:
     try:
