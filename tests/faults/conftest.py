@@ -18,11 +18,12 @@ _KINDS: dict[str, tuple[Any, Any]] = {
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """Neither of the test nor of a client that was closed."""
+    """Neither of the test nor of a client that was closed; earlier tests may have left some."""
+    before = set(threading.enumerate())
     yield
 
     def ours() -> list[str]:
-        names = [thread.name for thread in threading.enumerate()]
+        names = [thread.name for thread in threading.enumerate() if thread not in before]
         return [name for name in names if name.startswith(("interlock", "proxy", *THREADS))]
 
     until(lambda: not ours(), "the end of all threads")

@@ -118,6 +118,7 @@ def test_what_a_session_is_told_it_has_is_nothing_that_is_given_back(noun: str) 
         shown = getattr(bob, noun).show("x")
         holders = [shown.token] if noun == "locks" else [each.token for each in shown.holders]
         assert holders == [found[0].token]
+        shell.close()
 
 
 def until(holds: Callable[[], object]) -> None:
