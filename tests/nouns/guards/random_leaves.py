@@ -40,6 +40,6 @@ def leaves(draw: st.DrawFn) -> c.Condition:
         plain = {name: value for name, value in given.items() if name in FIELDS}
         if "run" in plain:
             plain["run"] = ["x,y", *plain["run"][1:]]
-        some = dict.fromkeys((name for name in names if name not in FIELDS), "x,y\\")
+        some = dict.fromkeys((name for name in given if name not in FIELDS), "x,y\\")
         branches = dict.fromkeys(("branch", "into", "prefix", "needs", "pattern"), "x,y")
         return build(kind.name, {**plain, **{n: branches.get(n, v) for n, v in some.items()}})

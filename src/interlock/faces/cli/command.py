@@ -327,11 +327,11 @@ class _Internal(InterlockError):
 def _log(verbose: int) -> None:
     import logging
 
-    class Plain(logging.Formatter):
+    class PrintableFormatter(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
             return "\n".join(map(printable, super().format(record).split("\n")))
 
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Plain("interlock: %(message)s"))
+    handler.setFormatter(PrintableFormatter("interlock: %(message)s"))
     level = logging.DEBUG if verbose > 1 else logging.INFO
     logging.basicConfig(level=level, handlers=[handler])

@@ -62,7 +62,7 @@ Part: TypeAlias = Literal["leaf", "all", "any", "not"]
 
 _WORDS: dict[bool | None, c.Verdict] = {True: "true", False: "false", None: "unknown"}
 _VALUES: dict[str, bool | None] = {word: value for value, word in _WORDS.items()}
-_OPPOSITE: dict[str, c.Verdict] = {"true": "false", "false": "true", "unknown": "unknown"}
+OPPOSITE: dict[str, c.Verdict] = {"true": "false", "false": "true", "unknown": "unknown"}
 
 
 class Evaluation(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -157,7 +157,7 @@ class _Evaluator:
         return Evaluation(
             part="not",
             text="!" + child.text,
-            verdict=_OPPOSITE[child.verdict],
+            verdict=OPPOSITE[child.verdict],
             reason=child.reason,
             children=(child,),
             wanted=wanted,
@@ -190,7 +190,7 @@ def _combined(
     for verdict in (decisive, "unknown"):
         if verdict in verdicts:
             return verdict, _reason(children, verdict, verdicts.count(verdict))
-    return _OPPOSITE[decisive], _reason(children, _OPPOSITE[decisive], len(children))
+    return OPPOSITE[decisive], _reason(children, OPPOSITE[decisive], len(children))
 
 
 def _reason(children: tuple[Evaluation, ...], verdict: c.Verdict, count: int) -> str:

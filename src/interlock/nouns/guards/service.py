@@ -12,7 +12,7 @@ from functools import partial
 from typing import get_args
 
 from interlock.clock import Clock
-from interlock.core import codec, keys
+from interlock.core import codec, keys, validate
 from interlock.core.decision import Decision, Event, Write
 from interlock.errors import BadInput
 from interlock.nouns.guards import condition as c
@@ -32,14 +32,13 @@ from interlock.nouns.guards.results import (
 from interlock.nouns.guards.store_facts import store_facts
 from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import looked_up, outside
+from interlock.runtime.reads import looked_up, outside, readable
 from interlock.runtime.runner import Runner
 from interlock.steps import Op
 from interlock.store import Item
 
 _STORE = get_args(c.StoreNeed)
 _WORST = ("failed", "unknown", "passed")
-_OPPOSITE: dict[str, c.Verdict] = {"true": "false", "false": "true", "unknown": "unknown"}
 _GUARD: codec.Decoder[g.Guard] = codec.Decoder(g.Guard)
 
 
@@ -119,7 +118,7 @@ def leaf_verdict(leaf: rules.Evaluation) -> LeafVerdict:
     if leaf.wanted:
         return LeafVerdict(condition=leaf.text, verdict=leaf.verdict, reason=leaf.reason)
     return LeafVerdict(
-        condition=f"!{leaf.text}", verdict=_OPPOSITE[leaf.verdict], reason=leaf.reason
+        condition=f"!{leaf.text}", verdict=rules.OPPOSITE[leaf.verdict], reason=leaf.reason
     )
 
 
@@ -191,8 +190,6 @@ def _defining(guards: Sequence[g.Guard], agent: str) -> DecideOp[GuardsDefined]:
 
 def _is_same(guard: g.Guard, item: Item) -> bool:
     """Whether the store has this very guard; a damaged item is another one, and is replaced."""
-    from interlock.runtime.reads import readable
-
     found = readable(decode_guard, item)
     return found is not None and g.digest(found) == g.digest(guard)
 
@@ -218,6 +215,4 @@ def _dropping(name: str, agent: str) -> DecideOp[GuardDropped | NoGuard]:
 
 def validate_name(name: str) -> str:
     """A legal name of a guard."""
-    from interlock.core import validate
-
     return validate.name(name, "guard name")
