@@ -15,12 +15,20 @@ SCRIPTS = sorted(path for path in EXAMPLES.iterdir() if path.suffix in {".py", "
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_runs_and_shows_something(script: Path, tmp_path: Path) -> None:
+    run(script, tmp_path)
+
+
+def test_the_pipeline_also_runs_across_a_network(redis_url: str, tmp_path: Path) -> None:
+    run(EXAMPLES / "release_pipeline.py", tmp_path, redis_url)
+
+
+def run(script: Path, tmp_path: Path, *words: str) -> None:
     commands = Path(sys.executable).parent
     environment = {key: os.environ[key] for key in os.environ if not key.startswith("INTERLOCK")}
     environment |= {"TMPDIR": str(tmp_path), "PATH": f"{commands}:{os.environ['PATH']}"}
     runner = [sys.executable, "-W", "error"] if script.suffix == ".py" else ["bash"]
     done = subprocess.run(
-        [*runner, str(script)],
+        [*runner, str(script), *words],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

@@ -12,9 +12,7 @@ from interlock import (
     Anchored,
     Arrived,
     Checked,
-    Completed,
     Exported,
-    Failed,
     GivenFenced,
     Imported,
     Joined,
@@ -36,6 +34,8 @@ from interlock import (
     Reported,
     Resized,
     SessionLapsed,
+    TaskCompleted,
+    TaskFailed,
     UnknownMessages,
     Unreported,
     Uploaded,
@@ -125,10 +125,10 @@ def work(fleet: interlock.Fleet) -> None:
         with claim:
             assert_type(claim.task, str)
             assert_type(claim.lost, bool)
-            assert_type(claim.complete({"pull": 7}), Completed)
+            assert_type(claim.complete({"pull": 7}), TaskCompleted)
     with fleet.tasks.hold("t1", wait=5) as held:
         assert_type(held.check(), Proof)
-        assert_type(held.fail("broken", retry=False), Failed)
+        assert_type(held.fail("broken", retry=False), TaskFailed)
     with fleet.tasks.subscribe(events=["published"], can=["rust"]) as events:
         assert_type(events.take(5), tuple[TaskEvent, ...])
         assert_type(next(iter(events)), TaskEvent)
@@ -137,7 +137,7 @@ def work(fleet: interlock.Fleet) -> None:
 async def work_async(fleet: aio.Fleet) -> None:
     async for claim in fleet.tasks.work(concurrency=8):
         async with claim:
-            assert_type(await claim.complete(), Completed)
+            assert_type(await claim.complete(), TaskCompleted)
     async with await fleet.tasks.subscribe(callback=print) as events:
         assert_type(await events.take(5), tuple[TaskEvent, ...])
 

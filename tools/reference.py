@@ -33,6 +33,7 @@ from interlock.nouns.grants import lock, semaphore, several
 from interlock.nouns.grants.lock import LockView
 from interlock.nouns.grants.semaphore import SemaphoreView, Slots
 from interlock.nouns.messages import message, query, views
+from interlock.nouns.pipelines import pipeline
 from interlock.nouns.record.calls import RecordCalls
 from interlock.nouns.record.noun import Compared, RecordFinding, Verified
 from interlock.nouns.tasks import task
@@ -487,12 +488,15 @@ def _type(annotation: object) -> str:
 
 def _spelled(text: str) -> str:
     """Outcomes by their names instead of by that of their union."""
-    homes = {"locks": lock, "semaphores": semaphore, "several": several, "task_types": task}
+    homes = {
+        "locks": lock, "semaphores": semaphore, "several": several, "task_types": task,
+        "pipelines": pipeline,
+    }  # fmt: skip
 
     def names(found: re.Match[str]) -> str:
         return " | ".join(kind.__name__ for kind in get_args(getattr(homes[found[1]], found[2])))
 
-    text = re.sub(r"\b(locks|semaphores|several|task_types)\.(\w+Outcome)\b", names, text)
+    text = re.sub(r"\b(locks|semaphores|several|task_types|pipelines)\.(\w+Outcome)\b", names, text)
     return re.sub(r"\b\w+Outcome\b", lambda found: _members(found[0]), text)
 
 

@@ -67,6 +67,7 @@ _ENTRIES = [
     NounEntry("interlock.nouns.tasks.noun", "task", "tasks"),
     NounEntry("interlock.nouns.grants.lock_noun", "lock", "locks"),
     NounEntry("interlock.nouns.grants.semaphore_noun", "sem", "semaphores"),
+    NounEntry("interlock.nouns.pipelines.noun", "pipeline", "pipelines"),
     NounEntry("interlock.nouns.guards.noun", "guard", "guards"),
     NounEntry("interlock.nouns.messages.decision_noun", "decision"),
     NounEntry(

@@ -17,7 +17,7 @@ from interlock.nouns.messages import query as queries
 from interlock.nouns.messages.message import Received
 from interlock.nouns.record.noun import Entries
 from interlock.nouns.tasks import task as listing
-from interlock.nouns.tasks.task import Failed
+from interlock.nouns.tasks.task import TaskFailed
 from interlock.runtime.health import Health, Problem
 from interlock.runtime.text import ago, columns, lasting, render
 from interlock.testing.selftest import Raced
@@ -266,4 +266,4 @@ def test_an_entry_about_tasks_says_what_became_of_others() -> None:
 
 @pytest.mark.parametrize(("attempts", "says"), [(1, "1 attempt,"), (2, "2 attempts,")])
 def test_a_dead_letter_counts_its_attempts(attempts: int, says: str) -> None:
-    assert says in render(Failed(task="t", state="dead", attempts=attempts))
+    assert says in render(TaskFailed(task="t", state="dead", attempts=attempts))

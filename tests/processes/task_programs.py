@@ -11,7 +11,7 @@ from typing import Any
 import interlock
 from interlock.errors import Lapsed
 from interlock.nouns.tasks import task_reader
-from interlock.nouns.tasks.task import Claimed, Completed
+from interlock.nouns.tasks.task import Claimed, TaskCompleted
 
 
 def say(*words: object) -> None:
@@ -53,7 +53,7 @@ def drain(url: str) -> None:
         say("ready")
         sys.stdin.readline()
         while isinstance(got, Claimed):
-            done += isinstance(fleet.tasks.complete(got.task, token=got.token), Completed)
+            done += isinstance(fleet.tasks.complete(got.task, token=got.token), TaskCompleted)
             got = fleet.tasks.next()
         say(done)
 

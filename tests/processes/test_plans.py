@@ -56,7 +56,7 @@ def complete(url: str, planners: ProcessGroup, commits: int) -> None:
         done = set()
         while isinstance(claim := fleet.tasks.next(), core.Claimed):
             done.add(claim.task)
-            assert isinstance(fleet.tasks.complete(claim.task), core.Completed)
+            assert isinstance(fleet.tasks.complete(claim.task), core.TaskCompleted)
         assert done == {*MANY, "end"}
     checks.sound(url)
 

@@ -13,7 +13,7 @@ from tests.processes import checks
 from tests.processes.helpers import PATIENCE, ProcessGroup, store_times
 
 import interlock
-from interlock.nouns.tasks.task import Claimed, Completed, Taken
+from interlock.nouns.tasks.task import Claimed, Taken, TaskCompleted
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def finish(fleet: interlock.Fleet, many: int) -> None:
         assert time.monotonic() < ends, fleet.tasks.list().tasks
         got = fleet.tasks.next(wait=1)
         if isinstance(got, Claimed):
-            assert isinstance(fleet.tasks.complete(got.task, token=got.token), Completed)
+            assert isinstance(fleet.tasks.complete(got.task, token=got.token), TaskCompleted)
 
 
 def done_once(url: str, many: int) -> None:

@@ -38,7 +38,7 @@ from interlock.bench.measuring import Row, Sizes, Spans, percentile, timed
 from interlock.bench.operations import DATA, HIGH_LIMIT, SETTLED, limit_rate
 from interlock.nouns.grants.lock import LockAcquired
 from interlock.nouns.messages.query import Answered
-from interlock.nouns.tasks.task import Claimed, Completed
+from interlock.nouns.tasks.task import Claimed, TaskCompleted
 from interlock.stores import is_network
 
 NAME = "pair"
@@ -389,7 +389,7 @@ def drain_tasks() -> None:
         _begin()
         while isinstance(claim := fleet.tasks.next(), Claimed):
             outcome = fleet.tasks.complete(claim.task, token=claim.token)
-            assert isinstance(outcome, Completed)  # noqa: S101 - it held the claim
+            assert isinstance(outcome, TaskCompleted)  # noqa: S101 - it held the claim
             done.append(claim.task)
         ended = time.monotonic()
     sys.stdout.buffer.write(msgspec.json.encode((ended, done)))

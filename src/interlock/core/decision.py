@@ -72,6 +72,20 @@ class Event(Struct, frozen=True, omit_defaults=True, gc=False):
     trace: str = ""
 
 
+class ObservedFact(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A fact from outside that a decision relies on: the condition, and which host saw it.
+
+    ``at`` is when the host looked, ``max_age`` how many seconds that counts, and ``digest`` the
+    SHA-256 of what it saw.
+    """
+
+    condition: str
+    host: str
+    at: float
+    max_age: float
+    digest: str = ""
+
+
 class Write(Struct, frozen=True, gc=False):
     """A value to stand under a key; with a ttl the key is a liveness key."""
 
@@ -106,6 +120,7 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     ``via`` and ``took`` say which component asked, and for how many milliseconds, where that is
     recorded.
     ``reason`` is the reason that an operator gave, for the record.
+    ``observed`` are the facts from outside that it relies on, for the record.
     """
 
     outcome: T_co
@@ -121,6 +136,7 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     via: str = ""
     took: float | None = None
     reason: str = ""
+    observed: tuple[ObservedFact, ...] = ()
 
     @property
     def changes(self) -> bool:

@@ -11,7 +11,10 @@ Two chains run through the entries, and no writer waits for another:
           was absent
   put     for each key it wrote, the digest of the payload
 
-``reason`` is the operator's reason for ending a grant of an agent; other entries have none.
+``reason`` is the operator's reason for ending a grant of an agent, or why a pipeline stays or ends.
+
+``observed`` are the facts from outside of the store that a guard relied on: what a host saw, when,
+how old it was allowed to be, and the digest of what it saw.
 
 ``on`` is the revision that the decision was made on, as far as it read: an entry stands above it,
 and on a local engine right above it.
@@ -32,7 +35,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from interlock.core import codec
-from interlock.core.decision import Event
+from interlock.core.decision import Event, ObservedFact
 
 
 class Signature(Struct, frozen=True, kw_only=True):
@@ -65,6 +68,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     via: str = ""
     took: float | None = None
     reason: str = ""
+    observed: tuple[ObservedFact, ...] = ()
 
 
 _ENTRY = codec.Decoder(Entry)

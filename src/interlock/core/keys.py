@@ -73,6 +73,7 @@ Liveness: the only keys that expire
     live/{grant}.limit    the maximum hold of a grant: put once and never renewed
     live/{grant}.refused  a refusal in favour of this grant was recorded within the last minute
     live/deadline/{task}  the task may still begin
+    live/rest/{thing}     a task, or pipeline/{id}, rests before its next attempt
     live/observed/{guard}/{need}  the observation is no older than the guard allows
     live/clock            expires after all others: the engine has measured without a break
 Signals: never stored
@@ -610,6 +611,16 @@ def observed_live(key: str) -> str:
 def pipeline(id_: str) -> str:
     """A pipeline that was started."""
     return PIPELINES + encode(id_)
+
+
+def pipeline_of(key: str) -> str:
+    """The id of a pipeline in its key."""
+    return decode(key[len(PIPELINES) :])
+
+
+def pipeline_rest(id_: str) -> str:
+    """The liveness that measures the time until the guard of a pipeline is checked again."""
+    return f"{LIVE}rest/pipeline/{encode(id_)}"
 
 
 def definition(name: str, digest: str = "") -> str:

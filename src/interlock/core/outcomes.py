@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from interlock.core.decision import Outcome, Refusal, Success
 
-What: TypeAlias = Literal["agent", "message", "query", "decision"]
+What: TypeAlias = Literal["agent", "message", "query", "decision", "pipeline", "definition"]
 """The things that can be unknown."""
 
 T = TypeVar("T")
@@ -49,6 +49,10 @@ class Listing(Struct, Generic[T_co], frozen=True, kw_only=True):
     def count(self) -> int:
         """Their number."""
         return len(self)
+
+
+class Defined(Success, frozen=True, kw_only=True):
+    """The definitions are in the store."""
 
 
 class Granted(Success, frozen=True, kw_only=True):
@@ -163,6 +167,18 @@ class Away(Refusal, frozen=True, kw_only=True):
 
 class Cancelled(Success, frozen=True, kw_only=True):
     """It was cancelled."""
+
+
+class Blocked(Refusal, frozen=True, kw_only=True):
+    """It cannot go on yet; it has a ``reason``."""
+
+
+class Completed(Success, frozen=True, kw_only=True):
+    """It is complete."""
+
+
+class Failed(Outcome, frozen=True, kw_only=True):
+    """It failed."""
 
 
 class Paused(Outcome, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from interlock.core.keys import (
     GUARDS,
     LOCKS,
     MESSAGES,
+    PIPELINES,
     QUERIES,
     SEMAPHORES,
     SESSIONS,
@@ -37,6 +38,7 @@ KINDS = {
     "query": QUERIES,
     "alert": TOPICS,
     "decision": DECISIONS,
+    "pipeline": PIPELINES,
     "guard": GUARDS,
 }
 """The kinds of things in the record, each with its folder."""

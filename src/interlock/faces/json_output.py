@@ -22,7 +22,7 @@ ISO: Final = "_iso"
 """What the name of a moment ends with where it is written as ISO 8601."""
 
 MOMENTS: Final = frozenset(
-    ("at", "deadline", "heard", "last_heartbeat", "not_before", "resolved", "since")
+    ("at", "deadline", "heard", "last_heartbeat", "not_before", "resolved", "since", "started")
 )
 """Fields with seconds since 1970; so are all whose names end with ``_at``."""
 

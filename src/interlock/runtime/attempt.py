@@ -232,6 +232,7 @@ def draft_transaction(runner: Runner, attempt: Attempt, actor: Actor, *, checked
             via=decision.via,
             took=decision.took,
             reason=decision.reason,
+            observed=decision.observed,
         )
     )
     if size + len(entry) > runner.capabilities.max_bytes:

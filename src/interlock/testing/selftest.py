@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from interlock.client import Fleet, connect
 from interlock.errors import InterlockError, StoreTrouble
-from interlock.nouns.tasks.task import Claimed, Completed, Taken
+from interlock.nouns.tasks.task import Claimed, Taken, TaskCompleted
 
 PROCESSES = 8
 TASKS = 1000
@@ -222,7 +222,7 @@ class _Contender:
         self._published.clear()
         done = [self._tasks.complete(task, token=token) for task, token in self._won.items()]
         self._won.clear()
-        return sum(isinstance(outcome, Completed) for outcome in done)
+        return sum(isinstance(outcome, TaskCompleted) for outcome in done)
 
     def clear(self, ids: Sequence[str]) -> object:
         """Complete tasks that were not raced for."""

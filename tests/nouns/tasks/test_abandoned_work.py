@@ -92,4 +92,4 @@ def test_entries_of_claims_that_stand_for_nothing_keep_no_lost_task_from_coming_
     page = Range(keys.CLAIMS)
     left = [item.key for item in stage.store.read(page).ranges[page]]
     assert left == sorted([keys.claims(eve.session, "lost"), keys.claims(bob.session, "kept")])
-    assert isinstance(bob.run(bob.tasks.complete("kept")), core.Completed)
+    assert isinstance(bob.run(bob.tasks.complete("kept")), core.TaskCompleted)

@@ -70,7 +70,7 @@ def test_a_claim_with_a_ttl_is_renewed_by_the_keeper(stage: Testbed) -> None:
         stage.clock.advance(2.0)
         ada.run(ada.context.keeper.beat())
     assert not working.lost()
-    assert isinstance(ada.run(working.complete()), core.Completed)
+    assert isinstance(ada.run(working.complete()), core.TaskCompleted)
     stage.clock.advance(2.0)
     assert ada.context.keeper.wait() > 2.0, "nothing is left to renew but the session"
 
@@ -210,7 +210,7 @@ def test_a_completion_that_meets_trouble_is_said_and_can_be_tried_again(stage: T
     working = hold(ada, published(ada))
     while_away(ada, working.complete("result"))
     assert not working.released
-    assert isinstance(ada.run(working.complete("result")), core.Completed)
+    assert isinstance(ada.run(working.complete("result")), core.TaskCompleted)
 
 
 def test_a_block_that_cannot_complete_raises_and_its_task_goes_back(stage: Testbed) -> None:

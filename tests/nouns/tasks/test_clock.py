@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from interlock.core import keys
-from interlock.nouns.tasks.task import Blocked, Claimed, Completed, Failed, NoTask
+from interlock.nouns.tasks.task import Claimed, NoTask, TaskBlocked, TaskCompleted, TaskFailed
 from interlock.testing.testbed import Client, Testbed
 
 HOUR = 3600.0
@@ -49,7 +49,7 @@ def test_no_claim_is_lost_early(stage: Testbed, ada: Client, jump: float) -> Non
     for each in held:
         assert isinstance(each, Claimed)
         done = bob.run(bob.tasks.complete(each.task, token=each.token))
-        assert isinstance(done, Completed)
+        assert isinstance(done, TaskCompleted)
 
 
 @JUMPS
@@ -59,12 +59,12 @@ def test_no_rest_is_longer(stage: Testbed, ada: Client, jump: float, *, before: 
     got = claimed(ada)
     if before:
         stage.clock.jump_wall(jump)
-    assert isinstance(ada.run(ada.tasks.fail("t", token=got.token)), Failed)
+    assert isinstance(ada.run(ada.tasks.fail("t", token=got.token)), TaskFailed)
     if not before:
         stage.clock.jump_wall(jump)
     stage.clock.advance(3)
     assert isinstance(ada.run(ada.tasks.next()), NoTask)
-    assert isinstance(ada.run(ada.tasks.claim("t")), Blocked)
+    assert isinstance(ada.run(ada.tasks.claim("t")), TaskBlocked)
     stage.clock.advance(2)
     assert claimed(ada).attempt == 2
 

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 from tests.nouns.tasks import task_truths
 
-from interlock.nouns.tasks.task import Claimed, Completed, TaskExists
+from interlock.nouns.tasks.task import Claimed, TaskCompleted, TaskExists
 from interlock.steps import Op
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault
@@ -176,7 +176,7 @@ def finish(stage: Testbed) -> None:
         assert task_truths.complaints(task_truths.look(stage.store)) == []
         if isinstance(got, Claimed):
             done = heir.run(heir.tasks.complete(got.task, token=got.token))
-            assert isinstance(done, Completed)
+            assert isinstance(done, TaskCompleted)
             continue
         states = set(task_truths.look(stage.store).states().values())
         if states == {"complete"}:

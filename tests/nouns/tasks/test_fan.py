@@ -41,7 +41,7 @@ def fan(count: int, name: str = "t") -> list[dict[str, Any]]:
     return [{"id": "root"}, *needy, {"id": "end", "needs": many}]
 
 
-def spread(fleet: interlock.Fleet, count: int) -> core.Completed:
+def spread(fleet: interlock.Fleet, count: int) -> core.TaskCompleted:
     """Publish a fan and complete what all need; then all of them are ready."""
     outcome = fleet.tasks.publish_all(fan(count))
     assert isinstance(outcome, Imported)
@@ -49,7 +49,7 @@ def spread(fleet: interlock.Fleet, count: int) -> core.Completed:
     assert len(listed(fleet.store, keys.READY)) == 1
     assert isinstance(fleet.tasks.claim("root"), core.Claimed)
     done = fleet.tasks.complete("root")
-    assert isinstance(done, core.Completed)
+    assert isinstance(done, core.TaskCompleted)
     assert len(listed(fleet.store, keys.READY)) == count
     assert len(listed(fleet.store, keys.HANGS)) == 1, "the one that needs them all"
     assert listed(fleet.store, keys.TODO) == []
@@ -65,19 +65,19 @@ async def gather(url: str, tasks: Sequence[str]) -> None:
             while left:
                 task = left.pop()
                 assert isinstance(await fleet.tasks.claim(task), core.Claimed)
-                assert isinstance(await fleet.tasks.complete(task), core.Completed)
+                assert isinstance(await fleet.tasks.complete(task), core.TaskCompleted)
 
         await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
 
 
-def whole(url: str, count: int) -> core.Completed:
+def whole(url: str, count: int) -> core.TaskCompleted:
     with interlock.connect(url, agent="ada") as fleet:
         done = spread(fleet, count)
         blocked = fleet.tasks.claim("end")
-        assert isinstance(blocked, core.Blocked)
+        assert isinstance(blocked, core.TaskBlocked)
         asyncio.run(gather(url, [f"t{number}" for number in range(count)]))
         assert isinstance(fleet.tasks.claim("end"), core.Claimed)
-        assert isinstance(fleet.tasks.complete("end"), core.Completed)
+        assert isinstance(fleet.tasks.complete("end"), core.TaskCompleted)
         assert listed(fleet.store, keys.HANGS) == []
         return done
 
@@ -102,7 +102,7 @@ def test_one_that_needs_thousands_begins_when_the_last_is_complete(backwards: bo
     for task in reversed(many) if backwards else many:
         ada.run(ada.tasks.claim(task))
         before = ada.run(ada.tasks.complete(task))
-        assert isinstance(before, core.Completed)
+        assert isinstance(before, core.TaskCompleted)
         assert before.unblocked == (task == (many[0] if backwards else many[-1]))
     assert isinstance(ada.run(ada.tasks.claim("end")), core.Claimed)
 
@@ -175,7 +175,7 @@ def bounded(count: int) -> int:
     ada.run(ada.tasks.publish_all(fan(count)[:-1]))
     ada.run(ada.tasks.claim("root"))
     done = ada.run(ada.tasks.complete("root"))
-    assert isinstance(done, core.Completed)
+    assert isinstance(done, core.TaskCompleted)
     assert 0 < done.unblocked < count
     assert len(listed(store, keys.READY)) == count
     return store.work

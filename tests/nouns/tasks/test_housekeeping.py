@@ -148,7 +148,7 @@ def test_the_place_of_a_task_that_runs_is_taken_away(stage: Testbed) -> None:
     assert ready(stage) == 1
     assert maintain(stage) == Maintained(reclaimed=1)
     assert (ready(stage), maintain(stage)) == (0, Maintained())
-    assert isinstance(ada.run(ada.tasks.complete("t1")), core.Completed)
+    assert isinstance(ada.run(ada.tasks.complete("t1")), core.TaskCompleted)
 
 
 def test_two_passes_at_once_do_everything_once(stage: Testbed) -> None:

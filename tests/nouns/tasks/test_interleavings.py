@@ -20,7 +20,7 @@ from tests.hypothesis_settings import budget
 from tests.nouns.tasks import task_truths
 
 from interlock.errors import Lapsed, OutcomeUnknown, StoreBusy
-from interlock.nouns.tasks.task import Claimed, Completed
+from interlock.nouns.tasks.task import Claimed, TaskCompleted
 from interlock.steps import Commit, Op, Transact
 from interlock.testing.audit import audit
 from interlock.testing.faults import Chances, Crash, FaultyStore
@@ -167,7 +167,7 @@ def finish(stage: Testbed) -> None:
         sound(stage)
         if isinstance(got, Claimed):
             done = heir.run(heir.tasks.complete(got.task, token=got.token))
-            assert isinstance(done, Completed)
+            assert isinstance(done, TaskCompleted)
         else:
             stage.clock.advance(1)
     done_once = task_truths.completions(stage.store)

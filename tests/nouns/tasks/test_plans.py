@@ -237,7 +237,7 @@ def test_killed_anywhere_nobody_sees_a_part_of_it_and_repeating_ends_with_all(fa
             assert isinstance(bob.run(bob.tasks.next(can=["*"])), core.NoTask)
             for id_ in statuses(stage.store):
                 claim = bob.run(bob.tasks.claim(id_))
-                assert claim == core.Blocked(task=id_, reason=core.HIDDEN_REASON)
+                assert claim == core.TaskBlocked(task=id_, reason=core.HIDDEN_REASON)
         outcome = bob.run(bob.tasks.publish_all(CHAIN))
         assert isinstance(outcome, PlanExists if shown else Imported), number
         assert sorted(drained(bob)) == sorted(ORDER), "each of them once"
@@ -279,7 +279,7 @@ def test_nobody_can_touch_what_is_not_there_yet(stage: Testbed) -> None:
         == retried
         == core.Unchanged(task="t0", state="blocked", reason=core.HIDDEN_REASON)
     )
-    assert claimed == core.Blocked(task="t0", reason=core.HIDDEN_REASON)
+    assert claimed == core.TaskBlocked(task="t0", reason=core.HIDDEN_REASON)
     assert isinstance(shown, TaskView)
     assert (shown.state, shown.reason) == ("blocked", core.HIDDEN_REASON)
     assert all_keys(stage.store) == before

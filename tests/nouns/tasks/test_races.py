@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from tests.nouns.tasks import task_truths
 
-from interlock.nouns.tasks.task import Claimed, Completed, NoTask, TaskFenced
+from interlock.nouns.tasks.task import Claimed, NoTask, TaskCompleted, TaskFenced
 from interlock.steps import Commit
 from interlock.testing.faults import Fault
 from interlock.testing.testbed import Client, Stepper, Testbed
@@ -50,7 +50,7 @@ def test_a_task_that_begins_to_hang_while_its_need_is_completed_is_not_forgotten
     token = claim(ada, "need")
     completing = before_commit(start(ada, ada.tasks.complete("need", token=token)))
     bob.run(bob.tasks.publish("late", needs=["need"]))
-    assert isinstance(completing.run().result(), Completed)
+    assert isinstance(completing.run().result(), TaskCompleted)
     sound(stage)
     for task in ("first", "late"):
         claim(bob, task)
@@ -112,7 +112,7 @@ def test_a_claim_whose_reply_was_lost_has_its_data(stage: Testbed, fault: Fault)
     got = ada.run(ada.tasks.claim("t"))
     assert isinstance(got, Claimed)
     assert (got.data, got.priority) == ({"x": 1}, 2)
-    assert isinstance(ada.run(ada.tasks.complete("t", token=got.token)), Completed)
+    assert isinstance(ada.run(ada.tasks.complete("t", token=got.token)), TaskCompleted)
 
 
 def test_who_wrote_about_its_task_since_it_was_claimed_looks_before_it_ends_the_claim(

@@ -11,10 +11,10 @@ from interlock.nouns.grants.lock import LockFenced
 from interlock.nouns.grants.semaphore import SlotsFenced
 from interlock.nouns.tasks.task import (
     Claimed,
-    Completed,
-    Failed,
     NoTask,
     Retried,
+    TaskCompleted,
+    TaskFailed,
     TaskFenced,
     TaskNotOwner,
     TaskView,
@@ -104,8 +104,8 @@ def test_an_attempt_that_failed_once_is_not_failed_again_when_its_rest_is_over()
     stage.clock.advance(2)
     bob.run(bob.fleet.maintain())
     again = ada.run(ada.tasks.fail("t", token=got.token))
-    assert isinstance(first, Failed)
-    assert isinstance(again, Failed)
+    assert isinstance(first, TaskFailed)
+    assert isinstance(again, TaskFailed)
     assert (first.already, again.already, again.attempts) == (False, True, 1)
 
 
@@ -146,7 +146,7 @@ def test_what_a_session_has_done_twice_is_already_done_and_what_it_lost_is_fence
     ada.run(ada.tasks.publish("u", backoff=100))
     ada.run(ada.tasks.claim("t"))
     ada.run(ada.tasks.complete("t"))
-    assert ada.run(ada.tasks.complete("t")) == Completed(task="t", already=True)
+    assert ada.run(ada.tasks.complete("t")) == TaskCompleted(task="t", already=True)
     ada.run(ada.tasks.claim("u", ttl=5))
     stage.clock.advance(6)
     bob.run(bob.fleet.maintain())

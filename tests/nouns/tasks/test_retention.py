@@ -19,12 +19,12 @@ from interlock.nouns.tasks import retention
 from interlock.nouns.tasks.retention import TaskRetention
 from interlock.nouns.tasks.task import (
     Claimed,
-    Completed,
     Imported,
     NoTask,
     PlanExists,
     Published,
     Retried,
+    TaskCompleted,
     TaskExists,
     TaskNotOwner,
 )
@@ -60,7 +60,9 @@ def done(client: Client, *tasks: str, **terms: Any) -> None:
 def complete(client: Client, task: str) -> int:
     got = client.run(client.tasks.claim(task, ttl=60))
     assert isinstance(got, Claimed)
-    assert isinstance(client.run(client.tasks.complete(task, token=got.token, result=1)), Completed)
+    assert isinstance(
+        client.run(client.tasks.complete(task, token=got.token, result=1)), TaskCompleted
+    )
     return got.token or 0
 
 

@@ -260,10 +260,10 @@ class TaskMachine(RuleBasedStateMachine):
             case core.Taken(holder=holder):
                 assert job.held is not None
                 assert holder == job.held.agent
-            case core.Blocked(on=on) if on:
+            case core.TaskBlocked(on=on) if on:
                 assert job.state == "blocked"
                 assert self.model.jobs[on].state != "complete"
-            case core.Blocked():
+            case core.TaskBlocked():
                 assert (job.state, self.model.is_due(job)) == ("pending", False)
             case core.NoTask(state=state):
                 assert state == job.state
@@ -341,11 +341,11 @@ class TaskMachine(RuleBasedStateMachine):
             assert isinstance(got, core.TaskFenced), got
         elif self._is_its(job, held, token):
             free = self.model.complete(job)
-            assert isinstance(got, core.Completed), got
+            assert isinstance(got, core.TaskCompleted), got
             assert not got.already
             assert got.unblocked == free or (self.cramped and got.unblocked <= free)
         elif job.state == "complete" and self._was_its(job, held, token):
-            assert got == core.Completed(task=held.task, already=True)
+            assert got == core.TaskCompleted(task=held.task, already=True)
         else:
             self._fenced(got, token)
         self.observe()
@@ -357,9 +357,9 @@ class TaskMachine(RuleBasedStateMachine):
             assert isinstance(got, core.TaskFenced), got
         elif self._is_its(job, held, token):
             self.model.fail(job, retry=retry)
-            assert isinstance(got, core.Failed), got
+            assert isinstance(got, core.TaskFailed), got
             assert (got.state, got.attempts, got.already) == (job.state, job.attempts, False)
-        elif isinstance(got, core.Failed):
+        elif isinstance(got, core.TaskFailed):
             assert got.already
             assert self._was_its(job, held, token)
         else:

@@ -165,12 +165,18 @@ def _asked_for(outcome: object) -> str | None:
     from interlock.nouns.agents.session_rules import Joined
     from interlock.nouns.messages.message import Sent
     from interlock.nouns.messages.query import Answered
+    from interlock.nouns.pipelines.pipeline import PipelineStarted
     from interlock.nouns.tasks.task import Imported, Published
 
     match outcome:
         case Granted(token=token):
             return None if token is None else str(token)
-        case Published(task=id_) | Sent(message=id_) | Imported(plan=id_):
+        case (
+            Published(task=id_)
+            | Sent(message=id_)
+            | Imported(plan=id_)
+            | PipelineStarted(pipeline=id_)
+        ):
             return printable(id_)
         case Answered(answer=answer):
             from interlock.faces.json_output import encoded

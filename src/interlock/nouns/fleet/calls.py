@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
     from interlock.nouns.guards.calls import GuardCalls
     from interlock.nouns.messages.calls import MessageCalls
+    from interlock.nouns.pipelines.calls import PipelineCalls
     from interlock.nouns.record.calls import RecordCalls
     from interlock.nouns.tasks.calls import TaskCalls
     from interlock.runtime.health import Health
@@ -35,6 +36,7 @@ class FleetCalls(Calls[D]):
         guards: GuardCalls[D]
         locks: LockCalls[D]
         messages: MessageCalls[D]
+        pipelines: PipelineCalls[D]
         record: RecordCalls[D]
         semaphores: SemaphoreCalls[D]
         several: SeveralCalls[D]
@@ -88,7 +90,8 @@ class FleetCalls(Calls[D]):
         for longer than ``waiting``, that no agent here is able to do, that are ready while no
         session works, that are dead or failed, that a dead or failed task blocks, and unfinished
         changes.  Messages: those that have waited for longer than ``waiting`` for an absent
-        recipient, inboxes that are nearly full, paused senders, and open decisions.  The record,
+        recipient, inboxes that are nearly full, paused senders, and open decisions.  Pipelines:
+        those that failed, and those that a guard has kept for longer than ``waiting``.  The record,
         if it cannot be sealed.
         """
         from interlock.runtime.health import HealthCheck, Patience

@@ -150,8 +150,10 @@ class PoolWait:
         if None in live.values():
             return None
         place = max(place for _, place in queues)
-        soonest = max(expires_in(live) or 0.0, self._runner.capabilities.grain / 4)
         allow = self._runner.capabilities.allow
+        soonest = allow(_LONGEST_SLEEP)  # the grant of a pipeline never expires
+        if live:
+            soonest = max(expires_in(live) or 0.0, self._runner.capabilities.grain / 4)
         lapse = soonest + place * allow(_BEHIND_EACH_OTHER) + 0.001
         return min(lapse, allow(_SLEEP) * (1 + place / 2), allow(_LONGEST_SLEEP))
 

@@ -239,8 +239,11 @@ def reclaim(key: str, facts: PoolFacts, now: float) -> Decision[str]:
 
 
 def held_grant(pool: Pool | None, request: HolderRequest) -> Grant | None:
-    """The grant that a holder means: by its id, its token and agent, or its session."""
-    grants = () if pool is None else pool.grants
+    """The grant that a holder means: by its id, its token and agent, or its session.
+
+    One without a liveness key belongs to a pipeline, which ends it by itself.
+    """
+    grants = () if pool is None else tuple([grant for grant in pool.grants if grant.live])
     if request.grant:
         fitting = [grant for grant in grants if grant.id == request.grant]
     elif request.token is None:
@@ -524,7 +527,7 @@ def _carried_grant(changes: PoolChanges, key: str, request: GrantRequest) -> Gra
             request.token,
             request.agent,
         )
-        if (by_session or by_token) and changes.facts.rely(grant):
+        if (by_session or by_token) and grant.live and changes.facts.rely(grant):
             return grant
     return None
 

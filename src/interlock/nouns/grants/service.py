@@ -514,6 +514,8 @@ def timed(request: GrantRequest, outcome: Outcome, last: PoolReader | None) -> O
     if pool is None or not pool.grants:
         return outcome
     wanted = pool.grants[0].live
+    if not wanted:
+        return outcome
     left = None if last is None else expires_in({each: last.live.get(each) for each in wanted})
     if left is None:
         left = expires_in((yield Read(*wanted, times=True)).items)

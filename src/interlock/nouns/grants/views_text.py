@@ -80,7 +80,9 @@ def _semaphore_row(sem: SemaphoreView) -> tuple[str, ...]:
 
 
 def _left(grant: LockView | Slots, paint: Paint) -> str:
-    return lasting(grant.expires_in) if grant.state == "held" else state(grant.state, paint)
+    if grant.state != "held":
+        return state(grant.state, paint)
+    return "" if grant.expires_in is None else lasting(grant.expires_in)
 
 
 def _token(grant: LockView | Slots) -> str:

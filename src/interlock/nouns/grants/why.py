@@ -58,9 +58,17 @@ def _lock(context: Context, name: str, besides: str = "") -> Op[Why]:
         grant = live.grants[0]
         session = yield from context.sessions.find(grant.session)
         because = _held_by(grant, session, len(live.waiters))
-        clear = f"{grant.agent} releases it, or does not renew it for {span(live.expires_in)}"
+        clear = _clear(grant, live)
         why = yield from _blocked(thing, live, because, clear)
     return (yield from with_ended(why, context.runner.clock.wall()))
+
+
+def _clear(grant: Grant, live: LivePool) -> str:
+    """Who ends a grant; that of a pipeline never expires."""
+    kind, _, name = grant.agent.partition(":")
+    if not grant.live and kind == "pipeline":
+        return f"pipeline {name} leaves its phase; see 'interlock why {quote(f'pipeline/{name}')}'"
+    return f"{grant.agent} releases it, or does not renew it for {span(live.expires_in)}"
 
 
 def semaphore(context: Context, name: str) -> Op[Why]:
@@ -79,7 +87,9 @@ def semaphore(context: Context, name: str) -> Op[Why]:
         why = yield from _room(thing, live)
     else:
         because = f"all {live.pool.capacity} slots are held: {holders(live.grants)}"
-        clear = f"one of them releases, or does not renew for {span(live.expires_in)}"
+        lapses = live.expires_in is not None
+        clear = "one of them releases"
+        clear += f", or does not renew for {span(live.expires_in)}" if lapses else ""
         why = yield from _blocked(thing, live, because, clear)
     return (yield from with_ended(why, context.runner.clock.wall()))
 

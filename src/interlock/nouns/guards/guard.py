@@ -87,6 +87,7 @@ class GuardResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     leaf: str = ""
     reason: str = ""
     acts: tuple[str, ...] = ()
+    max_age: float = MAX_AGE
 
     @property
     def allowed(self) -> bool:
@@ -216,7 +217,11 @@ def check(guard: Guard, facts: Facts, now: float) -> GuardResult:
     found = evaluate(guard.condition, fresh(facts, now, guard.max_age), now)
     if found:
         return GuardResult(
-            guard=guard.name, result="passed", action=guard.on_failure, evaluation=found
+            guard=guard.name,
+            result="passed",
+            action=guard.on_failure,
+            evaluation=found,
+            max_age=guard.max_age,
         )
     failed = failing(found)
     known = [leaf for leaf in failed if leaf.verdict != "unknown"]
@@ -230,6 +235,7 @@ def check(guard: Guard, facts: Facts, now: float) -> GuardResult:
         leaf=first[0].text,
         reason=first[0].reason,
         acts=acts(found),
+        max_age=guard.max_age,
     )
 
 

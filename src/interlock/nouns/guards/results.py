@@ -59,7 +59,7 @@ class GuardCheck(GuardVerdict, frozen=True, kw_only=True, omit_defaults=True):
         return int(not self)
 
 
-class GuardsDefined(Success, frozen=True, kw_only=True, tag="defined"):
+class GuardsDefined(outcomes.Defined, frozen=True, kw_only=True, tag="defined"):
     """The guards are in the store: those that are new, that were changed, and that were so."""
 
     new: tuple[str, ...] = ()

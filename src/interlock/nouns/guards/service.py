@@ -13,7 +13,7 @@ from typing import get_args
 
 from interlock.clock import Clock
 from interlock.core import codec, keys, validate
-from interlock.core.decision import Decision, Event, Write
+from interlock.core.decision import Decision, Event, ObservedFact, Write
 from interlock.errors import BadInput
 from interlock.nouns.guards import condition as c
 from interlock.nouns.guards import guard as g
@@ -59,6 +59,23 @@ def check_inside(
         seen = observed.get(g.digest(guard), {}) if observed else {}
         results.append(g.check(guard, {**known, **seen}, now))
     return tuple(results)
+
+
+def observed_facts(results: Sequence[g.GuardResult]) -> tuple[ObservedFact, ...]:
+    """The facts from outside that these results rely on, for the entry of a commit."""
+    found = {
+        (leaf.text, fact.host, fact.at): ObservedFact(
+            condition=leaf.text,
+            host=fact.host,
+            at=round(fact.at, 3),
+            max_age=result.max_age,
+            digest=fact.digest,
+        )
+        for result in results
+        for leaf in rules.leaves(result.evaluation)
+        if isinstance(fact := leaf.fact, c.Observation) and fact.value is not None
+    }
+    return tuple(found.values())
 
 
 def check_now(

@@ -248,7 +248,7 @@ class ClaimService:
     def _sleep_limit(self, outcome: task_types.ClaimOutcome) -> float:
         """The longest sleep: until a claim or a rest may expire, which no watch reports."""
         match outcome:
-            case task_types.Taken(expires_in=left) | task_types.Blocked(retry_in=left):
+            case task_types.Taken(expires_in=left) | task_types.TaskBlocked(retry_in=left):
                 soon = left
             case _:
                 soon = self._housekeeping.seconds_to_next_look()
@@ -266,7 +266,7 @@ class ClaimService:
             outcome = yield from self._claim(attempt, request, None, blind=blind)
             if outcome == "stale":
                 yield from self._housekeeping.reclaim(actor, request.task)
-            elif isinstance(outcome, task_types.Blocked) and outcome.on:
+            elif isinstance(outcome, task_types.TaskBlocked) and outcome.on:
                 if not (yield from self._housekeeping.drain(actor, outcome.on)):
                     return outcome
             elif not isinstance(outcome, str):

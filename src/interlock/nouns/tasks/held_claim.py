@@ -32,8 +32,8 @@ T = TypeVar("T", bound=Outcome)
 WENT_ON = "the loop went on without completing it"
 LEFT = "the loop was left without completing it"
 _ENDS: dict[type, str] = {
-    task_types.Completed: "completed",
-    task_types.Failed: "failed",
+    task_types.TaskCompleted: "completed",
+    task_types.TaskFailed: "failed",
     task_types.TaskReleased: "released",
 }
 _REASON = 1000
@@ -69,19 +69,21 @@ class HeldClaim(HeldGrant):
         self.handover.add(self, lambda: (self._pending_release(),))
         self.handover.held = self
 
-    def complete(self, result: object = None) -> Op[task_types.Completed]:
+    def complete(self, result: object = None) -> Op[task_types.TaskCompleted]:
         """Complete the task."""
         task, token = self.claimed.task, self.claimed.token
         call = self._calls.complete(task, token=token, result=result)
-        return (yield from self._settle(call, task_types.Completed, lambda: self.complete(result)))
+        return (
+            yield from self._settle(call, task_types.TaskCompleted, lambda: self.complete(result))
+        )
 
     def fail(
         self, reason: str, error: object = None, *, retry: bool = True
-    ) -> Op[task_types.Failed]:
+    ) -> Op[task_types.TaskFailed]:
         """Fail the attempt."""
         task, token = self.claimed.task, self.claimed.token
         call = self._calls.fail(task, reason, token=token, error=error, retry=retry)
-        return (yield from self._settle(call, task_types.Failed))
+        return (yield from self._settle(call, task_types.TaskFailed))
 
     def release(self) -> Op[task_types.TaskReleased]:
         """Release the task; no attempt is counted."""
@@ -260,14 +262,14 @@ class ClaimHandle(HeldHandle[D]):
         return not self._entered and not self._holding.released
 
     @call
-    def complete(self, result: object = None) -> Op[task_types.Completed]:
+    def complete(self, result: object = None) -> Op[task_types.TaskCompleted]:
         """Complete the task; raises Lost if the claim was lost."""
         return self._holding.complete(result)
 
     @call
     def fail(
         self, reason: str, error: object = None, *, retry: bool = True
-    ) -> Op[task_types.Failed]:
+    ) -> Op[task_types.TaskFailed]:
         """Fail the attempt; ``retry=False`` says that no other attempt can succeed."""
         return self._holding.fail(reason, error, retry=retry)
 
@@ -371,7 +373,7 @@ def _no(outcome: task_types.ClaimOutcome) -> Unavailable:
             return deadlocked(cycle, outcome, (keys.owner(task),))
         case task_types.Taken(task=task, holder=holder):
             said = f"task {task} is taken by {holder}; wait longer, or take another"
-        case task_types.Blocked(task=task, reason=reason):
+        case task_types.TaskBlocked(task=task, reason=reason):
             said = f"task {task} cannot begin: {reason}; wait longer, or take another"
         case task_types.NoTask(reason=reason):
             said = f"there is nothing to claim: {reason}"

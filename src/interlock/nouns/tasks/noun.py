@@ -275,7 +275,7 @@ NOUN = Noun(
             outcomes=(
                 task_types.Claimed,
                 task_types.Taken,
-                task_types.Blocked,
+                task_types.TaskBlocked,
                 task_types.TaskDeadlock,
                 task_types.NoTask,
                 GivenFenced,
@@ -318,7 +318,7 @@ NOUN = Noun(
             help="complete a task; its dependents may start at once",
             request=TaskDone,
             outcomes=(
-                task_types.Completed,
+                task_types.TaskCompleted,
                 task_types.TaskFenced,
                 task_types.TaskNotOwner,
                 GivenFenced,
@@ -334,7 +334,7 @@ NOUN = Noun(
             help="report that an attempt failed; the task is retried after a pause",
             request=TaskFail,
             outcomes=(
-                task_types.Failed,
+                task_types.TaskFailed,
                 task_types.TaskFenced,
                 task_types.TaskNotOwner,
                 GivenFenced,

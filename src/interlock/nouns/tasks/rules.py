@@ -63,7 +63,7 @@ def claim(
             outcome=task.NoTask(task=id_, state="unknown", reason=f"there is no task {id_}")
         )
     if changes.is_hidden(status):
-        return Decision(outcome=task.Blocked(task=id_, reason=task.HIDDEN_REASON))
+        return Decision(outcome=task.TaskBlocked(task=id_, reason=task.HIDDEN_REASON))
     match status.state:
         case "pending":
             return _claim(changes, request, status, spec, place)
@@ -144,7 +144,7 @@ def complete(
     """
     id_ = claimant.task
     if _ended_by(changes, claimant, ("complete",)) is not None:
-        return Decision(outcome=task.Completed(task=id_, already=True))
+        return Decision(outcome=task.TaskCompleted(task=id_, already=True))
     found = _own_claim(changes, claimant, "task.complete")
     if isinstance(found, Decision):
         return found
@@ -167,7 +167,7 @@ def complete(
     begun, rest = progress_rules.unblock(changes, id_, hangers)
     if status.awaited and (rest or more):
         changes.put(keys.todo(id_), {})
-    outcome = task.Completed(task=id_, unblocked=begun)
+    outcome = task.TaskCompleted(task=id_, unblocked=begun)
     return changes.decision(outcome, "task.complete", f"task/{id_}")
 
 
@@ -386,16 +386,16 @@ def _taken(changes: TaskChanges, id_: str) -> Decision[task.ClaimOutcome | str]:
     return Decision(outcome=task.Taken(task=id_, holder=held.agent, since=held.since))
 
 
-def _blocked(id_: str, status: TaskStatus) -> task.Blocked:
-    return task.Blocked(
+def _blocked(id_: str, status: TaskStatus) -> task.TaskBlocked:
+    return task.TaskBlocked(
         task=id_, on=status.on, reason=f"it needs {status.on}, which is not complete"
     )
 
 
-def _resting(changes: TaskChanges, id_: str, status: TaskStatus) -> task.Blocked:
+def _resting(changes: TaskChanges, id_: str, status: TaskStatus) -> task.TaskBlocked:
     left = max(0.0, keys.due_at(status.due) - changes.now)
     word = "rests after a failed attempt" if status.attempts else "must not begin yet"
-    return task.Blocked(task=id_, reason=f"it {word}", retry_in=round(left, 3))
+    return task.TaskBlocked(task=id_, reason=f"it {word}", retry_in=round(left, 3))
 
 
 def _over(id_: str, status: TaskStatus) -> str:
@@ -456,9 +456,9 @@ def _was_ours(
 
 def _failed(
     changes: TaskChanges, id_: str, status: TaskStatus, *, already: bool = False
-) -> task.Failed:
+) -> task.TaskFailed:
     left = max(0.0, keys.due_at(status.due) - changes.now) if status.due else None
-    return task.Failed(
+    return task.TaskFailed(
         task=id_,
         state=status.state,
         attempts=status.attempts,

@@ -250,7 +250,7 @@ class Taken(outcomes.Busy, frozen=True, kw_only=True, tag="taken"):
     expires_in: float | None = None
 
 
-class Blocked(Refusal, frozen=True, kw_only=True, tag="blocked"):
+class TaskBlocked(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"):
     """It cannot begin yet: a need is not complete (``on``), or it has to wait (``retry_in``)."""
 
     task: str
@@ -284,7 +284,7 @@ class TaskExtended(outcomes.Extended, frozen=True, kw_only=True, tag="extended")
     grant: str = ""
 
 
-class Completed(Success, frozen=True, kw_only=True, tag="completed"):
+class TaskCompleted(outcomes.Completed, frozen=True, kw_only=True, tag="completed"):
     """The task is complete; ``already`` if the same claim had completed it before.
 
     ``unblocked`` is the number of tasks that became ready with it.
@@ -295,7 +295,7 @@ class Completed(Success, frozen=True, kw_only=True, tag="completed"):
     unblocked: int = 0
 
 
-class Failed(Success, frozen=True, kw_only=True, tag="failed"):
+class TaskFailed(outcomes.Failed, Success, frozen=True, kw_only=True, tag="failed"):
     """The attempt failed: the task is retried (pending), failed for good, or dead."""
 
     task: str
@@ -391,9 +391,11 @@ class PlanExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exist
 
 
 PublishOutcome: TypeAlias = Published | TaskExists | outcomes.GivenFenced
-ClaimOutcome: TypeAlias = Claimed | Taken | Blocked | NoTask | TaskDeadlock | outcomes.GivenFenced
-CompleteOutcome: TypeAlias = Completed | TaskFenced | TaskNotOwner | outcomes.GivenFenced
-FailOutcome: TypeAlias = Failed | TaskFenced | TaskNotOwner | outcomes.GivenFenced
+ClaimOutcome: TypeAlias = (
+    Claimed | Taken | TaskBlocked | NoTask | TaskDeadlock | outcomes.GivenFenced
+)
+CompleteOutcome: TypeAlias = TaskCompleted | TaskFenced | TaskNotOwner | outcomes.GivenFenced
+FailOutcome: TypeAlias = TaskFailed | TaskFenced | TaskNotOwner | outcomes.GivenFenced
 ReleaseOutcome: TypeAlias = TaskReleased | TaskFenced | TaskNotOwner | outcomes.GivenFenced
 BeatOutcome: TypeAlias = TaskExtended | TaskFenced | TaskNotOwner | outcomes.GivenFenced
 CancelOutcome: TypeAlias = TaskCancelled | Unchanged | outcomes.GivenFenced

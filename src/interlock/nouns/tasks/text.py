@@ -56,7 +56,7 @@ def _taken(outcome: task_types.Taken, paint: Paint) -> str:
     return f"{paint('yellow', 'taken')} {outcome.task}: {held}{lives(outcome.expires_in)}"
 
 
-def _blocked(outcome: task_types.Blocked, paint: Paint) -> str:
+def _blocked(outcome: task_types.TaskBlocked, paint: Paint) -> str:
     left = f"; retry in {lasting(outcome.retry_in)}" if outcome.retry_in is not None else ""
     hint = f"; see 'interlock task show {quote(outcome.on)}'" if outcome.on else ""
     return f"{paint('yellow', 'blocked')} {outcome.task}: {outcome.reason}{left}{hint}"
@@ -79,7 +79,7 @@ def _extended(outcome: task_types.TaskExtended, paint: Paint) -> str:
     )
 
 
-def _completed(outcome: task_types.Completed, paint: Paint) -> str:
+def _completed(outcome: task_types.TaskCompleted, paint: Paint) -> str:
     if outcome.already:
         return f"{paint('green', 'completed')} {outcome.task} before, by this very claim"
     others = outcome.unblocked
@@ -87,7 +87,7 @@ def _completed(outcome: task_types.Completed, paint: Paint) -> str:
     return f"{paint('green', 'completed')} {outcome.task}{may}"
 
 
-def _failed(outcome: task_types.Failed, paint: Paint) -> str:
+def _failed(outcome: task_types.TaskFailed, paint: Paint) -> str:
     word, task = paint("red", "failed"), outcome.task
     if outcome.state == "pending":
         soon = f"in {lasting(outcome.retry_in)}" if outcome.retry_in else "at once"
@@ -258,12 +258,12 @@ TEXTS: dict[str, Text] = {
     "TaskExists": _exists,
     "Claimed": _claimed,
     "Taken": _taken,
-    "Blocked": _blocked,
+    "TaskBlocked": _blocked,
     "TaskDeadlock": _deadlock,
     "NoTask": _nothing,
     "TaskExtended": _extended,
-    "Completed": _completed,
-    "Failed": _failed,
+    "TaskCompleted": _completed,
+    "TaskFailed": _failed,
     "TaskReleased": _released,
     "TaskFenced": _fenced,
     "TaskRequeued": _requeued,

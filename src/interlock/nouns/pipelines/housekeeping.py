@@ -1,0 +1,64 @@
+"""Housekeeping of pipelines: deletes those that ended long ago, and definitions without any.
+
+An ended pipeline stays as long as an ended task does (the setting ``keep`` of tasks).  A definition
+stays while it is the current one of its name, or a pipeline has it.  Definitions are read before
+pipelines: a pipeline that starts later with an old definition needs a ``define`` in between, which
+writes the definition again, and then it is not deleted.
+"""
+
+from __future__ import annotations
+
+from interlock.core import keys
+from interlock.errors import StoreDamaged, TooLarge
+from interlock.nouns.pipelines.pipeline_reader import decode_current, decode_run, is_current
+from interlock.nouns.tasks.retention import retention_limits
+from interlock.runtime.housekeeping import HousekeepingPart
+from interlock.runtime.reads import every, readable
+from interlock.steps import Op
+from interlock.store import Item
+
+
+class PipelineHousekeepingPart(HousekeepingPart):
+    """The part of a pass of ``maintain`` that is about pipelines."""
+
+    def reclaim(self) -> Op[None]:
+        """Take the next step of pipelines that wait, for example until a retry is due."""
+        from interlock.nouns.pipelines.pipeline import PipelineAdvanced, PipelineCompleted
+        from interlock.nouns.pipelines.service import PipelineService
+
+        work = self.work
+        service = PipelineService(
+            work.runner, work.settings, lambda _: round(work.runner.clock.wall(), 6)
+        )
+        items = yield from every(keys.PIPELINES, most=work.bound)
+        for item in items:
+            run = readable(decode_run, item)
+            if run is None or run.state != "running" or not run.asked:
+                continue
+            id_ = keys.pipeline_of(item.key)
+            try:
+                outcome = yield from service.advance(work.actor, id_, run.phase, explicit=False)
+            except (StoreDamaged, TooLarge):  # others are not affected; doctor names it
+                continue
+            work.moved += isinstance(outcome, PipelineAdvanced | PipelineCompleted)
+
+    def expired(self, now: float) -> Op[list[Item]]:
+        """The pipelines that ended long ago, and the definitions that nothing uses."""
+        age = retention_limits(self.work.settings).age
+        definitions = yield from every(keys.DEFINITIONS, most=self.work.bound)
+        pipelines = yield from every(keys.PIPELINES)
+        runs = {item.key: readable(decode_run, item) for item in pipelines}
+        if None in runs.values():  # a damaged one may need any definition
+            definitions = []
+        old = [
+            item
+            for item in pipelines
+            if (run := runs[item.key]) is not None
+            and run.state != "running"
+            and run.since < now - age
+        ]
+        used = {keys.definition(run.definition, run.digest) for run in runs.values() if run}
+        for item in definitions:
+            if is_current(item.key) and (current := readable(decode_current, item)) is not None:
+                used.add(f"{item.key}/{current.digest}")
+        return [*old, *[d for d in definitions if not is_current(d.key) and d.key not in used]]
