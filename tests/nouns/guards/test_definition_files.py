@@ -11,7 +11,7 @@ import pytest
 
 from interlock.errors import BadInput, TooLarge
 from interlock.nouns.guards.definition import read
-from interlock.nouns.guards.definition_files import FILES_LIMIT, load
+from interlock.nouns.guards.source import FILES_LIMIT, load
 
 GUARD = "[guard.{0}]\nwhen = [{{lock_free = '{0}'}}]\n"
 

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from msgspec.structs import replace
-from tests.nouns.guards.random_conditions import built, shapes
-from tests.nouns.guards.random_leaves import leaves
+from tests.nouns.guards.random_conditions import built, leaves, shapes
 
 from interlock.core import codec
 from interlock.errors import BadInput, TooLarge

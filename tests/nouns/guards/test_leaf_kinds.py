@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.nouns.guards.random_conditions import built, shapes
-from tests.nouns.guards.random_leaves import leaves
+from tests.nouns.guards.random_conditions import built, leaves, shapes
 
 from interlock.errors import BadInput, BadName, TooLarge
 from interlock.nouns.guards import condition as c

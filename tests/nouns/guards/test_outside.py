@@ -20,7 +20,7 @@ from interlock.nouns.guards.condition import (
     TextNeed,
 )
 from interlock.nouns.guards.outside import observe
-from interlock.nouns.guards.parallel import MOST, in_parallel
+from interlock.nouns.guards.sighting import AT_ONCE, in_parallel
 from interlock.testing.clock import FakeClock
 
 NEEDS: list[OutsideNeed] = [
@@ -98,7 +98,7 @@ def test_a_look_that_never_ends_is_left_behind(
     over = threading.Event()
     monkeypatch.setattr(outside_files, "look", lambda *_: over.wait())
     monkeypatch.setattr(outside_files, "FILE_SECONDS", 0.1)
-    files = [FileNeed(f"{number}.txt") for number in range(MOST + 1)]
+    files = [FileNeed(f"{number}.txt") for number in range(AT_ONCE + 1)]
     command = CommandNeed(run=("true",))
     try:
         seen = observe([*files, command], tmp_path, host=HOST, clock=FakeClock(wall=7.0))
@@ -110,15 +110,15 @@ def test_a_look_that_never_ends_is_left_behind(
 
 
 def test_works_are_carried_out_side_by_side_but_not_too_many() -> None:
-    together, one_more = threading.Barrier(MOST), threading.Event()
+    together, one_more = threading.Barrier(AT_ONCE), threading.Event()
 
     def work() -> bool:
         together.wait(60)
         return one_more.wait(0.1)
 
-    works: list[tuple[Callable[[], object], float]] = [(work, 60.0)] * MOST
+    works: list[tuple[Callable[[], object], float]] = [(work, 60.0)] * AT_ONCE
     results = in_parallel([*works, (one_more.set, 60.0)])
-    assert not all(results[:MOST])
+    assert not all(results[:AT_ONCE])
 
 
 def test_results_are_in_the_order_of_the_works() -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.nouns.guards.random_leaves import leaves
+from tests.nouns.guards.random_conditions import leaves
 
 from interlock.errors import BadInput
 from interlock.nouns.guards import condition as c

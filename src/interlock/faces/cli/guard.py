@@ -11,19 +11,18 @@ from interlock.nouns.guards import requests
 
 if TYPE_CHECKING:
     from interlock.faces.cli.parse import Parsed
-    from interlock.nouns.guards.checking import GuardsToCheck
+    from interlock.nouns.guards.requests import GuardsToCheck
     from interlock.nouns.guards.results import GuardCheck, NoGuard
 
 
 def check(parsed: Parsed) -> int:
     """Check conditions; a store is opened only if one of them asks for it."""
     command.stoppable()  # so that commands of the conditions end with this one
-    asked = requests.asked(parsed.request)
+    asked = requests.asked_in_shell(parsed.request)
     return answer(parsed, _checked(parsed, asked))
 
 
 def _checked(parsed: Parsed, asked: GuardsToCheck) -> GuardCheck | NoGuard:
-    from interlock.nouns.guards import checking
     from interlock.steps import drive
 
     if asked.uses_store:
@@ -36,8 +35,8 @@ def _checked(parsed: Parsed, asked: GuardsToCheck) -> GuardCheck | NoGuard:
                 raise
         else:
             with fleet:
-                return drive(checking.check(fleet.context.runner, asked), fleet.store)
-    return drive(checking.check(None, asked), None)
+                return drive(requests.check(fleet.context.runner, asked), fleet.store)
+    return drive(requests.check(None, asked), None)
 
 
 def allow(parsed: Parsed) -> int:

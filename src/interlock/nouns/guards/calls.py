@@ -39,18 +39,18 @@ class GuardCalls(Calls[D]):
         of a guard are looked at only if this host allows its definition (``interlock guard
         allow``); else an observation of another host counts, if it is new enough.
         """
-        from interlock.nouns.guards import checking
+        from interlock.nouns.guards import requests
 
-        asked = checking.asked(what, any_of=any_of, root=root)
-        return checking.check(self.context.runner, asked)
+        asked = requests.asked(what, any_of=any_of, root=root)
+        return requests.check(self.context.runner, asked)
 
     @call
     def define(self, *guards: Guard) -> Op[GuardsDefined]:
         """Put guards into the store, in one commit; one of the same name is replaced."""
-        from interlock.nouns.guards import checking, service
+        from interlock.nouns.guards import requests, service
 
         actor = self._identity(()).actor
-        legal = checking.legal_guards(guards)
+        legal = requests.legal_guards(guards)
         if not legal:
             raise BadInput("which guards? give at least one, made with interlock.guard.named")
         return service.define(self.context.runner, legal, actor)

@@ -122,9 +122,9 @@ class GuardsDenied(Success, frozen=True, kw_only=True, tag="denied"):
 
 
 def _check(fleet: "FleetCalls", request: GuardsCheck) -> "Op[GuardCheck | NoGuard]":
-    from interlock.nouns.guards import checking, requests
+    from interlock.nouns.guards import requests
 
-    return checking.check(fleet.context.runner, requests.asked(request))
+    return requests.check(fleet.context.runner, requests.asked_in_shell(request))
 
 
 def _define(fleet: "FleetCalls", request: GuardsDefine) -> "Op[GuardsDefined]":

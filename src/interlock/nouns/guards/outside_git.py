@@ -28,8 +28,14 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from interlock.nouns.guards.condition import BranchNeed, CleanNeed, MergedNeed
-from interlock.nouns.guards.parallel import in_parallel
-from interlock.nouns.guards.sighting import Sighting, last_line, shown, sighting, unknown
+from interlock.nouns.guards.sighting import (
+    Sighting,
+    in_parallel,
+    last_line,
+    shown,
+    sighting,
+    unknown,
+)
 from interlock.runtime.processes.supervised import MOST, Ended, Supervision
 
 GitNeed: TypeAlias = BranchNeed | CleanNeed | MergedNeed

@@ -53,8 +53,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from interlock.nouns.guards import condition as c
-from interlock.nouns.guards.leaf_acts import act
-from interlock.nouns.guards.leaf_rules import RULES, judge
+from interlock.nouns.guards.leaf_rules import RULES, act, judge
 from interlock.nouns.guards.shell import group_text, leaf_text
 
 Facts: TypeAlias = Mapping[c.FactNeed, c.Fact]

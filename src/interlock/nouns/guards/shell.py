@@ -28,8 +28,7 @@ from interlock.core import validate
 from interlock.core.safe_text import quoted
 from interlock.errors import BadInput
 from interlock.nouns.guards import condition as c
-from interlock.nouns.guards.leaf_fields import meant
-from interlock.nouns.guards.leaf_kinds import KINDS, LeafKind, defaults_of, fields_of
+from interlock.nouns.guards.leaf_kinds import KINDS, LeafKind, defaults_of, fields_of, meant
 
 _FAILS = "command-fails"
 _SEPARATOR = r"(\\*),"

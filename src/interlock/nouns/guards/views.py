@@ -14,7 +14,7 @@ from interlock.errors import BadInput, NotAllowed
 from interlock.nouns.guards import condition as c
 from interlock.nouns.guards import guard as g
 from interlock.nouns.guards import rules
-from interlock.nouns.guards.definition_text import definition
+from interlock.nouns.guards.definition import definition
 from interlock.nouns.guards.leaf_rules import RULES
 from interlock.nouns.guards.observations import observation_key, outside_needs, stored_observation
 from interlock.nouns.guards.results import GuardView, LastObservation, NoGuard

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from interlock.core import validate
 from interlock.core.safe_text import quoted
 from interlock.errors import BadInput
-from interlock.nouns.guards.condition_reader import (
+from interlock.nouns.guards.definition import (
     ConditionReader,
     DefinitionTable,
     read_action,
     read_age,
 )
 from interlock.nouns.guards.guard import Guard
-from interlock.nouns.guards.leaf_fields import meant
-from interlock.nouns.guards.leaf_fields import phase as phase_name
+from interlock.nouns.guards.leaf_kinds import meant
+from interlock.nouns.guards.leaf_kinds import phase as phase_name
 from interlock.nouns.pipelines import definition as d
 
 if TYPE_CHECKING:
