@@ -24,8 +24,7 @@ from interlock.nouns.grants.pool import Grant, Pool
 from interlock.nouns.grants.pool_change import PoolChanges
 from interlock.nouns.grants.request import Demand
 from interlock.nouns.guards import condition as c
-from interlock.nouns.guards.leaf_acts import act
-from interlock.nouns.guards.leaf_rules import RULES, judge
+from interlock.nouns.guards.leaf_rules import RULES, act, judge
 from interlock.nouns.guards.shell import leaf_text
 from interlock.nouns.pipelines.pipeline import PhaseGrant
 
