@@ -75,6 +75,13 @@ def test_the_record_knows_it_among_entries_of_other_nouns(shell: Here) -> None:
     assert shell.run("record", "verify").status == 0
 
 
+def test_an_item_of_it_that_no_entry_wrote_is_found() -> None:
+    with interlock.connect(agent="ada", store=MemoryStore()) as fleet:
+        fleet.store.commit(Txn(id="x", puts=(Put("counters/forged", b"{}"),), quiet=True))
+        found = fleet.record.verify()
+    assert [flaw.key for flaw in found.findings] == ["counters/forged"]
+
+
 def test_observers_see_its_events() -> None:
     with (
         interlock.connect(agent="ada", store=MemoryStore()) as fleet,

@@ -48,9 +48,8 @@ from interlock.nouns.agents.log_rules import LogLine
 from interlock.nouns.agents.session_rules import Agent
 from interlock.nouns.grants.lock import LockView
 from interlock.nouns.grants.semaphore import SemaphoreView
-from interlock.nouns.messages.message import Kind, SendOutcome
+from interlock.nouns.messages.message import Inbox, Kind, SendOutcome
 from interlock.nouns.messages.query import ReplyOutcome
-from interlock.nouns.messages.views import Inbox
 from interlock.nouns.record.noun import Verified
 from interlock.nouns.tasks.task import TaskEvent, TaskList, TaskView
 from interlock.runtime.health import Health

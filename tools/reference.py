@@ -32,7 +32,7 @@ from interlock.nouns.agents.report_service import StatusReporter
 from interlock.nouns.grants import lock, semaphore, several
 from interlock.nouns.grants.lock import LockView
 from interlock.nouns.grants.semaphore import SemaphoreView, Slots
-from interlock.nouns.messages import message, query, views
+from interlock.nouns.messages import message, query
 from interlock.nouns.pipelines import pipeline
 from interlock.nouns.record.calls import RecordCalls
 from interlock.nouns.record.noun import Compared, RecordFinding, Verified
@@ -53,7 +53,7 @@ MADE = "<!-- Made by `make reference`; edit the code instead. -->\n"
 WIDTH = 100
 RETURNED: tuple[type, ...] = (
     LockView, SemaphoreView, Slots, Queued, task.TaskEvent, TaskList, ListedTask, TaskView,
-    message.Received, message.File, message.SubscriptionView, views.Inbox, query.DecisionView,
+    message.Received, message.File, message.SubscriptionView, message.Inbox, query.DecisionView,
     session_rules.Agent, log_rules.LogLine, RecordLine, Story, HistoryEvent, Observed, Counters,
     Verified, RecordFinding, Compared, Why, Health, Problem, Maintained,
 )  # fmt: skip

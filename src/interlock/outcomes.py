@@ -92,11 +92,13 @@ if TYPE_CHECKING:
     from interlock.nouns.messages.message import (
         Acknowledged,
         AlreadyAcknowledged,
+        Arrived,
         Halted,
         InboxFull,
         Limited,
         MessageExists,
         NobodyToStop,
+        NothingUnread,
         NotSubscribed,
         PausedAgent,
         Resumed,
@@ -126,7 +128,6 @@ if TYPE_CHECKING:
         UnknownQuery,
     )
     from interlock.nouns.messages.retention_rules import Forgotten
-    from interlock.nouns.messages.views import Arrived, NothingUnread
     from interlock.nouns.pipelines.pipeline import (
         Overtaken,
         PipelineAdvanced,
@@ -194,9 +195,9 @@ HOMES = {
     ),
     "interlock.nouns.guards.results": ("GuardDropped", "GuardsDefined", "NoGuard"),
     "interlock.nouns.messages.message": (
-        "Acknowledged", "AlreadyAcknowledged", "Halted", "InboxFull", "Limited",
-        "MessageExists", "NobodyToStop", "NotSubscribed", "PausedAgent", "Resumed", "Sent",
-        "Subscribed", "UnknownAgent", "UnknownMessages", "Unsubscribed",
+        "Acknowledged", "AlreadyAcknowledged", "Arrived", "Halted", "InboxFull", "Limited",
+        "MessageExists", "NobodyToStop", "NotSubscribed", "NothingUnread", "PausedAgent", "Resumed",
+        "Sent", "Subscribed", "UnknownAgent", "UnknownMessages", "Unsubscribed",
     ),
     "interlock.nouns.messages.query": (
         "AlreadyResolved", "Answered", "Asked", "Handed", "Late", "NobodyToAsk", "NotAsked",
@@ -204,7 +205,6 @@ HOMES = {
         "TimedOut", "TooMany", "UnknownDecision", "UnknownQuery",
     ),
     "interlock.nouns.messages.retention_rules": ("Forgotten",),
-    "interlock.nouns.messages.views": ("Arrived", "NothingUnread"),
     "interlock.nouns.pipelines.pipeline": (
         "Overtaken", "PipelineAdvanced", "PipelineBlocked", "PipelineCancelled",
         "PipelineCompleted", "PipelineDefined", "PipelineExists", "PipelineFailed",

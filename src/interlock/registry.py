@@ -76,6 +76,7 @@ _ENTRIES = [
     ),
     NounEntry("interlock.nouns.fleet.store_noun", "store"),
 ]  # fmt: skip
+_OWN = frozenset(_ENTRIES)
 
 
 def add(entry: NounEntry) -> None:
@@ -91,6 +92,11 @@ def remove(entry: NounEntry) -> None:
 def nouns() -> Iterator[Noun]:
     """All nouns, in the order in which they are shown."""
     return map(_noun, _ENTRIES)
+
+
+def added() -> Iterator[Noun]:
+    """The nouns of other packages."""
+    return (_noun(each) for each in _ENTRIES if each not in _OWN)
 
 
 def noun(word: str) -> Noun | None:

@@ -154,6 +154,7 @@ since the commit that put it."""
 WAKE = "wake/"
 WAKE_READY = "wake/ready/"
 REFUSALS = "refusals/"
+META = "meta/"
 REFUSED = "meta/refused/"
 SEGMENTS = "segments/"
 SEALED = "meta/sealed"
@@ -163,6 +164,11 @@ SUSPECTED = "meta/suspected"
 FINISHED = "meta/over"
 CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
+FOLDERS = frozenset((
+    *POOLS, HELD, BROKEN, WAITS, *TASK_FOLDERS, *MESSAGE_FOLDERS, SESSIONS, REPORTS, DEATHS, ABLE,
+    LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS, REFUSALS, SEGMENTS, META,
+))  # fmt: skip
+"""Every folder with items that Interlock itself stores, without those of liveness keys."""
 DERIVED = (
     WAITS, UNREAD, READ, SENT, MAILBOXES, OPEN, ASKING, SERVING, ANSWERS, RATES, REPORTS, ABLE,
     OBSERVED,

@@ -7,7 +7,7 @@ from tests.nouns.messages.helpers import came, said, sent
 
 from interlock.core import codec, keys
 from interlock.core.wait import UnqueuedWait, wait_keys
-from interlock.nouns.messages import views
+from interlock.nouns.messages import message
 from interlock.nouns.messages.message import Acknowledged, Subscribed
 from interlock.nouns.messages.query import TimedOut
 from interlock.runtime.integrity import unreadable
@@ -60,7 +60,7 @@ def test_a_wait_ends_with_a_message_that_cannot_be_read(
     stage: Testbed, ada: Client, bob: Client
 ) -> None:
     spoil(stage, keys.message(sent(ada, ada.messages.send("bob", "lost"))))
-    assert isinstance(bob.run(bob.messages.wait(0)), views.Arrived)
+    assert isinstance(bob.run(bob.messages.wait(0)), message.Arrived)
 
 
 def test_an_unreadable_subscription_has_no_filter_and_can_be_replaced(

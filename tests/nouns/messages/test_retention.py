@@ -13,10 +13,9 @@ import interlock
 from interlock.core import keys
 from interlock.nouns.messages import decode, retention, retention_rules
 from interlock.nouns.messages.inbox_rules import TopicTrim
-from interlock.nouns.messages.message import MessageExists, Sent
+from interlock.nouns.messages.message import Inbox, MessageExists, Sent
 from interlock.nouns.messages.query import Answered, Late, Replied, TimedOut, UnknownQuery
 from interlock.nouns.messages.retention_rules import RetentionItem, RetentionLimits
-from interlock.nouns.messages.views import Inbox
 from interlock.runtime.housekeeping import Maintained
 from interlock.runtime.identity import Actor
 from interlock.steps import Read

@@ -7,9 +7,8 @@ import pytest
 from interlock.core import keys
 from interlock.errors import StoreAway, StoreBusy, StoreClosed, StoreFull
 from interlock.nouns.messages.calls import MessageCalls
-from interlock.nouns.messages.message import NobodyToStop, Sent
+from interlock.nouns.messages.message import Arrived, NobodyToStop, Sent
 from interlock.nouns.messages.stops import RECHECK_AFTER, StopNotice, Stops
-from interlock.nouns.messages.views import Arrived
 from interlock.nouns.tasks.worker import WorkerLoop
 from interlock.steps import Read
 from interlock.store import Answer, Ref, Snapshot, Txn

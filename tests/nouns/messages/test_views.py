@@ -8,8 +8,7 @@ from tests.nouns.messages.helpers import sent, waiting
 from interlock.core import keys
 from interlock.errors import BadInput
 from interlock.nouns.messages import decode
-from interlock.nouns.messages.message import Acknowledged
-from interlock.nouns.messages.views import Arrived, NothingUnread
+from interlock.nouns.messages.message import Acknowledged, Arrived, NothingUnread
 from interlock.steps import NextChanges
 from interlock.testing.testbed import Client, Testbed
 

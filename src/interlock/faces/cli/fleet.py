@@ -85,7 +85,7 @@ def _folder() -> str:
 
 def doctor(parsed: Parsed) -> int:
     """Check everything that Interlock depends on, and say what to fix."""
-    from interlock.nouns.fleet.doctor import Diagnosis
+    from interlock.nouns.fleet.noun import Diagnosis
 
     return answer(parsed, Diagnosis(checks=tuple(_checks(parsed))))
 

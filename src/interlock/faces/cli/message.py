@@ -28,8 +28,8 @@ from interlock.steps import drive
 if TYPE_CHECKING:
     from interlock.client import Fleet
     from interlock.nouns.messages.inbox_noun import MessageWait
+    from interlock.nouns.messages.message import Inbox
     from interlock.nouns.messages.noun import QueryAsk
-    from interlock.nouns.messages.views import Inbox
 
 
 def wait(parsed: Parsed) -> int:
@@ -44,9 +44,9 @@ def wait(parsed: Parsed) -> int:
 
 
 def _introduce(fleet: Fleet) -> None:
+    from interlock.nouns.messages.message import Inbox
     from interlock.nouns.messages.presence import is_new
     from interlock.nouns.messages.text import newcomer
-    from interlock.nouns.messages.views import Inbox
 
     you = fleet.context.me().actor.agent
     if drive(is_new(you), fleet.store):

@@ -14,7 +14,7 @@ from interlock.steps import Op
 if TYPE_CHECKING:
     from interlock.client_context import Context, Moment
     from interlock.nouns.agents.calls import AgentCalls
-    from interlock.nouns.fleet.doctor import Diagnosis
+    from interlock.nouns.fleet.noun import Diagnosis
     from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
     from interlock.nouns.guards.calls import GuardCalls
     from interlock.nouns.messages.calls import MessageCalls

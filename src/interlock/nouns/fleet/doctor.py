@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 
 from interlock.client_context import Context
-from interlock.core import keys, outcomes
+from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.validate import span
 from interlock.errors import InterlockError, StoreDamaged
 from interlock.nouns.agents.views import list_agents
+from interlock.nouns.fleet.noun import Diagnosis
 from interlock.nouns.grants import views
 from interlock.nouns.record.seal_service import Sealing
 from interlock.runtime.attempt import DecideOp
@@ -28,23 +29,6 @@ LEAST_PYTHON = (3, 11)
 EARLIEST = 1_704_067_200.0  # 2024
 MAY_BE_AHEAD = 5.0
 MOST_SHOWN = 3
-
-
-class Diagnosis(outcomes.Listing[Finding], frozen=True, kw_only=True):
-    """The findings of ``doctor``."""
-
-    listed = "checks"
-
-    checks: tuple[Finding, ...]
-
-    def __bool__(self) -> bool:
-        """Whether nothing is bad."""
-        return self.exit_status == 0
-
-    @property
-    def exit_status(self) -> int:
-        """The status of a store error if any check is bad."""
-        return 4 if any(check.verdict == "bad" for check in self.checks) else 0
 
 
 def diagnose(context: Context) -> Op[Diagnosis]:

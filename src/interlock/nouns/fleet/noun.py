@@ -6,7 +6,6 @@ from interlock.core import outcomes
 from interlock.core import validate as words
 from interlock.core.decision import Success
 from interlock.errors import BadInput
-from interlock.nouns.fleet.doctor import Diagnosis
 from interlock.nouns.grants import several
 from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Wait
 from interlock.runtime.health import Health
@@ -15,6 +14,7 @@ from interlock.runtime.noun import Noun
 from interlock.runtime.observe import Counters, Observed
 from interlock.runtime.operation import Duration, Operation, Request, option
 from interlock.runtime.why import Why
+from interlock.store import Finding
 
 if TYPE_CHECKING:
     from interlock.nouns.fleet.calls import FleetCalls
@@ -118,6 +118,23 @@ class HealthRequest(Request, frozen=True, kw_only=True):
 
 class DoctorRequest(Request, frozen=True, kw_only=True):
     """Check this machine, folder and store."""
+
+
+class Diagnosis(outcomes.Listing[Finding], frozen=True, kw_only=True):
+    """The findings of ``doctor``."""
+
+    listed = "checks"
+
+    checks: tuple[Finding, ...]
+
+    def __bool__(self) -> bool:
+        """Whether nothing is bad."""
+        return self.exit_status == 0
+
+    @property
+    def exit_status(self) -> int:
+        """The status of a store error if any check is bad."""
+        return 4 if any(check.verdict == "bad" for check in self.checks) else 0
 
 
 class MaintainRequest(Request, frozen=True, kw_only=True):

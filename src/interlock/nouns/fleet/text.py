@@ -10,8 +10,7 @@ from interlock.core.safe_text import printable
 from interlock.runtime.text import ago, listed, since
 
 if TYPE_CHECKING:
-    from interlock.nouns.fleet.doctor import Diagnosis
-    from interlock.nouns.fleet.noun import Created, StoreExists
+    from interlock.nouns.fleet.noun import Created, Diagnosis, StoreExists
     from interlock.runtime.health import Health
     from interlock.runtime.housekeeping import Maintained
     from interlock.runtime.observe import Counters, Observed

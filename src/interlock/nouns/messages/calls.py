@@ -275,7 +275,7 @@ class MessageCalls(SendCalls[D]):
         search: str = "",
         limit: int = 100,
         can: Iterable[str] | None = None,
-    ) -> Op[views.Inbox]:
+    ) -> Op[message.Inbox]:
         """Our unread messages, urgent ones first; nothing is acknowledged.
 
         ``all`` lists all kept messages, read or not, and ``sent`` our own mail. The other arguments
@@ -297,7 +297,7 @@ class MessageCalls(SendCalls[D]):
 
     def _kept(
         self, actor: Actor, wanted: views.InboxFilter, can: Iterable[str] | None, *, sent: bool
-    ) -> Op[views.Inbox]:
+    ) -> Op[message.Inbox]:
         able = yield from self.abilities(can)
         if is_prefix(wanted.thread):
             (thread,) = yield from self._whole((wanted.thread,))
@@ -306,7 +306,7 @@ class MessageCalls(SendCalls[D]):
 
     def _unread(
         self, actor: Actor, wanted: views.InboxFilter, can: Iterable[str] | None
-    ) -> Op[views.Inbox]:
+    ) -> Op[message.Inbox]:
         runner = self.context.runner
         new = yield from presence.ensure_mailbox(runner, self.context.me())
         able = yield from self.abilities(can)
@@ -316,7 +316,7 @@ class MessageCalls(SendCalls[D]):
     @call
     def wait(
         self, timeout: float | str = validate.FOREVER, *, can: Iterable[str] | None = None
-    ) -> Op[views.Arrived | views.NothingUnread]:
+    ) -> Op[message.Arrived | message.NothingUnread]:
         """Wait until we have an unread message; nothing is acknowledged.
 
         During the wait, an agent that asks us something sees that we are present.
@@ -326,7 +326,7 @@ class MessageCalls(SendCalls[D]):
 
     def _wait(
         self, patience: float, can: Iterable[str] | None
-    ) -> Op[views.Arrived | views.NothingUnread]:
+    ) -> Op[message.Arrived | message.NothingUnread]:
         yield from presence.ensure_mailbox(self.context.runner, self.context.me())
         able = yield from self.abilities(can)
         receiving = presence.ReceiverPresence(self.context, () if can is None else able)

@@ -8,7 +8,7 @@ from msgspec.structs import asdict, replace
 from interlock.core import validate
 from interlock.core.outcomes import GivenFenced, Listing
 from interlock.errors import BadInput
-from interlock.nouns.messages import message, views
+from interlock.nouns.messages import message
 from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Duration, Given, Operation, Request, option
 
@@ -94,7 +94,7 @@ class MessageWait(Request, frozen=True, kw_only=True):
 
 
 class InboxAcknowledged(
-    views.Inbox, frozen=True, kw_only=True, tag_field="outcome", tag="acknowledged"
+    message.Inbox, frozen=True, kw_only=True, tag_field="outcome", tag="acknowledged"
 ):
     """Messages that were listed and then acknowledged; ``stays`` questions were not."""
 
@@ -131,7 +131,7 @@ def _subscribe(
     return (yield from op)
 
 
-def list_inbox(fleet: "FleetCalls", request: InboxShow) -> "Op[views.Inbox]":
+def list_inbox(fleet: "FleetCalls", request: InboxShow) -> "Op[message.Inbox]":
     """The messages to list; nothing is acknowledged."""
     if request.ack and (request.all or request.sent):
         raise BadInput("--ack is for unread messages; leave --all and --sent out")
@@ -152,7 +152,7 @@ def list_inbox(fleet: "FleetCalls", request: InboxShow) -> "Op[views.Inbox]":
     return (yield from introduced(found))
 
 
-def introduced(found: views.Inbox) -> "Op[views.Inbox]":
+def introduced(found: message.Inbox) -> "Op[message.Inbox]":
     """An inbox that names known agents to a new one: it may be misspelled."""
     if not found.new:
         return found
@@ -163,17 +163,17 @@ def introduced(found: views.Inbox) -> "Op[views.Inbox]":
     return replace(found, agents=tuple(some)[:_NAMED])
 
 
-def acknowledge_listed(fleet: "FleetCalls", request: InboxShow, found: views.Inbox) -> "Op[None]":
+def acknowledge_listed(fleet: "FleetCalls", request: InboxShow, found: message.Inbox) -> "Op[None]":
     """Acknowledge the listed messages, if requested; a question waits for its answer."""
     if request.ack and (ids := _ids_to_acknowledge(found)):
         yield from fleet.messages.ack(*ids, can=request.can or None)
 
 
-def _ids_to_acknowledge(found: views.Inbox) -> list[str]:
+def _ids_to_acknowledge(found: message.Inbox) -> list[str]:
     return [each.id for each in found.messages if each.kind != "query"]
 
 
-def _inbox(fleet: "FleetCalls", request: InboxShow) -> "Op[views.Inbox]":
+def _inbox(fleet: "FleetCalls", request: InboxShow) -> "Op[message.Inbox]":
     found = yield from list_inbox(fleet, request)
     yield from acknowledge_listed(fleet, request, found)
     return found
@@ -185,7 +185,9 @@ def _ack(
     return fleet.messages.ack(*request.id, can=request.can or None)
 
 
-def _wait(fleet: "FleetCalls", request: MessageWait) -> "Op[views.Arrived | views.NothingUnread]":
+def _wait(
+    fleet: "FleetCalls", request: MessageWait
+) -> "Op[message.Arrived | message.NothingUnread]":
     patience = validate.FOREVER if request.timeout is None else request.timeout
     return fleet.messages.wait(patience, can=request.can or None)
 
@@ -223,7 +225,7 @@ NOUN = Noun(
             name="inbox",
             help="list unread messages, urgent first; acknowledges nothing without --ack",
             request=InboxShow,
-            outcomes=(views.Inbox, InboxAcknowledged),
+            outcomes=(message.Inbox, InboxAcknowledged),
             needs="agent",
             reads=True,
             pages=True,
@@ -248,7 +250,7 @@ NOUN = Noun(
             name="wait",
             help="wait for an unread message; acknowledges nothing",
             request=MessageWait,
-            outcomes=(views.Arrived, views.NothingUnread),
+            outcomes=(message.Arrived, message.NothingUnread),
             needs="agent",
             reads=True,
             in_shell="interlock.faces.cli.message:wait",

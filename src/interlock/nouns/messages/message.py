@@ -269,6 +269,39 @@ StopOutcome: TypeAlias = SendOutcome | NobodyToStop
 Refused: TypeAlias = UnknownAgent | InboxFull | Limited | Halted
 
 
+class Inbox(outcomes.Listing[Received], frozen=True, kw_only=True):
+    """Messages of an agent; ``more`` if further ones match.
+
+    ``stays`` is how many questions among them were not acknowledged with the others. ``view`` says
+    what is listed; if nothing matches, ``others`` is the number of messages that do not. ``new`` is
+    whether the agent was unknown before; a shell then names some known ``agents``, similar names
+    first.
+    """
+
+    listed = "messages"
+
+    agent: str
+    messages: tuple[Received, ...]
+    more: bool = False
+    stays: int = 0
+    view: Literal["unread", "all", "sent"] = "unread"
+    others: int = 0
+    new: bool = False
+    agents: tuple[str, ...] = ()
+
+
+class Arrived(Success, outcomes.Listing[Received], frozen=True, kw_only=True, tag="arrived"):
+    """Unread messages exist; they were not acknowledged."""
+
+    listed = "messages"
+
+    messages: tuple[Received, ...]
+
+
+class NothingUnread(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
+    """No message arrived in time."""
+
+
 class Acknowledged(Success, frozen=True, kw_only=True, tag="acknowledged"):
     """These messages will not be delivered again; ``already`` were acknowledged before."""
 

@@ -17,7 +17,6 @@ from interlock.runtime.text import ago, as_json, lasting, listed, never_ends, ta
 if TYPE_CHECKING:
     from interlock.nouns.messages import message as message_types
     from interlock.nouns.messages import query as queries
-    from interlock.nouns.messages import views
     from interlock.nouns.messages.decision_noun import DecisionList
     from interlock.nouns.messages.inbox_noun import SubscriptionList
     from interlock.nouns.messages.message import MailReader, Received
@@ -107,7 +106,7 @@ def recipients(names: Sequence[str]) -> str:
     return "all" if "*" in names else ", ".join(names)
 
 
-def _inbox(outcome: views.Inbox, paint: Paint) -> str:
+def _inbox(outcome: message_types.Inbox, paint: Paint) -> str:
     if not outcome.messages:
         return _empty(outcome)
     more = "\nthere are more: give a higher --limit" if outcome.more else ""
@@ -115,14 +114,14 @@ def _inbox(outcome: views.Inbox, paint: Paint) -> str:
     return _several(outcome.messages, paint, outcome.agent) + more + _stays(outcome.stays) + new
 
 
-def _new(outcome: views.Inbox) -> str:
+def _new(outcome: message_types.Inbox) -> str:
     what = "new here"
     if outcome.view == "unread":
         what += f": messages to {outcome.agent} are taken from now on"
     return f"{what}; others known here: {', '.join(outcome.agents)}" if outcome.agents else what
 
 
-def newcomer(outcome: views.Inbox) -> str:
+def newcomer(outcome: message_types.Inbox) -> str:
     """That an agent is new, in a sentence."""
     return f"{outcome.agent} is {_new(outcome)}"
 
@@ -135,7 +134,7 @@ def _stays(number: int) -> str:
     return f"\n{number} questions stay until you answer them, or acknowledge them by their ids"
 
 
-def _empty(outcome: views.Inbox) -> str:
+def _empty(outcome: message_types.Inbox) -> str:
     """Why nothing is shown, and where to look."""
     you, number = outcome.agent, outcome.others
     read = "'interlock inbox --all' also lists read messages"
@@ -154,7 +153,7 @@ def _empty(outcome: views.Inbox) -> str:
     return f"nothing matches; {number} other{'' if number == 1 else 's'} {verb}{more}"
 
 
-def _arrived(outcome: views.Arrived, paint: Paint) -> str:
+def _arrived(outcome: message_types.Arrived, paint: Paint) -> str:
     return f"{_several(outcome.messages, paint)}\n{to_settle(outcome.messages)}"
 
 
@@ -173,7 +172,7 @@ def _several(messages: Sequence[Received], paint: Paint, reader: str = "") -> st
     return "\n\n".join(blocks) + (f"\n\n{paint('dim', _THEIRS)}" if theirs else "")
 
 
-def _nothing(_outcome: views.NothingUnread, paint: Paint) -> str:
+def _nothing(_outcome: message_types.NothingUnread, paint: Paint) -> str:
     return f"{paint('yellow', 'nothing')} came in time"
 
 

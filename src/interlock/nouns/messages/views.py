@@ -7,18 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import codec, keys, outcomes
-from interlock.core.decision import Success
+from interlock.core import codec, keys
 from interlock.errors import StoreDamaged
 from interlock.nouns.messages import decode, inbox_reader, inbox_service
 from interlock.nouns.messages.inbox_reader import InboxEntry
 from interlock.nouns.messages.inbox_rules import Cursor
-from interlock.nouns.messages.message import ALL, Kind, MailReader, Received
+from interlock.nouns.messages.message import (
+    ALL,
+    Arrived,
+    Inbox,
+    Kind,
+    MailReader,
+    NothingUnread,
+    Received,
+)
 from interlock.nouns.messages.presence import ReceiverPresence, is_new, mailboxes
 from interlock.nouns.messages.receiver import InboxReceiver
 from interlock.runtime.identity import Actor
@@ -49,39 +55,6 @@ class InboxFilter(Struct, frozen=True, kw_only=True):
             and self.thread in ("", message.thread)
             and (not self.search or self.search.casefold() in _text(message))
         )
-
-
-class Inbox(outcomes.Listing[Received], frozen=True, kw_only=True):
-    """Messages of an agent; ``more`` if further ones match.
-
-    ``stays`` is how many questions among them were not acknowledged with the others. ``view`` says
-    what is listed; if nothing matches, ``others`` is the number of messages that do not. ``new`` is
-    whether the agent was unknown before; a shell then names some known ``agents``, similar names
-    first.
-    """
-
-    listed = "messages"
-
-    agent: str
-    messages: tuple[Received, ...]
-    more: bool = False
-    stays: int = 0
-    view: Literal["unread", "all", "sent"] = "unread"
-    others: int = 0
-    new: bool = False
-    agents: tuple[str, ...] = ()
-
-
-class Arrived(Success, outcomes.Listing[Received], frozen=True, kw_only=True, tag="arrived"):
-    """Unread messages exist; they were not acknowledged."""
-
-    listed = "messages"
-
-    messages: tuple[Received, ...]
-
-
-class NothingUnread(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
-    """No message arrived in time."""
 
 
 def unread(runner: Runner, actor: Actor, wanted: InboxFilter, can: Iterable[str] = ()) -> Op[Inbox]:

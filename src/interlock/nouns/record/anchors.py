@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-import subprocess
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -29,6 +28,9 @@ from interlock.nouns.record.verify import verify, verify_and_roll
 from interlock.runtime.runner import Runner
 from interlock.steps import InThread, Op
 from interlock.store import Capabilities
+
+if TYPE_CHECKING:
+    import subprocess
 
 FORMAT = 1
 GIT = "git:"
@@ -230,6 +232,8 @@ class AnchorGitRef:
     def _try(
         self, *words: str, given: bytes = b"", signed: bool = False
     ) -> subprocess.CompletedProcess[bytes]:
+        import subprocess  # only a git ref needs it
+
         environment = dict(os.environ)
         if signed and self._try("var", "GIT_COMMITTER_IDENT").returncode:
             for role in ("AUTHOR", "COMMITTER"):  # a machine without a git identity

@@ -138,6 +138,9 @@ class RecordCalls(Calls[D]):
 
 def _thing(text: str) -> str:
     """The name of a thing in the record, of any registered noun."""
-    kind, _, name = validate.name(text, "thing").partition("/")
+    known = validate.thing(text)
+    kind, _, name = text.partition("/")
+    if known == text or not name:  # most calls: no other noun has to be imported
+        return known
     own = any(noun.name == kind and (noun.events or noun.why) for noun in registry.nouns())
-    return text if name and own else validate.thing(text)
+    return text if own else known

@@ -54,8 +54,6 @@ SHOWN = 20
 """Findings in an outcome; the others are counted."""
 FORMAT = 1
 _LAST = 1 << 63
-_UNDECLARED = (keys.HELD, keys.LOGBOOKS, keys.LOGS, keys.REFUSALS, "meta/")
-"""Folders that no noun declares, since no integrity check decodes their items."""
 _BULKY = {keys.LOGS: 16, keys.TASKS: 64, keys.MESSAGES: 64, keys.TOPICS: 64, keys.QUERIES: 64}
 """Folders with large items: only a few are read at once."""
 _ELSEWHERE = (keys.SEGMENTS, LOG, LIVE)
@@ -187,8 +185,8 @@ class _Seeker:
 
 def read_items(judge: RecordJudge, take: TakeStamp) -> Op[None]:
     """Read all items of the folders that a store may have, and that the record names."""
-    declared = (kind.prefix for noun in registry.nouns() for kind in noun.keys)
-    folders = {_folder(key) for key in (*_UNDECLARED, *declared, *judge.keys())}
+    declared = (kind.prefix for noun in registry.added() for kind in noun.keys)
+    folders = keys.FOLDERS.union(map(_folder, (*declared, *judge.keys())))
     for folder in sorted(folders.difference(_ELSEWHERE)):
         most = _BULKY.get(folder, 1000)
         page = Range(folder, limit=most)
