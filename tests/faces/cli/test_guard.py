@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from tests.faces.shell import Shell, gone, until
 from tests.nouns.guards.outside import Repository
 
 import interlock
-from interlock.core import codec, keys
+from interlock.core import keys
+from interlock.nouns.guards.leaf_kinds import KINDS
+from interlock.nouns.guards.rules import OPPOSITE
 from interlock.store import Put, Txn
 
 CALM = """
@@ -35,8 +38,14 @@ def guarded(ada: Shell, tmp_path: Path) -> Shell:
 @pytest.fixture
 def world(guarded: Shell) -> Shell:
     """A store, a repository and files in which each condition is true, false and unknown."""
-    folder = guarded.folder
-    with interlock.connect(str(folder / ".interlock" / "store.db"), agent="bob", join=False) as bob:
+    furnish(guarded.folder, str(guarded.folder / ".interlock" / "store.db"))
+    return guarded
+
+
+def furnish(folder: Path, url: str) -> None:
+    """Locks, slots, tasks and pipelines in a store; branches and files in a folder."""
+    (folder / "pipelines.toml").write_text(PIPELINES)
+    with interlock.connect(url, agent="bob", join=False) as bob:
         bob.locks.acquire("merge", ttl=900)
         bob.semaphores.acquire("builds", capacity=2, weight=2, ttl=900)
         bob.semaphores.acquire("tests", capacity=2, weight=1, ttl=900)
@@ -46,21 +55,29 @@ def world(guarded: Shell) -> Shell:
         claim = bob.tasks.claim("build.1")
         assert isinstance(claim, interlock.Claimed)
         bob.tasks.complete("build.1", token=claim.token)
-        progress = {"r1": {"state": "running", "phase": "test"}, "r0": {"state": "complete"}}
-        puts = [Put(keys.pipeline(name), codec.encode(each)) for name, each in progress.items()]
+        bob.pipelines.define(folder / "pipelines.toml")
+        assert bob.pipelines.start("release", id="r1")
+        assert bob.pipelines.start("release", id="r0")
+        assert bob.pipelines.advance("r0")
         broken = (keys.lock("odd"), keys.semaphore("odd"), keys.status("odd"), keys.pipeline("odd"))
-        puts += [Put(key, b"[") for key in broken]
-        bob.store.commit(Txn(id="x", puts=tuple(puts), quiet=True))
+        puts = tuple([Put(key, b"[") for key in broken])
+        bob.store.commit(Txn(id="x", puts=puts, quiet=True))
     repository = Repository(folder)
     repository.commit("notes.txt", "all is well")
     repository("branch", "merged")
+    repository("branch", "broken")
+    (folder / ".git/refs/heads/broken").write_text("garbage\n")
     repository("checkout", "-q", "-b", "work")
     repository.commit("work.txt")
     (folder / "work.txt").write_text("changed")
     os.symlink("loop", folder / "loop")
     os.mkfifo(folder / "pipe")
-    return guarded
 
+
+PIPELINES = """
+[[pipeline.release.phase]]
+name = "test"
+"""
 
 TRUE = [
     "lock-free=deploy",
@@ -110,52 +127,14 @@ UNKNOWN = [
     "no-blocked-tasks=odd",
     "pipeline-in-phase=odd,phase=test",
     "pipeline-complete=odd",
+    "branch-exists=broken",
+    "branch-clean=nowhere",
     "branch-merged=main,into=nowhere",
     "file-exists=loop/x",
     "file-contains=pipe,text=x",
     "command=no-such-program",
-    "command,timeout=100ms,run=sleep 60",
+    "command,timeout=0.1s,run=sleep 60",
 ]
-
-
-@pytest.mark.parametrize("condition", TRUE)
-def test_a_condition_that_holds_passes_and_its_opposite_fails(world: Shell, condition: str) -> None:
-    status, answer = world.json("guard", "check", condition)
-    assert (status, answer["outcome"], answer["acts"]) == (0, "passed", [])
-    assert answer["leaves"][0]["condition"] == condition
-    assert answer["leaves"][0]["verdict"] == "true"
-    status, answer = world.json("guard", "check", f"!{condition}")
-    assert (status, answer["outcome"]) == (1, "failed")
-    assert (answer["leaves"][0]["condition"], answer["leaves"][0]["verdict"]) == (
-        f"!{condition}",
-        "false",
-    )
-    assert answer["acts"]
-
-
-@pytest.mark.parametrize("condition", FALSE)
-def test_a_condition_that_does_not_hold_fails_and_says_who_can_clear_it(
-    world: Shell, condition: str
-) -> None:
-    status, answer = world.json("guard", "check", condition)
-    assert (status, answer["outcome"]) == (1, "failed")
-    (leaf,) = answer["leaves"]
-    assert (leaf["condition"], leaf["verdict"]) == (condition, "false")
-    assert leaf["reason"]
-    assert answer["acts"]
-    assert world.run("guard", "check", f"!{condition}").status == 0
-
-
-@pytest.mark.parametrize("condition", UNKNOWN)
-def test_what_cannot_be_known_never_passes_nor_does_its_opposite(
-    world: Shell, condition: str
-) -> None:
-    for word in (condition, f"!{condition}"):
-        status, answer = world.json("guard", "check", word)
-        assert (status, answer["outcome"]) == (1, "unknown"), answer
-        assert answer["leaves"][0]["verdict"] == "unknown"
-        assert answer["leaves"][0]["reason"]
-        assert answer["acts"]
 
 
 @pytest.mark.parametrize(
@@ -206,6 +185,32 @@ def test_a_shell_checks_store_and_outside_together_on_every_engine(bare: Shell, 
     assert bare.run("guard", "show", "calm").status == 0
     assert bare.run("maintain").status == 0
     assert bare.run("record", "verify").status == 0
+
+
+def test_every_condition_is_true_false_and_unknown_from_the_shell_on_every_engine(
+    bare: Shell, url: str
+) -> None:
+    bare.exported |= {"INTERLOCK_STORE": url, "INTERLOCK_AGENT": "ada"}
+    bare.run("init")
+    furnish(bare.folder, url)
+    verdicts = {"true": TRUE, "false": FALSE, "unknown": UNKNOWN}
+    for some in verdicts.values():
+        assert {re.split("[=,]", word)[0].replace("-", "_") for word in some} >= set(KINDS)
+    expected = {word: verdict for verdict, some in verdicts.items() for word in some}
+    expected |= {f"!{word}": OPPOSITE[verdict] for word, verdict in expected.items()}
+    status, answer = bare.json("guard", "check", *expected)
+    assert (status, answer["outcome"]) == (1, "failed")
+    assert {leaf["condition"]: leaf["verdict"] for leaf in answer["leaves"]} == expected
+    assert all(leaf["reason"] for leaf in answer["leaves"])
+    for words, outcome in (
+        (TRUE, "passed"),
+        ([*TRUE, UNKNOWN[0]], "unknown"),
+        ([*TRUE, f"!{UNKNOWN[0]}"], "unknown"),
+        ([UNKNOWN[0], FALSE[0]], "failed"),
+    ):
+        status, answer = bare.json("guard", "check", *words)
+        assert (status, answer["outcome"]) == (int(outcome != "passed"), outcome)
+        assert bool(answer["acts"]) is (outcome != "passed")
 
 
 def test_the_help_of_a_check_says_what_its_exit_status_means(bare: Shell) -> None:

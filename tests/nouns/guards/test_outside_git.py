@@ -169,6 +169,11 @@ def test_twenty_branches_take_three_processes(
     seen = observe(needs, unmerged.path, host=HOST, clock=FakeClock())
     assert [found.value for found in seen.values()] == [True] * 20 + [True] * 19 + [False]
     assert (tmp_path / "runs").read_text().count("run") <= 3
+    (tmp_path / "runs").unlink()
+    cleans = [CleanNeed(name) for name in [*names, "main"]]
+    seen = observe(cleans, unmerged.path, host=HOST, clock=FakeClock())
+    assert [found.value for found in seen.values()] == [True] * 20
+    assert (tmp_path / "runs").read_text().count("run") <= 3
 
 
 def test_many_branches_are_asked_in_parts(repository: Repository) -> None:

@@ -201,7 +201,8 @@ def test_a_group_says_how_many_decide_it() -> None:
     )
 
 
-def test_a_thousand_leaves_take_a_few_milliseconds() -> None:
+def test_a_thousand_leaves_take_five_milliseconds_at_most() -> None:
+    """On a slower or busier machine, as many times its reference as 5 ms are on this one."""
     words = (
         "lock-free=a{0}", "!file-exists=b{0}", "lock-held=a{0},by=ada", "tasks-complete=t{0}.",
         "semaphore-available=s{0},slots=2", "branch-merged=x{0},into=main", "command=make {0}",
@@ -234,7 +235,7 @@ def test_a_thousand_leaves_take_a_few_milliseconds() -> None:
     work = partial(rules.evaluate, tree, known, 100.0)
     turns = [(elapsed(work), elapsed(reference)) for _ in range(30)]
     taken, floor = (min(some) for some in zip(*turns, strict=True))
-    assert taken < 40 * floor  # about 11 times, 3 ms, where the reference takes 0.29 ms
+    assert taken <= max(0.005, 17 * floor)  # 3.2 ms, where the reference takes 0.29 ms
     assert rules.evaluate(tree, known, 100.0).verdict == "false"
 
 
