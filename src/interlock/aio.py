@@ -239,10 +239,14 @@ class Fleet(FleetProperties[Awaiting]):
             _classes[kind] = offered(kind)
         return _classes[kind](self.context)
 
-    def act(self, request: Request) -> Coroutine[Any, Any, Any]:
-        """Carry out any declared operation, and return its outcome."""
+    def act(self, request: Request, *, remote: bool = False) -> Coroutine[Any, Any, Any]:
+        """Carry out any declared operation, and return its outcome.
+
+        ``remote`` says that the request comes from another host: ``NotAllowed`` if it would use
+        files or programs of this one.
+        """
         operation = registry.operation_of(request)
-        op = operation.carry_out(FleetCalls(self.context), request)
+        op = operation.carry_out(FleetCalls(self.context), request, remote=remote)
         return drive_async(op, self.context.store)
 
     @property

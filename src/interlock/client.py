@@ -138,11 +138,15 @@ class Fleet(FleetProperties[Blocking]):
             _classes[kind] = offered(kind)
         return _classes[kind](self.context)
 
-    def act(self, request: Request) -> Any:  # noqa: ANN401 - the outcome of any operation
-        """Carry out any declared operation, and return its outcome."""
+    def act(self, request: Request, *, remote: bool = False) -> Any:  # noqa: ANN401
+        """Carry out any declared operation, and return its outcome.
+
+        ``remote`` says that the request comes from another host: ``NotAllowed`` if it would use
+        files or programs of this one.
+        """
         operation = registry.operation_of(request)
         return METHODS["grants" if operation.grants else "call"](operation.carry_out)(
-            FleetCalls(self.context), request
+            FleetCalls(self.context), request, remote=remote
         )
 
     @property

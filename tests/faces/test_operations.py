@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from importlib import import_module
 from pathlib import Path
@@ -10,10 +11,18 @@ import msgspec
 import pytest
 
 import interlock
-from interlock import aio, registry
+from interlock import aio, guard, registry
+from interlock.errors import NotAllowed
 from interlock.faces.cli.help import operation_help
 from interlock.nouns.fleet.noun import InitRequest
 from interlock.nouns.grants.lock_noun import LockAcquire, LockRun
+from interlock.nouns.guards.allowed import allow
+from interlock.nouns.guards.guard import digest
+from interlock.nouns.guards.noun import GuardsCheck, GuardsDefine
+from interlock.nouns.messages.noun import MessageShare
+from interlock.nouns.pipelines.noun import PipelineDefine
+from interlock.nouns.record.noun import RecordAnchor, RecordExport
+from interlock.nouns.tasks.noun import TaskImport
 from interlock.runtime.calls import Calls
 from interlock.runtime.operation import Operation, Request, fields
 from interlock.runtime.text import renderer
@@ -97,6 +106,67 @@ def test_what_is_in_the_table_alone_can_be_carried_out() -> None:
         "init", "demo", "run", "doctor", "schema", "bench", "lock run", "sem run", "selftest",
         "task watch", "guard allow", "guard deny",
     }  # fmt: skip
+
+
+@every
+def test_an_option_that_names_a_file_or_folder_is_a_path(operation: Operation) -> None:
+    """Its kind tells a face that no other host may give it."""
+    for field in fields(operation.request):
+        names_file = re.search(r"\b(file|folder)s?\b", field.help) and field.kind == "text"
+        assert not names_file, field.name
+
+
+OUTSIDE = (
+    "command=touch ran", "command-fails=touch ran", "file-exists=x", "file-contains=x,text=y",
+    "branch-exists=x", "branch-clean=x", "branch-merged=x,into=y",
+)  # fmt: skip
+LOCAL = [
+    *(GuardsCheck(condition=(f"{mark}{word}",)) for mark in ("", "!") for word in OUTSIDE),
+    GuardsCheck(condition=("lock-free=x", "command=touch ran"), any=True),
+    GuardsCheck(condition=("lock-free=x",), root="."),
+    GuardsCheck(file="guards.toml"),
+    GuardsDefine(file="guards.toml"),
+    PipelineDefine(file="guards.toml"),
+    TaskImport(file="-"),
+    MessageShare(who="bob", type="report", file="guards.toml"),
+    RecordAnchor(place="ran"),
+    RecordExport(out="ran"),
+]
+
+
+@pytest.mark.parametrize("request_", LOCAL)
+def test_a_request_of_another_host_uses_no_file_or_program_of_this_one(
+    request_: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with (
+        interlock.connect("memory:", agent="ada") as fleet,
+        pytest.raises(NotAllowed, match="host"),
+    ):
+        fleet.act(request_, remote=True)
+
+    async def with_the_other_client() -> None:
+        async with await aio.connect("memory:", agent="ada") as fleet:
+            with pytest.raises(NotAllowed, match="files or programs"):
+                await fleet.act(request_, remote=True)
+
+    asyncio.run(with_the_other_client())
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_check_of_another_host_is_answered_by_the_store_and_by_what_this_host_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "list"))
+    ran = guard.named("ran", guard.command(["touch", "ran"]))
+    with interlock.connect("memory:", agent="ada") as fleet:
+        assert fleet.act(GuardsCheck(condition=("lock-free=x",)), remote=True)
+        fleet.guards.define(ran)
+        assert not fleet.act(GuardsCheck(name=("ran",)), remote=True)
+        assert not (tmp_path / "ran").exists()
+        allow(digest(ran), tmp_path)
+        assert fleet.act(GuardsCheck(name=("ran",)), remote=True)
+        assert (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("other", [5, None, "lock acquire", LockAcquire])

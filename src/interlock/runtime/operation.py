@@ -9,8 +9,9 @@ line, a JSON schema and a reference page all come from the same lines:
 Kinds: name, names (``rust,gpu``; may be given several times), text, int, duration (``30s`` or
 seconds), json, flag, count, things (``lock/merge``, ``sem/builds=2``; may be given several times),
 body (text of any length, ``-`` for stdin), values (``FIELD=JSON``; may be given several times),
-grants (``lock/deploy=TOKEN``; may be given several times) and command (the words of a program to
-run, to the end of the line).
+grants (``lock/deploy=TOKEN``; may be given several times), path (a file or folder of the host that
+carries the request out, so no request from another host may have it) and command (the words of a
+program to run, to the end of the line).
 
 A list of names may stand before other words (``send WHO... BODY``): the last words are those.
 """
@@ -25,13 +26,14 @@ from msgspec import NODEFAULT, UNSET, Meta, Struct
 from msgspec.structs import fields as struct_fields
 
 from interlock.core import validate
+from interlock.errors import NotAllowed
 
 if TYPE_CHECKING:
     from interlock.steps import Op
 
 Kind: TypeAlias = Literal[
     "name", "names", "text", "int", "duration", "json", "flag", "count", "things", "command",
-    "body", "values", "grants",
+    "body", "values", "grants", "path",
 ]  # fmt: skip
 Need: TypeAlias = Literal["nothing", "store", "agent", "session"]
 """What a command needs: each one includes those before it; a ``session`` knows its agent."""
@@ -88,6 +90,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     grants     whether it may return a grant, which is released if the caller is interrupted
     joins      whether a request needs a session that lives while it runs, as a queued wait does
     lines      the types of a stream's lines, as JSON
+    local      whether a request looks at the host that carries it out, or runs a program there; so
+               does each one that gives a path.  ``carry_out`` refuses it from another host
     reads      whether it changes nothing
     pages      whether it returns a page, and says how to get the next
     for_models whether it is in the small set of tools for models
@@ -106,6 +110,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     act: Callable[[Any, Any], Op[Any]] | None = None
     grants: bool = False
     joins: Callable[[Any], bool] | None = None
+    local: Callable[[Any], bool] | None = None
     lines: tuple[type, ...] = ()
     reads: bool = False
     pages: bool = False
@@ -114,11 +119,30 @@ class Operation(Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
 
-    def carry_out(self, fleet: Any, request: Request) -> Op[Any]:  # noqa: ANN401 - ``FleetCalls``
+    def is_local(self, request: Request) -> bool:
+        """Whether a request is about the files or programs of the host that carries it out."""
+        paths = [field for field in fields(self.request) if field.kind == "path"]
+        if any(getattr(request, field.attribute) != field.default for field in paths):
+            return True
+        return self.local is not None and self.local(request)
+
+    def carry_out(
+        self,
+        fleet: Any,  # noqa: ANN401 - ``FleetCalls``
+        request: Request,
+        *,
+        remote: bool = False,
+    ) -> Op[Any]:
         """The operation that a request asks for, for either driver.
 
-        The grants that it relies on (``given``) hold for every call that it makes.
+        The grants that it relies on (``given``) hold for every call that it makes.  ``remote`` says
+        that the request comes from another host: ``NotAllowed`` if it is about this one.
         """
+        if remote and self.is_local(request):
+            raise NotAllowed(
+                f"this '{self.name}' would use files or programs of the host that carries it out;"
+                f" run 'interlock {self.name}' on that host"
+            )
         if given := getattr(request, "given", ()):
             fleet = fleet.relying(fleet.context, given)
         if self.act is not None:

@@ -24,6 +24,7 @@ METAVARS = {
     "grants": "THING=TOKEN",
     "body": "TEXT",
     "values": "FIELD=JSON",
+    "path": "PATH",
 }
 _NAMED = {
     "store": "URL", "session": "ID", "trace": "ID", "since": "TIME", "until": "TIME",

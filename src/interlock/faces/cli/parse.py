@@ -193,7 +193,7 @@ class _Words:
         if not more and self._name == "agent join":
             more = f"did you mean --agent {checked.quote(word)}?"
         more = more or usage(self._name)
-        if self._last is None or self._last.kind not in ("body", "text", "json"):
+        if self._last is None or self._last.kind not in ("body", "text", "json", "path"):
             return more
         return f"{_placeholder(self._last)} is one word, so quote it; {more}"
 
@@ -257,6 +257,7 @@ EXAMPLES = {
     "grants": "lock/deploy=12",
     "body": "TEXT",
     "values": "branch='\"main\"'",
+    "path": "PATH",
 }
 
 

@@ -62,11 +62,11 @@ class AgentLogRequest(Request, frozen=True, kw_only=True):
     follow: Annotated[bool, option("flag", "show new lines as they arrive, until stopped")] = False
     upload: Annotated[
         str | None,
-        option("text", "add the lines of this file (- for stdin) to the log as they are written"),
+        option("path", "add the lines of this file (- for stdin) to the log as they are written"),
     ] = None
     file: Annotated[
         str | None,
-        option("text", "upload this whole file under its base name, in place of the last one"),
+        option("path", "upload this whole file under its base name, in place of the last one"),
     ] = None
     read: Annotated[str | None, option("name", "show an uploaded file instead of the log")] = None
     files: Annotated[bool, option("flag", "list the uploaded files")] = False

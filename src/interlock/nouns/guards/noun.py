@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, option("name", "the guard, such as calm", positional=True)]
 File = Annotated[
-    str, option("text", "a file with guards and pipelines, in TOML or JSON", positional=True)
+    str, option("path", "a file with guards and pipelines, in TOML or JSON", positional=True)
 ]
 
 
@@ -40,14 +40,14 @@ class GuardsCheck(Request, frozen=True, kw_only=True):
     ] = ()
     any: Annotated[bool, option("flag", "one of the conditions is enough")] = False
     file: Annotated[
-        str | None, option("text", "check the guards of this file: all, or those of --name")
+        str | None, option("path", "check the guards of this file: all, or those of --name")
     ] = None
     name: Annotated[
         tuple[str, ...], option("names", "a guard of the file, or of the store; repeatable")
     ] = ()
     root: Annotated[
         str | None,
-        option("text", "the folder that the conditions are about (the current one unless set)"),
+        option("path", "the folder that the conditions are about (the current one unless set)"),
     ] = field(default=None, name="in")
 
 
@@ -57,7 +57,7 @@ class GuardsAllow(Request, frozen=True, kw_only=True):
     file: File
     root: Annotated[
         str | None,
-        option("text", "the folder that they may look at (that of the file unless set)"),
+        option("path", "the folder that they may look at (that of the file unless set)"),
     ] = None
 
 
@@ -127,6 +127,17 @@ def _check(fleet: "FleetCalls", request: GuardsCheck) -> "Op[GuardCheck | NoGuar
     return requests.check(fleet.context.runner, requests.asked_in_shell(request))
 
 
+def _looks_here(request: GuardsCheck) -> bool:
+    """Whether a check looks at the host that carries it out, without the permission of its owner.
+
+    A guard of the store does so only if the host allows its definition.
+    """
+    from interlock.nouns.guards import shell
+    from interlock.nouns.guards.guard import outside
+
+    return any(outside(shell.parse(word)) for word in request.condition)
+
+
 def _define(fleet: "FleetCalls", request: GuardsDefine) -> "Op[GuardsDefined]":
     from interlock.nouns.guards import requests
 
@@ -160,6 +171,7 @@ NOUN = Noun(
             request=GuardsCheck,
             outcomes=(GuardCheck, NoGuard),
             needs="store",
+            local=_looks_here,
             in_shell="interlock.faces.cli.guard:check",
             act=_check,
             examples=(

@@ -103,7 +103,7 @@ class MessageShare(Request, frozen=True, kw_only=True):
         Any, option("json", "JSON, @FILE, or - for stdin; up to 1 MiB", positional=True)
     ] = None
     file: Annotated[
-        str | None, option("text", "a file that both can reach: its path and digest go with it")
+        str | None, option("path", "a file that both can reach: its path and digest go with it")
     ] = None
     urgent: Urgent = False
     hold: Hold = False

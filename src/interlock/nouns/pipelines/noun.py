@@ -16,7 +16,7 @@ Pipeline = Annotated[str, option("name", "the id of the pipeline", positional=Tr
 class PipelineDefine(Request, frozen=True, kw_only=True):
     """Define pipelines."""
 
-    file: Annotated[str, option("text", "a definition file, in TOML or JSON", positional=True)]
+    file: Annotated[str, option("path", "a definition file, in TOML or JSON", positional=True)]
     given: Given = ()
 
 

@@ -74,18 +74,18 @@ class RecordExplain(Request, frozen=True, kw_only=True):
 class RecordVerify(Request, frozen=True, kw_only=True):
     """Whether the record is unchanged."""
 
-    anchor: Annotated[str | None, option("text", "where anchors are kept: a file, or git:REF")] = (
+    anchor: Annotated[str | None, option("path", "where anchors are kept: a file, or git:REF")] = (
         None
     )
     against: Annotated[
-        str | None, option("text", "an export to compare with: an older one, or that of a copy")
+        str | None, option("path", "an export to compare with: an older one, or that of a copy")
     ] = None
 
 
 class RecordExport(Request, frozen=True, kw_only=True):
     """The record as a file that others can check."""
 
-    out: Annotated[str | None, option("text", "the file to write instead of stdout")] = None
+    out: Annotated[str | None, option("path", "the file to write instead of stdout")] = None
     after: Annotated[int | None, option("int", "only the entries after this revision")] = None
     checker: Annotated[
         bool, option("flag", "print the checker instead: a script that needs only Python")
@@ -96,7 +96,7 @@ class RecordAnchor(Request, frozen=True, kw_only=True):
     """A mark of the record, kept outside of the store."""
 
     place: Annotated[
-        str, option("text", "a file to add it to, or git:REF of this repository", positional=True)
+        str, option("path", "a file to add it to, or git:REF of this repository", positional=True)
     ]
 
 

@@ -194,7 +194,7 @@ class TaskImport(Request, frozen=True, kw_only=True):
 
     file: Annotated[
         str,
-        option("text", "a JSON array of tasks, or JSON Lines; - is stdin", positional=True),
+        option("path", "a JSON array of tasks, or JSON Lines; - is stdin", positional=True),
     ]
     id: Annotated[str | None, option("name", "the id of the plan; its digest if left out")] = None
     dry_run: Annotated[bool, option("flag", "only check it, and write nothing")] = False
