@@ -127,7 +127,6 @@ if TYPE_CHECKING:
         UnknownDecision,
         UnknownQuery,
     )
-    from interlock.nouns.messages.retention_rules import Forgotten
     from interlock.nouns.pipelines.pipeline import (
         Overtaken,
         PipelineAdvanced,
@@ -166,6 +165,7 @@ if TYPE_CHECKING:
         Unchanged,
     )
     from interlock.runtime.housekeeping import Maintained
+    from interlock.runtime.retention import Forgotten
 
 HOMES = {
     "interlock.core.outcomes": (
@@ -204,7 +204,6 @@ HOMES = {
         "QueryCancelled", "QueryDeadlock", "QueryExists", "Replied", "Resolved", "TakenBack",
         "TimedOut", "TooMany", "UnknownDecision", "UnknownQuery",
     ),
-    "interlock.nouns.messages.retention_rules": ("Forgotten",),
     "interlock.nouns.pipelines.pipeline": (
         "Overtaken", "PipelineAdvanced", "PipelineBlocked", "PipelineCancelled",
         "PipelineCompleted", "PipelineDefined", "PipelineExists", "PipelineFailed",
@@ -219,6 +218,7 @@ HOMES = {
         "TaskRequeued", "Unchanged",
     ),
     "interlock.runtime.housekeeping": ("Maintained",),
+    "interlock.runtime.retention": ("Forgotten",),
 }  # fmt: skip
 """Where each outcome is defined."""
 

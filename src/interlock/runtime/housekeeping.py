@@ -28,11 +28,9 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from interlock import registry
-from interlock.core.decision import Decision, Success
+from interlock.core.decision import Success
 from interlock.errors import InterlockError
-from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import KEYS_AT_ONCE
 from interlock.runtime.runner import Runner
 from interlock.settings import Settings
 from interlock.steps import Op, StoreCall
@@ -128,24 +126,20 @@ class HousekeepingPass:
         self.finding = ""
 
     def _delete_expired(self, nouns: list[HousekeepingPart]) -> Op[None]:
-        from interlock.runtime import refusals, retention_clock
+        from interlock.runtime import refusals, retention, retention_clock
 
-        now, portion = (yield from retention_clock.earlier_time(self.runner)), KEYS_AT_ONCE // 2
+        now = yield from retention_clock.earlier_time(self.runner)
         old = yield from refusals.expired(now)
         for noun in nouns:
             old += yield from noun.expired(now)
-        for start in range(0, len(old), portion):
-            some = {item.key: item.revision for item in old[start : start + portion]}
-            yield from self.runner.change(partial(_deleting, some), self.actor)
+        read = {item.key: item.revision for item in old}
 
+        def unchanged(item: Item) -> bool:
+            return item.revision == read[item.key]
 
-def _deleting(wanted: dict[str, int]) -> DecideOp[str]:
-    """Delete the items that are unchanged."""
-    items = (yield tuple(wanted)).items
-    there = tuple([key for key, item in items.items() if item and item.revision == wanted[key]])
-    if not there:
-        return Decision(outcome="gone")
-    return Decision(outcome="expired", verb="record.expire", thing="record", deletes=there)
+        yield from retention.delete_items(
+            self.runner, self.actor, tuple(read), unchanged, verb="record.expire"
+        )
 
 
 class ClientHousekeeping:

@@ -16,13 +16,12 @@ from interlock.errors import StoreDamaged
 from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.noun import DELETE, KeyKind
+from interlock.runtime.reads import Pages
 from interlock.runtime.runner import Runner
-from interlock.steps import Op, Read
-from interlock.store import Item, Range
+from interlock.steps import Op
+from interlock.store import Item
 
-_MOST, _FEW = 200, 16
-_LARGE = 1_000_000
-"""Items in a page; a page of more bytes than this is followed by a smaller one."""
+_PAGE = 200
 REPAIRED = 1000
 """Items that one pass repairs, at most."""
 
@@ -48,15 +47,10 @@ def damaged(kind: KeyKind, most: int | None = None) -> Op[list[Item]]:
     """The items of a kind that cannot be read, among the first of them."""
     read: Callable[[Item], object] = registry.load(kind.read)
     found: list[Item] = []
-    seen, page = 0, Range(kind.prefix, limit=_MOST)
-    while most is None or seen < most:
-        items: tuple[Item, ...] = (yield Read(page)).ranges[page]
+    pages = Pages(kind.prefix, limit=_PAGE)
+    while not pages.finished and (most is None or pages.items < most):
+        items = yield from pages.read(_PAGE)
         found += [item for item in items if _damage(read, item) is not None]
-        seen += len(items)
-        if len(items) < page.limit:
-            break
-        large = sum(len(item.value) for item in items) > _LARGE
-        page = Range(kind.prefix, items[-1].key, _FEW if large else _MOST)
     return found
 
 

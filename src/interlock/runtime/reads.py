@@ -5,7 +5,7 @@ An item that does not fit its type raises StoreDamaged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -64,28 +64,36 @@ def every_inside(*prefixes: str, most: int | None = None) -> ReadOp[list[Item]]:
     return found
 
 
-def paged(
-    prefix: str, look: Callable[[Sequence[Item]], object], most: int | None = None
-) -> Op[tuple[int, bool]]:
-    """Pass all items under a prefix to ``look``, page by page, without keeping them.
+class Pages:
+    """Reads the items under a prefix, page by page; a page is smaller where items are larger.
 
-    Returns the revision of the first page, and whether that was all: with ``most``, it ends after
-    this number of bytes.
+    after         the last key of the last page: another reader may continue there
+    limit         the maximum number of items in the next page
+    finished      whether no page follows
+    items, bytes  the totals of all pages
+    revision      the revision of the first page
     """
-    after, limit, revision, size = "", FIRST_PAGE, 0, 0
-    while True:
-        page = Range(prefix, after, limit)
+
+    def __init__(self, prefix: str, after: str = "", limit: int = FIRST_PAGE) -> None:
+        self.prefix = prefix
+        self.after = after
+        self.limit = limit
+        self.finished = False
+        self.items = self.bytes = self.revision = 0
+
+    def read(self, most: int = MOST_PAGE) -> Op[tuple[Item, ...]]:
+        """The next page, of at most this number of items."""
+        page = Range(self.prefix, self.after, min(self.limit, most))
         snapshot: Snapshot = yield Read(page)
-        revision, items = revision or snapshot.revision, snapshot.ranges[page]
-        look(items)
-        if len(items) < limit:
-            return revision, True
-        here = sum(len(item.value) for item in items)
-        size += here
-        if most is not None and size > most:
-            return revision, False
-        after = items[-1].key
-        limit = max(LEAST_PAGE, limit // 4) if here > PAGE_BYTES else min(MOST_PAGE, limit * 4)
+        found = snapshot.ranges[page]
+        size = sum(len(item.value) for item in found)
+        large = size > PAGE_BYTES
+        self.limit = max(LEAST_PAGE, page.limit // 4) if large else min(MOST_PAGE, page.limit * 4)
+        self.after = found[-1].key if found else self.after
+        self.finished = len(found) < page.limit
+        self.items, self.bytes = self.items + len(found), self.bytes + size
+        self.revision = self.revision or snapshot.revision
+        return found
 
 
 def outside(reading: ReadOp[T]) -> Op[T]:

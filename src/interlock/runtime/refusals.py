@@ -14,7 +14,6 @@ from msgspec import Struct
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.errors import StoreDamaged, StoreTrouble
-from interlock.runtime.reads import every
 from interlock.steps import Op
 
 if TYPE_CHECKING:
@@ -42,9 +41,10 @@ class RefusalCounts(Struct, frozen=True, kw_only=True):
         some = [counts for minute, counts in self.minutes.items() if int(minute) >= first]
         return sum(n for counts in some for each, n in counts.items() if word in ("", each))
 
-    def is_old(self, now: float) -> bool:
-        """Whether the last of them was long ago."""
-        return bool(self.minutes) and max(map(int, self.minutes)) * MINUTE + OLD < now
+    @property
+    def at(self) -> float | None:
+        """When the last minute with one began."""
+        return max(map(int, self.minutes)) * MINUTE if self.minutes else None
 
 
 _REFUSED = codec.Decoder(RefusalCounts)
@@ -60,7 +60,9 @@ def refused(item: Item | None) -> RefusalCounts:
 
 def expired(now: float) -> Op[list[Item]]:
     """The counts of agents whose last refusal was long ago."""
-    return [item for item in (yield from every(keys.refusal_counts())) if refused(item).is_old(now)]
+    from interlock.runtime.retention import old_items
+
+    return old_items(keys.refusal_counts(), refused, now - OLD)
 
 
 def count(runner: Runner, actor: Actor, word: str) -> Op[None]:

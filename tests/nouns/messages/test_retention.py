@@ -15,9 +15,10 @@ from interlock.nouns.messages import decode, retention, retention_rules
 from interlock.nouns.messages.inbox_rules import TopicTrim
 from interlock.nouns.messages.message import Inbox, MessageExists, Sent
 from interlock.nouns.messages.query import Answered, Late, Replied, TimedOut, UnknownQuery
-from interlock.nouns.messages.retention_rules import RetentionItem, RetentionLimits
+from interlock.nouns.messages.retention_rules import RetentionItem
 from interlock.runtime.housekeeping import Maintained
 from interlock.runtime.identity import Actor
+from interlock.runtime.retention import RetentionLimits
 from interlock.steps import Read
 from interlock.store import Put, Range, Txn
 from interlock.stores import open_store
@@ -105,7 +106,7 @@ def test_a_chosen_id_is_taken_for_as_long_as_messages_are_kept_and_no_longer(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_KEPT", "1")
-    monkeypatch.setattr(retention, "_MOST_PAGE", 2)
+    monkeypatch.setattr(retention, "MOST_PAGE", 2)
     ada, bob = pair(stage)
     ids = [f"msg_{number}" for number in range(5)]
     for id_ in ids:
@@ -123,7 +124,7 @@ def test_a_chosen_id_is_taken_for_as_long_as_messages_are_kept_and_no_longer(
 def test_small_parts_of_a_round_come_to_every_chosen_id(
     stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "_MOST_PAGE", 2)
+    monkeypatch.setattr(retention, "MOST_PAGE", 2)
     monkeypatch.setattr(retention, "SMALL_PASS_READS", 2)
     monkeypatch.setattr(retention, "SMALL_PASS", 2)
     ada, _ = pair(stage)

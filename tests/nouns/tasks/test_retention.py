@@ -14,7 +14,6 @@ from tests.nouns.tasks import task_truths
 import interlock
 from interlock.core import keys
 from interlock.errors import BadInput, StoreBusy
-from interlock.nouns.messages.retention_rules import RetentionLimits
 from interlock.nouns.tasks import retention
 from interlock.nouns.tasks.retention import TaskRetention
 from interlock.nouns.tasks.task import (
@@ -29,6 +28,7 @@ from interlock.nouns.tasks.task import (
     TaskNotOwner,
 )
 from interlock.runtime.identity import Actor
+from interlock.runtime.retention import RetentionLimits
 from interlock.steps import Op, Read
 from interlock.store import Log, Put, Range, Txn
 from interlock.stores import open_store
@@ -509,7 +509,7 @@ def fill(stage: Testbed, number: int, since: float = 1.0) -> None:
 def test_a_part_looks_at_a_thousand_items_and_the_next_one_goes_on_there(
     stage: Testbed, ada: Client, looked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TaskRetention, "_random_start", lambda _: "")
+    monkeypatch.setattr(retention, "random_key", lambda *_: "")
     fill(stage, 1500)
     some = TaskRetention(ada.runner, RetentionLimits(age=100 * 366 * DAY, count=10_000))
     seen = []

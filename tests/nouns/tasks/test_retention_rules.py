@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from interlock.core import keys
-from interlock.nouns.messages.retention_rules import RetentionLimits
 from interlock.nouns.tasks import retention_rules
 from interlock.nouns.tasks.retention_rules import EndedTask, RetentionSurvey
 from interlock.nouns.tasks.task import Spec, State, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges, TaskFacts
 from interlock.runtime import retention_clock
+from interlock.runtime.retention import RetentionLimits
 from interlock.runtime.retention_clock import RecordedTime
 
 NOW, AGE = 1000.0, 100.0

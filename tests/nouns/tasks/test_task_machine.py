@@ -34,10 +34,10 @@ from tests.nouns.tasks import task_truths
 from tests.nouns.tasks.task_model import LONGEST_REST, Held, Job, Model, Times
 
 from interlock.errors import Lapsed
-from interlock.nouns.messages.retention_rules import RetentionLimits
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.retention import TaskRetention
 from interlock.runtime.identity import Actor, Identity
+from interlock.runtime.retention import RetentionLimits
 from interlock.store import Store
 from interlock.stores import open_store
 from interlock.testing.audit import audit

@@ -19,6 +19,7 @@ from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, every, looked_up
+from interlock.runtime.retention import old_items
 from interlock.runtime.runner import Runner
 from interlock.steps import Op
 from interlock.store import Item, Range
@@ -74,11 +75,7 @@ class AgentHousekeepingPart(HousekeepingPart):
 
     def expired(self, now: float) -> Op[list[Item]]:
         """Traces of deaths that operators had time to read."""
-        old: list[Item] = []
-        for item in (yield from every(keys.DEATHS)):
-            death = reads.readable(decode_death, item)
-            old += [item] if death and now - death.at > sessions.DEATH_KEPT else []
-        return old
+        return old_items(keys.DEATHS, decode_death, now - sessions.DEATH_KEPT)
 
     def shrink(self) -> Op[None]:
         """Delete the oldest lines of logs."""

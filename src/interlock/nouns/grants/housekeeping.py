@@ -17,10 +17,10 @@ from interlock.nouns.grants.pool_reader import (
     readable_pool,
 )
 from interlock.nouns.grants.views import stands_on
-from interlock.runtime import reads
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.reads import every, looked_up
+from interlock.runtime.retention import old_items
 from interlock.steps import Op
 from interlock.store import Item
 
@@ -53,11 +53,7 @@ class GrantHousekeepingPart(HousekeepingPart):
 
     def expired(self, now: float) -> Op[list[Item]]:
         """Notes for holders whose grant an operator broke."""
-        old: list[Item] = []
-        for item in (yield from every(keys.BROKEN)):
-            note = reads.readable(decode_break_note, item)
-            old += [item] if note and now - note.at > BREAK_NOTE_KEPT else []
-        return old
+        return old_items(keys.BROKEN, decode_break_note, now - BREAK_NOTE_KEPT)
 
     def _deciding(self, item: Item, base: int) -> Callable[[], DecideOp[str]]:
         if item.key.startswith(keys.POOLS):

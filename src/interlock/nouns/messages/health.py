@@ -16,10 +16,10 @@ from interlock.nouns.messages import decode
 from interlock.nouns.messages.limits import message_limits
 from interlock.nouns.messages.presence import liveness_key, receiver_note
 from interlock.runtime.health import HealthCheck, Problem
-from interlock.runtime.reads import looked_up, readable
+from interlock.runtime.reads import MOST_PAGE, Pages, looked_up, readable
 from interlock.runtime.why import NAMED
-from interlock.steps import Op, Read
-from interlock.store import Item, Range
+from interlock.steps import Op
+from interlock.store import Item
 
 MARKS = 100_000
 """Unread marks that a check reads, of all inboxes together."""
@@ -47,18 +47,11 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
 def _unread_marks(checkup: HealthCheck) -> Op[dict[str, list[Item]]]:
     """The unread marks of each agent that has some."""
     found: dict[str, list[Item]] = {}
-    after, seen = "", 0
-    while seen < MARKS:
-        page = Range(keys.UNREAD, after)
-        items: tuple[Item, ...] = (yield Read(page)).ranges[page]
-        for item in items:
+    pages = Pages(keys.UNREAD, limit=MOST_PAGE)
+    while not pages.finished and pages.items < MARKS:
+        for item in (yield from pages.read()):
             found.setdefault(keys.agent_of(item.key), []).append(item)
-        seen += len(items)
-        if len(items) < page.limit:
-            break
-        after = items[-1].key
-    else:
-        checkup.partial = True
+    checkup.partial |= not pages.finished
     return found
 
 

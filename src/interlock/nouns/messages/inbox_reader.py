@@ -6,7 +6,7 @@ read the same. Everything read at one revision has an order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 from msgspec import Struct
@@ -26,9 +26,9 @@ from interlock.nouns.messages.message import (
     Unread,
     matches,
 )
-from interlock.runtime.reads import every, looked_up, paged, readable
+from interlock.runtime.reads import MOST_PAGE, Pages, every, looked_up, readable
 from interlock.steps import Op, Read
-from interlock.store import Item, Range, Snapshot
+from interlock.store import Item, Snapshot
 
 MISSED_PREFIX = "missed:"
 """The prefix of the id of a notice of missed messages."""
@@ -152,16 +152,10 @@ def _question_topics(can: Iterable[str]) -> Op[list[str]]:
 def unread_entries(agent: str) -> Op[tuple[list[InboxEntry], int]]:
     """The unread direct messages of an agent, in order, and the revision of the read."""
     found: list[InboxEntry] = []
-    after, revision = "", 0
-    while True:
-        page = Range(keys.unread(agent), after)
-        snapshot: Snapshot = yield Read(page)
-        revision = revision or snapshot.revision
-        items = snapshot.ranges[page]
-        found.extend(map(entry_of_mark, items))
-        if len(items) < page.limit:
-            return sorted(found, key=lambda each: each.order), revision
-        after = items[-1].key
+    pages = Pages(keys.unread(agent), limit=MOST_PAGE)
+    while not pages.finished:
+        found.extend(map(entry_of_mark, (yield from pages.read())))
+    return sorted(found, key=lambda each: each.order), pages.revision
 
 
 def entry_of_mark(item: Item) -> InboxEntry:
@@ -191,12 +185,10 @@ def unread_in_topic(
     The last value is whether these are all: with ``most``, it ends after this number of bytes.
     """
     found: list[InboxEntry] = []
-
-    def collect(items: Sequence[Item]) -> None:
-        found.extend(topic_entries(topic, items))
-
-    revision, whole = yield from paged(keys.topic(topic.name), collect, most)
-    return sorted(found, key=lambda each: each.order), revision, whole
+    pages = Pages(keys.topic(topic.name))
+    while not pages.finished and (most is None or pages.bytes <= most):
+        found.extend(topic_entries(topic, (yield from pages.read())))
+    return sorted(found, key=lambda each: each.order), pages.revision, pages.finished
 
 
 def topic_entries(topic: TopicState, items: Iterable[Item]) -> Iterator[InboxEntry]:

@@ -36,7 +36,7 @@ from interlock.nouns.messages.message import (
 from interlock.nouns.messages.query import AskOutcome, TakenBack
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import every, looked_up, paged, readable
+from interlock.runtime.reads import Pages, every, looked_up, readable
 from interlock.runtime.runner import Runner
 from interlock.steps import Op
 from interlock.store import Item
@@ -172,7 +172,9 @@ def _find_in_topics(
         collect(some.values())
     else:
         for name in topics:
-            yield from paged(keys.topic(name), collect)
+            pages = Pages(keys.topic(name))
+            while not pages.finished:
+                collect((yield from pages.read()))
     return found
 
 

@@ -27,16 +27,20 @@ from interlock.nouns.messages.limits import MessageLimits, message_limits
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import ReceiverNote, liveness_key, receiver_note
 from interlock.nouns.messages.query import AskOutcome
-from interlock.nouns.messages.retention_rules import (
-    Forgotten,
-    MarkDeletion,
-    RetentionItem,
-    RetentionLimits,
-)
+from interlock.nouns.messages.retention_rules import MarkDeletion, RetentionItem
 from interlock.runtime.attempt import DecideOp, Unchecked
 from interlock.runtime.housekeeping import HousekeepingPart
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import looked_up, readable
+from interlock.runtime.reads import MOST_PAGE, Pages, looked_up, readable
+from interlock.runtime.retention import (
+    THING,
+    Forgotten,
+    RetentionLimits,
+    delete_items,
+    deletion,
+    operations_at_once,
+    random_key,
+)
 from interlock.runtime.retention_clock import (
     CommitPosition,
     commit_position,
@@ -68,12 +72,8 @@ _READ_AT_ONCE = 20_000
 """Items of one group that are read at once, unless more are kept; the rest follows when these are
 deleted.
 """
-_OPERATIONS = 400
-_OWN_OPERATIONS = 8
 _AT_ONCE = 50
-_LEAST_PAGE, _FIRST_PAGE, _MOST_PAGE = 16, 128, 1000
-_BYTES = 1_000_000
-"""A larger page is followed by a smaller one."""
+_FIRST_PAGE = 128
 
 
 class RetentionResult(Struct, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ class MessageRetention:
     def __init__(self, runner: Runner, limits: MessageLimits) -> None:
         self._runner = runner
         self._limits = limits
-        self._batch = min(runner.capabilities.max_operations - _OWN_OPERATIONS, _OPERATIONS)
+        self._batch = operations_at_once(runner)
         self._position: tuple[int, str] | None = None
         self._reads = 0
         self._is_whole = True
@@ -168,9 +168,9 @@ class MessageRetention:
 
     def _anywhere(self) -> tuple[int, str]:
         number = self._runner.random_below(len(FOLDERS))
-        letter = chr(ord("0") + self._runner.random_below(ord("z") - ord("0") + 1))
         folder = FOLDERS[number]
-        return number, "" if folder in SINGLE_GROUP_FOLDERS else f"{folder}{letter}/"
+        start = random_key(self._runner, folder)
+        return number, "" if folder in SINGLE_GROUP_FOLDERS else f"{start}/"
 
     def _group(self, folder: str, group: str, bound: int) -> Op[RetentionResult]:
         """One group; unreadable items are left for doctor to report."""
@@ -200,16 +200,18 @@ class MessageRetention:
         """
         done = 0
         is_old = partial(self._is_old, decode.read_at)
+        pages = Pages(group, self._id_position, MOST_PAGE)
         while True:
-            page = Range(group, self._id_position, _MOST_PAGE)
-            items: tuple[Item, ...] = (yield Read(page)).ranges[page]
+            items = yield from pages.read(MOST_PAGE)
             self._reads += len(items)
             going = [item.key for item in items if is_old(item)]
             some = going[: bound - done]
-            done += yield from self._delete("message.forget", some, is_old)
+            done += yield from delete_items(
+                self._runner, self._actor, some, is_old, verb="message.forget"
+            )
             if len(some) < len(going):
                 return RetentionResult(ids=done, left=1)
-            self._id_position = items[-1].key if len(items) == page.limit else ""
+            self._id_position = "" if pages.finished else pages.after
             if not self._id_position or (not self._is_whole and self._reads >= SMALL_PASS_READS):
                 return RetentionResult(ids=done, left=bool(self._id_position))
 
@@ -274,7 +276,9 @@ class MessageRetention:
         over = [
             each for each in marks if not decode.is_open_query(found[keys.query(keys.id_of(each))])
         ]
-        done = yield from self._delete("query.forget", over[:bound], lambda _: True)
+        done = yield from delete_items(
+            self._runner, self._actor, over[:bound], lambda _: True, verb="query.forget"
+        )
         return RetentionResult(forgotten=done, left=max(len(over) - bound, 0))
 
     # ---- queries and decisions ------------------------------------------------------------------
@@ -304,7 +308,7 @@ class MessageRetention:
     def _expire(self, id_: str, listed: str, decision_id: str) -> DecideOp[AskOutcome | Forgotten]:
         found = decode.query((yield (keys.query(id_),))[keys.query(id_)])
         if found is None or found.state != "open":
-            return retention_rules.deletion("query.forget", (listed,), 0)
+            return deletion("query.forget", (listed,), 0)
         if (yield Unchecked((keys.live(id_),)))[keys.live(id_)] is not None:
             return Decision(outcome=Forgotten())
         return query_rules.expire(found, self._runner.clock.wall(), decision_id)
@@ -375,8 +379,8 @@ class MessageRetention:
     ) -> Op[int]:
         """Delete items that ended long ago, checked again by the commit."""
         going = yield from self._expired(group, at, _READ_AT_ONCE)
-        gone = [each.key for each in going[:bound]]
-        return (yield from self._delete(verb, gone, partial(self._is_old, at)))
+        gone, is_old = [each.key for each in going[:bound]], partial(self._is_old, at)
+        return (yield from delete_items(self._runner, self._actor, gone, is_old, verb=verb))
 
     def _is_old(self, at: Callable[[Item], float | None], item: Item) -> bool:
         ended = readable(at, item)
@@ -394,38 +398,19 @@ class MessageRetention:
         def over(item: Item) -> bool:
             return readable(live, item) == dead[item.key]
 
-        return (yield from self._delete(verb, list(dead)[:bound], over, dead))
-
-    def _delete(
-        self,
-        verb: str,
-        gone: Sequence[str],
-        over: Callable[[Item], bool],
-        lives: Mapping[str, str] | None = None,
-    ) -> Op[int]:
-        """Delete items that still exist and have ended; the keys in ``lives`` must not exist."""
-        done = 0
-        for start in range(0, len(gone), self._batch // 2):
-            some = tuple(gone[start : start + self._batch // 2])
-            done += yield from self._change(partial(_delete_items, verb, some, over, lives))
-        return done
+        return delete_items(
+            self._runner, self._actor, list(dead)[:bound], over, verb=verb, lives=dead
+        )
 
     def _walk(
         self, group: str, convert: Callable[[Item], T], most: int = _READ_AT_ONCE
     ) -> Op[list[T]]:
         """Read the first items of a group, and keep what ``convert`` returns for each."""
         found: list[T] = []
-        after, limit = "", _FIRST_PAGE
-        while len(found) < most:
-            page = Range(group, after, limit)
-            items: tuple[Item, ...] = (yield Read(page)).ranges[page]
-            found.extend(map(convert, items))
-            self._reads += len(items)
-            if len(items) < limit:
-                break
-            after = items[-1].key
-            large = sum(len(item.value) for item in items) > _BYTES
-            limit = max(_LEAST_PAGE, limit // 4) if large else min(_MOST_PAGE, limit * 4)
+        pages = Pages(group, limit=_FIRST_PAGE)
+        while not pages.finished and pages.items < most:
+            found.extend(map(convert, (yield from pages.read())))
+        self._reads += pages.items
         return found
 
     def _change(self, deciding: Callable[[], DecideOp[Forgotten]]) -> Op[int]:
@@ -502,17 +487,6 @@ def _delete_queries(some: Sequence[str]) -> DecideOp[Forgotten]:
     return retention_rules.delete_queries(found, answers)
 
 
-def _delete_items(
-    verb: str, some: tuple[str, ...], over: Callable[[Item], bool], lives: Mapping[str, str] | None
-) -> DecideOp[Forgotten]:
-    items = (yield some).items
-    old = [key for key, item in items.items() if item is not None and over(item)]
-    if old and lives is not None:
-        live = (yield Unchecked([lives[key] for key in old])).items
-        old = [key for key in old if live[lives[key]] is None]
-    return retention_rules.deletion(verb, old, len(old))
-
-
 def _mark_dead_receiver(key: str, note: ReceiverNote) -> DecideOp[Forgotten]:
     """Mark a dead receiver's note, which stays for the next receiver."""
     item = (yield (key,))[key]
@@ -521,9 +495,7 @@ def _mark_dead_receiver(key: str, note: ReceiverNote) -> DecideOp[Forgotten]:
     if stands != note or live is not None:
         return Decision(outcome=Forgotten())
     put = Write(key, replace(note, over=True))
-    return Decision(
-        outcome=Forgotten(count=1), verb="agent.forget", thing=retention_rules.THING, puts=(put,)
-    )
+    return Decision(outcome=Forgotten(count=1), verb="agent.forget", thing=THING, puts=(put,))
 
 
 def _slot_live(item: Item) -> str:

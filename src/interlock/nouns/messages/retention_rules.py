@@ -27,19 +27,11 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.decision import Decision, Success, Write
+from interlock.core.decision import Decision, Write
 from interlock.nouns.messages.inbox_rules import TopicTrim
 from interlock.nouns.messages.message import StoredMessage
 from interlock.nouns.messages.query import CachedAnswer, Query
-
-THING = "record"
-
-
-class RetentionLimits(Struct, frozen=True, kw_only=True):
-    """How long something is kept after it ended, and how many of its kind."""
-
-    age: float
-    count: int
+from interlock.runtime.retention import Forgotten, RetentionLimits, deletion
 
 
 class RetentionItem(Struct, frozen=True, gc=False):
@@ -53,12 +45,6 @@ class RetentionItem(Struct, frozen=True, gc=False):
     created: int
     at: float | None
     sender: str = ""
-
-
-class Forgotten(Success, frozen=True, kw_only=True, tag="forgotten"):
-    """This number of items was deleted."""
-
-    count: int = 0
 
 
 class MarkDeletion(Struct, frozen=True, kw_only=True):
@@ -186,10 +172,3 @@ def delete_queries(
 def answer_key(query: Query) -> str:
     """The key of the cache entry that names the last query with this question."""
     return keys.last_answer(query.to, bytes(query.question))
-
-
-def deletion(verb: str, gone: Sequence[str], count: int) -> Decision[Forgotten]:
-    """Delete items that have ended."""
-    if not gone:
-        return Decision(outcome=Forgotten())
-    return Decision(outcome=Forgotten(count=count), verb=verb, thing=THING, deletes=tuple(gone))

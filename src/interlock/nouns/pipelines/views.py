@@ -17,9 +17,8 @@ from interlock.nouns.pipelines.pipeline import (
 )
 from interlock.nouns.pipelines.pipeline_reader import decode_definition, decode_run
 from interlock.nouns.tasks.task_reader import decode_status
-from interlock.runtime.reads import looked_up, readable
+from interlock.runtime.reads import Pages, looked_up, readable
 from interlock.steps import Op, Read
-from interlock.store import Range
 
 PAGE = 200
 
@@ -27,20 +26,16 @@ PAGE = 200
 def list_pipelines(states: Collection[str], after: str | None, limit: int) -> Op[PipelineList]:
     """Pipelines by id."""
     found: list[PipelineView] = []
-    begins = "" if after is None else keys.pipeline(after)
-    while True:
-        page = Range(keys.PIPELINES, begins, PAGE)
-        items = (yield Read(page)).ranges[page]
-        for item in items:
+    pages = Pages(keys.PIPELINES, "" if after is None else keys.pipeline(after), PAGE)
+    while not pages.finished:
+        for item in (yield from pages.read(PAGE)):
             run = readable(decode_run, item)
             if run is None or (states and run.state not in states):
                 continue
             if len(found) == limit:
                 return PipelineList(pipelines=tuple(found), more=found[-1].pipeline)
             found.append(view(keys.pipeline_of(item.key), run))
-        if len(items) < PAGE:
-            return PipelineList(pipelines=tuple(found))
-        begins = items[-1].key
+    return PipelineList(pipelines=tuple(found))
 
 
 def show_pipeline(pipeline: str) -> Op[PipelineView | UnknownPipeline]:

@@ -44,6 +44,7 @@ from interlock.nouns.record.reader import (
     span,
     walk,
 )
+from interlock.runtime.reads import MOST_PAGE, Pages
 from interlock.steps import Op, Read
 from interlock.store import LIVE, LOG, Capabilities, Item, Log, Range
 
@@ -188,13 +189,11 @@ def read_items(judge: RecordJudge, take: TakeStamp) -> Op[None]:
     declared = (kind.prefix for noun in registry.added() for kind in noun.keys)
     folders = keys.FOLDERS.union(map(_folder, (*declared, *judge.keys())))
     for folder in sorted(folders.difference(_ELSEWHERE)):
-        most = _BULKY.get(folder, 1000)
-        page = Range(folder, limit=most)
-        while found := (yield Read(page)).ranges[page]:
-            for item in found:
+        pages = Pages(folder, limit=MOST_PAGE)
+        while not pages.finished:
+            for item in (yield from pages.read(_BULKY.get(folder, MOST_PAGE))):
                 if _folder(item.key) == folder:
                     take(*item_stamp(item))
-            page = Range(folder, found[-1].key, most)
 
 
 def _folder(key: str) -> str:

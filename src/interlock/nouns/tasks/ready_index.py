@@ -26,7 +26,7 @@ from interlock.core.validate import ALL_ABILITIES
 from interlock.nouns.tasks.task_reader import change, decode_due, decode_names, is_leaving
 from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import readable
+from interlock.runtime.reads import every_inside, readable
 from interlock.runtime.runner import Decided, Runner
 from interlock.steps import Op
 from interlock.store import Item, Range, Ref, Snapshot
@@ -111,14 +111,9 @@ class ReadyWindowReader:
     def _learn(self, revision: int) -> ReadOp[RequirementSets]:
         """Read all sets of requirements; later ones change the mark again."""
         sets: dict[str, frozenset[str]] = {}
-        page = Range(keys.SETS)
-        while True:
-            found = (yield (page,)).ranges[page]
-            for item in found:
-                sets[item.key[len(keys.SETS) :]] = frozenset(decode_names(item))
-            if len(found) < page.limit:
-                return RequirementSets(revision, sets, {})
-            page = Range(keys.SETS, found[-1].key)
+        for item in (yield from every_inside(keys.SETS)):
+            sets[item.key[len(keys.SETS) :]] = frozenset(decode_names(item))
+        return RequirementSets(revision, sets, {})
 
     def _awake(self, found: Sequence[Item]) -> ReadOp[tuple[str, ...]]:
         if not found:

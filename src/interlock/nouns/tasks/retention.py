@@ -31,7 +31,6 @@ from msgspec.structs import replace
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
 from interlock.errors import StoreDamaged, TooLarge
-from interlock.nouns.messages.retention_rules import Forgotten, RetentionLimits
 from interlock.nouns.tasks import retention_rules
 from interlock.nouns.tasks.retention_rules import EndedTask, RetentionSurvey
 from interlock.nouns.tasks.task import BATCH, Spec, TaskStatus
@@ -39,12 +38,13 @@ from interlock.nouns.tasks.task_reader import TaskReader, decode_spec, decode_st
 from interlock.runtime import retention_clock
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES, readable
+from interlock.runtime.reads import FIRST_PAGE, MOST_PAGE, Pages, readable
+from interlock.runtime.retention import Forgotten, RetentionLimits, random_key
 from interlock.runtime.retention_clock import CommitPosition, RecordedTime
 from interlock.runtime.runner import Decided, Runner
 from interlock.settings import Settings
 from interlock.steps import Op, Pause, Read
-from interlock.store import Item, Log, Range, Snapshot
+from interlock.store import Item, Log, Snapshot
 
 BOUND = 10_000
 """The bound of tasks that a pass of maintenance deletes, or a few more."""
@@ -127,7 +127,7 @@ class TaskRetention:
         first = facts = first or (yield from self.read_facts())
         for _ in range(0 if (yield from self._is_settled(facts)) else SCANS):
             scan, self._left = (yield from self._start(actor, facts, "")), 0
-            while not scan.finished:
+            while not scan.pages.finished:
                 done += yield from self._page(actor, scan, MOST_PAGE, max(bound - done, 0))
             done += yield from self._end(actor, scan)
             if self._last_survey is not None:
@@ -141,17 +141,17 @@ class TaskRetention:
             facts = yield from self.read_facts()
             if (yield from self._may_wait(facts)):
                 return False
-            after = "" if self._began else self._random_start()
+            after = "" if self._began else random_key(self._runner, keys.TASKS)
             self._scan = yield from self._start(actor, facts, after)
             self._began = True
         scan, done, items_read = self._scan, 0, 0
-        while done < SOME and not scan.finished:
-            items_read += min(self._limit, SOME_PAGE)
+        while done < SOME and not scan.pages.finished:
+            items_read += min(scan.pages.limit, SOME_PAGE)
             if items_read > SOME_READ:
                 break
             done += yield from self._page(actor, scan, SOME_PAGE, SOME_PAGE)
             yield Pause(self._runner.capabilities.allow(_BREATH))
-        if scan.finished:
+        if scan.pages.finished:
             self._scan = None
             done += yield from self._end(actor, scan)
         return done >= SOME
@@ -176,27 +176,24 @@ class TaskRetention:
         few = self._keep.count // retention_rules.PART
         return (yield from retention_clock.commits_since(before, facts.revision, few))
 
-    def _random_start(self) -> str:
-        letter = chr(ord("0") + self._runner.random_below(ord("z") - ord("0") + 1))
-        return f"{keys.TASKS}{letter}"
-
     def _start(self, actor: Actor, facts: RetentionFacts, after: str) -> Op[RetentionScan]:
         suspects, self._suspects = self._suspects, {}
         if suspects:
             yield from self._runner.change(_suspect, actor)
         position = yield from retention_clock.commit_position(facts.revision)
         return RetentionScan(
-            facts, position.entries, self._keep.age, cut=self._cut, suspects=suspects, after=after
+            facts,
+            position.entries,
+            self._keep.age,
+            cut=self._cut,
+            suspects=suspects,
+            pages=Pages(keys.TASKS, after, self._limit),
         )
 
     def _page(self, actor: Actor, scan: RetentionScan, most: int, bound: int) -> Op[int]:
         """Read the next page of a scan, and delete its expired complete tasks."""
-        page = Range(keys.TASKS, scan.after, min(self._limit, most))
-        items: tuple[Item, ...] = (yield Read(page)).ranges[page]
-        scan.finished = len(items) < page.limit
-        large = sum(len(item.value) for item in items) > PAGE_BYTES
-        self._limit = max(LEAST_PAGE, page.limit // 4) if large else min(most, page.limit * 4)
-        some = scan.learn_page(items)
+        some = scan.learn_page((yield from scan.pages.read(most)))
+        self._limit = scan.pages.limit
         expired = scan.expired(some)
         scan.suspect(each for each in expired if not each.complete)
         complete = {each.task: each.revision for each in expired if each.complete}
@@ -230,7 +227,7 @@ class TaskRetention:
             item = (yield (keys.FINISHED,))[keys.FINISHED]
             return retention_rules.note(survey, readable(_survey, item))
 
-        if scan.items_read > _LONG and survey.settles(self._keep, survey.at, 0):
+        if scan.pages.items > _LONG and survey.settles(self._keep, survey.at, 0):
             yield from self._runner.change(deciding, actor)
 
     def _delete(self, actor: Actor, chosen: Mapping[str, int], mark: int | None) -> Op[int]:
@@ -311,19 +308,17 @@ class RetentionScan:
         *,
         cut: int,
         suspects: dict[str, int],
-        after: str,
+        pages: Pages,
     ) -> None:
         self.mark = facts.mark
         self.cut = cut
         self.suspects = suspects
         self.new_suspects: dict[str, int] = {}
         """The suspects of the next scan."""
-        self.after = after
-        self.whole = not after
+        self.pages = pages
+        self.whole = not pages.after
         self.sure = True
         """Whether all tasks that may need others were read: no import runs, none is damaged."""
-        self.finished = False
-        self.items_read = 0
         self.kept_revisions = array("q")
         """The revisions at which the tasks ended that stay."""
         self._facts = facts
@@ -348,8 +343,6 @@ class RetentionScan:
     def learn_page(self, items: Sequence[Item]) -> list[EndedTask]:
         """Learn the items of a page; returns its ended tasks."""
         found = [each for item in items if (each := self._learn(item)) is not None]
-        self.after = items[-1].key if items else self.after
-        self.items_read += len(items)
         self._young = min(self._young, retention_rules.young(found, self._age, self._facts.now))
         return found
 

@@ -36,10 +36,10 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.nouns.messages.retention_rules import Forgotten, RetentionLimits
 from interlock.nouns.tasks import progress_rules
 from interlock.nouns.tasks.task import BATCH, Spec, State, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
+from interlock.runtime.retention import Forgotten, RetentionLimits
 from interlock.runtime.retention_clock import RecordedTime
 
 KEEP = 90 * 86400.0

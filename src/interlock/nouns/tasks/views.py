@@ -41,7 +41,7 @@ from interlock.nouns.tasks.task_reader import (
     decode_spec,
     decode_status,
 )
-from interlock.runtime.reads import looked_up, readable
+from interlock.runtime.reads import MOST_PAGE, Pages, looked_up, readable
 from interlock.runtime.runner import Runner
 from interlock.steps import Op, Read
 from interlock.store import Item, Range
@@ -56,8 +56,6 @@ _FEW_INDEXED = 64
 """The most entries of indexes at first, in addition to one for each wanted task."""
 _SPARSE = 16
 """Items that are read for each wanted task before the indexes are read after all."""
-_LEAST_PAGE, _LARGEST_PAGE = 16, 1000
-_PAGE_BYTES = 4 * 1024 * 1024
 _NO_DATA = Raw(b"null")
 # In the order in which tasks go through them: a task that moves while we read is found later.
 _INDEXES: tuple[tuple[str, frozenset[State]], ...] = (
@@ -345,11 +343,12 @@ class _OpenTasks:
         """The next ids, which may be none; None at the end."""
         if self._over:
             return None
-        first = self._scan.looked == 0
-        sparse = self._scan.looked > _SPARSE * (self._query.limit + 1)
+        pages = self._scan.pages
+        first = pages.items == 0
+        sparse = pages.items > _SPARSE * (self._query.limit + 1)
         if self._bounds and (first or sparse):
             most = self._bounds.pop(0)
-            names = yield from _indexed(self._query, most, self._scan.after)
+            names = yield from _indexed(self._query, most, pages.after)
             if names is not None:
                 self._over = True
                 return names
@@ -357,29 +356,18 @@ class _OpenTasks:
 
 
 class _TaskScan:
-    """All tasks from an id on, in pages that are smaller where the tasks are larger."""
+    """All tasks from an id on."""
 
     def __init__(self, query: TaskQuery) -> None:
         self._query = query
-        self._prefix = keys.TASKS + keys.encode(query.prefix)
-        self.after = keys.status(query.after) if query.after else ""  # its last key
-        self.looked = 0
-        self._limit = _LEAST_PAGE
-        self._over = False
+        after = keys.status(query.after) if query.after else ""  # its last key
+        self.pages = Pages(keys.TASKS + keys.encode(query.prefix), after)
 
     def take(self) -> Op[list[str] | None]:
         """The next ids, which may be none; None at the end."""
-        if self._over:
+        if self.pages.finished:
             return None
-        page = Range(self._prefix, self.after, self._limit)
-        items = (yield Read(page)).ranges[page]
-        self.looked += len(items)
-        if len(items) < page.limit:
-            self._over = True
-        else:
-            self.after = items[-1].key
-            fits = len(items) * _PAGE_BYTES // (1 + sum(len(item.value) for item in items))
-            self._limit = max(_LEAST_PAGE, min(fits, _LARGEST_PAGE, 4 * self._limit))
+        items = yield from self.pages.read()
         return [keys.task_of(item.key) for item in items if self._fits(item)]
 
     def _fits(self, item: Item) -> bool:
@@ -392,7 +380,7 @@ class _TaskScan:
 
 def _indexed(query: TaskQuery, most: int, after: str) -> Op[list[str] | None]:
     """The ids that the indexes have after a key of a task, in order; None if they are too many."""
-    limit = min(most + 1, _LARGEST_PAGE)
+    limit = min(most + 1, MOST_PAGE)
     pages = [Range(prefix, limit=limit) for prefix, states in _INDEXES if states & query.states]
     found: set[str] = set()
     read = 0
