@@ -17,8 +17,9 @@ from interlock.errors import BadInput, StoreAway, StoreClosed
 from interlock.nouns.agents import log_rules as core
 from interlock.nouns.agents import log_uploader as uploading
 from interlock.nouns.agents.log_uploader import Uploader
+from interlock.runtime.integrity import unreadable
 from interlock.steps import drive_async
-from interlock.store import Log, Range
+from interlock.store import Log, Put, Range, Txn
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -115,6 +116,21 @@ def test_maintenance_lets_old_logs_of_those_go_who_upload_no_more(
     keeper.run(keeper.fleet.maintain())
     assert [text[0] for text in texts(keeper)] == ["c"], "the last chunk stays"
     assert audit(stage.store) == []
+
+
+def test_a_damaged_index_is_reported_and_other_logs_are_trimmed(
+    stage: Testbed, ada: Client
+) -> None:
+    for letter in "ab":
+        ada.run(ada.agents.log([letter * 5000]))
+    damaged = [keys.logbook("aaron"), keys.file_book("aaron", "build.log")]
+    for key in damaged:
+        stage.store.commit(Txn(id=key, puts=(Put(key, b"["),), quiet=True))
+    stage.clock.advance(core.AGE + 1)
+    keeper = stage.client("keeper", ttl=None)
+    keeper.run(keeper.fleet.maintain())
+    assert [text[0] for text in texts(keeper)] == ["b"]
+    assert [str(each).split(" ")[0] for each in keeper.run(unreadable())] == damaged
 
 
 def test_a_log_is_kept_under_any_name(stage: Testbed, ada: Client) -> None:

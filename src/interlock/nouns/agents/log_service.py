@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import IO, TypeVar
 
 from interlock.core import codec, keys, validate
 from interlock.core.decision import Decision
-from interlock.errors import BadInput
+from interlock.errors import BadInput, StoreDamaged
 from interlock.nouns.agents import log_rules
 from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.identity import Actor
@@ -33,6 +34,22 @@ _ASKED = 60.0
 _book = codec.Decoder(log_rules.Logbook).read_if_present
 _file_book = codec.Decoder(log_rules.FileLogbook).read_if_present
 _chunk = codec.Decoder(log_rules.Chunk).read_if_present
+
+
+def decode_logbook(item: Item) -> log_rules.Logbook | log_rules.FileLogbook | None:
+    """The index of a log, or of an uploaded file."""
+    return _file_book(item) if _owner_and_file(item)[1] else _book(item)
+
+
+def decode_chunk(item: Item) -> log_rules.Chunk | None:
+    """A part of a log or of an uploaded file."""
+    return _chunk(item)
+
+
+def _owner_and_file(book: Item) -> tuple[str, str]:
+    """The agent of a log, and the file if the index is that of a file."""
+    owner, _, file = book.key.removeprefix(keys.LOGBOOKS).partition("/")
+    return keys.decode(owner), keys.decode(file)
 
 
 class AgentLogService:
@@ -168,22 +185,22 @@ class AgentLogService:
 
     def forget(self, actor: Actor) -> Op[int]:
         """Delete old chunks of agents that no longer upload, and old files; counts them."""
-        gone = 0
-        limits, now = self._limits(), (yield from earlier_time(self._runner))
+        gone, now = 0, (yield from earlier_time(self._runner))
         for item in (yield from every(keys.LOGBOOKS)):
-            owner, _, file = item.key.removeprefix(keys.LOGBOOKS).partition("/")
-            agent = keys.decode(owner)
-            if file:
-                gone += yield from self._delete_old_file(
-                    agent, keys.decode(file), item, limits, actor
-                )
-                continue
-            book = _book(item)
-            if book is not None and log_rules.rotation_due(book, limits, now):
-                deciding = partial(_decide_deletion, agent, limits, now)
-                done: Decided[int] = yield from self._runner.change(deciding, actor)
-                gone += done.outcome
+            with suppress(StoreDamaged):  # other logs are not affected; doctor names it
+                gone += yield from self._forget_log(item, now, actor)
         return gone
+
+    def _forget_log(self, item: Item, now: float, actor: Actor) -> Op[int]:
+        agent, file, limits = *_owner_and_file(item), self._limits()
+        if file:
+            return (yield from self._delete_old_file(agent, file, item, limits, actor))
+        book = _book(item)
+        if book is None or not log_rules.rotation_due(book, limits, now):
+            return 0
+        deciding = partial(_decide_deletion, agent, limits, now)
+        done: Decided[int] = yield from self._runner.change(deciding, actor)
+        return done.outcome
 
     def _delete_old_file(
         self, agent: str, file: str, item: Item, limits: log_rules.LogLimits, actor: Actor

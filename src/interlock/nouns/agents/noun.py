@@ -216,6 +216,10 @@ NOUN = Noun(
             read="interlock.nouns.agents.report_service:capable_agent",
             repair=DELETE,
         ),
+        KeyKind(prefix=keys.LOGBOOKS, read="interlock.nouns.agents.log_service:decode_logbook"),
+        KeyKind(
+            prefix=keys.LOGS, read="interlock.nouns.agents.log_service:decode_chunk", bulk=True
+        ),
     ),
     health=Part(10, "interlock.nouns.agents.views:health"),
     housekeeping=Part(40, "interlock.nouns.agents.housekeeping:AgentHousekeepingPart"),
