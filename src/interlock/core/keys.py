@@ -75,6 +75,7 @@ Liveness: the only keys that expire
     live/deadline/{task}  the task may still begin
     live/rest/{thing}     a task, or pipeline/{id}, rests before its next attempt
     live/observed/{guard}/{need}  the observation is no older than the guard allows
+    live/allows/{guard}/{host}  this host lets the guard, by its digest, look outside
     live/clock            expires after all others: the engine has measured without a break
 Signals: never stored
     wake/{grant}          the waiter was granted, or must look again
@@ -148,6 +149,7 @@ OBSERVED = "observed/"
 PIPELINES = "pipelines/"
 DEFINITIONS = "definitions/"
 LIVE = "live/"
+ALLOWS = "live/allows/"
 CLOCK = "live/clock"
 """A liveness key that outlives all others: while it stands, the engine has measured without a break
 since the commit that put it."""
@@ -612,6 +614,17 @@ def observed(guard: str, need: str = "") -> str:
 def observed_live(key: str) -> str:
     """The liveness that ends when such an item is too old for its guard."""
     return LIVE + key
+
+
+def allows(guard: str, host: str = "") -> str:
+    """The note of a host that allows a guard, by its digest; without a host, the folder."""
+    return f"{ALLOWS}{guard}/{encode(host) if host else ''}"
+
+
+def allows_of(key: str) -> tuple[str, str]:
+    """The digest and the host of such a note."""
+    guard, _, host = key.removeprefix(ALLOWS).partition("/")
+    return guard, decode(host)
 
 
 def pipeline(id_: str) -> str:

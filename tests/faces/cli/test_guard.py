@@ -185,6 +185,11 @@ def test_a_shell_checks_store_and_outside_together_on_every_engine(bare: Shell, 
     assert bare.run("guard", "show", "calm").status == 0
     assert bare.run("maintain").status == 0
     assert bare.run("record", "verify").status == 0
+    denied = bare.run("guard", "deny", "guards.toml")
+    assert denied.out == "denied calm, tested; deleted 1 observation of this host\n"
+    assert bare.json("guard", "show", "calm")[1]["observations"] == []
+    assert bare.json("guard", "check", "--name", "tested")[1]["outcome"] == "unknown"
+    assert bare.run("record", "verify").status == 0
 
 
 def test_every_condition_is_true_false_and_unknown_from_the_shell_on_every_engine(
@@ -298,7 +303,7 @@ def test_a_file_is_looked_at_only_after_its_owner_allowed_it(guarded: Shell) -> 
     assert (status, answer["outcome"]) == (0, "passed")
     assert [each["guard"] for each in answer["guards"]] == ["calm", "tested"]
     assert (guarded.folder / "ran.txt").read_text() == "ran\n"
-    assert guarded.run("guard", "deny", "guards.toml").out == "denied calm, tested\n"
+    assert guarded.run("guard", "deny", "guards.toml").out.startswith("denied calm, tested")
     guarded.run("guard", "check", "--file", "guards.toml")
     assert (guarded.folder / "ran.txt").read_text() == "ran\n"
 
@@ -312,6 +317,37 @@ def test_a_definition_that_changed_is_not_allowed_any_more(guarded: Shell) -> No
         "calm": "passed",
         "tested": "unknown",
     }
+    assert not (guarded.folder / "ran.txt").exists()
+
+
+def test_a_permission_is_listed_and_ends_though_its_file_is_gone(guarded: Shell) -> None:
+    assert "allows nothing" in guarded.run("guard", "permissions").out
+    guarded.run("guard", "allow", "guards.toml")
+    assert guarded.run("guard", "define", "guards.toml").status == 0
+    assert guarded.run("guard", "check", "--name", "tested").status == 0
+    (guarded.folder / "guards.toml").unlink()
+    listed = guarded.json("guard", "permissions")[1]["permissions"]
+    digests = {each["note"]: each["digest"] for each in listed}
+    assert sorted(digests) == ["calm of guards.toml", "tested of guards.toml"]
+    digest = digests["tested of guards.toml"]
+    assert digest[:12] in guarded.run("guard", "permissions").out
+    done = guarded.run("guard", "deny", digest[:12])
+    assert done.out == "denied tested; deleted 1 observation of this host\n"
+    assert guarded.json("guard", "check", "--name", "tested")[1]["outcome"] == "unknown"
+    assert guarded.run("guard", "check", "--name", "calm").status == 0
+    for wrong in ("guards.toml", "abcdefabcdef"):
+        done = guarded.run("guard", "deny", wrong)
+        assert (done.status, done.err.count("\n")) == (2, 1)
+
+
+def test_a_denial_holds_though_the_store_does_not_answer(guarded: Shell) -> None:
+    assert guarded.run("guard", "allow", "guards.toml").status == 0
+    guarded.exported["INTERLOCK_STORE"] = "redis://127.0.0.1:1"
+    status, answer = guarded.json("guard", "deny", "guards.toml")
+    assert (status, answer["outcome"], answer["withdrawn"]) == (0, "denied", 0)
+    assert "127.0.0.1" in answer["left"]
+    del guarded.exported["INTERLOCK_STORE"]
+    assert guarded.json("guard", "check", "--file", "guards.toml")[1]["outcome"] == "unknown"
     assert not (guarded.folder / "ran.txt").exists()
 
 
@@ -394,7 +430,7 @@ def test_why_says_that_no_live_host_may_look(guarded: Shell) -> None:
     guarded.run("guard", "define", "guards.toml")
     why = guarded.json("why", "guard/tested")[1]
     assert why["state"] == "unknown"
-    assert "does not allow it, and no other host has looked within 60 s" in why["because"]
+    assert "does not allow it, and no live host may look" in why["because"]
     assert "guard allow" in why["clear"]
     assert guarded.run("why", "guard/none").status == 1
 

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 import interlock
 from interlock import Fleet, aio, guard
 from interlock.core import keys
 from interlock.errors import StoreFull
+from interlock.nouns.agents.session_service import Sessions
 from interlock.nouns.guards import guard as g
-from interlock.nouns.guards.allowed import allow
+from interlock.nouns.guards import rules
+from interlock.nouns.guards.allowed import allow, deny
 from interlock.nouns.guards.condition import FileNeed, NoFact, Observation
-from interlock.nouns.guards.observations import observation_key, observations
-from interlock.nouns.guards.results import GuardCheck
+from interlock.nouns.guards.observations import (
+    NOTED,
+    announce,
+    observation_key,
+    observations,
+    withdraw,
+)
+from interlock.nouns.guards.results import AllowingHost, GuardCheck, GuardView
 from interlock.nouns.guards.service import check_inside
+from interlock.runtime.identity import Actor
 from interlock.runtime.integrity import unreadable
 from interlock.runtime.reads import outside
 from interlock.runtime.runner import Runner
@@ -44,6 +57,24 @@ class Hosts:
     def at(self, name: str) -> None:
         """Be this host."""
         self._patch.setenv("INTERLOCK_GUARDS_DIR", str(self._folder / name))
+        self._patch.setattr(os, "uname", lambda: SimpleNamespace(nodename=name))
+
+    def run_agent(self, ttl: float) -> None:
+        """A session of an agent on this host."""
+        sessions = Sessions(Runner(self.store, clock=self.clock))
+        drive(sessions.join("ada", ttl=ttl), self.store)
+
+    def withdraw(self, *guards: g.Guard) -> int:
+        named = {g.digest(each): each.name for each in guards}
+        for each in named:
+            deny(each)
+        return drive(withdraw(Runner(self.store, clock=self.clock), named, Actor()), self.store)
+
+    @property
+    def observed(self) -> int:
+        """How many observations are stored."""
+        folder = Range(keys.OBSERVED)
+        return len(self.store.read(folder).ranges[folder])
 
     def allow(self, *guards: g.Guard, root: Path | None = None) -> None:
         for each in guards:
@@ -93,8 +124,98 @@ def test_another_host_relies_on_it_for_as_long_as_the_guard_allows(hosts: Hosts)
     assert hosts.outcome(STOP) == "unknown"
     (fact,) = hosts.facts(STOP)
     assert isinstance(fact, NoFact)
-    assert "no other host has looked within 60 s" in fact.says
-    assert "looked 61 s ago" in fact.says
+    assert "this host (second) does not allow it" in fact.says
+    assert "first looked 61 s ago" in fact.says
+
+
+def test_a_leaf_says_which_live_host_could_say_more(hosts: Hosts) -> None:
+    hosts.allow(STOP)
+    hosts.facts(STOP)
+    hosts.run_agent(ttl=3600)
+    hosts.at("second")
+    hosts.clock.advance(61)
+    (fact,) = hosts.facts(STOP)
+    assert isinstance(fact, NoFact)
+    assert fact.hosts == ("first",)
+    assert fact.says == (
+        "this host (second) does not allow it; host first may look, and did not within 60 s"
+        " (first looked 61 s ago)"
+    )
+    leaf = rules.evaluate(STOP.condition, {FILE: fact})
+    assert rules.acts(leaf) == ("check the guard on host first, which may look",)
+
+
+def test_a_leaf_says_that_no_live_host_may_look(hosts: Hosts) -> None:
+    (nobody,) = hosts.facts(STOP)
+    assert isinstance(nobody, NoFact)
+    assert "and no live host may look; run 'interlock guard allow FILE'" in nobody.says
+    runner = Runner(hosts.store, clock=hosts.clock)
+    drive(announce(runner, [g.digest(STOP)]), hosts.store)
+    hosts.run_agent(ttl=60)
+    hosts.at("second")
+    hosts.run_agent(ttl=10_000_000)
+    hosts.clock.advance(61)
+    (fact,) = hosts.facts(STOP)
+    assert isinstance(fact, NoFact)
+    assert "no live host may look: no agent runs on host first, which may" in fact.says
+    assert rules.acts(rules.evaluate(STOP.condition, {FILE: fact}))[0].startswith("check the guard")
+    hosts.clock.advance(NOTED)
+    assert hosts.facts(STOP) == [replace(nobody, says=nobody.says.replace("first", "second"))]
+
+
+def test_what_a_host_saw_does_not_outlive_its_denial(hosts: Hosts) -> None:
+    other = guard.named("other", guard.file_exists("STOP"))
+    hosts.allow(STOP, other)
+    hosts.facts(STOP, other)
+    assert hosts.withdraw(STOP) == 1
+    hosts.at("second")
+    assert (hosts.outcome(STOP), hosts.outcome(other)) == ("unknown", "failed")
+    (fact,) = hosts.facts(STOP)
+    assert isinstance(fact, NoFact)
+    assert "no live host may look; run" in fact.says
+    hosts.at("first")
+    assert hosts.withdraw(STOP) == 0
+    with interlock.connect(store=hosts.store, agent="ada", join=False) as ada:
+        assert [entry.verb for entry in ada.record.log()] == ["guard.withdraw"]
+        assert ada.record.verify().completeness == "ok"
+
+
+def test_a_denial_leaves_what_another_host_saw(hosts: Hosts) -> None:
+    hosts.allow(STOP)
+    hosts.facts(STOP)
+    hosts.at("second")
+    hosts.allow(STOP)
+    hosts.facts(STOP)
+    hosts.at("first")
+    assert hosts.withdraw(STOP) == 0
+    assert hosts.outcome(STOP) == "failed"
+
+
+def test_a_denial_while_the_host_looks_leaves_nothing_behind(hosts: Hosts) -> None:
+    hosts.allow(STOP)
+    op = observations(Runner(hosts.store, clock=hosts.clock), [STOP], hosts.clock)
+    permitted = next(op)
+    looking = op.send(permitted.perform(hosts.store))
+    assert isinstance(looking, InThread)
+    seen = looking.perform(hosts.store)
+    assert hosts.withdraw(STOP) == 0
+    step = op.send(seen)
+    assert hosts.observed == 0
+    with suppress(StopIteration):
+        while True:
+            step = op.send(step.perform(hosts.store))
+    assert hosts.observed == 0
+    hosts.at("second")
+    assert hosts.outcome(STOP) == "unknown"
+
+
+def test_a_denial_of_many_facts_is_several_commits(hosts: Hosts) -> None:
+    many = guard.named("many", guard.all_of(*[~guard.file_exists(f"f{n}") for n in range(300)]))
+    hosts.allow(many)
+    drive(observations(Runner(hosts.store), [many], hosts.clock), hosts.store)
+    assert hosts.observed == 300
+    assert hosts.withdraw(many) == 300
+    assert hosts.observed == 0
 
 
 @pytest.mark.parametrize("wrong", [-7200.0, 7200.0, 86400.0 * 365])
@@ -286,6 +407,20 @@ def test_hosts_share_what_they_see_on_every_engine(
     assert fleet.guards.check(many)
     monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "second"))
     assert fleet.guards.check(many)
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="elsewhere"))
+    drive(announce(fleet.context.runner, [g.digest(many)]), fleet.store)
+    with interlock.connect(url, agent="bob"):
+        monkeypatch.undo()
+        monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "second"))
+        named = {g.digest(many): "many"}
+        assert drive(withdraw(fleet.context.runner, named, Actor()), fleet.store) == 300
+        unseen = fleet.guards.check(many)
+        assert isinstance(unseen, GuardCheck)
+        assert "host elsewhere may look" in unseen.leaves[0].reason
+        fleet.guards.define(many)
+        shown = fleet.guards.show("many")
+        assert isinstance(shown, GuardView)
+        assert shown.hosts == (AllowingHost(host="elsewhere", live=True),)
     key = observation_key(g.digest(both), FILE)
     fleet.store.commit(Txn(id="x", deletes=(keys.observed_live(key),)))
     assert not fleet.guards.check("both")

@@ -310,10 +310,11 @@ class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=Tru
     digest: str = ""
 
 
-class NoFact(Struct, frozen=True, kw_only=True, tag=True):
-    """The fact cannot be had, and why."""
+class NoFact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """The fact cannot be had, and why; ``hosts`` are hosts that may look."""
 
     says: str
+    hosts: tuple[str, ...] = ()
 
 
 Fact: TypeAlias = LockFact | SemaphoreFact | TasksFact | PipelineFact | Observation | NoFact

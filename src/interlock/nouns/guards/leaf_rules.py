@@ -227,6 +227,8 @@ def act(leaf: c.BaseCondition, fact: object, *, wanted: bool) -> str:
     rule = RULES[type(leaf)]
     if type(fact) is not rule.fact:
         need = rule.need(leaf)
+        if isinstance(fact, c.NoFact) and fact.hosts:
+            return f"check the guard on host {few(fact.hosts)}, which may look"
         return _MAKE_KNOWN[type(need)](need)
     if isinstance(fact, c.Observation):
         return _change_outside(leaf, fact, wanted=wanted)

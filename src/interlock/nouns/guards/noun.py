@@ -64,7 +64,14 @@ class GuardsAllow(Request, frozen=True, kw_only=True):
 class GuardsDeny(Request, frozen=True, kw_only=True):
     """Do not look at the outside for definitions any more."""
 
-    file: File
+    file: Annotated[
+        str,
+        option("path", "a file with guards, or a digest of 'guard permissions'", positional=True),
+    ]
+
+
+class GuardPermissions(Request, frozen=True, kw_only=True):
+    """What this host allows."""
 
 
 class GuardsDefine(Request, frozen=True, kw_only=True):
@@ -115,10 +122,35 @@ class GuardsAllowed(Success, frozen=True, kw_only=True, tag="allowed"):
 
 
 class GuardsDenied(Success, frozen=True, kw_only=True, tag="denied"):
-    """This host does not look at the outside for these definitions."""
+    """This host does not look at the outside for these definitions.
+
+    ``withdrawn`` is how many of its observations were deleted from the store; ``left`` says why
+    none could be.
+    """
 
     file: str
     guards: tuple[str, ...]
+    withdrawn: int = 0
+    left: str = ""
+
+
+class GuardPermission(Struct, frozen=True, kw_only=True):
+    """A definition that this host allows or denies; ``root`` is the folder that it may look at."""
+
+    digest: str
+    allowed: bool
+    root: str
+    note: str
+    since: float
+
+
+class GuardPermissionList(Listing[GuardPermission], frozen=True, kw_only=True):
+    """The list of this host, in ``place``."""
+
+    listed = "permissions"
+
+    place: str
+    permissions: tuple[GuardPermission, ...]
 
 
 def _check(fleet: "FleetCalls", request: GuardsCheck) -> "Op[GuardCheck | NoGuard]":
@@ -197,6 +229,15 @@ NOUN = Noun(
             needs="nothing",
             in_shell="interlock.faces.cli.guard:deny",
             examples=("interlock guard deny guards.toml",),
+        ),
+        Operation(
+            name="guard permissions",
+            help="list the definitions that this host allows and denies",
+            request=GuardPermissions,
+            outcomes=(GuardPermissionList,),
+            needs="nothing",
+            reads=True,
+            in_shell="interlock.faces.cli.guard:permissions",
         ),
         Operation(
             name="guard define",

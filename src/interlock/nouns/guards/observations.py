@@ -12,6 +12,15 @@ look that could not say anything is not stored: another host may have a better a
 
 The facts of each guard stand apart, by its digest: two guards may ask for the same file below
 different roots.
+
+No host can read the list of another.  So that it can say which of them could answer, each host
+leaves a note in the store when it allows a guard, and when it looks:
+
+    live/allows/{guard}/{host}    lives for a month
+
+A note permits nothing.  A host that has one is live while an agent has a live session there.
+A host that denies a guard deletes its note and its observations, so that no other host relies on
+them (``withdraw``).
 """
 
 from __future__ import annotations
@@ -30,10 +39,11 @@ from interlock.core.validate import span
 from interlock.errors import BadInput, NotAllowed, StoreTrouble
 from interlock.nouns.guards import condition as c
 from interlock.nouns.guards.guard import Guard, digest
+from interlock.nouns.guards.results import AllowingHost
 from interlock.nouns.guards.rules import Facts, needs
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor, host_name
-from interlock.runtime.reads import OWN_OPERATIONS, looked_up, readable
+from interlock.runtime.reads import OWN_OPERATIONS, every, looked_up, readable
 from interlock.runtime.runner import Runner
 from interlock.steps import InThread, Op
 from interlock.store import Item
@@ -41,6 +51,8 @@ from interlock.store import Item
 Observed: TypeAlias = Mapping[str, Facts]
 """The facts from outside for each guard, by its digest."""
 
+NOTED = 30 * 24 * 3600.0
+"""Seconds that a host counts as one that allows a guard, unless it looks again."""
 _OUTSIDE = get_args(c.OutsideNeed)
 _NAMED = 3
 
@@ -70,12 +82,15 @@ def observations(
     for key, root in roots.items():
         if isinstance(root, c.NoFact):
             found[key] = dict.fromkeys(outside_needs(asking[key]), root)
-    if runner is None:
-        rest = {key: guard for key, guard in asking.items() if key not in found}
-        return {**found, **_unseen(rest, {}, clock.wall())}
-    shared = {key: found[key] for key in allowed if asking[key].name}
-    yield from _share(runner, [(asking[key], key, facts) for key, facts in shared.items()])
     others = {key: guard for key, guard in asking.items() if key not in found}
+    if runner is None:
+        says = f"{_not_here()}; read its file, then run 'interlock guard allow FILE'"
+        unknown = c.NoFact(says=says)
+        return found | {
+            key: dict.fromkeys(outside_needs(guard), unknown) for key, guard in others.items()
+        }
+    shared = {key: asking[key] for key in allowed if asking[key].name}
+    yield from _share(runner, shared, found)
     return {**found, **(yield from _stored(others, clock.wall()))}
 
 
@@ -133,25 +148,44 @@ def _look(asking: Mapping[str, Guard], roots: Mapping[str, str], clock: Clock) -
 # Storing, and relying on what others stored.
 
 
-def _share(runner: Runner, seen: Iterable[tuple[Guard, str, Facts]]) -> Op[None]:
+def _share(runner: Runner, guards: Mapping[str, Guard], seen: Observed) -> Op[None]:
     """Store what this host saw, for the others; a failure of it spoils no answer."""
     least = runner.capabilities.min_ttl
     puts: list[Write] = []
-    for guard, key, facts in seen:
+    for key, guard in guards.items():
         if guard.max_age < least:  # the engine could not measure it
             continue
         for need in outside_needs(guard):
-            fact = facts[need]
+            fact = seen[key][need]
             if isinstance(fact, c.Observation) and fact.value is not None:
                 item = observation_key(key, need)
                 live = Write(keys.observed_live(item), {"host": fact.host}, guard.max_age)
                 puts += [Write(item, fact), live]
+    if not puts:
+        return
+    try:
+        yield from _store(runner, [*puts, *map(_note, guards)])
+        # A denial that comes while this host looks does not find the observations yet.
+        roots: dict[str, object] = yield InThread(partial(_roots, guards, None))
+        denied = {key: guards[key].name for key, root in roots.items() if root is None}
+        yield from withdraw(runner, denied, Actor())
+    except StoreTrouble:
+        return
+
+
+def announce(runner: Runner, digests: Iterable[str]) -> Op[None]:
+    """Note that this host allows these guards."""
+    return _store(runner, list(map(_note, digests)))
+
+
+def _note(guard_digest: str) -> Write:
+    return Write(keys.allows(guard_digest, host_name()), {}, NOTED)
+
+
+def _store(runner: Runner, puts: Sequence[Write]) -> Op[None]:
     most = (runner.capabilities.max_operations - OWN_OPERATIONS) // 2 * 2
     for start in range(0, len(puts), most):
-        try:
-            yield from runner.change(partial(_storing, puts[start : start + most]), Actor())
-        except StoreTrouble:
-            return
+        yield from runner.change(partial(_storing, puts[start : start + most]), Actor())
 
 
 def _storing(puts: Sequence[Write]) -> DecideOp[str]:
@@ -159,38 +193,90 @@ def _storing(puts: Sequence[Write]) -> DecideOp[str]:
     return Decision(outcome="observed", puts=tuple(puts), quiet=True)
 
 
+def withdraw(runner: Runner, denied: Mapping[str, str], actor: Actor) -> Op[int]:
+    """Delete the observations and the note of this host for guards: their names by their digests.
+
+    Returns the number of observations.
+    """
+    host, count = host_name(), 0
+    most = (runner.capabilities.max_operations - OWN_OPERATIONS) // 3  # a check and two deletes
+    notes = yield from looked_up(keys.allows(key, host) for key in denied)
+    for key, name in denied.items():
+        items = yield from every(keys.observed(key))
+        own = [item.key for item in items if _is_of(host, item)]
+        note = keys.allows(key, host)
+        if own or notes[note] is not None:
+            for start in range(0, max(len(own), 1), most):
+                some = own[start : start + most]
+                work = partial(_withdrawing, host, some, note, f"guard/{name}")
+                yield from runner.change(work, actor)
+        count += len(own)
+    return count
+
+
+def _withdrawing(host: str, wanted: Sequence[str], note: str, thing: str) -> DecideOp[str]:
+    items = (yield tuple(wanted)).items if wanted else {}
+    own = [key for key, item in items.items() if item is not None and _is_of(host, item)]
+    gone = (*own, *map(keys.observed_live, own), note)
+    return Decision(outcome="withdrawn", verb="guard.withdraw", thing=thing, deletes=gone)
+
+
+def _is_of(host: str, item: Item) -> bool:
+    seen = stored_observation(item)
+    return seen is not None and seen.host == host
+
+
+def allowing_hosts(digests: Iterable[str]) -> Op[dict[str, tuple[AllowingHost, ...]]]:
+    """The other hosts that allow each of these guards, the live ones first."""
+    own = host_name()
+    notes = yield from every(*map(keys.allows, dict.fromkeys(digests)))
+    named = [(key, host) for key, host in (keys.allows_of(n.key) for n in notes) if host != own]
+    live = (yield from _live_hosts()) if named else frozenset()
+    found: dict[str, tuple[AllowingHost, ...]] = {}
+    for key, host in sorted(named, key=lambda each: (each[1] not in live, each)):
+        found[key] = (*found.get(key, ()), AllowingHost(host=host, live=host in live))
+    return found
+
+
+def _live_hosts() -> Op[frozenset[str]]:
+    from interlock.nouns.agents.views import all_sessions
+
+    sessions = yield from all_sessions()
+    alive = yield from looked_up(keys.live(each.id) for each in sessions)
+    return frozenset(each.host for each in sessions if alive[keys.live(each.id)] is not None)
+
+
 def _stored(asking: Mapping[str, Guard], now: float) -> Op[dict[str, Facts]]:
     """What other hosts saw for these guards."""
     wanted = [
         observation_key(key, need) for key, guard in asking.items() for need in outside_needs(guard)
     ]
-    every = [*wanted, *map(keys.observed_live, wanted)]
-    items = (yield from looked_up(every, times=True)) if every else {}
-    return _unseen(asking, items, now)
+    pairs = [*wanted, *map(keys.observed_live, wanted)]
+    items = (yield from looked_up(pairs, times=True)) if pairs else {}
+    found = {key: _facts(key, guard, items, now) for key, guard in asking.items()}
+    unknown = [key for key, (_, missing) in found.items() if missing]
+    hosts = (yield from allowing_hosts(unknown)) if unknown else {}
+    for key in unknown:
+        facts, missing = found[key]
+        says = _no_fact(asking[key], hosts.get(key, ()), missing.values(), now)
+        facts.update(dict.fromkeys(missing, says))
+    return {key: facts for key, (facts, _) in found.items()}
 
 
-def _unseen(
-    asking: Mapping[str, Guard], items: Mapping[str, Item | None], now: float
-) -> dict[str, Facts]:
-    """The facts for guards that this host does not look for, from stored observations."""
-    return {key: _facts(key, guard, items, now) for key, guard in asking.items()}
-
-
-def _facts(key: str, guard: Guard, items: Mapping[str, Item | None], now: float) -> Facts:
+def _facts(
+    key: str, guard: Guard, items: Mapping[str, Item | None], now: float
+) -> tuple[dict[c.FactNeed, c.Fact], dict[c.OutsideNeed, c.Observation | None]]:
+    """The stored observations that count, and the needs without one, with an older observation."""
     facts: dict[c.FactNeed, c.Fact] = {}
-    missing: list[c.OutsideNeed] = []
-    last: dict[str, float] = {}
+    missing: dict[c.OutsideNeed, c.Observation | None] = {}
     for need in outside_needs(guard):
         item = observation_key(key, need)
         seen = stored_observation(items.get(item))
         if seen is not None and (live := items.get(keys.observed_live(item))) is not None:
             facts[need] = _aged(seen, guard.max_age, live.expires_in, now)
-            continue
-        missing.append(need)
-        if seen is not None:
-            last[seen.host] = max(seen.at, last.get(seen.host, seen.at))
-    says = _not_allowed(guard, last, now)
-    return facts | dict.fromkeys(missing, c.NoFact(says=says))
+        else:
+            missing[need] = seen
+    return facts, missing
 
 
 def stored_observation(item: Item | None) -> c.Observation | None:
@@ -204,12 +290,39 @@ def _aged(seen: c.Observation, max_age: float, left: float | None, now: float) -
     return replace(seen, at=now - age)
 
 
-def _not_allowed(guard: Guard, last: Mapping[str, float], now: float) -> str:
+def _no_fact(
+    guard: Guard, hosts: Sequence[AllowingHost], last: Iterable[c.Observation | None], now: float
+) -> c.NoFact:
+    """That no observation counts, and which host could say more."""
+    live = tuple([each.host for each in hosts if each.live])
+    looked = _looked(last, now)
+    if live:
+        late = f"and did not within {span(guard.max_age)}"
+        return c.NoFact(says=f"{_not_here()}; {_few(live)} may look, {late}{looked}", hosts=live)
+    none = f"{_not_here()}, and no live host may look{looked}"
+    if hosts:
+        idle = tuple([each.host for each in hosts])
+        return c.NoFact(says=f"{none}: no agent runs on {_few(idle)}, which may", hosts=idle)
+    remedy = "run 'interlock guard allow FILE' on a host that has the files"
+    return c.NoFact(says=f"{none}; {remedy}")
+
+
+def _not_here() -> str:
+    return f"this host ({host_name()}) does not allow it"
+
+
+def _few(hosts: Sequence[str]) -> str:
+    named = [printable(host) for host in hosts[:_NAMED]]
+    more = [f"{len(hosts) - _NAMED} more"] if len(hosts) > _NAMED else []
+    return f"host{'s' * (len(hosts) > 1)} {', '.join([*named, *more])}"
+
+
+def _looked(seen: Iterable[c.Observation | None], now: float) -> str:
+    """When hosts last looked, in brackets."""
+    last: dict[str, float] = {}
+    for each in seen:
+        if each is not None:
+            last[each.host] = max(each.at, last.get(each.host, each.at))
     newest = sorted(last, key=lambda host: last[host], reverse=True)[:_NAMED]
-    looked = [f"{printable(host)} looked {span(max(now - last[host], 0.0))} ago" for host in newest]
-    others = f"no other host has looked within {span(guard.max_age)}"
-    return (
-        f"this host ({host_name()}) does not allow it, and {others}"
-        f"{' (' + ', '.join(looked) + ')' if looked else ''};"
-        " run 'interlock guard allow FILE' on a host that has the files"
-    )
+    said = [f"{printable(host)} looked {span(max(now - last[host], 0.0))} ago" for host in newest]
+    return f" ({', '.join(said)})" if said else ""

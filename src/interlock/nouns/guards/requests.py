@@ -7,6 +7,7 @@ gives conditions as words of a shell, and guards in definition files.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -30,13 +31,14 @@ from interlock.steps import Op
 if TYPE_CHECKING:
     from interlock.nouns.guards.definition import Definitions
     from interlock.nouns.guards.noun import (
+        GuardPermissionList,
         GuardsAllow,
         GuardsAllowed,
         GuardsCheck,
-        GuardsDenied,
-        GuardsDeny,
     )
 
+_SHORT = 12
+"""The fewest digits of a digest that name it."""
 MOST = 1000
 """The most guards of one check or one definition."""
 
@@ -184,15 +186,52 @@ def allow(request: GuardsAllow) -> GuardsAllowed:
     return GuardsAllowed(file=request.file, root=root, guards=tuple(permitted))
 
 
-def deny(request: GuardsDeny) -> GuardsDenied:
-    """Take the definitions of a file off the list of this host."""
-    from interlock.nouns.guards import allowed
-    from interlock.nouns.guards.noun import GuardsDenied
+def deny(file: str) -> dict[str, str]:
+    """Take definitions off the list of this host; returns their names, by their digests.
 
-    guards = _outside(request.file)
-    for guard in guards:
-        allowed.deny(g.digest(guard))
-    return GuardsDenied(file=request.file, guards=tuple(guard.name for guard in guards))
+    They are those of a file, or the one of a digest on the list.
+    """
+    from interlock.nouns.guards import allowed
+
+    if re.fullmatch(f"[0-9a-f]{{{_SHORT},}}", file) and not os.path.exists(file):
+        named = _listed(file)
+    else:
+        named = {g.digest(guard): guard.name for guard in _outside(file)}
+    for digest in named:
+        allowed.deny(digest)
+    return named
+
+
+def _listed(digest: str) -> dict[str, str]:
+    """The definition of the list whose digest begins like this."""
+    from interlock.nouns.guards import allowed
+
+    found = [each for each in allowed.listed() if each.digest.startswith(digest)]
+    if len(found) != 1:
+        few = "several entries" if found else "no entry"
+        raise BadInput(f"{few} of this host's list: {digest}; see 'interlock guard permissions'")
+    note = found[0].note if isinstance(found[0], allowed.AllowedDefinition) else ""
+    return {found[0].digest: note.partition(" of ")[0] or digest[:_SHORT]}
+
+
+def permissions() -> GuardPermissionList:
+    """The list of this host."""
+    from interlock.nouns.guards import allowed
+    from interlock.nouns.guards.noun import GuardPermission, GuardPermissionList
+
+    found = []
+    for each in allowed.listed():
+        entry = each if isinstance(each, allowed.AllowedDefinition) else None
+        found.append(
+            GuardPermission(
+                digest=each.digest,
+                allowed=entry is not None,
+                root="" if entry is None else entry.root,
+                note="" if entry is None else entry.note,
+                since=each.since,
+            )
+        )
+    return GuardPermissionList(place=allowed.place(), permissions=tuple(found))
 
 
 def _read(file: str) -> Definitions:

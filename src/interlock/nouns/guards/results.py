@@ -91,12 +91,20 @@ class LastObservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     current: bool
 
 
+class AllowingHost(Struct, frozen=True, kw_only=True):
+    """A host that allows a guard; ``live`` if an agent has a live session there."""
+
+    host: str
+    live: bool
+
+
 class GuardView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A guard of the store.
 
     ``outside`` says whether it needs a host that looks at branches, files or commands; ``allowed``
-    whether this host does that, below ``root``, and ``because`` why it does not.  ``definition`` is
-    the lines of the guard in a definition file, ``stored`` as the store has it.
+    whether this host does that, below ``root``, and ``because`` why it does not; ``hosts`` are the
+    other hosts that do.  ``definition`` is the lines of the guard in a definition file, ``stored``
+    as the store has it.
     """
 
     guard: str
@@ -111,3 +119,4 @@ class GuardView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     definition: tuple[str, ...] = ()
     stored: Any = None
     observations: tuple[LastObservation, ...] = ()
+    hosts: tuple[AllowingHost, ...] = ()

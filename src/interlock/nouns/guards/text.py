@@ -65,7 +65,29 @@ def denied(outcome: noun.GuardsDenied, paint: Paint) -> str:
     """The definitions that this host does not look for."""
     if not outcome.guards:
         return f"nothing in {outcome.file} looks at the outside"
-    return f"{paint('green', 'denied')} {', '.join(outcome.guards)}"
+    said = f"{paint('green', 'denied')} {', '.join(outcome.guards)}"
+    if outcome.left:
+        more = "other hosts rely on what this one saw until it is too old"
+        return f"{said}; nothing was deleted from the store, so {more}: {outcome.left}"
+    count = f"{outcome.withdrawn} observation{'s' * (outcome.withdrawn != 1)}"
+    return f"{said}; deleted {count} of this host" if outcome.withdrawn else said
+
+
+def permissions(outcome: noun.GuardPermissionList, paint: Paint) -> str:
+    """A line for each definition."""
+    if not outcome.permissions:
+        return f"this host allows nothing (its list is {outcome.place})"
+    rows = [
+        (
+            each.digest[:_DIGEST],
+            "allowed" if each.allowed else "denied",
+            ago(each.since),
+            each.root,
+            each.note,
+        )
+        for each in outcome.permissions
+    ]
+    return table(("DIGEST", "HERE", "SINCE", "ROOT", "DEFINITION"), rows, paint)
 
 
 def defined(outcome: results.GuardsDefined, paint: Paint) -> str:
@@ -103,12 +125,21 @@ def guard(outcome: results.GuardView, paint: Paint) -> str:
     if outcome.outside:
         here += f" below {outcome.root}" if outcome.allowed else f": {outcome.because}"
     facts = [("digest", outcome.digest), ("this host", here)]
+    if outcome.outside:
+        facts.append(("other hosts", _hosts(outcome)))
     lines = [*outcome.definition, "", listed(facts)]
     if outcome.observations:
         lines += ["", table(("CONDITION", "SAYS", "HOST", "AT", ""), _rows(outcome), paint)]
     elif outcome.outside:
         lines += ["no host has looked yet"]
     return "\n".join(lines)
+
+
+def _hosts(outcome: results.GuardView) -> str:
+    said = [
+        each.host if each.live else f"{each.host} (no agent runs there)" for each in outcome.hosts
+    ]
+    return ", ".join(said) or ("none" if outcome.allowed else "no live host may look")
 
 
 def _rows(outcome: results.GuardView) -> Sequence[Sequence[str]]:
@@ -129,6 +160,7 @@ TEXTS: dict[str, Text] = {
     "GuardCheck": checked,
     "GuardDropped": dropped,
     "GuardList": guards,
+    "GuardPermissionList": permissions,
     "GuardView": guard,
     "GuardsAllowed": allowed,
     "GuardsDefined": defined,

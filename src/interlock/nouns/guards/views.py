@@ -16,8 +16,13 @@ from interlock.nouns.guards import guard as g
 from interlock.nouns.guards import rules
 from interlock.nouns.guards.definition import definition
 from interlock.nouns.guards.leaf_rules import RULES
-from interlock.nouns.guards.observations import observation_key, outside_needs, stored_observation
-from interlock.nouns.guards.results import GuardView, LastObservation, NoGuard
+from interlock.nouns.guards.observations import (
+    allowing_hosts,
+    observation_key,
+    outside_needs,
+    stored_observation,
+)
+from interlock.nouns.guards.results import AllowingHost, GuardView, LastObservation, NoGuard
 from interlock.nouns.guards.service import (
     action_word,
     check_now,
@@ -54,7 +59,14 @@ def guard(name: str) -> Op[GuardView | NoGuard]:
         definition=definition(found[0]),
         stored=msgspec.json.decode(codec.encode(found[0])),
         observations=(yield from _observations(found[0])),
+        hosts=(yield from _hosts(views[0])),
     )
+
+
+def _hosts(view: GuardView) -> Op[tuple[AllowingHost, ...]]:
+    if not view.outside:
+        return ()
+    return (yield from allowing_hosts([view.digest])).get(view.digest, ())
 
 
 def _views(found: Iterable[g.Guard]) -> tuple[GuardView, ...]:
