@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
+import pytest
 from tests.faces.shell import Shell
 
 HEAVY = {
@@ -68,6 +70,34 @@ def test_verifying_the_record_imports_only_what_it_takes(ada: Shell) -> None:
     imported = _imported_by(ada, "record", "verify", needed=frozenset({"hashlib"}))
     assert "interlock.nouns.record.verify" in imported
     assert _about(imported, "guards", "messages", "tasks") == set()
+
+
+@pytest.mark.parametrize("thing", ["guard/calm", "lock/deploy", "task/build.1"])
+def test_why_takes_at_most_eight_times_a_bare_python(ada: Shell, thing: str) -> None:
+    """The best of a few turns: a busy machine slows single ones down."""
+    calm = '[guard.calm]\nwhen = [{lock_free = "deploy"}, {tasks_complete = "build."}]\n'
+    (ada.folder / "guards.toml").write_text(calm)
+    for words in ("guard define guards.toml", "lock acquire deploy", "task add build.1"):
+        assert ada.run(*words.split()).status == 0
+    bare = why = float("inf")
+    for _ in range(20):
+        bare = min(bare, _seconds(ada, "-c", "pass"))
+        why = min(why, _seconds(ada, "-m", "interlock", "why", thing))
+        if why <= 8 * bare:
+            return
+    raise AssertionError(f"{why / bare:.1f} times a bare Python")
+
+
+def _seconds(shell: Shell, *words: str) -> float:
+    begun = time.perf_counter()
+    subprocess.run(
+        [sys.executable, *words],
+        cwd=shell.folder,
+        env=shell.environment(),
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    return time.perf_counter() - begun
 
 
 def _about(imported: set[str], *words: str) -> set[str]:
