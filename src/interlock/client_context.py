@@ -57,6 +57,7 @@ class Context:
         self._caller = caller
         self._grant_ttl = grant_ttl
         self.runner = runner or Runner(store)
+        self.runner.settings = self.settings
         self.grants = GrantService(self.runner)
         self.housekeeping = ClientHousekeeping(self.runner, self.store, self.settings)
         self.keeper = Keeper(self.runner, self.store, self.grants, self.housekeeping)

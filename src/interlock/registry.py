@@ -124,6 +124,17 @@ def client_steps() -> list[str]:
     return [each.client_step for each in _ENTRIES if each.client_step]
 
 
+def gate(kind: str) -> Any:  # noqa: ANN401 - as the noun declares it
+    """The function that lets a thing of this kind move on if its guards pass."""
+    return load(next(each.gates[kind] for each in nouns() if kind in each.gates))
+
+
+def gate_flag(kind: str) -> Any:  # noqa: ANN401
+    """The function that marks the item of a fact of this kind; None if such items have no mark."""
+    found = next((each.gate_flags[kind] for each in nouns() if kind in each.gate_flags), None)
+    return None if found is None else load(found)
+
+
 def attributes() -> Iterator[tuple[str, Noun]]:
     """The nouns that are attributes of a client, each with its name there."""
     return ((each.attribute, _noun(each)) for each in _ENTRIES if each.attribute)

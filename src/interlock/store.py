@@ -16,7 +16,10 @@ Engine
   transact  Only engines that declare ``transacts``: read, decide and commit inside one
             transaction, so nothing can conflict.  Each work has its own revision even if many
             share one durable commit; an exception ends only its own.  The engine may call a work
-            again: it must be pure.
+            again: it must be pure.  A work whose attribute ``more`` is true after its call has
+            further transactions: the engine calls its ``again`` in the same transaction, until
+            ``more`` is false.  All of them are committed together, each with its own revision;
+            Committed has that of the first.
   renew     Extends liveness keys that are alive by their ttl, and returns which ones were.  It
             never revives an expired or deleted key.  It may be repeated, so its outcome is never
             unknown.  An engine may batch the renewals of many callers.

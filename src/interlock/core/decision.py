@@ -121,6 +121,8 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     recorded.
     ``reason`` is the reason that an operator gave, for the record.
     ``observed`` are the facts from outside that it relies on, for the record.
+    ``awaited`` are the facts that it changes and that gates wait for (``lock/merge``): the runner
+    checks these gates again, in the same transaction or right after it.
     """
 
     outcome: T_co
@@ -137,6 +139,7 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     took: float | None = None
     reason: str = ""
     observed: tuple[ObservedFact, ...] = ()
+    awaited: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:
@@ -231,6 +234,7 @@ class Changes(Generic[F]):
         self._deletes: dict[str, None] = {}
         self._signals: dict[str, None] = {}
         self._events: list[tuple[str, str, str]] = []
+        self._awaited: dict[str, None] = {}
 
     def put(self, key: str, value: object, ttl: float | None = None) -> None:
         """Write a value; this undoes a delete of its key."""
@@ -256,6 +260,10 @@ class Changes(Generic[F]):
     def event(self, name: str, agent: str, thing: str = "") -> None:
         """Add an event for watchers; without a thing, it is about that of the whole decision."""
         self._events.append((name, agent, thing))
+
+    def awaits(self, fact: str) -> None:
+        """Have the gates checked again that wait for this fact, which the decision changes."""
+        self._awaited[fact] = None
 
     @property
     def size(self) -> int:
@@ -283,6 +291,7 @@ class Changes(Generic[F]):
             signals=tuple(self._signals),
             events=tuple([self._event(thing, *each) for each in self._events]),
             trace=trace,
+            awaited=tuple(self._awaited),
         )
 
     def _event(self, whole: str, name: str, agent: str, thing: str) -> Event:

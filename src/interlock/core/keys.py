@@ -64,6 +64,10 @@ Guards and pipelines
     pipelines/{id}        a pipeline that was started: its phase and its attempt, one item
     definitions/{name}    the definition that the next pipeline of this name starts with
     definitions/{name}/{digest}  a definition of pipelines; written once
+    gates/{thing}         what a task or pipeline waits for: its guard, leaf and facts
+    gated/{fact}/{thing}  the thing waits for a change of this fact
+    recheck/{fact}        the fact has changed: the gates that wait for it are to be checked again
+    meta/new-tasks        a gate waits for tasks that are not published yet
 Liveness: the only keys that expire
     live/{id}             a session or a grant
     live/{session}.heard  the report of a session is current
@@ -148,6 +152,9 @@ GUARDS = "guards/"
 OBSERVED = "observed/"
 PIPELINES = "pipelines/"
 DEFINITIONS = "definitions/"
+GATES = "gates/"
+GATED = "gated/"
+RECHECK = "recheck/"
 LIVE = "live/"
 ALLOWS = "live/allows/"
 CLOCK = "live/clock"
@@ -164,6 +171,7 @@ SETS_MARK = "meta/sets"
 NEEDED = "meta/needed"
 SUSPECTED = "meta/suspected"
 FINISHED = "meta/over"
+NEW_TASKS = "meta/new-tasks"
 CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
 FOLDERS = frozenset((
@@ -640,6 +648,37 @@ def pipeline_of(key: str) -> str:
 def pipeline_rest(id_: str) -> str:
     """The liveness that measures the time until the guard of a pipeline is checked again."""
     return f"{LIVE}rest/pipeline/{encode(id_)}"
+
+
+def gate(thing: str) -> str:
+    """What a thing waits for."""
+    return GATES + encode(thing)
+
+
+def gate_of(key: str) -> str:
+    """The thing of such a key."""
+    return decode(key.removeprefix(GATES))
+
+
+def gated(fact: str, thing: str = "") -> str:
+    """A thing that waits for a fact; without a thing, the folder of the fact."""
+    return f"{GATED}{encode(fact)}/{encode(thing)}"
+
+
+def gated_of(key: str) -> tuple[str, str]:
+    """The fact and the thing of such a key."""
+    fact, _, thing = key.removeprefix(GATED).partition("/")
+    return decode(fact), decode(thing)
+
+
+def recheck(fact: str) -> str:
+    """The mark that the gates of a fact are to be checked again."""
+    return RECHECK + encode(fact)
+
+
+def recheck_of(key: str) -> str:
+    """The fact of such a key."""
+    return decode(key.removeprefix(RECHECK))
 
 
 def definition(name: str, digest: str = "") -> str:

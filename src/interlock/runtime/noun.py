@@ -69,6 +69,10 @@ class Noun(Struct, frozen=True, kw_only=True):
     proof        finds the liveness keys of a given grant of its things, None if that is over:
                  ``(item, proof, base, agent) -> keys``
     housekeeping does its part of ``maintain``: a class of ``runtime.housekeeping``
+    gates        for each kind of its things that guards keep, the function that lets one move on
+                 or wait further: ``(runner, base, name) -> DecideOp``
+    gate_flags   for each kind of fact that gates wait for, the function that marks its item, or
+                 removes the mark: ``(runner, base, name, gated=) -> ReadOp[Decision[None]]``
     """
 
     name: str
@@ -90,3 +94,5 @@ class Noun(Struct, frozen=True, kw_only=True):
     waits: Mapping[str, str] = {}
     proof: str = ""
     housekeeping: Part | None = None
+    gates: Mapping[str, str] = {}
+    gate_flags: Mapping[str, str] = {}

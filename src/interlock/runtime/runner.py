@@ -22,13 +22,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.clock import Clock, SystemClock
 from interlock.core import codec, keys
-from interlock.core.decision import Write
+from interlock.core.decision import Decision, Write
 from interlock.errors import InterlockError, OutcomeUnknown, StoreBusy
 from interlock.runtime.attempt import (
     ALIVE,
@@ -50,6 +51,10 @@ from interlock.runtime.settling import Settling
 from interlock.steps import Commit, Op, Pause, Read, Renew, Transact
 from interlock.store import Committed, Conflict, Item, Put, Store, Txn, View
 
+if TYPE_CHECKING:
+    from interlock.runtime.gates import GateCheck
+    from interlock.settings import Settings
+
 T = TypeVar("T")
 
 ATTEMPTS = 1000
@@ -67,13 +72,14 @@ class Decided(Struct, Generic[T], frozen=True, gc=False):
     """A decision that stands: its outcome, and the revision if something was committed.
 
     ``items`` came back with the commit, as the decision asked; a ``quiet`` commit left
-    no entry.
+    no entry.  ``awaited`` are facts that it changed, whose gates are still to be checked.
     """
 
     outcome: T
     revision: int | None
     items: Mapping[str, Item | None] = {}
     quiet: bool = False
+    awaited: tuple[str, ...] = ()
 
 
 class Runner:
@@ -92,6 +98,8 @@ class Runner:
         self.chain = Chain(self.new_id("wtr"), self.random_below(ENTRIES_BETWEEN_CHECKS))
         self.settling = Settling(self.chain, self.clock, self.capabilities, self._jitter)
         self._base: int | None = None
+        self.settings: Settings | None = None
+        """The settings of the client, for things that move on with a change of this client."""
         self.via = "python"
         """The component that writes, as the entries of claims name it."""
         self._memory: dict[str, tuple[Put, int, Txn] | Item] = {}
@@ -139,9 +147,19 @@ class Runner:
             done = yield from self._optimistic(
                 deciding, actor, known, urgent=urgent, hopeful=hopeful
             )
+            if done.awaited:
+                from interlock.runtime.gates import check_gates
+
+                yield from check_gates(self, actor.plain, done.awaited)
         if done.revision is None or done.quiet:
             yield from self.counted(done.outcome, actor)
         return done
+
+    def change_alone(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[Decided[T]]:
+        """Carry a decision through, but leave the gates that it may have opened to the caller."""
+        if self.capabilities.transacts:
+            return (yield from self._inside(deciding, actor))
+        return (yield from self._optimistic(deciding, actor, {}, urgent=False, hopeful=True))
 
     def renew(self, writes: Sequence[Write]) -> Op[frozenset[str]]:
         """Renew liveness keys that are alive, without a decision; returns which ones were."""
@@ -199,15 +217,16 @@ class Runner:
             sent = self.clock.monotonic()
             try:
                 committed: Committed | None = yield Transact(work)
-                if work.draft is not None and committed is not None:
-                    self.chain.advance(work.draft)  # inside: an interrupt must not prevent it
+                if committed is not None:
+                    work.advance()  # inside: an interrupt must not prevent it
             except OutcomeUnknown:
                 committed = yield from self.settling.settle(cast("Draft", work.draft), sent)
                 if committed is None:
                     work.draft = None  # the settling returned its links
                     continue
+                work.advance_following()
             except Exception:
-                self.chain.give_back(work.draft)
+                work.give_back()
                 raise
             except BaseException as error:
                 if (draft := work.call_off()) is None:
@@ -252,12 +271,18 @@ class Runner:
                 # A wrong guess does not disprove the hope.
                 known, guessed, hope = {} if guessed else known, False, hope and guessed
                 continue
-            draft = self.draft(attempt, actor, checked=True)
+            draft = self.draft(_with_marks(attempt), actor, checked=True)
             answer = yield from self._commit(draft)
             if isinstance(answer, Committed):
                 self._learn(draft.txn, answer.revision)
                 decision = attempt.decision
-                return Decided(decision.outcome, answer.revision, answer.items, decision.quiet)
+                return Decided(
+                    decision.outcome,
+                    answer.revision,
+                    answer.items,
+                    decision.quiet,
+                    decision.awaited,
+                )
             known, guessed = {} if answer is None else dict(answer.items), False
             hope = hopeful and all(known.get(key, ALIVE) is not None for key in attempt.hoped)
             if self.clock.monotonic() > ends:
@@ -312,12 +337,37 @@ _pools: dict[int, deque[bytes]] = {}
 os.register_at_fork(after_in_child=_pools.clear)  # parent and child must not make the same ids
 
 
+def _left(facts: tuple[str, ...]) -> Decision[str]:
+    """The decision that leaves marks of facts whose gates could not all be checked."""
+    from interlock.runtime.gates import marks
+
+    return Decision(outcome="left", puts=marks(facts), quiet=True)
+
+
+def _with_marks(attempt: Attempt) -> Attempt:
+    """The attempt, with marks of the facts that it changes and that gates wait for."""
+    decision = attempt.decision
+    if not decision.awaited:
+        return attempt
+    from interlock.runtime.gates import marks
+
+    marked = replace(decision, puts=(*decision.puts, *marks(decision.awaited)))
+    return Attempt(marked, attempt.seen, attempt.on, attempt.hoped)
+
+
 class LocalTransaction:
-    """The work of one transaction: it may run again, and in a thread of the engine."""
+    """The work of one transaction: it may run again, and in a thread of the engine.
+
+    ``more`` says that the decision may have opened gates: ``again`` checks one of them, in the same
+    transaction of the engine.
+    """
 
     def __init__(self, runner: Runner, deciding: Callable[[], DecideOp[Any]], actor: Actor) -> None:
         self.attempt: Attempt | None = None
         self.draft: Draft | None = None
+        self.more = False
+        self._following: tuple[Draft, ...] = ()
+        self._gates: GateCheck | None = None
         self._runner = runner
         self._deciding = deciding
         self._actor = actor
@@ -329,15 +379,66 @@ class LocalTransaction:
         with self._guard:
             if self._off:
                 return None
-            self._runner.chain.give_back(self.draft)
+            self.give_back()
             self.attempt, self.draft = decide_inside(self._deciding(), view), None
+            self.more = False
             if needs_link(self.attempt.decision):
                 key = keys.refusal_slot(self._runner.random_below(SLOTS))
                 self.attempt = with_link(self.attempt, view.read(key), key, self._actor)
             if not self.attempt.decision.changes:
                 return None
             self.draft = self._runner.draft(self.attempt, self._actor, checked=False)
+            if self.attempt.decision.awaited:
+                self._follow(self.attempt.decision.awaited, view)
             return self.draft.txn
+
+    def again(self, view: View) -> Txn | None:
+        """Check the next gate that the decision may have opened.
+
+        A thing that cannot be decided about must not harm the decision, so it is skipped.
+        """
+        gates = cast("GateCheck", self._gates)
+        if not gates.within_bound:
+            self.more = False
+            return self._drafted(Attempt(_left(gates.left), {}, 0)) if gates.left else None
+        txn, awaited = None, tuple[str, ...]()
+        with suppress(InterlockError):
+            attempt = decide_inside(gates.deciding(), view)
+            if attempt.decision.changes:
+                txn, awaited = self._drafted(attempt), attempt.decision.awaited
+        gates.checked(awaited)
+        self.more = bool(gates.left)
+        return txn
+
+    def _follow(self, facts: tuple[str, ...], view: View) -> None:
+        from interlock.runtime.gates import GateCheck
+
+        item = view.read(keys.BASE).items[keys.BASE]
+        base = 0 if item is None else int(item.value)
+        self._gates = GateCheck(self._runner, base, facts, marked=False)
+        self.more = True
+
+    def _drafted(self, attempt: Attempt) -> Txn:
+        draft = self._runner.draft(attempt, self._actor, checked=False)
+        self._following += (draft,)
+        return draft.txn
+
+    def advance(self) -> None:
+        """All of it is committed."""
+        if self.draft is not None:
+            self._runner.chain.advance(self.draft)
+        self.advance_following()
+
+    def advance_following(self) -> None:
+        """All of it is committed, and the chain has its first entry already."""
+        for draft in self._following:
+            self._runner.chain.advance(draft)
+
+    def give_back(self) -> None:
+        """Nothing of it is committed."""
+        for draft in (self.draft, *self._following):
+            self._runner.chain.give_back(draft)
+        self._following = ()
 
     def call_off(self) -> Draft | None:
         """Do nothing from now on; a draft that was made before may still be committed."""

@@ -126,7 +126,11 @@ class MemoryStore(BlockingStore):
             if txn is None:
                 return None
             self._apply(txn)
-            return Committed(self._revision, {})
+            committed = Committed(self._revision, {})
+            while getattr(work, "more", False):
+                if (txn := work.again(self)) is not None:  # type: ignore[attr-defined]
+                    self._apply(txn)
+            return committed
 
     async def transact_async(self, work: Work) -> Committed | None:
         """The mutex is only ever held for microseconds, so there is nothing to wait for."""

@@ -78,10 +78,9 @@ def test_a_guard_passes_waits_counts_or_fails_as_its_action_says(  # noqa: PLR09
 
 
 def test_the_holder_of_a_lock_is_named_as_the_agent_that_can_clear_it() -> None:
-    checked = g.check(
-        g.Guard(name="calm", condition=LOCK), {c.LockNeed("deploy"): FACTS["failed"]}, 2.0
-    )
-    found = rules.hindrance_of(checked)
+    calm = g.Guard(name="calm", condition=LOCK)
+    checked = g.check(calm, {c.LockNeed("deploy"): FACTS["failed"]}, 2.0)
+    found = rules.hindrance_of(calm, checked)
     assert (found.by, found.thing) == (("ada",), "lock/deploy")
     assert found.acts == ("ada releases lock deploy",)
     assert "since 1970-01-01" in found.stored

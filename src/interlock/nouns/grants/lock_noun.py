@@ -112,6 +112,7 @@ def _list(fleet: "FleetCalls", _request: LocksList) -> "Op[LockList]":
 
 
 NOUN = Noun(
+    gate_flags={"lock": "interlock.nouns.grants.pool_reader:set_lock_gated"},
     name="lock",
     help="named locks with one holder at a time; outdated tokens are refused",
     calls="interlock.nouns.grants.calls:LockCalls",

@@ -96,11 +96,16 @@ class Waiter(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Pool(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A lock or a semaphore as it is stored."""
+    """A lock or a semaphore as it is stored.
+
+    ``gated`` says that gates wait for a change of its grants, which checks them again; a free lock
+    has an item only then.  ``PoolChanges`` keeps the mark.
+    """
 
     grants: tuple[Grant, ...] = ()
     waiters: tuple[Waiter, ...] = ()
     capacity: int = 1
+    gated: bool = False
 
     @property
     def free(self) -> int:
@@ -159,4 +164,4 @@ def with_token(pool: Pool, token: int) -> Pool:
         waiters = tuple([w if w.order is not None else replace(w, order=token) for w in waiters])
     if grants is pool.grants and waiters is pool.waiters:
         return pool
-    return Pool(grants, waiters, pool.capacity)
+    return Pool(grants, waiters, pool.capacity, pool.gated)

@@ -224,8 +224,10 @@ class PoolChanges(Changes[PoolFacts]):
     def decision(self, outcome: T, verb: str, thing: str) -> Decision[T]:
         """The decision with all changes; one without a verb if nothing changes."""
         puts, deletes, lists = [], [], list[Write]()
-        for key, pool in self._pools.items():
-            before, empty = self.facts.pool(key), not pool.grants and not pool.waiters
+        for key, changed in self._pools.items():
+            before = self.facts.pool(key)
+            pool = changed if before is None or not before.gated else self._still_gated(key, before)
+            empty = not pool.grants and not pool.waiters and not pool.gated
             if pool == before or (before is None and empty):
                 continue
             was, now = listed_sessions(before), listed_sessions(pool)
@@ -239,6 +241,13 @@ class PoolChanges(Changes[PoolFacts]):
         if not puts and not deletes and not self._puts:
             return Decision(outcome=outcome)
         return self._decision(outcome, verb, thing, (*puts, *lists), deletes)
+
+    def _still_gated(self, key: str, before: Pool) -> Pool:
+        """The changed pool, which gates wait for: another grant may open them."""
+        pool = self._pools[key]
+        if (pool.grants, pool.capacity) != (before.grants, before.capacity):
+            self.awaits(thing_of(key))
+        return replace(pool, gated=True)
 
     def _first(self, key: str) -> Waiter | None:
         """The first living waiter that can ever fit; the waiters before it are removed."""

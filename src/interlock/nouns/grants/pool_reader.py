@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.core import codec, keys
-from interlock.core.decision import Decision, Proof
+from interlock.core.decision import Decision, Proof, Write
 from interlock.nouns.grants.pool import BreakNote, Pool, with_token
 from interlock.nouns.grants.pool_change import PoolFacts
 from interlock.runtime.attempt import DecideOp, FactReader
@@ -107,6 +108,38 @@ class PoolReader(FactReader[PoolFacts]):
             else:
                 facts.pools[key] = decode_pool(item, self.base)
                 facts.newest[key] = 0 if item is None else self.base + item.revision
+
+
+def set_gated(
+    runner: Runner, base: int, key: str, *, gated: bool, capacity: int | None = None
+) -> DecideOp[None]:
+    """Mark a pool as one that gates wait for, or remove the mark.
+
+    A free lock has an item only while it is marked; a semaphore that does not exist has no
+    capacity, and cannot be marked.
+    """
+    reader = PoolReader(runner, base)
+    reader.learn((yield (key,)).items)
+    pool = reader.facts.pools[key]
+    if pool is None:
+        if not gated or capacity is None:
+            return Decision(outcome=None)
+        pool = Pool(capacity=capacity)
+    elif pool.gated == gated:
+        return Decision(outcome=None)
+    if not gated and not pool.grants and not pool.waiters and key.startswith(keys.LOCKS):
+        return Decision(outcome=None, deletes=(key,))
+    return Decision(outcome=None, puts=(Write(key, replace(pool, gated=gated)),))
+
+
+def set_lock_gated(runner: Runner, base: int, name: str, *, gated: bool) -> DecideOp[None]:
+    """Mark a lock as one that gates wait for, or remove the mark."""
+    return set_gated(runner, base, keys.lock(name), gated=gated, capacity=1)
+
+
+def set_semaphore_gated(runner: Runner, base: int, name: str, *, gated: bool) -> DecideOp[None]:
+    """Mark a semaphore as one that gates wait for, or remove the mark."""
+    return set_gated(runner, base, keys.semaphore(name), gated=gated)
 
 
 def decide_on(

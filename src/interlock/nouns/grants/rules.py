@@ -143,7 +143,7 @@ def release(request: HolderRequest, facts: PoolFacts, now: float) -> Decision[Ou
         return _release_expired(request, facts, found, now)
     if len(found) == 1 and not found[0][1].together:
         pool = facts.pool(found[0][0]) or Pool()
-        if not pool.waiters:
+        if not pool.waiters and not pool.gated:
             return _release_uncontended(request, pool, *found[0])
     changes = PoolChanges(facts, now)
     for key, grant in found:
@@ -270,7 +270,8 @@ def _may_take_uncontended(request: GrantRequest, pool: Pool, demand: Demand) -> 
     """Whether there is room and no waiter, and the request carries no grant."""
     carries = request.token is not None or request.whole_session
     agreed = demand.capacity in (None, pool.capacity)
-    return not carries and agreed and not pool.waiters and pool.fits(demand.weight)
+    free = not pool.waiters and not pool.gated and pool.fits(demand.weight)
+    return not carries and agreed and free
 
 
 def _take_uncontended(

@@ -330,8 +330,14 @@ def remove(name: str, facts: PoolFacts, now: float) -> Decision[Removed | SlotsF
     left = changes.pool(key) or Pool()
     if left.grants or left.waiters:
         return changes.decision(full(name, left), "sem.reclaim", f"sem/{name}")
-    outcome = Removed(semaphore=name)
-    return Decision(outcome=outcome, verb="sem.remove", thing=f"sem/{name}", deletes=(key,))
+    thing = f"sem/{name}"
+    return Decision(
+        outcome=Removed(semaphore=name),
+        verb="sem.remove",
+        thing=thing,
+        deletes=(key,),
+        awaited=(thing,) if left.gated else (),
+    )
 
 
 def _remove_hopeless(changes: PoolChanges, key: str) -> list[str]:

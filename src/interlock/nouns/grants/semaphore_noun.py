@@ -137,6 +137,7 @@ def _list(fleet: "FleetCalls", _request: SemaphoresList) -> "Op[SemaphoreList]":
 
 
 NOUN = Noun(
+    gate_flags={"sem": "interlock.nouns.grants.pool_reader:set_semaphore_gated"},
     name="sem",
     help="a number of slots, granted first come, first served",
     calls="interlock.nouns.grants.calls:SemaphoreCalls",

@@ -278,13 +278,14 @@ class TasksFact(Struct, frozen=True, kw_only=True, tag=True):
 
     ``open`` has some of them as ``(id, state, worker)``; ``partial`` says that there are more tasks
     than were read.  ``uncounted`` says that all which are not complete were read, and only some of
-    the complete ones.
+    the complete ones.  ``last`` has the last task in each state, by its id.
     """
 
     states: dict[str, int] = {}
     open: tuple[tuple[str, str, str], ...] = ()
     partial: bool = False
     uncounted: bool = False
+    last: dict[str, str] = {}
 
 
 class PipelineFact(Struct, frozen=True, kw_only=True, tag=True):

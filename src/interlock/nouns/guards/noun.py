@@ -191,6 +191,8 @@ NOUN = Noun(
             read="interlock.nouns.guards.observations:decode_observation",
             repair=DELETE,
         ),
+        KeyKind(prefix=keys.GATES, read="interlock.nouns.guards.gates:decode_gate", repair=DELETE),
+        KeyKind(prefix=keys.GATED, read="interlock.runtime.gates:decode_entry", repair=DELETE),
     ),
     why={"guard": "interlock.nouns.guards.views:why"},
     events=True,

@@ -41,9 +41,9 @@ from interlock.nouns.guards import condition as c
 from interlock.nouns.guards.guard import Guard, digest
 from interlock.nouns.guards.results import AllowingHost
 from interlock.nouns.guards.rules import Facts, needs
-from interlock.runtime.attempt import DecideOp
+from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor, host_name
-from interlock.runtime.reads import OWN_OPERATIONS, every, looked_up, readable
+from interlock.runtime.reads import KEYS_AT_ONCE, OWN_OPERATIONS, every, looked_up, readable
 from interlock.runtime.runner import Runner
 from interlock.steps import InThread, Op
 from interlock.store import Item
@@ -248,11 +248,8 @@ def _live_hosts() -> Op[frozenset[str]]:
 
 def _stored(asking: Mapping[str, Guard], now: float) -> Op[dict[str, Facts]]:
     """What other hosts saw for these guards."""
-    wanted = [
-        observation_key(key, need) for key, guard in asking.items() for need in outside_needs(guard)
-    ]
-    pairs = [*wanted, *map(keys.observed_live, wanted)]
-    items = (yield from looked_up(pairs, times=True)) if pairs else {}
+    wanted = _stored_keys(asking)
+    items = (yield from looked_up(wanted, times=True)) if wanted else {}
     found = {key: _facts(key, guard, items, now) for key, guard in asking.items()}
     unknown = [key for key, (_, missing) in found.items() if missing]
     hosts = (yield from allowing_hosts(unknown)) if unknown else {}
@@ -261,6 +258,30 @@ def _stored(asking: Mapping[str, Guard], now: float) -> Op[dict[str, Facts]]:
         says = _no_fact(asking[key], hosts.get(key, ()), missing.values(), now)
         facts.update(dict.fromkeys(missing, says))
     return {key: facts for key, (facts, _) in found.items()}
+
+
+def stored_inside(guards: Collection[Guard], now: float) -> ReadOp[dict[str, Facts]]:
+    """What hosts saw for these guards, read by the decision that relies on it.
+
+    The commit checks that the observations are the same, and that they are not too old.
+    """
+    asking = {digest(guard): guard for guard in guards if outside_needs(guard)}
+    wanted, items = _stored_keys(asking), dict[str, Item | None]()
+    for start in range(0, len(wanted), KEYS_AT_ONCE):
+        items |= (yield tuple(wanted[start : start + KEYS_AT_ONCE])).items
+    known: dict[str, Facts] = {}
+    for key, guard in asking.items():
+        facts, missing = _facts(key, guard, items, now)
+        late = f"no host has looked within {span(guard.max_age)}{_looked(missing.values(), now)}"
+        known[key] = facts | dict.fromkeys(missing, c.NoFact(says=late))
+    return known
+
+
+def _stored_keys(asking: Mapping[str, Guard]) -> list[str]:
+    wanted = [
+        observation_key(key, need) for key, guard in asking.items() for need in outside_needs(guard)
+    ]
+    return [*wanted, *map(keys.observed_live, wanted)]
 
 
 def _facts(
@@ -285,9 +306,12 @@ def stored_observation(item: Item | None) -> c.Observation | None:
 
 
 def _aged(seen: c.Observation, max_age: float, left: float | None, now: float) -> c.Observation:
-    """The observation with its time on the clock of this host, by the age that the engine says."""
-    age = 0.0 if left is None else min(max(max_age - left, 0.0), max_age)
-    return replace(seen, at=now - age)
+    """The observation with its time on the clock of this host, by the age that the engine says.
+
+    An engine that does not say the age has found it young enough: only the clock may be wrong.
+    """
+    age = now - seen.at if left is None else max_age - left
+    return replace(seen, at=now - min(max(age, 0.0), max_age))
 
 
 def _no_fact(

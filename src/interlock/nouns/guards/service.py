@@ -19,7 +19,12 @@ from interlock.nouns.guards import condition as c
 from interlock.nouns.guards import guard as g
 from interlock.nouns.guards import rules
 from interlock.nouns.guards.leaf_kinds import validated
-from interlock.nouns.guards.observations import Observed, observations
+from interlock.nouns.guards.observations import (
+    Observed,
+    observations,
+    outside_needs,
+    stored_inside,
+)
 from interlock.nouns.guards.results import (
     ActionWord,
     GuardCheck,
@@ -48,12 +53,16 @@ _GUARD: codec.Decoder[g.Guard] = codec.Decoder(g.Guard)
 def check_inside(
     guards: Sequence[g.Guard], observed: Observed, now: float
 ) -> ReadOp[tuple[g.GuardResult, ...]]:
-    """Check guards inside the decision that relies on them, with one read of the store for all.
+    """Check guards inside the decision that relies on them.
 
-    ``observed`` has the facts from outside, which ``observations`` got before.
+    ``observed`` has the facts from outside that ``observations`` got before.  For other guards the
+    decision relies on what hosts have stored.
     """
     wanted = dict.fromkeys(need for guard in guards for need in store_needs(guard))
     known = (yield from store_facts(wanted)) if wanted else {}
+    outside = [each for each in guards if outside_needs(each) and g.digest(each) not in observed]
+    if outside:
+        observed = {**observed, **(yield from stored_inside(outside, now))}
     results = []
     for guard in guards:
         seen = observed.get(g.digest(guard), {}) if observed else {}

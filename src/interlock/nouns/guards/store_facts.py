@@ -201,6 +201,7 @@ def _fact(tasks: list[_Task], *, partial: bool = False, uncounted: bool = False)
         open=tuple((task.id, task.status.state, task.worker) for task in unfinished[:NAMED]),
         partial=partial,
         uncounted=uncounted,
+        last={task.status.state: task.id for task in tasks},
     )
 
 

@@ -8,7 +8,8 @@ process that could renew it; it ends when the pipeline leaves the phase, or by `
     only in the next    it is acquired, if it is free and has no waiter
 
 All of that happens, or nothing.  A pipeline does not queue: while something is busy it is blocked,
-as by a guard.  A grant that an operator ended is not held any more; leaving the phase is allowed.
+as by a guard, and the release that leaves it free moves the pipeline on.  A grant that an operator
+ended is not held any more; leaving the phase is allowed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from interlock.nouns.grants.pool import Grant, Pool
 from interlock.nouns.grants.pool_change import PoolChanges
 from interlock.nouns.grants.request import Demand
 from interlock.nouns.guards import condition as c
+from interlock.nouns.guards.gates import GateFact
 from interlock.nouns.guards.leaf_rules import RULES, act, judge
 from interlock.nouns.guards.shell import leaf_text
 from interlock.nouns.pipelines.pipeline import PhaseGrant
@@ -33,7 +35,8 @@ class Hindrance(Struct, frozen=True, kw_only=True):
     """What keeps a pipeline from its next step; ``by`` are the agents that can clear it.
 
     ``stored`` is the reason without the present time, and ``thing`` what the leaf is about, such as
-    ``lock/deploy``, if that may wait for something itself.
+    ``lock/deploy``, if that may wait for something itself.  ``facts`` are those that have to change
+    before the pipeline can move on.
     """
 
     guard: str
@@ -43,6 +46,7 @@ class Hindrance(Struct, frozen=True, kw_only=True):
     by: tuple[str, ...] = ()
     stored: str = ""
     thing: str = ""
+    facts: tuple[GateFact, ...] = ()
 
 
 def holder_name(pipeline: str) -> str:
@@ -153,4 +157,5 @@ def busy_hindrance(changes: PoolChanges, guard: str, demand: Demand) -> Hindranc
         by=holders,
         stored=stored,
         thing=thing_of(demand.key),
+        facts=(GateFact(fact=thing_of(demand.key)),),
     )

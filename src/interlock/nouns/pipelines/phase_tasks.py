@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 
 from interlock.errors import BadInput, TooLarge
 from interlock.nouns.guards import condition as c
+from interlock.nouns.guards.gates import GateFact
 from interlock.nouns.guards.guard import Guard, GuardResult, check
 from interlock.nouns.pipelines.definition import PhaseDefinition, PhaseTask, PipelineDefinition
 from interlock.nouns.pipelines.holding import Hindrance
 from interlock.nouns.tasks import progress_rules
 from interlock.nouns.tasks.task import Spec, TaskOwner, TaskStatus
 from interlock.nouns.tasks.task_change import TaskChanges
+from interlock.runtime.gates import NEW_TASKS, GatedEntry
 
 NAMED = 5
 TASK_OPERATIONS = 10
@@ -40,20 +42,21 @@ def tasks_condition(pipeline: str) -> c.TasksComplete:
     return c.TasksComplete(filter=c.TaskFilter(prefix=f"{pipeline}."))
 
 
+def tasks_guard(pipeline: str, name: str) -> Guard:
+    """What a phase with tasks waits for, as a guard that blocks."""
+    return Guard(name=name, condition=tasks_condition(pipeline))
+
+
 def check_complete(
+    guard: Guard,
     pipeline: str,
-    guard: str,
     statuses: Mapping[str, TaskStatus | None],
     owners: Mapping[str, TaskOwner | None],
     now: float,
 ) -> GuardResult:
-    """Whether the tasks of a phase are complete, as the result of a guard that blocks."""
-    condition = tasks_condition(pipeline)
-    return check(
-        Guard(name=guard, condition=condition),
-        {c.TasksNeed(condition.filter): _fact(statuses, owners)},
-        now,
-    )
+    """Whether the tasks of a phase are complete."""
+    need = c.TasksNeed(tasks_condition(pipeline).filter)
+    return check(guard, {need: _fact(statuses, owners)}, now)
 
 
 def _fact(
@@ -72,6 +75,7 @@ def _fact(
             (id_, known[id_].state, owner.agent if (owner := owners.get(id_)) else "")
             for id_ in unfinished[:NAMED]
         ),
+        last={status.state: id_ for id_, status in known.items()},
     )
 
 
@@ -126,6 +130,7 @@ def publish(
             leaf=f"task={taken}",
             reason=f"there is a task {taken} already, which this pipeline did not publish",
             acts=(f"start the pipeline again under another id than {pipeline}",),
+            facts=(GateFact(fact=f"task/{taken}"),),
         )
     changes.facts.need_all(changes.exists, outside)
     # A task of an earlier phase was complete, even if it does not exist any more.
@@ -137,6 +142,7 @@ def publish(
             leaf=f"task={missing[0]}",
             reason=f"a task of the phase needs {missing[0]}, which does not exist",
             acts=(f"publish task {missing[0]}",),
+            facts=(GateFact(fact=NEW_TASKS, entry=GatedEntry(prefix=missing[0])),),
         )
     progress_rules.read_requirement_sets(changes, specs.values())
     for id_, spec in specs.items():

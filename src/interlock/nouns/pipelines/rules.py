@@ -27,8 +27,7 @@ A pipeline that ends releases what it holds with the same commit.  Its open task
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,7 +35,14 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, ObservedFact, Write
 from interlock.nouns.guards import condition as c
-from interlock.nouns.guards.guard import BlockAction, FailAction, GuardResult, RetryAction
+from interlock.nouns.guards.gates import facts_of
+from interlock.nouns.guards.guard import (
+    BlockAction,
+    FailAction,
+    Guard,
+    GuardResult,
+    RetryAction,
+)
 from interlock.nouns.guards.rules import Evaluation, evaluate, failing
 from interlock.nouns.pipelines import pipeline as core
 from interlock.nouns.pipelines.definition import PhaseDefinition, PipelineDefinition
@@ -143,7 +149,8 @@ def judge(
     """
     if result.allowed:
         return None
-    hindrance = hindrance_of(result)
+    guard = phase.post if stage == "post" else phase.pre
+    hindrance = hindrance_of(cast("Guard", guard), result)
     failures = (run.attempt if stage == "post" else run.entering) + 1
     delay, limit = 0.0, None
     if result.result == "failed":
@@ -162,7 +169,7 @@ def judge(
     return Stay(hindrance=hindrance, counted=stage, delay=delay)
 
 
-def hindrance_of(result: GuardResult) -> Hindrance:
+def hindrance_of(guard: Guard, result: GuardResult) -> Hindrance:
     """What a guard that did not pass says."""
     leaf = next((each for each in failing(result.evaluation) if each.text == result.leaf), None)
     return Hindrance(
@@ -173,6 +180,7 @@ def hindrance_of(result: GuardResult) -> Hindrance:
         by=() if leaf is None else _clearers(leaf.fact),
         stored=result.reason if leaf is None else _timeless(leaf),
         thing="" if leaf is None else _thing(leaf),
+        facts=facts_of(guard, result),
     )
 
 
@@ -363,14 +371,3 @@ def _rest_of(change: RunChange, after: PipelineRun) -> tuple[str, ...]:
     counted = bool(change.run.attempt or change.run.entering)
     moved = (after.phase, after.state) != (change.run.phase, change.run.state)
     return (keys.pipeline_rest(change.pipeline),) if counted and moved else ()
-
-
-def merged(own: Decision[T], others: Sequence[Decision[Any]]) -> Decision[T]:
-    """One decision with the changes of several; their keys differ."""
-    return replace(
-        own,
-        puts=(*own.puts, *[put for each in others for put in each.puts]),
-        deletes=(*own.deletes, *[key for each in others for key in each.deletes]),
-        signals=(*own.signals, *[key for each in others for key in each.signals]),
-        events=(*own.events, *[event for each in others for event in each.events]),
-    )

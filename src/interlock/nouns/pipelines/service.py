@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from interlock.core import keys, validate
-from interlock.core.decision import Decision
+from interlock.core.decision import Decision, Write
 from interlock.core.thing_names import key_of
 from interlock.errors import BadInput
 from interlock.nouns.grants.pool import Pool
@@ -16,6 +16,7 @@ from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.nouns.grants.request import Demand
 from interlock.nouns.guards import guard as g
+from interlock.nouns.guards.gates import Gate, awaited_now, merged, stop_waiting, wait_for
 from interlock.nouns.guards.guard import Guard, GuardResult
 from interlock.nouns.guards.observations import Observed, observations
 from interlock.nouns.guards.service import check_inside, observed_facts
@@ -34,9 +35,11 @@ from interlock.nouns.pipelines.pipeline_reader import (
     definition_inside,
 )
 from interlock.nouns.pipelines.rules import GiveUp, PhaseStep, RunChange, Stage, Stay
+from interlock.nouns.tasks.task import FRESH
 from interlock.nouns.tasks.task_change import TaskChanges
 from interlock.nouns.tasks.task_reader import TaskReader
 from interlock.runtime.attempt import DecideOp, ReadOp
+from interlock.runtime.gates import GatedEntry
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, outside
 from interlock.runtime.runner import Runner
@@ -171,8 +174,7 @@ class PipelineService:
         if (refused := rules.overtaken(pipeline, run, None)) is not None:
             return Decision(outcome=refused)
         change = self._change(pipeline, run, by, self._runner.clock.wall())
-        released = yield from self._release(change, base)
-        return rules.merged(rules.cancel(change, reason), [released])
+        return (yield from self._end(change, base, rules.cancel(change, reason)))
 
     # One step.
 
@@ -209,9 +211,34 @@ class PipelineService:
                 return entered
             found = entered
         if isinstance(found, GiveUp):
-            released = yield from self._release(change, base)
-            return rules.merged(rules.fail(change, found), [released])
-        return rules.stay(replace(change, warned=()), found)
+            return (yield from self._end(change, base, rules.fail(change, found)))
+        return (yield from self._stay(replace(change, warned=()), found, base))
+
+    def _stay(self, change: RunChange, why: Stay, base: int) -> DecideOp[Any]:
+        """The pipeline waits for the facts that keep it."""
+        decision, at = rules.stay(change, why), why.hindrance
+        thing = f"pipeline/{change.pipeline}"
+        gate = Gate(
+            facts=(), guard=at.guard, leaf=at.leaf, reason=at.stored or at.reason, since=change.now
+        )
+        waiting = yield from wait_for(self._runner, base, thing, at.facts, gate)
+        if waiting.changes and not decision.verb:  # it waits for another fact of the same leaf
+            decision = replace(decision, verb="pipeline.block", thing=thing)
+        return merged(decision, [waiting])
+
+    def _end(self, change: RunChange, base: int, decision: Decision[Any]) -> DecideOp[Any]:
+        """End the pipeline: it releases what it holds, and waits for nothing."""
+        released = yield from self._release(change, base)
+        return (yield from self._moved(change, decision, [released]))
+
+    def _moved(
+        self, change: RunChange, decision: Decision[Any], parts: list[Decision[Any]]
+    ) -> DecideOp[Any]:
+        """The decision of a pipeline that has moved, which gates may wait for."""
+        thing = f"pipeline/{change.pipeline}"
+        still = yield from stop_waiting(thing)
+        awaited = yield from awaited_now(thing)
+        return replace(merged(decision, [*parts, still]), awaited=(*decision.awaited, *awaited))
 
     def _judge(
         self,
@@ -227,9 +254,9 @@ class PipelineService:
         checks: list[tuple[Stage, PhaseDefinition, Guard]] = []
         if (leaving := step.leaving) is not None:
             if leaving.tasks:
-                result = yield from self._check_tasks(change, leaving, base)
+                guard, result = yield from self._check_tasks(change, leaving, base)
                 if not result.allowed:
-                    return results, Stay(hindrance=rules.hindrance_of(result))
+                    return results, Stay(hindrance=rules.hindrance_of(guard, result))
             if leaving.post is not None:
                 checks.append(("post", leaving, leaving.post))
         if (entering := step.entering) is not None and entering.pre is not None:
@@ -253,17 +280,19 @@ class PipelineService:
 
     def _check_tasks(
         self, change: RunChange, phase: PhaseDefinition, base: int
-    ) -> ReadOp[GuardResult]:
+    ) -> ReadOp[tuple[Guard, GuardResult]]:
         """Whether the tasks of a phase are complete; the commit checks the status of each."""
         ids = [phase_tasks.task_id(change.pipeline, task.id) for task in phase.tasks]
         reader = TaskReader(self._runner, base)
         wanted = [part(id_) for id_ in ids for part in (keys.status, keys.owner)]
         for start in range(0, len(wanted), KEYS_AT_ONCE):
             reader.learn((yield tuple(wanted[start : start + KEYS_AT_ONCE])).items)
-        guard = f"{change.run.definition}/{phase.name}/tasks"
+        name = f"{change.run.definition}/{phase.name}/tasks"
+        guard = phase_tasks.tasks_guard(change.pipeline, name)
         statuses = {id_: reader.facts.statuses[id_] for id_ in ids}
-        return phase_tasks.check_complete(
-            change.pipeline, guard, statuses, reader.facts.claims, change.now
+        owners = reader.facts.claims
+        return guard, phase_tasks.check_complete(
+            guard, change.pipeline, statuses, owners, change.now
         )
 
     def _enter(
@@ -272,8 +301,7 @@ class PipelineService:
         """Exchange what the phases hold, and publish the tasks of the next one."""
         phase = step.entering
         if phase is None:
-            released = yield from self._release(change, base)
-            return rules.merged(rules.complete(change), [released])
+            return (yield from self._end(change, base, rules.complete(change)))
         name = f"{change.run.definition}/{phase.name}"
         pools = yield from self._exchange(change, self._demands(phase), base, f"{name}/hold")
         if isinstance(pools.outcome, Hindrance):
@@ -284,7 +312,25 @@ class PipelineService:
             if published.outcome is not None:
                 return Stay(hindrance=published.outcome)
             parts.append(published)
-        return rules.merged(rules.enter(change, phase, pools.outcome), parts)
+        decision = rules.enter(change, phase, pools.outcome)
+        moved = yield from self._moved(change, decision, parts)
+        if not phase.tasks:
+            return moved
+        return merged(moved, [self._await_tasks(change, phase, f"{name}/tasks")])
+
+    def _await_tasks(self, change: RunChange, phase: PhaseDefinition, guard: str) -> Decision[None]:
+        """Make the pipeline wait for the tasks that the same decision publishes."""
+        last = phase_tasks.task_id(change.pipeline, phase.tasks[-1].id)
+        fact, thing = f"task/{last}", f"pipeline/{change.pipeline}"
+        gate = Gate(facts=(fact,), guard=guard, since=change.now)
+        return Decision(
+            outcome=None,
+            puts=(
+                Write(keys.status(last), replace(FRESH, gated=True)),  # a mark for the one above
+                Write(keys.gated(fact, thing), GatedEntry()),
+                Write(keys.gate(thing), gate),
+            ),
+        )
 
     def _demands(self, phase: PhaseDefinition) -> tuple[Demand, ...]:
         if not phase.hold:
@@ -385,6 +431,24 @@ class PipelineService:
 
     def _definition(self, run: PipelineRun) -> Op[PipelineDefinition]:
         return (yield from outside(definition_inside(run.definition, run.digest)))
+
+
+def move_on(runner: Runner, base: int, pipeline: str) -> DecideOp[Any]:
+    """Let a pipeline take its next step if its guards pass now; else it waits further.
+
+    It acts for the agent that moved the pipeline last.
+    """
+    own = keys.pipeline(pipeline)
+    run = decode_run((yield (own,)).items[own])
+    if run is None or run.state != "running" or not run.asked:
+        return replace(
+            (yield from stop_waiting(f"pipeline/{pipeline}")),
+            verb="guard.clear",
+            thing=f"pipeline/{pipeline}",
+        )
+    settings = runner.settings or Settings()
+    service = PipelineService(runner, settings, lambda _: round(runner.clock.wall(), 6))
+    return (yield from service.advancing(run.by, pipeline, base))
 
 
 def _guards(step: PhaseStep) -> list[Guard]:

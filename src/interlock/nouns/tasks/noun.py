@@ -235,6 +235,7 @@ def _import(fleet: "FleetCalls", request: TaskImport) -> "Op[Any]":
 
 
 NOUN = Noun(
+    gate_flags={"task": "interlock.nouns.tasks.task_reader:set_gated"},
     name="task",
     help="units of work, each claimed by one worker at a time and completed once",
     calls="interlock.nouns.tasks.calls:TaskCalls",

@@ -24,6 +24,8 @@ SET_SIZE = 3
 ENTRY_TEXT = 420
 ENTRY_NAMES = 6
 """One task adds this many bytes to an entry of the record, and this many times its id."""
+FEW_OPERATIONS = 50
+"""With more operations in a commit, new tasks are not named one by one to the gates that wait."""
 NEEDS_AT_FIRST, NEEDS_FACTOR = 8, 4
 """How many needs are read first, and the factor for each next read: mostly the next need is not
 complete, and where thousands are, few reads should be enough."""
@@ -51,7 +53,7 @@ def create(changes: TaskChanges, id_: str, spec: Spec, need: str = "") -> TaskSt
         spec = replace(spec, measured=True)
     changes.put(keys.data(id_), spec)
     if not need:
-        changes.task_event("published", spec.by, id_)
+        _announce(changes, id_, spec)
     changes.rely(keys.status(id_))
     at = -1 if need else first_unmet_need(changes, id_, spec.needs, 0)
     if at is None:
@@ -64,6 +66,15 @@ def create(changes: TaskChanges, id_: str, spec: Spec, need: str = "") -> TaskSt
     changes.set_status(id_, status)
     changes.block_on(id_, on)
     return status
+
+
+def _announce(changes: TaskChanges, id_: str, spec: Spec) -> None:
+    """Report a task that was published, also to the gates that wait for new tasks."""
+    changes.rely(keys.NEW_TASKS)
+    if changes.facts.has(keys.NEW_TASKS):
+        changes.delete(keys.NEW_TASKS)  # a gate that is about to wait for it must read again
+        changes.awaits(f"tasks/{id_}" if changes.size < FEW_OPERATIONS else "tasks/")
+    changes.task_event("published", spec.by, id_)
 
 
 def first_unmet_need(
@@ -136,7 +147,7 @@ def unblock(changes: TaskChanges, need: str, hangers: Sequence[str]) -> tuple[in
             continue
         spec, at = changes.facts.spec(id_), _next_need(changes, id_)
         if need.startswith(task.BATCH):
-            changes.task_event("published", spec.by, id_)
+            _announce(changes, id_, spec)
         if at is not None:
             on = spec.needs[at]
             changes.move(id_, "unblock", "blocked", since=status.since, on=on, place=at)

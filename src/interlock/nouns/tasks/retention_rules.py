@@ -157,6 +157,8 @@ def delete(
     for task in gone:
         changes.rely(keys.status(task), keys.todo(task))
         changes.delete(keys.data(task), keys.status(task), keys.result(task))
+        if (known := changes.facts.status(task)) is not None and known.gated:
+            changes.awaits(f"task/{task}")
         if failed:
             changes.delete(keys.ended(task))
             status = changes.facts.status(task)

@@ -155,6 +155,7 @@ def complete(
         "complete",
         "complete",
         awaited=False,
+        gated=False,
         since=changes.now,
         by=held.agent,
         token=token,

@@ -84,10 +84,10 @@ class TaskService:
     ) -> Op[task_types.Published | task_types.TaskExists]:
         """Publish a task."""
         sets = (keys.requirement_set(spec.requirement_set),) if spec.requires else ()
-        wanted = (keys.status(task), *sets)
+        wanted = (keys.status(task), keys.NEW_TASKS, *sets)
         guess: dict[str, Item | None] = {}
         if not self._runner.capabilities.transacts:
-            guess = {wanted[0]: None}
+            guess = {wanted[0]: None, keys.NEW_TASKS: None}
             for key in sets:
                 guess |= self._runner.recall(key)
         known = guess if len(guess) == len(wanted) else None

@@ -128,7 +128,8 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 class TaskStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The state of a task, with the fields that belong to that state.
 
-    ``attempts`` counts failed attempts.  ``on`` is the need that the task hangs on, at index
+    ``attempts`` counts failed attempts.  ``gated`` says that gates wait for another state of it.
+    ``on`` is the need that the task hangs on, at index
     ``place`` of its needs.  ``due`` is the key of its entry in the ``due`` index.  ``deadline`` and
     ``trace`` repeat the data, so that a claim by name cannot mistake the task for a plain one
     (FRESH); a retry after a missed deadline clears it.  ``by``, ``token`` and ``session`` say which
@@ -148,6 +149,7 @@ class TaskStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     session: str = ""
     reason: str = ""
     trace: str = ""
+    gated: bool = False
 
 
 FRESH = TaskStatus(state="pending")
@@ -475,6 +477,7 @@ def transition(status: TaskStatus, act: str, state: State, **changes: Any) -> Ta
         awaited=changes.pop("awaited", status.awaited),
         deadline=changes.pop("deadline", status.deadline),
         trace=status.trace,
+        gated=changes.pop("gated", status.gated),
         **changes,
     )
 

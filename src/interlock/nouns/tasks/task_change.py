@@ -286,6 +286,10 @@ class TaskChanges(Changes[TaskFacts]):
     def decision(self, outcome: T, verb: str, thing: str) -> Decision[T]:
         """The decision with all changes."""
         statuses = [Write(keys.status(task), each) for task, each in self._statuses.items()]
+        for task, each in self._statuses.items():
+            before = self.facts.statuses[task]
+            if before is not None and before.gated and before.state != each.state:
+                self.awaits(f"task/{task}")
         return self._decision(outcome, verb, thing, statuses, trace=self._trace(thing))
 
     def _event(self, whole: str, name: str, agent: str, thing: str) -> Event:

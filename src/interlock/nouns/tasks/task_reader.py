@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from interlock.core import codec, keys
-from interlock.core.decision import Decision
+from interlock.core.decision import Decision, Write
 from interlock.nouns.tasks.task import (
     DueEntry,
     EndedEntry,
@@ -181,6 +181,16 @@ class TaskReader(FactReader[TaskFacts]):
         lives = [] if held is None else [self._lives.get(key) for key in held.live]
         known = [left for left in lives if left is not None]
         return replace(outcome, expires_in=round(min(known), 3)) if known else outcome
+
+
+def set_gated(runner: Runner, _base: int, task: str, *, gated: bool) -> DecideOp[None]:
+    """Mark a task as one that gates wait for, or remove the mark."""
+    del runner
+    key = keys.status(task)
+    status = decode_status((yield (key,)).items[key])
+    if status is None or status.gated == gated:
+        return Decision(outcome=None)
+    return Decision(outcome=None, puts=(Write(key, replace(status, gated=gated)),))
 
 
 def change(

@@ -268,6 +268,9 @@ class WriteConnection(ReadConnection):
             job.txn = txn
             asked = {key: self.item(key) for key in txn.asked} if job.whole else {}
             job.answer = Committed(self._last, asked)
+            while getattr(job.work, "more", False):
+                if (txn := job.work.again(self)) is not None:  # type: ignore[attr-defined]
+                    self._apply(txn)
 
     def commit(self) -> None:
         """Make it seen, and keep the write-ahead log in bounds; ``wal.sync`` makes it durable."""
