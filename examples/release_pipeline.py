@@ -23,10 +23,11 @@ with tempfile.TemporaryDirectory() as folder:
             print("bob does", claim.task)
             bob.tasks.complete(claim.task, token=claim.token)
 
-        ada.pipelines.advance("r1", phase="build")
+        # The last task led it into the phase "test"; there an agent says when the work is done.
         with bob.lock("freeze"):
             ada.pipelines.advance("r1", phase="test")  # Blocked: nothing merges while bob has it
             print(ada.why("pipeline/r1").because)
+        # Bob's release led it into the phase "merge".
         while moved := ada.pipelines.advance("r1"):
             print(moved, "merge is held by", ada.locks.show("merge").holder or "nobody")
         assert isinstance(moved, interlock.outcomes.Overtaken)  # it has ended

@@ -294,10 +294,10 @@ class UnrecordedRunner(Runner):
     Nothing but this measurement may do that: such a store cannot say what happened.
     """
 
-    def draft(self, attempt: Attempt, actor: Actor, *, checked: bool) -> Draft:
+    def draft(self, attempt: Attempt, actor: Actor, *, checked: bool, behind: str = "") -> Draft:
         """The transaction alone."""
         quiet = replace(attempt, decision=replace(attempt.decision, quiet=True))
-        return super().draft(quiet, actor, checked=checked)
+        return super().draft(quiet, actor, checked=checked, behind=behind)
 
 
 def unrecorded(url: str) -> interlock.Fleet:

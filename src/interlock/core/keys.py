@@ -176,12 +176,13 @@ CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
 FOLDERS = frozenset((
     *POOLS, HELD, BROKEN, WAITS, *TASK_FOLDERS, *MESSAGE_FOLDERS, SESSIONS, REPORTS, DEATHS, ABLE,
-    LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS, REFUSALS, SEGMENTS, META,
+    LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS, GATES, GATED, RECHECK, REFUSALS,
+    SEGMENTS, META,
 ))  # fmt: skip
 """Every folder with items that Interlock itself stores, without those of liveness keys."""
 DERIVED = (
     WAITS, UNREAD, READ, SENT, MAILBOXES, OPEN, ASKING, SERVING, ANSWERS, RATES, REPORTS, ABLE,
-    OBSERVED,
+    OBSERVED, GATES, GATED,
 )  # fmt: skip
 """Folders whose items maintenance rebuilds, or their writers write again."""
 

@@ -187,8 +187,13 @@ SLOTS = 16
 """Slots that link entries which change nothing else: two such entries rarely meet in one."""
 
 
-def draft_transaction(runner: Runner, attempt: Attempt, actor: Actor, *, checked: bool) -> Draft:
-    """The transaction that carries a decision out, with its entry."""
+def draft_transaction(
+    runner: Runner, attempt: Attempt, actor: Actor, *, checked: bool, behind: str = ""
+) -> Draft:
+    """The transaction that carries a decision out, with its entry.
+
+    ``behind`` is the hash of the entry before it, if that is committed together with this one.
+    """
     decision = attempt.decision
     txn = runner.new_id("txn")
     puts = tuple([Put(w.key, codec.encode(w.value), w.ttl) for w in decision.puts])
@@ -211,7 +216,7 @@ def draft_transaction(runner: Runner, attempt: Attempt, actor: Actor, *, checked
         )
     if decision.quiet:
         return Draft(Txn(id=txn, checks=checks, puts=puts, quiet=True, ends=True), ())
-    after = runner.chain.take()
+    after = (behind,) if behind else runner.chain.take()
     entry = codec.encode(
         Entry(
             id=txn,
@@ -236,7 +241,8 @@ def draft_transaction(runner: Runner, attempt: Attempt, actor: Actor, *, checked
         )
     )
     if size + len(entry) > runner.capabilities.max_bytes:
-        runner.chain.give_back(Draft(Txn(id=txn), after))
+        if not behind:
+            runner.chain.give_back(Draft(Txn(id=txn), after))
         raise TooLarge(
             f"this takes {size + len(entry)} bytes in one transaction and this store takes"
             f" {runner.capabilities.max_bytes}; ask for less at once"
@@ -318,10 +324,14 @@ ENTRIES_BETWEEN_CHECKS = 1000
 
 
 class Draft(Struct, frozen=True, gc=False):
-    """A transaction that is ready, and the heads of the chain that it links."""
+    """A transaction that is ready, and the heads of the chain that it links.
+
+    ``last`` is the hash of the last entry, if others are committed together with this one.
+    """
 
     txn: Txn
     after: tuple[str, ...]
+    last: str = ""
 
 
 class Chain:
@@ -349,11 +359,12 @@ class Chain:
     def advance(self, draft: Draft) -> None:
         """An entry is committed; called twice if an interrupt came in between."""
         if not draft.txn.quiet:
+            head = draft.last or draft.txn.hash
             with self._guard:
-                if draft.txn.hash in self._heads:
+                if head in self._heads:
                     return
-                self._latest = draft.txn.hash
-                self._heads.append(draft.txn.hash)
+                self._latest = head
+                self._heads.append(head)
                 self.count += 1
                 many = not (self.count + self._phase) % ENTRIES_BETWEEN_CHECKS
             if many and self.on_many is not None:

@@ -217,16 +217,15 @@ class Runner:
             sent = self.clock.monotonic()
             try:
                 committed: Committed | None = yield Transact(work)
-                if committed is not None:
-                    work.advance()  # inside: an interrupt must not prevent it
+                if work.draft is not None and committed is not None:
+                    self.chain.advance(work.draft)  # inside: an interrupt must not prevent it
             except OutcomeUnknown:
                 committed = yield from self.settling.settle(cast("Draft", work.draft), sent)
                 if committed is None:
                     work.draft = None  # the settling returned its links
                     continue
-                work.advance_following()
             except Exception:
-                work.give_back()
+                self.chain.give_back(work.draft)
                 raise
             except BaseException as error:
                 if (draft := work.call_off()) is None:
@@ -359,14 +358,13 @@ class LocalTransaction:
     """The work of one transaction: it may run again, and in a thread of the engine.
 
     ``more`` says that the decision may have opened gates: ``again`` checks one of them, in the same
-    transaction of the engine.
+    transaction of the engine.  Its entry links the one before it.
     """
 
     def __init__(self, runner: Runner, deciding: Callable[[], DecideOp[Any]], actor: Actor) -> None:
         self.attempt: Attempt | None = None
         self.draft: Draft | None = None
         self.more = False
-        self._following: tuple[Draft, ...] = ()
         self._gates: GateCheck | None = None
         self._runner = runner
         self._deciding = deciding
@@ -379,7 +377,7 @@ class LocalTransaction:
         with self._guard:
             if self._off:
                 return None
-            self.give_back()
+            self._runner.chain.give_back(self.draft)
             self.attempt, self.draft = decide_inside(self._deciding(), view), None
             self.more = False
             if needs_link(self.attempt.decision):
@@ -397,18 +395,19 @@ class LocalTransaction:
 
         A thing that cannot be decided about must not harm the decision, so it is skipped.
         """
-        gates = cast("GateCheck", self._gates)
-        if not gates.within_bound:
-            self.more = False
-            return self._drafted(Attempt(_left(gates.left), {}, 0)) if gates.left else None
-        txn, awaited = None, tuple[str, ...]()
-        with suppress(InterlockError):
-            attempt = decide_inside(gates.deciding(), view)
-            if attempt.decision.changes:
-                txn, awaited = self._drafted(attempt), attempt.decision.awaited
-        gates.checked(awaited)
-        self.more = bool(gates.left)
-        return txn
+        with self._guard:
+            gates = cast("GateCheck", self._gates)
+            if self._off or not gates.within_bound:
+                self.more = False
+                return self._drafted(Attempt(_left(gates.left), {}, 0)) if gates.left else None
+            txn, awaited = None, tuple[str, ...]()
+            with suppress(InterlockError):
+                attempt = decide_inside(gates.deciding(), view)
+                if attempt.decision.changes:
+                    txn, awaited = self._drafted(attempt), attempt.decision.awaited
+            gates.checked(awaited)
+            self.more = bool(gates.left)
+            return txn
 
     def _follow(self, facts: tuple[str, ...], view: View) -> None:
         from interlock.runtime.gates import GateCheck
@@ -419,26 +418,12 @@ class LocalTransaction:
         self.more = True
 
     def _drafted(self, attempt: Attempt) -> Txn:
-        draft = self._runner.draft(attempt, self._actor, checked=False)
-        self._following += (draft,)
+        first = cast("Draft", self.draft)
+        behind = first.last or first.txn.hash
+        draft = self._runner.draft(attempt, self._actor, checked=False, behind=behind)
+        if not draft.txn.quiet:
+            self.draft = replace(first, last=draft.txn.hash)
         return draft.txn
-
-    def advance(self) -> None:
-        """All of it is committed."""
-        if self.draft is not None:
-            self._runner.chain.advance(self.draft)
-        self.advance_following()
-
-    def advance_following(self) -> None:
-        """All of it is committed, and the chain has its first entry already."""
-        for draft in self._following:
-            self._runner.chain.advance(draft)
-
-    def give_back(self) -> None:
-        """Nothing of it is committed."""
-        for draft in (self.draft, *self._following):
-            self._runner.chain.give_back(draft)
-        self._following = ()
 
     def call_off(self) -> Draft | None:
         """Do nothing from now on; a draft that was made before may still be committed."""

@@ -71,10 +71,10 @@ class Mover:
     def show(self, id_: str = "r1") -> Any:
         return self.client.run(self.calls.show(id_))
 
-    def do_tasks(self) -> list[str]:
-        """Do every task that is ready, and those that become ready."""
-        done = []
-        while got := self.client.run(self.client.tasks.next(can=["*"])):
+    def do_tasks(self, most: int = 100) -> list[str]:
+        """Do every task that is ready, and those that become ready; or only this many."""
+        done: list[str] = []
+        while len(done) < most and (got := self.client.run(self.client.tasks.next(can=["*"]))):
             self.client.run(self.client.tasks.complete(got.task, token=got.token))
             done.append(got.task)
         return done

@@ -175,7 +175,7 @@ def _mark(runner: Runner, base: int, fact: str) -> DecideOp[None]:
 
     The commit cannot check that no task was published since the tasks were read.  So the mark for
     new tasks counts only if it was there before, and a publisher deletes it: else the gate is
-    checked once more, right after this commit.
+    checked again, right after this commit.
     """
     if fact == NEW_TASKS:
         if (yield (keys.NEW_TASKS,)).items[keys.NEW_TASKS] is not None:

@@ -46,6 +46,14 @@ AT_ONCE = 1.0
 """A task that becomes ready within this many seconds counts as ready since its publishing."""
 
 
+_WORK = ("pending", "running")
+
+
+def _may_open_gates(before: State, after: State) -> bool:
+    """Whether another state of a task may open a gate; a claim or its end alone does not."""
+    return before != after and not (before in _WORK and after in _WORK)
+
+
 class TaskFacts(Facts):
     """The items of tasks that were read for a decision."""
 
@@ -288,7 +296,7 @@ class TaskChanges(Changes[TaskFacts]):
         statuses = [Write(keys.status(task), each) for task, each in self._statuses.items()]
         for task, each in self._statuses.items():
             before = self.facts.statuses[task]
-            if before is not None and before.gated and before.state != each.state:
+            if before is not None and before.gated and _may_open_gates(before.state, each.state):
                 self.awaits(f"task/{task}")
         return self._decision(outcome, verb, thing, statuses, trace=self._trace(thing))
 
