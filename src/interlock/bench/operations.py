@@ -87,10 +87,13 @@ def several(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
         outcome = fleet.several.acquire(f"lock/{name}.a", f"lock/{name}.b", f"sem/{name}")
         assert isinstance(outcome, SeveralAcquired)  # noqa: S101 - there is no other client
 
-    with interlock.connect(engine.fresh(), agent="bench") as fleet:
-        for name in size.names:
+    def with_semaphores() -> Iterator[str]:
+        for name in size.names:  # right before it is used: a client remembers only so many items
             fleet.semaphores.resize(name, CAPACITY)
-        one, ours = in_turns(size.names, fleet.locks.acquire, three)
+            yield name
+
+    with interlock.connect(engine.fresh(), agent="bench") as fleet:
+        one, ours = in_turns(with_semaphores(), fleet.locks.acquire, three)
         engine.wipe()
     yield timed("two locks and a slot at once, beside one lock", ours, one, SEVERAL)
 
