@@ -60,7 +60,15 @@ from interlock.runtime.why import Why
 def blocking(fleet: interlock.Fleet) -> str:
     outcome = fleet.locks.acquire("merge", ttl="30s", wait=5, metadata={"step": 1})
     assert_type(
-        outcome, LockAcquired | LockExtended | Reclaimed | LockBusy | LockDeadlock | LockFenced
+        outcome,
+        LockAcquired
+        | LockExtended
+        | Reclaimed
+        | LockBusy
+        | LockDeadlock
+        | LockFenced
+        | interlock.GuardBlocked
+        | interlock.NoGuard,
     )
     assert_type(
         fleet.locks.release("merge", token=3),
@@ -104,6 +112,8 @@ def blocking(fleet: interlock.Fleet) -> str:
             return " -> ".join(outcome.cycle)
         case LockFenced():
             return outcome.lock
+        case interlock.GuardBlocked() | interlock.NoGuard():
+            return outcome.guard
         case _:
             assert_never(outcome)
 
@@ -206,7 +216,15 @@ async def awaited() -> None:
     async with await aio.connect(agent="ada") as fleet:
         outcome = await fleet.locks.acquire("merge", ttl="30s", wait=5)
         assert_type(
-            outcome, LockAcquired | LockExtended | Reclaimed | LockBusy | LockDeadlock | LockFenced
+            outcome,
+            LockAcquired
+            | LockExtended
+            | Reclaimed
+            | LockBusy
+            | LockDeadlock
+            | LockFenced
+            | interlock.GuardBlocked
+            | interlock.NoGuard,
         )
         assert_type(await fleet.locks.show("merge"), LockView)
         assert_type(await fleet.agents.list(), tuple[Agent, ...])

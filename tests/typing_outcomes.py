@@ -18,6 +18,10 @@ def locks(fleet: interlock.Fleet) -> str:
             return " -> ".join(assert_type(cycle, tuple[str, ...]))
         case interlock.Fenced(lock=lock):
             return assert_type(lock, str)
+        case interlock.Blocked(reason=reason):
+            return assert_type(reason, str)
+        case interlock.Nothing(guard=guard):
+            return assert_type(guard, str)
         case never:
             assert_never(never)
 
@@ -28,10 +32,12 @@ def granted(fleet: interlock.Fleet) -> int | None:
     if outcome:
         assert_type(outcome, interlock.LockAcquired | interlock.LockExtended | interlock.Reclaimed)
         return outcome.token
-    assert_type(outcome, interlock.LockBusy | interlock.LockDeadlock | interlock.LockFenced)
+    refused = interlock.LockBusy | interlock.LockDeadlock | interlock.LockFenced
+    assert_type(outcome, refused | interlock.GuardBlocked | interlock.NoGuard)
     slots = fleet.semaphores.acquire("builds")
     if not slots:
-        assert_type(slots, interlock.SlotsFull | interlock.SlotsDeadlock | interlock.SlotsFenced)
+        no = interlock.SlotsFull | interlock.SlotsDeadlock | interlock.SlotsFenced
+        assert_type(slots, no | interlock.GuardBlocked | interlock.NoGuard)
         return None
     if claim := fleet.tasks.next(can=["rust"]):
         return assert_type(claim, interlock.Claimed).token
@@ -71,7 +77,7 @@ def slots(fleet: interlock.Fleet) -> int:
             return mine.weight
         case interlock.Full(available=available):
             return assert_type(available, int)
-        case interlock.Deadlock() | interlock.Fenced():
+        case interlock.Deadlock() | interlock.Fenced() | interlock.Blocked() | interlock.Nothing():
             return 0
         case never:
             assert_never(never)
@@ -87,6 +93,10 @@ def several(fleet: interlock.Fleet) -> tuple[str, ...]:
             return holders
         case interlock.Busy() | interlock.Deadlock() | interlock.Fenced():
             return ()
+        case interlock.GuardBlocked(acts=acts):
+            return acts
+        case interlock.NoGuard(guard=guard):
+            return (guard,)
         case never:
             assert_never(never)
 

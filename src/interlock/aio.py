@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -263,15 +263,20 @@ class Fleet(FleetProperties[Awaiting]):
         max_hold: float | str | None = None,
         metadata: object = None,
         given: Given = (),
+        guard: str | Sequence[str] = (),
     ) -> Block:
         """Hold a lock for an ``async with`` block; waits in the queue, without limit by default.
 
         A wait that could never end raises Deadlocked at once (``error.outcome.cycle`` names the
         agents in the cycle) and leaves nothing behind: release what you hold, then retry.
+        With ``guard``, the name of a guard of the store or several, it also waits for those to
+        pass; one that asks to fail raises Unavailable.
         If the lock cannot be renewed in time, the block is cancelled before another agent can
         acquire it, and raises Lost.
         """
-        terms = GrantTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        terms = GrantTerms(
+            wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given, guard=guard
+        )
         return Block(self, LockTarget(name), terms)
 
     def slots(
@@ -285,11 +290,14 @@ class Fleet(FleetProperties[Awaiting]):
         max_hold: float | str | None = None,
         metadata: object = None,
         given: Given = (),
+        guard: str | Sequence[str] = (),
     ) -> Block:
         """Hold slots of a semaphore for an ``async with`` block; otherwise as ``lock``."""
         from interlock.nouns.grants.semaphore import SlotsTarget
 
-        terms = GrantTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        terms = GrantTerms(
+            wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given, guard=guard
+        )
         return Block(self, SlotsTarget(name, weight, capacity), terms)
 
     def together(
@@ -300,6 +308,7 @@ class Fleet(FleetProperties[Awaiting]):
         max_hold: float | str | None = None,
         metadata: object = None,
         given: Given = (),
+        guard: str | Sequence[str] = (),
     ) -> Block:
         """Hold several locks and slots for an ``async with`` block: all of them, or none.
 
@@ -307,7 +316,9 @@ class Fleet(FleetProperties[Awaiting]):
         """
         from interlock.nouns.grants.several import target_of
 
-        terms = GrantTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        terms = GrantTerms(
+            wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given, guard=guard
+        )
         return Block(self, target_of(things), terms)
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ import os
 import threading
 import weakref
 from _queue import Empty, SimpleQueue  # the module queue imports more than the client needs
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Self
@@ -163,12 +163,15 @@ class Fleet(FleetProperties[Blocking]):
         max_hold: float | str | None = None,
         metadata: object = None,
         given: Given = (),
+        guard: str | Sequence[str] = (),
         interrupt: bool = False,
     ) -> Block:
         """Hold a lock for a ``with`` block; waits in the queue, without limit by default.
 
         A wait that could never end raises Deadlocked at once (``error.outcome.cycle`` names the
         agents in the cycle) and leaves nothing behind: release what you hold, then retry.
+        With ``guard``, the name of a guard of the store or several, it also waits for those to
+        pass; one that asks to fail raises Unavailable.
         If the lock cannot be renewed in time, ``held.lost`` becomes true and the end of the block
         raises Lost; with ``interrupt`` the exception is raised inside the block, as soon as it runs
         Python code (not inside a call that sleeps or waits in the system).
@@ -177,7 +180,9 @@ class Fleet(FleetProperties[Blocking]):
         from interlock.nouns.grants.lock import LockTarget
         from interlock.nouns.grants.request import GrantTerms
 
-        terms = GrantTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        terms = GrantTerms(
+            wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given, guard=guard
+        )
         return Block(self, LockTarget(name), terms, interrupt=interrupt)
 
     def slots(
@@ -191,6 +196,7 @@ class Fleet(FleetProperties[Blocking]):
         max_hold: float | str | None = None,
         metadata: object = None,
         given: Given = (),
+        guard: str | Sequence[str] = (),
         interrupt: bool = False,
     ) -> Block:
         """Hold slots of a semaphore for a ``with`` block; otherwise as ``lock``."""
@@ -198,7 +204,9 @@ class Fleet(FleetProperties[Blocking]):
         from interlock.nouns.grants.request import GrantTerms
         from interlock.nouns.grants.semaphore import SlotsTarget
 
-        terms = GrantTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        terms = GrantTerms(
+            wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given, guard=guard
+        )
         return Block(self, SlotsTarget(name, weight, capacity), terms, interrupt=interrupt)
 
     def together(
@@ -209,6 +217,7 @@ class Fleet(FleetProperties[Blocking]):
         max_hold: float | str | None = None,
         metadata: object = None,
         given: Given = (),
+        guard: str | Sequence[str] = (),
         interrupt: bool = False,
     ) -> Block:
         """Hold several locks and slots for a ``with`` block: all of them, or none.
@@ -219,7 +228,9 @@ class Fleet(FleetProperties[Blocking]):
         from interlock.nouns.grants.request import GrantTerms
         from interlock.nouns.grants.several import target_of
 
-        terms = GrantTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        terms = GrantTerms(
+            wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given, guard=guard
+        )
         return Block(self, target_of(things), terms, interrupt=interrupt)
 
     def close(self) -> None:

@@ -9,7 +9,8 @@ Locks and semaphores
     held/{session}/{pool} a pool that a session holds or waits for, if another process began it
     broken/{thing}/{grant}  a grant that an operator ended, and why, for a day
 Waits
-    waits/{name}/{id}     a wait of an agent; of a caller, too, while others may wait for it
+    waits/{name}/{id}     a wait of an agent; of a caller, too, while others may wait for it; for a
+                          guard also under what its caller is to acquire
 Tasks
     tasks/{id}/data       the specification of a task; written once
     tasks/{id}/status     its state
@@ -84,6 +85,7 @@ Liveness: the only keys that expire
 Signals: never stored
     wake/{grant}          the waiter was granted, or must look again
     wake/ready/{set}      a task of this set is ready
+    wake/observed/{guard} a host saw something new for the guard of this digest
 Record
     refusals/{slot}       an entry that changes nothing else, such as a refusal; the next links it
     segments/{revision}   sealed entries of the record, up to this revision
@@ -316,6 +318,11 @@ def wake(grant: str) -> str:
 def wake_ready(set_: str) -> str:
     """The signal that a task with these requirements is ready."""
     return WAKE_READY + set_
+
+
+def wake_observed(guard: str) -> str:
+    """The signal that a host saw something new for the guard of this digest."""
+    return f"{WAKE}observed/{guard}"
 
 
 def segment(last: int) -> str:
@@ -618,6 +625,11 @@ def guard_of(key: str) -> str:
 def observed(guard: str, need: str = "") -> str:
     """What a host saw for a need of a guard, by their digests; without a need, the folder."""
     return f"{OBSERVED}{guard}/{need}"
+
+
+def observed_guard(key: str) -> str:
+    """The digest of the guard of such an item."""
+    return key.removeprefix(OBSERVED).partition("/")[0]
 
 
 def observed_live(key: str) -> str:

@@ -173,6 +173,31 @@ class Blocked(Refusal, frozen=True, kw_only=True):
     """It cannot go on yet; it has a ``reason``."""
 
 
+class GuardBlocked(Blocked, frozen=True, kw_only=True, tag="blocked"):
+    """A guard does not let the ``thing`` be acquired, begun or completed now.
+
+    ``result`` says whether the guard failed or is unknown; ``leaf`` is the condition that decides
+    that, and ``acts`` would clear it.  ``action`` is what the guard asks for: to wait (``block``),
+    to try again ``retry_in`` seconds later, or to fail with a ``message``.
+    """
+
+    thing: str
+    guard: str
+    result: Literal["failed", "unknown"]
+    leaf: str
+    reason: str
+    action: Literal["block", "retry", "fail"]
+    acts: tuple[str, ...] = ()
+    message: str = ""
+    retry_in: float | None = None
+
+
+class NoGuard(Nothing, frozen=True, kw_only=True, tag="nothing"):
+    """The store has no guard of this name."""
+
+    guard: str
+
+
 class Completed(Success, frozen=True, kw_only=True):
     """It is complete."""
 

@@ -70,6 +70,8 @@ def thing_of(key: str) -> str:
         return "task/" + task_of(key)
     if key.startswith(QUERIES):
         return "query/" + key[len(QUERIES) :]
+    if key.startswith(GUARDS):
+        return "guard/" + decode(key[len(GUARDS) :])
     return "sem/" + decode(key[len(SEMAPHORES) :])
 
 

@@ -3,13 +3,14 @@
 A *caller* is the task, thread, process or shell that acts for a session.  A deadlock is about
 callers, so a grant stores the name of its caller and a wait the name of its own.
 
-A wait for a pool stands in the queue of the pool.  A wait for a task or for an answer stands in no
-queue and is an item of its own (``UnqueuedWait``).  Both are listed, ``waits/{name}/{id}``, under
-every name that cannot go on while the wait lasts:
+A wait for a pool stands in the queue of the pool.  A wait for a task, for an answer or for a guard
+stands in no queue and is an item of its own (``UnqueuedWait``).  Both are listed,
+``waits/{name}/{id}``, under every name that cannot go on while the wait lasts:
 
     its agent    always: another agent may wait for an answer of this agent or its session
     its caller   if the caller may have something that others wait for
-    ``also``     the claims that its caller works on, if they have names of their own
+    ``also``     the claims that its caller works on, if they have names of their own; for a guard,
+                 the things that its caller acquires when the guard passes
 
 A list says where to look and is never the truth: a queued wait exists while it stands in the queue,
 an unqueued one while its liveness key exists.
@@ -37,10 +38,11 @@ follows, or another name that follows; any other caller is a task or a thread wi
 A caller inside of another is named ``a/b``; after a name that follows, ``/*`` is its session."""
 _AGENT = "agent:"
 _SESSION = "session:"
+_BEFORE = "before:"
 
 
 class UnqueuedWait(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A wait for a task or a query; ``wants`` is the key of that."""
+    """A wait for a task, a query or a guard; ``wants`` is the key of that."""
 
     wants: str
     agent: str
@@ -133,6 +135,11 @@ def agent_caller_name(agent: str) -> str:
 def session_caller_name(session: str) -> str:
     """The name of a session as a whole, by which others wait for its answer; it holds nothing."""
     return _SESSION + session
+
+
+def before_thing(thing: str) -> str:
+    """The name under which waits for guards are listed that stand before a thing."""
+    return _BEFORE + keys.encode(thing)
 
 
 def is_shared_name(caller: str) -> bool:

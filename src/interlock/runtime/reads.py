@@ -5,8 +5,8 @@ An item that does not fit its type raises StoreDamaged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
@@ -15,7 +15,7 @@ from interlock.core.outcomes import Unknown
 from interlock.core.wait import UnqueuedWait
 from interlock.errors import BadInput, StoreDamaged
 from interlock.steps import Op, Read
-from interlock.store import Item, Range, Snapshot
+from interlock.store import LIVE, Item, Log, Range, Snapshot
 
 if TYPE_CHECKING:
     from interlock.runtime.attempt import ReadOp
@@ -105,6 +105,39 @@ def outside(reading: ReadOp[T]) -> Op[T]:
             refs = reading.send(snapshot)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]
+
+
+class ReadBeforeWait(msgspec.Struct, Generic[T], frozen=True):
+    """The result of a read before a wait, all items behind it, and where a watch begins.
+
+    A watch from ``revision`` on sees every later change of these items.  No watch sees the end of a
+    liveness key, so their items have the remaining times.
+    """
+
+    result: T
+    items: Mapping[str, Item | None]
+    revision: int
+
+
+def read_before_wait(reading: ReadOp[T]) -> Op[ReadBeforeWait[T]]:
+    """Run the reads of a decision before a wait; each item is read once."""
+    known: dict[str, Item | None] = {}
+    revision: int | None = None
+    try:
+        refs = next(reading)
+        while True:
+            missing = [ref for ref in refs if not isinstance(ref, str) or ref not in known]
+            ranges: Mapping[Range | Log, tuple[Item, ...]] = {}
+            if missing:
+                times = all(isinstance(ref, str) and ref.startswith(LIVE) for ref in missing)
+                read: Snapshot = yield Read(*missing, times=times)
+                known.update(read.items)
+                revision = read.revision if revision is None else min(revision, read.revision)
+                ranges = read.ranges
+            items = {ref: known[ref] for ref in refs if isinstance(ref, str)}
+            refs = reading.send(Snapshot(revision or 0, items, ranges))
+    except StopIteration as done:
+        return ReadBeforeWait(done.value, known, revision or 0)
 
 
 Given = TypeVar("Given", Item, Item | None)

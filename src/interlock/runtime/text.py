@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from interlock import registry
 from interlock.core.safe_text import all_printable, printable
 from interlock.core.validate import span
+
+if TYPE_CHECKING:
+    from interlock.core.outcomes import GuardBlocked, NoGuard
 
 Text: TypeAlias = Callable[[Any, "Paint"], str]
 """Makes the text of an outcome."""
@@ -90,6 +93,24 @@ def new_holders(names: Sequence[str]) -> str:
     if not names:
         return ""
     return f"; {', '.join(names)} {'has' if len(names) == 1 else 'have'} some now"
+
+
+def guard_blocked(outcome: GuardBlocked, paint: Paint) -> str:
+    """Which guard does not let it pass, why, and what would clear it; several nouns answer so."""
+    guard = f"guard {outcome.guard} {'is unknown' if outcome.result == 'unknown' else 'failed'}"
+    message = f" ({outcome.message})" if outcome.message else ""
+    retry = f"; retry in {lasting(outcome.retry_in)}" if outcome.retry_in is not None else ""
+    said = f"{guard}{message}: {outcome.leaf}: {outcome.reason}{retry}"
+    first = f"{paint('yellow', 'blocked')} {outcome.thing}: {said}"
+    if not outcome.acts:
+        return first
+    return "\n".join([f"{first}; to clear it:", *[f"  {act}" for act in outcome.acts]])
+
+
+def no_guard(outcome: NoGuard, paint: Paint) -> str:
+    """There is none, and how to get one."""
+    word = paint("yellow", "nothing")
+    return f"{word}: the store has no guard {outcome.guard}; define it: interlock guard define FILE"
 
 
 def columns(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> list[str]:

@@ -42,9 +42,9 @@ class Need(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An explanation for a person, with its parts for a program.
 
-    ``meanwhile`` says what the agents wait for that could clear it.  ``state`` is the state of a
-    task, and ``needs`` are the incomplete tasks that block it, direct and indirect.  ``ended`` are
-    grants that an operator ended within a day, and why.
+    ``meanwhile`` says what the agents wait for that could clear it, or that are to acquire it.
+    ``state`` is the state of a task, and ``needs`` are the incomplete tasks that block it, direct
+    and indirect.  ``ended`` are grants that an operator ended within a day, and why.
     """
 
     exit_statuses: ClassVar[str] = "0 or 1"

@@ -26,6 +26,7 @@ from interlock.clock import Clock
 from interlock.nouns.agents.calls import AgentCalls
 from interlock.nouns.fleet.calls import FleetCalls
 from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
+from interlock.nouns.guards.calls import GuardCalls
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.record.calls import RecordCalls
 from interlock.nouns.tasks.calls import TaskCalls
@@ -53,6 +54,7 @@ class Client:
         self.locks = LockCalls(self.context)
         self.semaphores = SemaphoreCalls(self.context)
         self.several = SeveralCalls(self.context)
+        self.guards = GuardCalls(self.context)
         self.tasks = TaskCalls(self.context)
         self.agents = AgentCalls(self.context)
         self.messages = MessageCalls(self.context)

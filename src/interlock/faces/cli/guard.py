@@ -17,7 +17,8 @@ from interlock.runtime.identity import Actor
 if TYPE_CHECKING:
     from interlock.faces.cli.parse import Parsed
     from interlock.nouns.guards.requests import GuardsToCheck
-    from interlock.nouns.guards.results import GuardCheck, NoGuard
+    from interlock.core.outcomes import NoGuard
+    from interlock.nouns.guards.results import GuardCheck
     from interlock.runtime.runner import Runner
     from interlock.steps import Op
 

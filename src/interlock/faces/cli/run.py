@@ -51,8 +51,11 @@ def run(parsed: Parsed) -> int:
     if request.hold:
         target = target_of(request.hold)
         return _holding(parsed, target, {"INTERLOCK_HELD": " ".join(target.named)})
-    if validate.wait_time(request.wait) or request.max_hold or request.metadata is not None:
-        raise BadInput("--wait, --max-hold and --metadata need something to hold; name it: --hold")
+    terms = (validate.wait_time(request.wait), request.max_hold, request.guard)
+    if any(terms) or request.metadata is not None:
+        raise BadInput(
+            "--wait, --max-hold, --metadata and --guard need something to hold; name it: --hold"
+        )
     return _Guard(parsed).run(lambda fleet: (fleet.context.session_lease,), {})
 
 
@@ -88,7 +91,7 @@ def _holding(parsed: Parsed, target: GrantTarget, environment: dict[str, str]) -
         ttl=None,
         max_hold=request.max_hold,
         metadata=request.metadata,
-        given=(),
+        guard=request.guard,
     )
     guard = _Guard(parsed, " and ".join(target.things))
     holding = guard.holding

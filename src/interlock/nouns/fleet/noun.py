@@ -7,7 +7,7 @@ from interlock.core import validate as words
 from interlock.core.decision import Success
 from interlock.errors import BadInput
 from interlock.nouns.grants import several
-from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Wait
+from interlock.nouns.grants.lock_noun import Guards, MaxHold, Metadata, Wait
 from interlock.runtime.health import Health
 from interlock.runtime.housekeeping import Maintained
 from interlock.runtime.noun import Noun
@@ -45,6 +45,7 @@ class RunRequest(Request, frozen=True, kw_only=True):
     wait: Wait = 0.0
     max_hold: MaxHold = None
     metadata: Metadata = None
+    guard: Guards = ()
     grace: Annotated[
         Duration,
         option(
@@ -222,7 +223,12 @@ NOUN = Noun(
             name="run",
             help="run a program inside a session that is kept alive for it",
             request=RunRequest,
-            outcomes=(several.SeveralBusy, several.SeveralDeadlock),
+            outcomes=(
+                several.SeveralBusy,
+                several.SeveralDeadlock,
+                outcomes.GuardBlocked,
+                outcomes.NoGuard,
+            ),
             needs="agent",
             in_shell="interlock.faces.cli.run:run",
             examples=(

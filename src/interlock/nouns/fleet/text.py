@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 def _why(outcome: Why, paint: Paint) -> str:
     if not outcome.blocked:
         word = paint("green", outcome.state or "not blocked")
-        ended = [f"ended        {each}" for each in outcome.ended]
+        more = [f"meanwhile    {each}" for each in outcome.meanwhile]
+        more += [f"ended        {each}" for each in outcome.ended]
         first = f"{outcome.thing} is {word}: {outcome.because}; {outcome.clear}"
-        return "\n".join([first, *ended])
+        return "\n".join([first, *more])
     facts = [
         ("thing", f"{outcome.thing} is {paint('yellow', outcome.state or 'blocked')}"),
         ("because", outcome.because),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from interlock.core import keys, validate
 from interlock.core.validate import CAPACITY
 from interlock.nouns.grants.lock import LockTarget
-from interlock.nouns.grants.request import GrantTerms
+from interlock.nouns.grants.request import GrantTerms, guard_names
 from interlock.runtime.calls import Calls, D, call, grants, patiently
 from interlock.runtime.given import Given, proofs
 from interlock.steps import Op
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from interlock.nouns.grants import lock as locks
     from interlock.nouns.grants import semaphore as semaphores
     from interlock.nouns.grants import several
+    from interlock.nouns.grants.guarded import GrantGate
     from interlock.nouns.grants.lock import LockView
     from interlock.nouns.grants.request import GrantTarget
     from interlock.nouns.grants.semaphore import SemaphoreView, SlotsTarget
@@ -31,14 +32,24 @@ def acquire(
 
     The target is made, and its name validated, after the identity of the caller is known.
     """
+    names = guard_names(terms.guard) if terms.guard != () else ()
+    gates: list[GrantGate] = []
 
     def attempt(wait: float | str) -> Op[Any]:
         patience = context.checked_wait(wait)
         least = context.runner.capabilities.min_ttl
         configured, settings = target().configured(context.settings, least)
         ttl, max_hold = context.terms(settings, terms.ttl, terms.max_hold)
-        return context.grants.acquire(
-            context.me(),
+        grants, identity = context.grants, context.me()
+        acquire: Callable[..., Op[Any]] = grants.acquire
+        if names:
+            from interlock.nouns.grants import guarded
+
+            if not gates:  # one for all attempts: it counts retries
+                gates.append(guarded.GrantGate(grants, identity, configured, names))
+            acquire = partial(guarded.acquire, grants, gates[0])
+        return acquire(
+            identity,
             configured,
             ttl=ttl,
             max_hold=max_hold,
@@ -65,6 +76,7 @@ class LockCalls(Calls[D]):
         metadata: object = None,
         token: int | None = None,
         given: Given = (),
+        guard: str | Sequence[str] = (),
     ) -> Op[locks.AcquireOutcome]:
         """Take a lock, or say who has it.
 
@@ -74,9 +86,17 @@ class LockCalls(Calls[D]):
         With ``ttl`` the grant lives by itself and must be renewed with ``heartbeat``; without, it
         lives as long as the session.  ``given`` are proofs (``held.check()``) of other grants
         that must still hold in the same commit.
+        ``guard`` names guards of the store: it is granted only while all of them pass
+        (``GuardBlocked`` says which one does not), and with ``wait`` it waits for them, too.
         """
         terms = GrantTerms(
-            wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given, token=token
+            wait=wait,
+            ttl=ttl,
+            max_hold=max_hold,
+            metadata=metadata,
+            token=token,
+            given=given,
+            guard=guard,
         )
         return acquire(self.context, LockTarget.about, partial(LockTarget, name), terms)
 
@@ -143,16 +163,23 @@ class SemaphoreCalls(Calls[D]):
         metadata: object = None,
         token: int | None = None,
         given: Given = (),
+        guard: str | Sequence[str] = (),
     ) -> Op[semaphores.AcquireOutcome]:
         """Take slots of a semaphore, or say how many there are.
 
         The first request that names a ``capacity`` makes the semaphore; one that names another
         is refused.  With the ``token`` of a grant it is kept (``AlreadyHeld``), or gets more
         (``Increased``).  No request overtakes a waiter, so a large ``weight`` is never starved.
-        ``wait``, ``ttl``, ``max_hold`` and ``given`` are as for locks.
+        ``wait``, ``ttl``, ``max_hold``, ``given`` and ``guard`` are as for locks.
         """
         terms = GrantTerms(
-            wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given, token=token
+            wait=wait,
+            ttl=ttl,
+            max_hold=max_hold,
+            metadata=metadata,
+            token=token,
+            given=given,
+            guard=guard,
         )
         target = partial(_slots, name, weight, capacity)
         return acquire(self.context, "a wait for slots", target, terms)
@@ -241,16 +268,20 @@ class SeveralCalls(Calls[D]):
         max_hold: float | str | None = None,
         metadata: object = None,
         given: Given = (),
+        guard: str | Sequence[str] = (),
     ) -> Op[several.AcquireOutcome]:
         """Take all of these with one commit, or none.
 
         A thing is ``lock/merge``, ``sem/builds`` or ``sem/builds=2``.
         With ``wait`` it queues for all of them at once, and gets all of them at once.
         A semaphore must be there already, or have its capacity in the settings.
+        ``guard`` is as for locks.
         """
         from interlock.nouns.grants import several
 
-        terms = GrantTerms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        terms = GrantTerms(
+            wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given, guard=guard
+        )
         return acquire(
             self.context, several.SeveralTarget.about, partial(several.target_of, things), terms
         )

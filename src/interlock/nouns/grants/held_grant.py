@@ -342,6 +342,8 @@ def _refusal_error(outcome: object, given: Given = (), things: Sequence[str] = (
             return Unavailable(f"semaphore {name!r}: {free}; wait longer or retry later", outcome)
         case several.SeveralBusy():
             return Unavailable(_blocked(outcome), outcome)
+        case outcomes.GuardBlocked() | outcomes.NoGuard():
+            return Unavailable(_guarded(outcome), outcome)
         case lock.LockFenced(lock=name) | semaphore.SlotsFenced(semaphore=name):
             relied = [proof.thing for proof in proofs(given)]
             gone = [thing for thing in relied if thing.partition("/")[2] == name]
@@ -365,6 +367,17 @@ def _in_words(thing: str) -> str:
     """The things of a grant in words."""
     parts = [each.partition("/") for each in split_things(thing)]
     return " and ".join(f"{_KINDS.get(kind, kind)} {name!r}" for kind, _, name in parts)
+
+
+def _guarded(outcome: outcomes.GuardBlocked | outcomes.NoGuard) -> str:
+    """Which guard does not pass, and what to do."""
+    if isinstance(outcome, outcomes.NoGuard):
+        define = "define it: interlock guard define FILE"
+        return f"the store has no guard {outcome.guard!r}; {define}"
+    says = f"guard {outcome.guard!r} does not let {outcome.thing} be acquired"
+    why = f"{outcome.message}: " if outcome.message else ""
+    then = ", or ".join([*outcome.acts[:1], "wait longer"])
+    return f"{says}: {why}{outcome.leaf}: {outcome.reason}; {then}"
 
 
 def _tasks(things: Sequence[str]) -> bool:

@@ -69,6 +69,9 @@ class GrantHistory(NounHistory):
             return self._grant(line, event, thing)
         if what in _ENDS:
             return self._end(line, event, thing, what)
+        if what == "warned":
+            session = line.session
+            return history_event(line, event.agent, what, thing, session=session, says=line.reason)
         return super()._event(line, event)
 
     def _session(self, line: RecordLine, event: Event, thing: str, what: str) -> HistoryEvent:
@@ -118,7 +121,7 @@ class GrantHistory(NounHistory):
             held=seconds_since(grant, line),
             went_to=tuple(_others(line, thing, "acquired")),
             reason="left" if line.verb == "agent.leave" else "",
-            says=line.reason,
+            says="" if _acquires(line) else line.reason,  # there a guard that warned is the reason
         )
 
     def _wait(self, line: RecordLine, thing: str) -> HistoryEvent:
@@ -151,6 +154,10 @@ class GrantHistory(NounHistory):
         for (held, agent), grants in self._grants.items():
             if held == thing and grants:
                 yield agent
+
+
+def _acquires(line: RecordLine) -> bool:
+    return line.verb.rpartition(".")[2] == "acquire"
 
 
 def _closed(

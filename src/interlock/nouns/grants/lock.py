@@ -136,7 +136,14 @@ class LockView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 AcquireOutcome: TypeAlias = (
-    LockAcquired | LockExtended | Reclaimed | LockBusy | LockDeadlock | LockFenced
+    LockAcquired
+    | LockExtended
+    | Reclaimed
+    | LockBusy
+    | LockDeadlock
+    | LockFenced
+    | outcomes.GuardBlocked
+    | outcomes.NoGuard
 )
 ReleaseOutcome: TypeAlias = LockReleased | AlreadyFree | LockNotOwner | LockFenced
 BeatOutcome: TypeAlias = LockExtended | LockNotOwner | LockFenced

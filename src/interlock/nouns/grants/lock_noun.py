@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from interlock.core import keys
-from interlock.core.outcomes import Listing
+from interlock.core.outcomes import GuardBlocked, Listing, NoGuard
 from interlock.nouns.grants import lock as lock_types
 from interlock.nouns.grants.lock import LockView
 from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
@@ -33,6 +33,9 @@ Wait = Annotated[
 MaxHold = Annotated[
     Duration | None, option("duration", "end the grant after this time, renewed or not")
 ]
+Guards = Annotated[
+    tuple[str, ...], option("names", "acquire only while this guard passes; repeatable")
+]
 Metadata = Annotated[Any, option("json", "JSON that others see beside it, up to 16 KiB")]
 
 
@@ -45,6 +48,7 @@ class LockAcquire(Request, frozen=True, kw_only=True):
     max_hold: MaxHold = None
     metadata: Metadata = None
     token: Annotated[int | None, option("int", "the token of your grant: extends it")] = None
+    guard: Guards = ()
 
 
 class LockRelease(Request, frozen=True, kw_only=True):
@@ -68,6 +72,7 @@ class LockRun(Request, frozen=True, kw_only=True):
     wait: Wait = 0.0
     max_hold: MaxHold = None
     metadata: Metadata = None
+    guard: Guards = ()
     ttl: RunTtl = 30.0
     grace: Annotated[
         Duration,
@@ -169,7 +174,7 @@ NOUN = Noun(
             name="lock run",
             help="run a program while holding a lock, and end it if the lock is lost",
             request=LockRun,
-            outcomes=(lock_types.LockBusy, lock_types.LockDeadlock),
+            outcomes=(lock_types.LockBusy, lock_types.LockDeadlock, GuardBlocked, NoGuard),
             needs="agent",
             in_shell="interlock.faces.cli.run:lock_run",
             examples=("interlock lock run merge --agent ada --wait 1m -- make merge",),

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,6 +55,9 @@ from interlock.runtime.wait_graph import (
 from interlock.steps import NextChanges, Op, OpenWatch, Read
 from interlock.store import Snapshot
 
+if TYPE_CHECKING:
+    from interlock.nouns.grants.guarded import GrantGate
+
 _BEHIND_EACH_OTHER = 0.02
 """Seconds by which each waiter wakes later than the one before it, when a holder expires."""
 _SLEEP = 1.0
@@ -80,6 +83,8 @@ class PoolWait:
         request: GrantRequest,
         base: int,
         given: tuple[Proof, ...],
+        *,
+        gate: GrantGate | None = None,
     ) -> None:
         self._grants = grants
         self._runner = grants.runner
@@ -87,6 +92,7 @@ class PoolWait:
         self._request = request
         self._base = base
         self._given = given
+        self._gate = gate
 
     def run(self, deadline: float, revision: int) -> Op[Outcome]:
         """Sleep until the grant comes, a holder before us may have expired, or the deadline."""
@@ -180,17 +186,27 @@ class PoolWait:
         return with_commit_token(done.outcome, self._base, done.revision)
 
     def _confirm(self, outcome: Outcome) -> Op[Outcome]:
-        """Confirm a grant that came while we slept, if the given grants still live.
+        """The outcome of the wait; a grant that came while we slept is confirmed first."""
+        if isinstance(outcome, outcomes.Busy):
+            return (yield from timed(self._request, outcome, None))
+        if not isinstance(outcome, outcomes.Granted):
+            return outcome
+        refused = yield from self._lost_grant(outcome)
+        return (yield from measured(self._request, outcome)) if refused is None else refused
+
+    def _lost_grant(self, outcome: outcomes.Granted) -> Op[Outcome | None]:
+        """Keep the grant, if the given grants still live and the guards pass; else the outcome.
 
         One commit extends its short ttl to the requested one, or releases it.
         """
-        request, given = self._request, self._given
-        if isinstance(outcome, outcomes.Busy):
-            return (yield from timed(request, outcome, None))
-        if not isinstance(outcome, outcomes.Granted):
-            return outcome
-        if (request.ttl is None or outcome.grant != request.grant) and not given:
-            return (yield from measured(request, outcome))
+        request, given, new = self._request, self._given, outcome.grant == self._request.grant
+        if self._gate is not None and new:
+            refused: Outcome | None
+            refused = yield from self._gate.confirm(self._actor, request, self._base)
+            if refused is not None or not given:
+                return refused
+        if (request.ttl is None or not new) and not given:
+            return None
 
         def deciding() -> DecideOp[Decision[Any] | Outcome | str]:
             reader = PoolReader(self._runner, self._base)
@@ -208,7 +224,7 @@ class PoolWait:
             deciding, self._actor, recalled(self._runner, request.keys)
         )
         if done.outcome == "agreed":
-            return (yield from measured(request, outcome))
+            return None
         if isinstance(done.outcome, Outcome):
             return done.outcome
         return request.target.outcome(RequestStatus("gone"))

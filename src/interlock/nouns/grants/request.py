@@ -6,7 +6,7 @@ the pools, and makes the outcomes of its kind.  ``rules.py`` decides requests of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from msgspec import Struct
@@ -14,11 +14,14 @@ from msgspec import Struct
 from interlock.core import validate
 from interlock.core.decision import Outcome, Proof
 from interlock.core.thing_names import join_things, names_several
-from interlock.errors import BadName
+from interlock.errors import BadInput, BadName, TooLarge
 from interlock.nouns.grants.pool import Grant, Pool
 
 if TYPE_CHECKING:
     from interlock.settings import Settings
+
+GUARDS = 16
+"""The most guards of one request: every engine can check their definitions in its commit."""
 
 
 class Demand(Struct, frozen=True, gc=False):
@@ -132,6 +135,7 @@ class GrantTerms(Struct, frozen=True, kw_only=True, gc=False):
     metadata: object = None
     token: int | None = None
     given: Sequence[Proof | str] = ()
+    guard: str | Sequence[str] = ()
 
 
 class GrantRequest(Struct, frozen=True, kw_only=True, gc=False):
@@ -195,6 +199,17 @@ class BreakRequest(Struct, frozen=True, kw_only=True, gc=False):
     def matches(self, grant: Grant) -> bool:
         """Whether the request may mean this grant."""
         return self.holder in ("", grant.agent) and self.token in (None, grant.token)
+
+
+def guard_names(guards: str | Sequence[str]) -> tuple[str, ...]:
+    """The names of the guards of a request, each once; a caller may give one or several."""
+    if not isinstance(guards, str | Iterable):
+        raise BadInput(f"a guard is a name, or several names, not {guards!r:.40}")
+    several = (guards,) if isinstance(guards, str) else guards
+    names = tuple(dict.fromkeys([validate.name(name, "guard name") for name in several]))
+    if len(names) > GUARDS:
+        raise TooLarge(f"these are {len(names)} guards; one request may name {GUARDS}")
+    return names
 
 
 def pool_name(name: str, kind: str) -> str:

@@ -171,7 +171,14 @@ class SemaphoreView(Struct, frozen=True, kw_only=True, omit_defaults=True):
 _GRANTED = {"granted": SlotsAcquired, "extended": AlreadyHeld, "increased": Increased}
 
 AcquireOutcome: TypeAlias = (
-    SlotsAcquired | AlreadyHeld | Increased | SlotsFull | SlotsDeadlock | SlotsFenced
+    SlotsAcquired
+    | AlreadyHeld
+    | Increased
+    | SlotsFull
+    | SlotsDeadlock
+    | SlotsFenced
+    | outcomes.GuardBlocked
+    | outcomes.NoGuard
 )
 ReleaseOutcome: TypeAlias = SlotsReleased | NotHolder | SlotsFenced
 BeatOutcome: TypeAlias = AlreadyHeld | NotHolder | SlotsFenced

@@ -3,11 +3,12 @@
 from typing import TYPE_CHECKING, Annotated, get_args
 
 from interlock.core import keys
-from interlock.core.outcomes import Listing
+from interlock.core.outcomes import GuardBlocked, Listing, NoGuard
 from interlock.core.validate import CAPACITY
 from interlock.nouns.grants import semaphore as semaphore_types
 from interlock.nouns.grants.lock_noun import (
     Command,
+    Guards,
     MaxHold,
     Metadata,
     RunTtl,
@@ -45,6 +46,7 @@ class SemaphoreAcquire(Request, frozen=True, kw_only=True):
     token: Annotated[
         int | None, option("int", "the token of your grant: renews or enlarges it")
     ] = None
+    guard: Guards = ()
 
 
 class SemaphoreRelease(Request, frozen=True, kw_only=True):
@@ -70,6 +72,7 @@ class SemaphoreRun(Request, frozen=True, kw_only=True):
     wait: Wait = 0.0
     max_hold: MaxHold = None
     metadata: Metadata = None
+    guard: Guards = ()
     ttl: RunTtl = 30.0
     grace: Annotated[
         Duration,
@@ -180,7 +183,12 @@ NOUN = Noun(
             name="sem run",
             help="run a program while holding slots, and end it if they are lost",
             request=SemaphoreRun,
-            outcomes=(semaphore_types.SlotsFull, semaphore_types.SlotsDeadlock),
+            outcomes=(
+                semaphore_types.SlotsFull,
+                semaphore_types.SlotsDeadlock,
+                GuardBlocked,
+                NoGuard,
+            ),
             needs="agent",
             in_shell="interlock.faces.cli.run:sem_run",
             examples=("interlock sem run builds --capacity 3 --agent ada --wait 5m -- make",),

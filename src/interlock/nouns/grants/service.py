@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -37,6 +37,9 @@ from interlock.runtime.reads import looked_up, outside
 from interlock.runtime.runner import Decided, Runner
 from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
+
+if TYPE_CHECKING:
+    from interlock.nouns.grants.guarded import GrantGate
 
 T = TypeVar("T")
 
@@ -116,8 +119,12 @@ class GrantService(PendingReleases):
         token: int | None = None,
         wait: float | None = None,
         given: tuple[Proof, ...] = (),
+        gate: GrantGate | None = None,
     ) -> Op[Any]:
-        """Take it, or queue for it until the wait is over; an interrupted call leaves nothing."""
+        """Take it, or queue for it until the wait is over; an interrupted call leaves nothing.
+
+        With a ``gate`` every commit that grants or queues checks its guards.
+        """
         base = yield from self.runner.base()
         deadline = self.runner.clock.monotonic() + wait if wait else None
         local_caller = None if identity.caller else self.current_caller()
@@ -149,7 +156,9 @@ class GrantService(PendingReleases):
             )
             self.own.requested(request.grant, wanted)
             try:
-                outcome = yield from self._acquire(identity, request, base, deadline, given)
+                outcome = yield from self._acquire(
+                    identity, request, base, deadline, given, gate=gate
+                )
                 self.own.answered(request.grant, outcome)
                 if isinstance(outcome, outcomes.Granted) and outcome.grant in pending:
                     # A call for the whole session found the grant of an attempt that was given up.
@@ -185,12 +194,15 @@ class GrantService(PendingReleases):
         base: int,
         deadline: float | None,
         given: tuple[Proof, ...],
+        *,
+        gate: GrantGate | None,
     ) -> Op[Outcome]:
         known: list[PoolReader] = []
         guess: dict[str, Item | None] = self._guess(request)
         if identity.joined:
             guess[keys.live(identity.actor.session)] = ALIVE
-        done: Decided[Outcome] = yield from self.runner.change(
+        change = self.runner.change if gate is None else gate.change
+        done: Decided[Outcome] = yield from change(
             lambda: self._deciding(identity, request, base, given, known), identity.actor, guess
         )
         outcome = done.outcome
@@ -202,7 +214,7 @@ class GrantService(PendingReleases):
         if isinstance(outcome, outcomes.Waiting):
             from interlock.nouns.grants.pool_wait import PoolWait  # most calls do not wait
 
-            wait = PoolWait(self, identity, request, base, given)
+            wait = PoolWait(self, identity, request, base, given, gate=gate)
             return (yield from wait.run(deadline or 0.0, done.revision or 0))
         if isinstance(outcome, outcomes.Busy):
             return (yield from timed(request, outcome, known[-1] if known else None))

@@ -99,7 +99,14 @@ class SeveralFenced(outcomes.Fenced, frozen=True, kw_only=True, tag="fenced"):
     reason: str = ""
 
 
-AcquireOutcome: TypeAlias = SeveralAcquired | SeveralBusy | SeveralDeadlock | SeveralFenced
+AcquireOutcome: TypeAlias = (
+    SeveralAcquired
+    | SeveralBusy
+    | SeveralDeadlock
+    | SeveralFenced
+    | outcomes.GuardBlocked
+    | outcomes.NoGuard
+)
 ReleaseOutcome: TypeAlias = SeveralReleased | SeveralNotOwner | SeveralFenced
 
 

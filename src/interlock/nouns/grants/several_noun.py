@@ -3,7 +3,7 @@
 from typing import Annotated, get_args
 
 from interlock.nouns.grants import several
-from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Token, Ttl, Wait
+from interlock.nouns.grants.lock_noun import Guards, MaxHold, Metadata, Token, Ttl, Wait
 from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Operation, Request, option, waits
 
@@ -23,6 +23,7 @@ class SeveralAcquire(Request, frozen=True, kw_only=True):
     wait: Wait = 0.0
     max_hold: MaxHold = None
     metadata: Metadata = None
+    guard: Guards = ()
 
 
 class SeveralRelease(Request, frozen=True, kw_only=True):

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from interlock.runtime.text import ended, lives, never_ends, new_holders, renderer, since
+from interlock.runtime.text import (
+    ended,
+    guard_blocked,
+    lives,
+    never_ends,
+    new_holders,
+    no_guard,
+    renderer,
+    since,
+)
 
 if TYPE_CHECKING:
     from interlock.core import outcomes
@@ -200,6 +209,8 @@ TEXTS: dict[str, Text] = {
     "SlotsFenced": fenced,
     "SeveralFenced": fenced,
     "GivenFenced": given_fenced,
+    "GuardBlocked": guard_blocked,
+    "NoGuard": no_guard,
     "LockReleased": lock_released,
     "SlotsReleased": released,
     "SeveralReleased": released,

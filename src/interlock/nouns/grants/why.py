@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from interlock.core import keys, validate
-from interlock.core.thing_names import key_of
+from interlock.core.thing_names import key_of, thing_of
 from interlock.core.validate import quote, span
-from interlock.core.wait import caller_name, caller_name_of
+from interlock.core.wait import UnqueuedWait, before_thing, caller_name, caller_name_of
 from interlock.nouns.agents.session_rules import Session
 from interlock.nouns.grants.pool import Grant, Waiter
 from interlock.nouns.grants.pool_reader import readable_pool
@@ -23,7 +23,7 @@ from interlock.nouns.grants.service import break_notes
 from interlock.nouns.grants.views import LivePool, holders, live_pool, queue, stands_on, things
 from interlock.nouns.tasks.task import TaskOwner
 from interlock.runtime import reads
-from interlock.runtime.reads import KEYS_AT_ONCE, looked_up, outside
+from interlock.runtime.reads import KEYS_AT_ONCE, looked_up, outside, readable_wait
 from interlock.runtime.why import NAMED, Why
 from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
@@ -60,7 +60,7 @@ def _lock(context: Context, name: str, besides: str = "") -> Op[Why]:
         because = _held_by(grant, session, len(live.waiters))
         clear = _clear(grant, live)
         why = yield from _blocked(thing, live, because, clear)
-    return (yield from with_ended(why, context.runner.clock.wall()))
+    return (yield from _with_more(why, context.runner.clock.wall()))
 
 
 def _clear(grant: Grant, live: LivePool) -> str:
@@ -91,7 +91,7 @@ def semaphore(context: Context, name: str) -> Op[Why]:
         clear = "one of them releases"
         clear += f", or does not renew for {span(live.expires_in)}" if lapses else ""
         why = yield from _blocked(thing, live, because, clear)
-    return (yield from with_ended(why, context.runner.clock.wall()))
+    return (yield from _with_more(why, context.runner.clock.wall()))
 
 
 def _room(thing: str, live: LivePool) -> Op[Why]:
@@ -124,6 +124,22 @@ def _blocked(thing: str, live: LivePool, because: str, clear: str) -> Op[Why]:
         meanwhile=(yield from meanwhile({caller_name_of(g): g.agent for g in grants[:NAMED]})),
         waiters=queue(live.waiters),
     )
+
+
+def _with_more(found: Why, now: float) -> Op[Why]:
+    """The explanation, with waits for guards before this thing, and grants that were ended."""
+    page = Range(keys.waits(before_thing(found.thing)), limit=NAMED)
+    items = (yield Read(page)).ranges[page]
+    waits = [each for item in items if isinstance(each := readable_wait(item), UnqueuedWait)]
+    live = yield from looked_up(each.live for each in waits)
+    said = [
+        f"{each.agent} waits for {(guard := thing_of(each.wants))} before it acquires this,"
+        f" for {span(now - each.since)}; see 'interlock why {quote(guard)}'"
+        for each in waits
+        if live[each.live] is not None
+    ]
+    found = replace(found, meanwhile=(*found.meanwhile, *said)) if said else found
+    return (yield from with_ended(found, now))
 
 
 def with_ended(found: Why, now: float) -> Op[Why]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from interlock.core.outcomes import NoGuard
 from interlock.errors import BadInput
 from interlock.nouns.guards.results import (
     GuardCheck,
     GuardDropped,
     GuardsDefined,
     GuardView,
-    NoGuard,
 )
 from interlock.runtime.calls import Calls, D, call
 from interlock.steps import Op

@@ -6,13 +6,12 @@ from msgspec import Struct, field
 
 from interlock.core import keys
 from interlock.core.decision import Success
-from interlock.core.outcomes import Listing
+from interlock.core.outcomes import Listing, NoGuard
 from interlock.nouns.guards.results import (
     GuardCheck,
     GuardDropped,
     GuardsDefined,
     GuardView,
-    NoGuard,
 )
 from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Operation, Request, option
@@ -194,6 +193,7 @@ NOUN = Noun(
         KeyKind(prefix=keys.GATES, read="interlock.nouns.guards.gates:decode_gate", repair=DELETE),
         KeyKind(prefix=keys.GATED, read="interlock.runtime.gates:decode_entry", repair=DELETE),
     ),
+    waits={keys.GUARDS: "interlock.nouns.guards.guard_wait:wait_targets"},
     why={"guard": "interlock.nouns.guards.views:why"},
     events=True,
     housekeeping=Part(25, "interlock.nouns.guards.housekeeping:GuardHousekeepingPart"),

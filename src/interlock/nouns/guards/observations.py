@@ -21,6 +21,9 @@ leaves a note in the store when it allows a guard, and when it looks:
 A note permits nothing.  A host that has one is live while an agent has a live session there.
 A host that denies a guard deletes its note and its observations, so that no other host relies on
 them (``withdraw``).
+
+Observations are stored without an entry, so no watch sees them.  If a host sees something new, an
+entry says so and signals ``wake/observed/{guard}``, for callers that wait for it elsewhere.
 """
 
 from __future__ import annotations
@@ -94,6 +97,13 @@ def observations(
     return {**found, **(yield from _stored(others, clock.wall()))}
 
 
+def looks_here(guards: Iterable[Guard]) -> Op[frozenset[str]]:
+    """The digests of the guards whose facts from outside this host looks for."""
+    asking = {digest(guard): guard for guard in guards if outside_needs(guard)}
+    roots: dict[str, str | c.NoFact | None] = yield InThread(partial(_roots, asking, None))
+    return frozenset([key for key, root in roots.items() if isinstance(root, str)])
+
+
 def outside_needs(guard: Guard) -> tuple[c.OutsideNeed, ...]:
     """What a guard asks of a host."""
     return tuple([need for need in needs(guard.condition) if isinstance(need, _OUTSIDE)])
@@ -164,13 +174,40 @@ def _share(runner: Runner, guards: Mapping[str, Guard], seen: Observed) -> Op[No
     if not puts:
         return
     try:
+        news = yield from _news(puts)
         yield from _store(runner, [*puts, *map(_note, guards)])
+        yield from _tell(runner, {key: guards[key] for key in guards if key in news})
         # A denial that comes while this host looks does not find the observations yet.
         roots: dict[str, object] = yield InThread(partial(_roots, guards, None))
         denied = {key: guards[key].name for key, root in roots.items() if root is None}
         yield from withdraw(runner, denied, Actor())
     except StoreTrouble:
         return
+
+
+def _news(puts: Sequence[Write]) -> Op[frozenset[str]]:
+    """The digests of guards whose observations say something that no current one says."""
+    before = yield from looked_up(put.key for put in puts)
+    news = []
+    for put in puts:
+        if isinstance(fact := put.value, c.Observation):
+            last = stored_observation(before[put.key])
+            known = last is not None and last.value == fact.value
+            if not known or before[keys.observed_live(put.key)] is None:
+                news.append(keys.observed_guard(put.key))
+    return frozenset(news)
+
+
+def _tell(runner: Runner, guards: Mapping[str, Guard]) -> Op[None]:
+    """Wake the callers elsewhere that wait for observations of these guards."""
+    for key, guard in guards.items():
+        yield from runner.change(partial(_telling, key, f"guard/{guard.name}"), Actor())
+
+
+def _telling(key: str, thing: str) -> DecideOp[str]:
+    yield from ()
+    signals = (keys.wake_observed(key),)
+    return Decision(outcome="observed", verb="guard.observe", thing=thing, signals=signals)
 
 
 def announce(runner: Runner, digests: Iterable[str]) -> Op[None]:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from interlock.clock import Clock, SystemClock
 from interlock.core import validate
+from interlock.core.outcomes import NoGuard
 from interlock.core.safe_text import printable, quoted
 from interlock.core.validate import closest_names
 from interlock.errors import BadInput, TooLarge
@@ -22,7 +23,7 @@ from interlock.nouns.guards import condition as c
 from interlock.nouns.guards import guard as g
 from interlock.nouns.guards import shell
 from interlock.nouns.guards.leaf_kinds import validated
-from interlock.nouns.guards.results import GuardCheck, NoGuard
+from interlock.nouns.guards.results import GuardCheck
 from interlock.nouns.guards.rules import leaves_of
 from interlock.nouns.guards.service import check_now, find_guards, own_guard, report, store_needs
 from interlock.runtime.runner import Runner

@@ -73,12 +73,6 @@ class GuardDropped(Success, frozen=True, kw_only=True, tag="dropped"):
     guard: str
 
 
-class NoGuard(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
-    """The store has no guard of this name."""
-
-    guard: str
-
-
 class LastObservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a host last saw for a leaf; ``current`` if it is no older than the guard allows."""
 

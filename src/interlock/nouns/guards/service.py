@@ -14,6 +14,7 @@ from typing import get_args
 from interlock.clock import Clock
 from interlock.core import codec, keys, validate
 from interlock.core.decision import Decision, Event, ObservedFact, Write
+from interlock.core.outcomes import NoGuard
 from interlock.errors import BadInput
 from interlock.nouns.guards import condition as c
 from interlock.nouns.guards import guard as g
@@ -32,7 +33,6 @@ from interlock.nouns.guards.results import (
     GuardsDefined,
     GuardVerdict,
     LeafVerdict,
-    NoGuard,
 )
 from interlock.nouns.guards.store_facts import store_facts
 from interlock.runtime.attempt import DecideOp, ReadOp

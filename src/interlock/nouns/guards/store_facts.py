@@ -61,7 +61,7 @@ _PROGRESS = codec.Decoder(PipelineProgress)
 def store_facts(needs: Collection[c.FactNeed]) -> ReadOp[dict[c.FactNeed, c.Fact]]:
     """The facts for all needs about the store; a damaged item gives a fact that says so."""
     facts: dict[c.FactNeed, c.Fact] = {}
-    wanted = {need: key for need in needs if (key := _key(need))}
+    wanted = {need: key for need in needs if (key := key_of_need(need))}
     items = yield from _read(tuple(wanted.values()))
     pools = {need: _pool(need, items[key]) for need, key in wanted.items()}
     held = [grant for pool in pools.values() if isinstance(pool, Pool) for grant in pool.grants]
@@ -77,7 +77,8 @@ def store_facts(needs: Collection[c.FactNeed]) -> ReadOp[dict[c.FactNeed, c.Fact
     return facts
 
 
-def _key(need: c.FactNeed) -> str:
+def key_of_need(need: c.FactNeed) -> str:
+    """The item that answers a need about the store; empty if it is not one item."""
     match need:
         case c.LockNeed():
             return keys.lock(need.lock)

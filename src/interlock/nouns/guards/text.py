@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from interlock.runtime.text import ago, columns, lasting, listed, table
+from interlock.runtime.text import ago, columns, guard_blocked, lasting, listed, no_guard, table
 
 if TYPE_CHECKING:
     from interlock.nouns.guards import noun, results
@@ -102,12 +102,6 @@ def dropped(outcome: results.GuardDropped, paint: Paint) -> str:
     return f"{paint('green', 'dropped')} {outcome.guard}"
 
 
-def no_guard(outcome: results.NoGuard, paint: Paint) -> str:
-    """There is none, and how to get one."""
-    word = paint("yellow", "nothing")
-    return f"{word}: the store has no guard {outcome.guard}; define it: interlock guard define FILE"
-
-
 def guards(outcome: noun.GuardList, paint: Paint) -> str:
     """A line for each guard."""
     if not outcome.guards:
@@ -157,6 +151,7 @@ def _here(view: results.GuardView) -> str:
 
 
 TEXTS: dict[str, Text] = {
+    "GuardBlocked": guard_blocked,
     "GuardCheck": checked,
     "GuardDropped": dropped,
     "GuardList": guards,

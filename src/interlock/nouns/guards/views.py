@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from interlock.core import codec, keys
+from interlock.core.outcomes import NoGuard
 from interlock.errors import BadInput, NotAllowed
 from interlock.nouns.guards import condition as c
 from interlock.nouns.guards import guard as g
@@ -22,7 +23,7 @@ from interlock.nouns.guards.observations import (
     outside_needs,
     stored_observation,
 )
-from interlock.nouns.guards.results import AllowingHost, GuardView, LastObservation, NoGuard
+from interlock.nouns.guards.results import AllowingHost, GuardView, LastObservation
 from interlock.nouns.guards.service import (
     action_word,
     check_now,

@@ -226,8 +226,10 @@ def _of_a_pool(each: HistoryEvent) -> Iterator[str]:
     if each.what == "reclaimed":
         by = f" by {each.by}" if each.by else ""
         yield f"reclaimed{by} since its grant had lapsed"
-    if each.what == "broken":
-        yield f"ended by {each.by or each.agent}: {each.says}"
+    if each.says:
+        yield (
+            f"ended by {each.by or each.agent}: {each.says}" if each.what == "broken" else each.says
+        )
     if each.went_to and each.went_to != (each.by,):
         yield f"handed to {_names(each.went_to)}"
     if each.reason:
