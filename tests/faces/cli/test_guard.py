@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import interlock
 from interlock.core import keys
 from interlock.nouns.guards.leaf_kinds import KINDS
 from interlock.nouns.guards.rules import OPPOSITE
-from interlock.store import Put, Txn
+from interlock.store import Put, Range, Txn
 
 CALM = """
 [guard.calm]
@@ -459,3 +460,77 @@ def test_a_file_with_nothing_outside_needs_no_permission(guarded: Shell) -> None
     assert "needs no permission" in guarded.run("guard", "allow", "plain.toml").out
     assert not Path(guarded.exported["INTERLOCK_GUARDS_DIR"]).exists()
     assert guarded.run("guard", "check", "--file", "plain.toml").status == 0
+
+
+@pytest.fixture
+def gated(ada: Shell) -> Shell:
+    """A shell where a guard wants a lock free that another agent holds."""
+    (ada.folder / "guards.toml").write_text('[guard.calm]\nwhen = {lock_free = "db"}\n')
+    assert ada.run("guard", "define", "guards.toml").status == 0
+    assert ada.run("lock", "acquire", "db", "--agent", "bob").status == 0
+    return ada
+
+
+GATED = """
+    lock acquire deploy --guard calm
+    sem acquire builds --capacity 2 --guard calm
+    acquire lock/merge lock/ship --guard calm
+    lock run run --guard calm -- true
+    sem run runs --capacity 2 --guard calm -- true
+    run --hold lock/run --guard calm -- true
+"""
+
+
+def test_what_a_guard_blocks_is_not_acquired_until_it_passes(gated: Shell) -> None:
+    commands = [line.split() for line in GATED.strip().splitlines()]
+    for words in commands:
+        done = gated.run(*words)
+        assert done.status == 1, done
+        assert "guard calm failed: lock-free=db: bob holds lock db, for" in done.out
+        assert done.out.endswith("; to clear it:\n  bob releases lock db\n")
+    status, answer = gated.json(*commands[0], "--wait", "100ms")
+    assert (status, answer["outcome"], answer["thing"]) == (1, "blocked", "lock/deploy")
+    assert (answer["guard"], answer["leaf"], answer["action"]) == ("calm", "lock-free=db", "block")
+    assert gated.run("lock", "break", "db", "--reason", "test").status == 0
+    for words in commands:
+        assert gated.run(*words).status == 0, words
+
+
+def test_a_guard_that_is_not_there_or_about_the_lock_itself_is_an_error(gated: Shell) -> None:
+    done = gated.run("lock", "acquire", "deploy", "--guard", "calm,other", "--wait", "1h")
+    assert (done.status, done.out) == (
+        1,
+        "nothing: the store has no guard other; define it: interlock guard define FILE\n",
+    )
+    done = gated.run("lock", "acquire", "db", "--guard", "calm")
+    assert (done.status, done.out) == (2, "")
+    assert "drop that condition" in done.err
+    done = gated.run("run", "--guard", "calm", "--", "true")
+    assert done.status == 2
+    assert "need something to hold; name it: --hold" in done.err
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_command_that_ends_while_it_waits_for_a_guard_leaves_nothing(
+    gated: Shell, signum: signal.Signals
+) -> None:
+    words = ("--guard", "calm", "--wait", "forever", "--ttl", "1s")
+    waits = gated.start("lock", "run", "deploy", *words, "--", "touch", "ran")
+
+    def waiting() -> list[str]:
+        found: list[str] = gated.json("why", "lock/deploy")[1]["meanwhile"]
+        return found
+
+    until(waiting, "the wait")
+    assert waiting()[0].startswith("ada waits for guard/calm before it acquires this")
+    waits.send_signal(signum)
+    waits.wait()
+    until(lambda: not waiting(), "the end of the wait")  # a killed one ends with its session
+    assert gated.run("lock", "break", "db", "--reason", "test").status == 0
+    assert gated.json("lock", "show", "deploy")[1]["state"] == "free"
+    assert gated.run("maintain").status == 0
+    assert gated.run("doctor", "--json").status == 0
+    with interlock.connect(str(gated.folder / ".interlock" / "store.db")) as fleet:
+        page = Range(keys.WAITS)
+        assert fleet.store.read(page).ranges[page] == ()
+    assert not (gated.folder / "ran").exists()

@@ -28,7 +28,7 @@ sys.exit(status)
 def test_acquiring_a_lock_imports_nothing_heavy(ada: Shell) -> None:
     imported = _imported_by(ada, "lock", "acquire", "merge")
     assert "interlock.stores.sqlite.store" in imported
-    assert _about(imported, "task", *OTHERS) == set()
+    assert _about(imported, "task", "guard", "gate", *OTHERS) == set()
 
 
 LAZY = """

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.nouns.grants.guarded import FREE, define, deploy, entries, listed, state
 
 from interlock import guard
-from interlock.core import keys
 from interlock.core.outcomes import Deadlock, GuardBlocked, NoGuard
 from interlock.errors import BadInput, BadName, TooLarge, Unavailable
 from interlock.nouns.grants.held_grant import take
@@ -28,10 +28,7 @@ from interlock.nouns.guards import guard as g
 from interlock.nouns.guards.allowed import allow
 from interlock.nouns.guards.condition import Condition
 from interlock.steps import Commit, NextChanges, Op, Read
-from interlock.store import Range
 from interlock.testing.testbed import Client, Stepper, Testbed
-
-FREE = guard.lock_free("db")
 
 
 @pytest.fixture
@@ -57,30 +54,6 @@ def bob(bed: Testbed) -> Client:
 @pytest.fixture(autouse=True)
 def _list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "list"))
-
-
-def define(client: Client, name: str, condition: Condition, **terms: Any) -> g.Guard:
-    made = guard.named(name, condition, **terms)
-    client.run(client.guards.define(made))
-    return made
-
-
-def deploy(client: Client, *, wait: float = 0, **terms: Any) -> Op[Any]:
-    return client.locks.acquire("deploy", guard="calm", wait=wait, **terms)
-
-
-def state(client: Client, lock: str = "deploy") -> tuple[str, str, tuple[str, ...]]:
-    found = client.run(client.locks.show(lock))
-    return found.state, found.holder, found.waiters
-
-
-def listed(bed: Testbed) -> list[str]:
-    page = Range(keys.WAITS)
-    return [item.key for item in bed.store.read(page).ranges[page]]
-
-
-def entries(client: Client, verb: str) -> list[Any]:
-    return [line for line in client.run(client.record.log(limit=100)) if line.verb == verb]
 
 
 # Without a wait.
@@ -428,58 +401,6 @@ def test_a_session_that_expires_meanwhile_is_followed_by_another(bed: Testbed, b
     assert ada.session != before
     assert bob.run(bob.locks.show("deploy")).session == ada.session
     assert listed(bed) == []
-
-
-# Interruptions.
-
-
-def quiet(bed: Testbed, ada: Client, bob: Client) -> None:
-    """Nothing is held by her, waited for or owed."""
-    assert state(bob)[1] != "ada"
-    assert "ada" not in state(bob)[2]
-    assert listed(bed) == []
-    assert not ada.context.grants.pending
-
-
-@pytest.mark.parametrize("far", [False, True])
-@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit])
-def test_an_interrupt_at_any_step_leaves_nothing_held_and_nothing_queued(
-    far: bool, error: type[BaseException]
-) -> None:
-    """She waits for the guard, queues, is promoted, gives it back, waits, and acquires."""
-
-    def play(strike: int) -> bool:
-        bed = Testbed()
-        ada = (bed.remote if far else bed.client)("ada", ttl=600.0)
-        bob = bed.client("bob", ttl=600.0)
-        define(bob, "calm", FREE)
-        for lock in ("db", "deploy"):
-            bob.run(bob.locks.acquire(lock))
-        acts = [("release", "db"), ("acquire", "db"), ("release", "deploy"), ("release", "db")]
-        op = Stepper(deploy(ada, wait=590), ada.store, bed.clock)
-        steps = 0
-        while not op.done:
-            if steps == strike:
-                if error is GeneratorExit:
-                    op._op.close()
-                else:
-                    op.interrupt(error())
-                ada.run(ada.context.grants.release_pending())
-                quiet(bed, ada, bob)
-                return False
-            steps += op.go()
-            if op.asleep and acts and not op._next.watch.take(0):  # type: ignore[union-attr]
-                verb, lock = acts.pop(0)
-                bob.run(getattr(bob.locks, verb)(lock))
-                if verb == "acquire":  # she must not see that before she is promoted
-                    bob.run(getattr(bob.locks, acts[0][0])(acts.pop(0)[1]))
-        assert isinstance(op.result(), LockAcquired)
-        return True
-
-    strike = 0
-    while not play(strike):
-        strike += 1
-    assert strike > 20
 
 
 # The wait graph, and why.
