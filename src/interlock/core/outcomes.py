@@ -178,7 +178,7 @@ class GuardBlocked(Blocked, frozen=True, kw_only=True, tag="blocked"):
 
     ``result`` says whether the guard failed or is unknown; ``leaf`` is the condition that decides
     that, and ``acts`` would clear it.  ``action`` is what the guard asks for: to wait (``block``),
-    to try again ``retry_in`` seconds later, or to fail with a ``message``.
+    to retry after ``retry_in`` seconds, or to fail with a ``message``.
     """
 
     thing: str

@@ -27,7 +27,7 @@ from interlock.nouns.grants.several import SeveralAcquired
 from interlock.nouns.guards import guard as g
 from interlock.nouns.guards.allowed import allow
 from interlock.nouns.guards.condition import Condition
-from interlock.steps import Commit, NextChanges, Op, Read
+from interlock.steps import Commit, InThread, NextChanges, Op, Read
 from interlock.testing.testbed import Client, Stepper, Testbed
 
 
@@ -554,6 +554,25 @@ def test_a_promoted_waiter_looks_again_if_its_observation_is_too_old(
     stop.unlink()
     bed.clock.advance(1)
     assert isinstance(waits.run().result(), LockAcquired)
+
+
+def test_a_promoted_waiter_keeps_the_lock_after_a_new_look(
+    bed: Testbed, ada: Client, bob: Client, stop: Path
+) -> None:
+    """The look may take longer than the short ttl of a grant that came to a sleeper."""
+    made = define(bob, "calm", ~guard.file_exists("STOP"), max_age="60s")
+    allow(g.digest(made), stop.parent)
+    bob.run(bob.locks.acquire("deploy"))
+    waits = ada.start(deploy(ada, wait=590, ttl=300.0))
+    bed.clock.advance(70)
+    bob.run(bob.locks.release("deploy"))
+    while not isinstance(waits._next, InThread):
+        waits.go()
+    bed.clock.advance(200)
+    assert isinstance(waits.run().result(), LockAcquired)
+    assert [line.outcome for line in entries(bob, "lock.release")] == ["released"] * 2
+    (entry,) = entries(bob, "lock.confirm")
+    assert [fact.condition for fact in entry.observed] == ["file-exists=STOP"]
 
 
 # Reading.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def _why(outcome: Why, paint: Paint) -> str:
     if not outcome.blocked:
         word = paint("green", outcome.state or "not blocked")
-        more = [f"meanwhile    {each}" for each in outcome.meanwhile]
+        more = [f"waiting      {each}" for each in outcome.meanwhile]
         more += [f"ended        {each}" for each in outcome.ended]
         first = f"{outcome.thing} is {word}: {outcome.because}; {outcome.clear}"
         return "\n".join([first, *more])

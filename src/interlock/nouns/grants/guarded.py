@@ -6,7 +6,7 @@ commit that checks them, or gives it back with that commit, which serves the nex
 
 While a guard does not pass, the caller holds nothing and does not queue (``guard_wait.py``): a
 queued request would block all behind it, though it could not use what it waits for.  When the guard
-passes, it queues behind those that came meanwhile.
+passes, it enters the queue at its end.
 
 More slots of a grant that the caller has are checked by the commit that gives them or queues for
 them, not when they come: they cannot be given back alone.

@@ -1,6 +1,6 @@
 """The wait of a caller for the guards of its gate.
 
-The caller holds nothing and stands in no queue meanwhile.  It sleeps until something may have
+The caller holds nothing for that time, and stands in no queue.  It sleeps until something may have
 changed that a failing leaf depends on:
 
     the store        a watch of the items: locks, slots, tasks, pipelines, the definitions
@@ -13,7 +13,7 @@ changed that a failing leaf depends on:
 A watch wakes and the state decides: after each sleep the guards are checked again.
 
 In the wait graph a guard has a resource for each lock that it certainly wants free: a ``lock_free``
-that is the whole condition, or a part of ``all``.  Whatever else it asks for may become true at any
+that is the whole condition, or a part of ``all``.  Every other condition may become true at any
 time.
 """
 
