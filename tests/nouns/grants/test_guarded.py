@@ -534,8 +534,7 @@ def test_a_look_that_sees_nothing_new_leaves_no_entry(
     for _ in range(5):
         assert bob.run(bob.guards.check("calm"))
         bed.clock.advance(20)
-    (entry,) = entries(bob, "guard.observe")
-    assert [fact.condition for fact in entry.observed] == ["file-exists=STOP"]
+    assert len(entries(bob, "guard.observe")) == 1
 
 
 def test_a_promoted_waiter_looks_again_if_its_observation_is_too_old(

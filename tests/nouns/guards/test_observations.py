@@ -176,7 +176,8 @@ def test_what_a_host_saw_does_not_outlive_its_denial(hosts: Hosts) -> None:
     hosts.at("first")
     assert hosts.withdraw(STOP) == 0
     with interlock.connect(store=hosts.store, agent="ada", join=False) as ada:
-        assert [entry.verb for entry in ada.record.log()] == ["guard.withdraw"]
+        verbs = [entry.verb for entry in ada.record.log()]
+        assert verbs == ["guard.observe", "guard.observe", "guard.withdraw"]
         assert ada.record.verify().completeness == "ok"
 
 

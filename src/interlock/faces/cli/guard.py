@@ -15,9 +15,9 @@ from interlock.nouns.guards.observations import announce, withdraw
 from interlock.runtime.identity import Actor
 
 if TYPE_CHECKING:
+    from interlock.core.outcomes import NoGuard
     from interlock.faces.cli.parse import Parsed
     from interlock.nouns.guards.requests import GuardsToCheck
-    from interlock.core.outcomes import NoGuard
     from interlock.nouns.guards.results import GuardCheck
     from interlock.runtime.runner import Runner
     from interlock.steps import Op

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -32,8 +32,8 @@ from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.nouns.grants.request import GrantRequest, GrantTarget, RequestStatus
 from interlock.nouns.grants.semaphore import AlreadyHeld
 from interlock.nouns.grants.service import GrantService
-from interlock.nouns.guards.gate import Gate, GateCheck, Unobserved, is_final
 from interlock.nouns.guards.guard_wait import GuardWait
+from interlock.nouns.guards.request_gate import GateResult, RequestGate, Unobserved, is_final
 from interlock.runtime import callers
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.deadlock import DeadlockResolver
@@ -43,10 +43,10 @@ from interlock.runtime.wait_graph import Start
 from interlock.steps import Op
 from interlock.store import Item
 
-_WITHDRAW = "guard.withdraw"
+T = TypeVar("T")
 
 
-class GrantGate(Gate):
+class GrantGate(RequestGate):
     """The guards of one request for a grant."""
 
     def __init__(
@@ -110,7 +110,7 @@ class GrantGate(Gate):
             now = self.runner.clock.wall()
             back = yield from reader.decide(lambda facts: rules.abandon(request, facts, now))
             return replace(back, outcome=refused, reason=_reason(refused))
-        assert isinstance(found, GateCheck)  # noqa: S101 - for type checkers
+        assert isinstance(found, GateResult)  # noqa: S101 - for type checkers
         recorded = self.recorded(confirmed, found)
         if not recorded.events and not recorded.observed:
             return recorded
@@ -119,7 +119,7 @@ class GrantGate(Gate):
 
 
 def _reason(refused: GuardBlocked | NoGuard) -> str:
-    """Why a grant is given back, for the record."""
+    """Why a grant is given back, or not asked for yet, for the record."""
     if isinstance(refused, NoGuard):
         return f"the store has no guard {refused.guard}"
     return f"guard {refused.guard} does not pass: {refused.leaf}: {refused.reason}"
@@ -139,11 +139,10 @@ class ListedWait:
         self._identity = identity
         self._target = target
         self._start: Start | None = None
-        self._thing = ""
 
     def before_sleep(self, refused: GuardBlocked) -> Op[Refusal | None]:
         """List the wait, and look for a deadlock: the outcome, if the wait could never end."""
-        start = self._start or (yield from self._list(refused.guard))
+        start = self._start or (yield from self._list(refused))
         pending = self._grants.pending_grants() | callers.pending_grants()
         resolver, actor = DeadlockResolver(self._runner), self._identity.actor
         done = yield from resolver.resolve(actor, start, self._withdraw, pending=pending)
@@ -161,14 +160,15 @@ class ListedWait:
         if not self.listed:
             return ()
         id_ = keys.id_of(self.listed[0])
-        return (PendingRelease(id_, self._thing, partial(self._take_back, self.listed)),)
+        thing = self._target.thing
+        return (PendingRelease(id_, thing, partial(self._take_back, self.listed)),)
 
-    def _list(self, guard: str) -> Op[Start]:
+    def _list(self, refused: GuardBlocked) -> Op[Start]:
         grants, identity = self._grants, self._identity
         local = None if identity.caller else grants.current_caller()
         terms = callers.caller_terms(identity.caller, local)
         asleep = UnqueuedWait(
-            wants=keys.guard(guard),
+            wants=keys.guard(refused.guard),
             agent=identity.actor.agent,
             session=identity.actor.session,
             live=keys.live(identity.actor.session),
@@ -178,13 +178,17 @@ class ListedWait:
             also=(*terms.also, *map(before_thing, self._target.things)),
         )
         id_ = self._runner.new_id("wai")
-        self._thing = f"guard/{guard}"
         self.listed = wait_keys(asleep, id_)
 
         def deciding() -> DecideOp[str]:
             yield from ()
-            puts = wait_writes(asleep, id_)
-            return Decision(outcome="waiting", verb="guard.wait", thing=self._thing, puts=puts)
+            return Decision(
+                outcome="waiting",
+                verb=self._target.verb("await"),
+                thing=self._target.thing,
+                puts=wait_writes(asleep, id_),
+                reason=_reason(refused),
+            )
 
         done = yield from self._runner.change(deciding, identity.actor)
         self._start = Start(
@@ -195,7 +199,7 @@ class ListedWait:
     def _withdraw(self, cycle: tuple[str, ...]) -> DecideOp[Any]:
         yield from ()
         outcome = self._target.outcome(RequestStatus("deadlock", cycle=cycle))
-        return Decision(outcome=outcome, verb=_WITHDRAW, thing=self._thing, deletes=self.listed)
+        return self._withdrawal(outcome, self.listed)
 
     def _take_back(self, listed: tuple[str, ...]) -> Op[None]:
         def deciding() -> DecideOp[str]:
@@ -203,9 +207,13 @@ class ListedWait:
             there = tuple([key for key, item in items.items() if item is not None])
             if not there:
                 return Decision(outcome="gone")
-            return Decision(outcome="withdrawn", verb=_WITHDRAW, thing=self._thing, deletes=there)
+            return self._withdrawal("withdrawn", there)
 
         yield from self._runner.change(deciding, self._identity.actor)
+
+    def _withdrawal(self, outcome: T, listed: tuple[str, ...]) -> Decision[T]:
+        verb, thing = self._target.verb("withdraw"), self._target.thing
+        return Decision(outcome=outcome, verb=verb, thing=thing, deletes=listed)
 
 
 def acquire(

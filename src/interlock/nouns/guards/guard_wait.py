@@ -31,8 +31,8 @@ from interlock.nouns.grants.pool_reader import readable_pool
 from interlock.nouns.grants.pool_wait import wait_targets as pool_targets
 from interlock.nouns.guards import condition as c
 from interlock.nouns.guards import guard as g
-from interlock.nouns.guards.gate import Gate, GateCheck, Unobserved, is_final
 from interlock.nouns.guards.observations import outside_needs
+from interlock.nouns.guards.request_gate import GateResult, RequestGate, Unobserved, is_final
 from interlock.nouns.guards.rules import failing
 from interlock.nouns.guards.service import decode_guard
 from interlock.nouns.guards.store_facts import key_of_need
@@ -56,7 +56,7 @@ _SCOPES = 64
 class GuardWait:
     """One wait for the guards of a gate; the methods are generators for a driver."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: RequestGate) -> None:
         self._gate = gate
         self._clock = gate.runner.clock
         self._allow = gate.runner.capabilities.allow
@@ -79,7 +79,7 @@ class GuardWait:
                 refused = self._gate.refusal(read.result)
                 if refused is None or isinstance(refused, NoGuard) or is_final(refused):
                     return refused
-                assert isinstance(read.result, GateCheck)  # noqa: S101 - for type checkers
+                assert isinstance(read.result, GateResult)  # noqa: S101 - for type checkers
                 now = self._clock.monotonic()
                 if (over := self._count_retries(read.result, now)) is not None:
                     return over
@@ -99,7 +99,7 @@ class GuardWait:
             if watch is not None:
                 watch.close()
 
-    def _check(self) -> Op[ReadBeforeWait[GateCheck | Unobserved | NoGuard]]:
+    def _check(self) -> Op[ReadBeforeWait[GateResult | Unobserved | NoGuard]]:
         """Check the guards, after a look at the outside if one is due."""
         while True:
             read = yield from read_before_wait(self._gate.check())
@@ -107,7 +107,7 @@ class GuardWait:
                 return read
             yield from self._gate.look(read.result.guards)
 
-    def _count_retries(self, found: GateCheck, now: float) -> GuardBlocked | None:
+    def _count_retries(self, found: GateResult, now: float) -> GuardBlocked | None:
         """Count the checks that were due; the refusal, if a guard had all of its retries."""
         for guard, result in found.closed:
             action = guard.on_failure
@@ -171,7 +171,7 @@ class GuardWait:
 class _Asleep:
     """What a wait depends on while its caller sleeps."""
 
-    def __init__(self, found: GateCheck) -> None:
+    def __init__(self, found: GateResult) -> None:
         self.resting: list[g.Guard] = []
         """Guards that are checked again when their delay is over."""
         self.outside: list[g.Guard] = []

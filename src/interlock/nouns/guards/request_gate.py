@@ -55,7 +55,7 @@ class Unobserved(Struct, frozen=True):
     guards: tuple[g.Guard, ...]
 
 
-class GateCheck(Struct, frozen=True):
+class GateResult(Struct, frozen=True):
     """What the guards of a gate say; ``results`` are in the order of ``guards``."""
 
     guards: tuple[g.Guard, ...]
@@ -73,7 +73,7 @@ class GateCheck(Struct, frozen=True):
         return [(guard, result) for guard, result in pairs if not result.allowed]
 
 
-class Gate:
+class RequestGate:
     """The guards of one call, by their names.
 
     ``thing`` is what the call is about, ``warning`` the event for a guard that only warns.  A guard
@@ -114,7 +114,7 @@ class Gate:
         _refuse_own(guards, self._own, self.thing)
         return guards
 
-    def check(self) -> ReadOp[GateCheck | Unobserved | NoGuard]:
+    def check(self) -> ReadOp[GateResult | Unobserved | NoGuard]:
         """Read the definitions and the facts of the store, and check all guards."""
         guards = yield from self.defined()
         if isinstance(guards, NoGuard):
@@ -122,9 +122,9 @@ class Gate:
         if unseen := tuple([guard for guard in guards if not self._has_seen(guard)]):
             return Unobserved(unseen)
         results = yield from check_inside(guards, self._observed, self.runner.clock.wall())
-        return GateCheck(tuple(guards), results)
+        return GateResult(tuple(guards), results)
 
-    def refusal(self, found: GateCheck | Unobserved | NoGuard) -> GuardBlocked | NoGuard | None:
+    def refusal(self, found: GateResult | Unobserved | NoGuard) -> GuardBlocked | NoGuard | None:
         """Why the request may not pass; None if it may."""
         if isinstance(found, NoGuard):
             return found
@@ -146,7 +146,7 @@ class Gate:
             return Decision(outcome=refused)  # type: ignore[arg-type]
         return self.recorded(decision, found)
 
-    def recorded(self, decision: Decision[T], found: GateCheck) -> Decision[T]:
+    def recorded(self, decision: Decision[T], found: GateResult) -> Decision[T]:
         """A decision that the guards let pass, with what it relies on, for its entry."""
         warned = [_warning(result) for result in found.warned]
         return replace(
