@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import interlock
+from interlock import guard
 from interlock.client import Fleet
 from interlock.stores.memory import MemoryStore
 
@@ -128,6 +129,10 @@ def every_block(fleet: Fleet, ttl: float | None) -> dict[str, Callable[[], objec
         with fleet.lock("merge", ttl=ttl):
             pass
 
+    def guarded() -> None:
+        with fleet.lock("merge", ttl=ttl, guard="calm"):
+            pass
+
     def slots() -> None:
         with fleet.slots("builds", capacity=1, ttl=ttl) as held:
             held.check()
@@ -140,7 +145,7 @@ def every_block(fleet: Fleet, ttl: float | None) -> dict[str, Callable[[], objec
         with fleet.tasks.hold("t1", ttl=ttl) as claim:
             claim.release()
 
-    return {"lock": lock, "slots": slots, "together": together, "hold": hold}
+    return {"lock": lock, "guarded": guarded, "slots": slots, "together": together, "hold": hold}
 
 
 def strike_all(
@@ -168,6 +173,7 @@ BLOCKS = [
     ("together", None),
     ("hold", None),
     pytest.param("lock", 60.0, marks=pytest.mark.proof),
+    pytest.param("guarded", None, marks=pytest.mark.proof),
     pytest.param("slots", None, marks=pytest.mark.proof),
     pytest.param("together", 60.0, marks=pytest.mark.proof),
     pytest.param("hold", 60.0, marks=pytest.mark.proof),
@@ -180,6 +186,7 @@ def test_a_block_that_is_struck_anywhere_leaves_nothing_held(
 ) -> None:
     fleet.semaphores.resize("builds", 1)
     fleet.tasks.publish("t1")
+    fleet.guards.define(guard.named("calm", guard.lock_free("db")))
     act = every_block(fleet, ttl)[what]
     act()
     strike_all(fleet, act)
