@@ -211,6 +211,9 @@ def test_a_caller_waits_for_its_guard_outside_of_the_queue(
     bob.run(bob.locks.release("db"))
     assert isinstance(waits.run().result(), LockAcquired)
     assert listed(bed) == []
+    story = [(each.what, each.says) for each in bob.run(bob.record.explain("lock/deploy"))]
+    said = "guard calm does not pass: lock-free=db: bob holds lock db, for 0 s"
+    assert (story[0], story[-1]) == (("waiting", said), ("acquired", ""))
 
 
 def test_a_wait_for_a_guard_ends_at_its_time(bed: Testbed, ada: Client, bob: Client) -> None:
@@ -506,6 +509,40 @@ def test_an_allowed_host_looks_again_ever_more_slowly(
     assert (fact.condition, fact.max_age) == ("file-exists=STOP", 10.0)
     assert fact.host
     assert fact.digest
+
+
+def test_a_retry_looks_again_however_young_the_last_observation_is(
+    bed: Testbed, ada: Client, bob: Client, stop: Path
+) -> None:
+    stop.touch()
+    terms = {"on_failure": guard.retry("5s", 3), "max_age": "60s"}
+    made = define(bob, "calm", ~guard.file_exists("STOP"), **terms)
+    allow(g.digest(made), stop.parent)
+    waits = ada.start(deploy(ada, wait=500))
+    bed.clock.advance(5)
+    assert not waits.run().done
+    stop.unlink()
+    bed.clock.advance(5)
+    assert isinstance(waits.run().result(), LockAcquired)
+
+
+def test_what_another_host_sees_right_after_our_look_wakes_us(
+    bed: Testbed, bob: Client, stop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = define(bob, "calm", ~guard.file_exists("STOP"), max_age="60s")
+    ada = bed.client("ada", ttl=600.0)
+    waits = Stepper(deploy(ada, wait=500), ada.store, bed.clock)
+    looks = 0
+    while looks < 2:  # that of the request, and that of the wait
+        waits.go()
+        looks += any(
+            str(ref).startswith("observed/") for ref in getattr(waits.steps[-1], "refs", ())
+        )
+    with monkeypatch.context() as other:
+        other.setenv("INTERLOCK_GUARDS_DIR", str(stop.parent / "elsewhere"))
+        allow(g.digest(made), stop.parent)
+        assert bob.run(bob.guards.check("calm"))
+    assert isinstance(waits.run().result(), LockAcquired)
 
 
 def test_a_host_that_does_not_look_is_woken_by_one_that_does(

@@ -5,6 +5,7 @@ and remembers holders and waiters, so that an end can say how long it lasted:
 
     ada acquires          lock.acquire, lock:acquired ada
     bob waits             lock.wait; behind the holder
+    bob waits             lock.await; for a guard, outside of the queue
     ada hands it to bob   lock.release, lock:released ada, lock:acquired bob
     cleo takes over       lock.acquire, lock:reclaimed bob, lock:acquired cleo: his grant expired
     ada is refused        lock.release, lock:fenced ada; before, without any event
@@ -52,6 +53,8 @@ class GrantHistory(NounHistory):
             each = self._wait
         elif verb == "withdraw":
             each = self._withdraw
+        elif verb == "await":
+            each = self._await
         else:
             if line.events or line.verb not in _SILENT:
                 yield from super().events(line)
@@ -135,6 +138,11 @@ class GrantHistory(NounHistory):
             session=line.session,
             behind=() if self._kind == "agent" else tuple(self._holders(thing)),
         )
+
+    def _await(self, line: RecordLine, thing: str) -> HistoryEvent:
+        """A wait for a guard: it stands in no queue, so no grant ends it."""
+        session, says = line.session, line.reason
+        return history_event(line, line.agent, "waiting", thing, session=session, says=says)
 
     def _withdraw(self, line: RecordLine, thing: str) -> HistoryEvent:
         wait = _closed(self._waits, thing, line.agent, line.session)

@@ -73,6 +73,7 @@ class GuardWait:
         """
         watch: Watch | None = None
         watched: tuple[str, ...] = ()
+        self._gate.forget_others()  # a signal may have come since they were read
         try:
             while True:
                 read = yield from self._check()
@@ -100,12 +101,16 @@ class GuardWait:
                 watch.close()
 
     def _check(self) -> Op[ReadBeforeWait[GateResult | Unobserved | NoGuard]]:
-        """Check the guards, after a look at the outside if one is due."""
-        while True:
-            read = yield from read_before_wait(self._gate.check())
-            if not isinstance(read.result, Unobserved):
-                return read
+        """Check the guards, after a look at the outside if one is due.
+
+        A watch then begins before the look, so that it reports what another host sees after it.
+        """
+        read = yield from read_before_wait(self._gate.check())
+        began = read.revision
+        while isinstance(read.result, Unobserved):
             yield from self._gate.look(read.result.guards)
+            read = yield from read_before_wait(self._gate.check())
+        return replace(read, revision=began)
 
     def _count_retries(self, found: GateResult, now: float) -> GuardBlocked | None:
         """Count the checks that were due; the refusal, if a guard had all of its retries."""
@@ -161,7 +166,13 @@ class GuardWait:
         gap = self._allow(_BETWEEN_SCANS if asleep.filters else _BETWEEN_CHECKS)
         if (rest := began + gap - self._clock.monotonic()) > 0:
             yield Pause(rest)
-        now = self._clock.monotonic()
+        self._forget(asleep, self._clock.monotonic())
+
+    def _forget(self, asleep: _Asleep, now: float) -> None:
+        """Forget the observations of guards for which a look is due, or costs only a read."""
+        for guard in asleep.resting:
+            if self._gate.retries[guard.name][1] <= now:
+                self._gate.forget(guard)
         for guard in asleep.outside:
             digest = g.digest(guard)
             if digest not in self._gate.here or self._due[digest] <= now:

@@ -184,6 +184,10 @@ class RequestGate:
         """Look again for this guard before the next check."""
         self._observed.pop(g.digest(guard), None)
 
+    def forget_others(self) -> None:
+        """Read again what other hosts saw before the next check."""
+        self._observed = {key: self._observed[key] for key in self._observed if key in self.here}
+
     def _has_seen(self, guard: g.Guard) -> bool:
         if not outside_needs(guard):
             return True
