@@ -526,6 +526,23 @@ def test_a_retry_looks_again_however_young_the_last_observation_is(
     assert isinstance(waits.run().result(), LockAcquired)
 
 
+def test_a_look_that_takes_longer_than_its_answer_counts_is_not_repeated_at_once(
+    bed: Testbed, ada: Client, bob: Client, stop: Path
+) -> None:
+    made = define(bob, "calm", ~guard.file_exists("STOP"), max_age="2s")
+    allow(g.digest(made), stop.parent)
+    waits = Stepper(deploy(ada, wait=100), ada.store, bed.clock)
+    looks = 0
+    while not waits.done:
+        looks += isinstance(waits._next, InThread)
+        if not waits.go() or isinstance(waits.steps[-1], InThread):
+            bed.clock.advance(3.0)
+    refused = waits.result()
+    assert isinstance(refused, GuardBlocked)
+    assert refused.result == "unknown"
+    assert looks < 100
+
+
 def test_what_another_host_sees_right_after_our_look_wakes_us(
     bed: Testbed, bob: Client, stop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,7 +73,7 @@ class GuardWait:
         """
         watch: Watch | None = None
         watched: tuple[str, ...] = ()
-        self._gate.forget_others()  # a signal may have come since they were read
+        self._gate.drop_others()  # a signal may have come since they were read
         try:
             while True:
                 read = yield from self._check()
@@ -105,6 +105,7 @@ class GuardWait:
 
         A watch then begins before the look, so that it reports what another host sees after it.
         """
+        self._gate.drop_old()
         read = yield from read_before_wait(self._gate.check())
         began = read.revision
         while isinstance(read.result, Unobserved):
@@ -153,7 +154,8 @@ class GuardWait:
         digest = g.digest(guard)
         if self._due.get(digest, -inf) <= now:
             first = self._allow(FIRST_LOOK)
-            self._pace[digest] = min(2 * self._pace.get(digest, first / 2), guard.max_age)
+            longer = min(2 * self._pace.get(digest, 0.0), guard.max_age)
+            self._pace[digest] = max(first, longer)
             self._due[digest] = now + self._pace[digest]
         return self._due[digest]
 
@@ -166,17 +168,17 @@ class GuardWait:
         gap = self._allow(_BETWEEN_SCANS if asleep.filters else _BETWEEN_CHECKS)
         if (rest := began + gap - self._clock.monotonic()) > 0:
             yield Pause(rest)
-        self._forget(asleep, self._clock.monotonic())
+        self._drop(asleep, self._clock.monotonic())
 
-    def _forget(self, asleep: _Asleep, now: float) -> None:
-        """Forget the observations of guards for which a look is due, or costs only a read."""
+    def _drop(self, asleep: _Asleep, now: float) -> None:
+        """Drop the observations of guards for which a look is due, or costs only a read."""
         for guard in asleep.resting:
             if self._gate.retries[guard.name][1] <= now:
-                self._gate.forget(guard)
+                self._gate.drop(guard)
         for guard in asleep.outside:
             digest = g.digest(guard)
             if digest not in self._gate.here or self._due[digest] <= now:
-                self._gate.forget(guard)
+                self._gate.drop(guard)
 
 
 class _Asleep:

@@ -99,7 +99,7 @@ class RequestGate:
         self._warning = warning
         self._own = own
         self._observed: dict[str, Mapping[Any, Any]] = {}
-        self._looked: dict[str, float] = {}
+        self._counts_until: dict[str, float] = {}
 
     # Inside a decision.
 
@@ -165,6 +165,7 @@ class RequestGate:
         guess: Mapping[str, Item | None] | None = None,
     ) -> Op[Decided[Any]]:
         """Carry a decision through; while it lacks facts from outside, look and decide again."""
+        self.drop_old()
         while True:
             done: Decided[Any] = yield from self.runner.change(deciding, actor, guess)
             if not isinstance(done.outcome, Unobserved):
@@ -174,26 +175,32 @@ class RequestGate:
     def look(self, guards: Sequence[g.Guard]) -> Op[None]:
         """Get the facts from outside for these guards."""
         clock = self.runner.clock
-        began = clock.monotonic()
         observed: Observed = yield from observations(self.runner, guards, clock)
         self.here = set((yield from looks_here(guards))) | (self.here - set(observed))
         self._observed |= observed
-        self._looked |= dict.fromkeys(observed, began)
+        ends = {g.digest(guard): clock.monotonic() + guard.max_age for guard in guards}
+        self._counts_until |= ends
 
-    def forget(self, guard: g.Guard) -> None:
+    def drop(self, guard: g.Guard) -> None:
         """Look again for this guard before the next check."""
         self._observed.pop(g.digest(guard), None)
 
-    def forget_others(self) -> None:
+    def drop_others(self) -> None:
         """Read again what other hosts saw before the next check."""
         self._observed = {key: self._observed[key] for key in self._observed if key in self.here}
 
+    def drop_old(self) -> None:
+        """Look again for guards whose observations may be too old; once in an attempt.
+
+        A decision must not do that itself: a look that takes longer than the maximum age would be
+        repeated without end.
+        """
+        now = self.runner.clock.monotonic()
+        for key in [key for key in self._observed if self._counts_until[key] <= now]:
+            del self._observed[key]
+
     def _has_seen(self, guard: g.Guard) -> bool:
-        if not outside_needs(guard):
-            return True
-        digest = g.digest(guard)
-        age = self.runner.clock.monotonic() - self._looked.get(digest, 0.0)
-        return digest in self._observed and age < guard.max_age
+        return not outside_needs(guard) or g.digest(guard) in self._observed
 
 
 def is_final(refused: GuardBlocked | NoGuard) -> bool:
