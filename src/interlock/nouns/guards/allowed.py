@@ -31,6 +31,7 @@ from msgspec import Struct
 from interlock.core import validate
 from interlock.core.safe_text import printable, quoted
 from interlock.errors import BadInput, NotAllowed
+from interlock.runtime import user_files
 
 FOLDER = "INTERLOCK_GUARDS_DIR"
 """The environment variable that names another folder for the list."""
@@ -38,7 +39,6 @@ NOTE_LIMIT = 1000
 
 _ALLOWED, _DENIED = "allowed", "denied"
 _LARGEST = 1 << 16
-_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -70,7 +70,7 @@ def allow(digest: str, root: str | os.PathLike[str], note: str = "") -> AllowedD
     _check(digest)
     stored = StoredPermission(root=_root(root), note=validate.text(note, "note", NOTE_LIMIT))
     with _changing(_ALLOWED) as folder:
-        _write(folder, digest, msgspec.json.encode(stored))
+        user_files.write_whole(folder, _name(digest), msgspec.json.encode(stored))
         made = _read(folder, digest)
     # After the permission, so that a crash in between leaves the denial.
     _remove(_DENIED, digest)
@@ -83,7 +83,7 @@ def deny(digest: str) -> None:
     """Deny a definition, and end its permission."""
     _check(digest)
     with _changing(_DENIED) as folder:
-        _write(folder, digest, b"{}")
+        user_files.write_whole(folder, _name(digest), b"{}")
     _remove(_ALLOWED, digest)
 
 
@@ -113,14 +113,7 @@ def listed() -> list[AllowedDefinition | DeniedDefinition]:
 
 def place() -> str:
     """The folder of the list."""
-    if named := os.environ.get(FOLDER):
-        if not os.path.isabs(named):
-            raise BadInput(f"{FOLDER} is {quoted(named)}; give an absolute path")
-        return os.path.normpath(named)
-    data = os.environ.get("XDG_DATA_HOME", "")
-    if not os.path.isabs(data):  # its specification says that a relative path counts as none
-        data = os.path.join(os.path.expanduser("~"), ".local", "share")
-    return os.path.join(data, "interlock", "guards")
+    return user_files.place(FOLDER, "guards")
 
 
 @contextmanager
@@ -147,11 +140,7 @@ def _reading(kind: str) -> Iterator[int | None]:
 def _changing(kind: str) -> Iterator[int]:
     """A folder of the list, created if it is missing, open and trusted."""
     with _refusing():
-        above, base = os.path.split(place())
-        os.makedirs(os.path.dirname(above), exist_ok=True)
-        for folder in (above, os.path.join(above, base), os.path.join(above, base, kind)):
-            with suppress(FileExistsError):
-                os.mkdir(folder, 0o700)
+        user_files.make_folder(place(), kind)
     with _reading(kind) as found:
         if found is None:
             raise NotAllowed(f"the folder {place()} was removed; try it again")
@@ -174,19 +163,7 @@ def _inner(base: int, kind: str) -> int | None:
 
 def _trust(descriptor: int, path: str) -> os.stat_result:
     """Refuse a file or folder that another user could have written."""
-    found = os.fstat(descriptor)
-    shown = printable(path)
-    if found.st_uid not in (os.geteuid(), 0):
-        raise NotAllowed(
-            f"{shown} belongs to user {found.st_uid}, who could allow any command;"
-            f" remove it, or name another folder with {FOLDER}"
-        )
-    if found.st_mode & _OTHERS:
-        raise NotAllowed(
-            f"other users may write to {shown}, and so could allow any command;"
-            f" run: chmod go-w {validate.quote(shown)}"
-        )
-    return found
+    return user_files.require_own(descriptor, path, "could allow any command", FOLDER)
 
 
 def _read(folder: int, digest: str) -> AllowedDefinition | None:
@@ -210,25 +187,6 @@ def _read(folder: int, digest: str) -> AllowedDefinition | None:
     return AllowedDefinition(
         digest=digest, root=stored.root, note=stored.note, since=found.st_mtime
     )
-
-
-def _write(folder: int, digest: str, data: bytes) -> None:
-    """Write a file of the list, whole or not at all."""
-    name = f".{digest}.{os.getpid()}.{os.urandom(4).hex()}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    file = os.open(name, flags, 0o600, dir_fd=folder)
-    try:
-        try:
-            os.write(file, data)
-            os.fsync(file)
-        finally:
-            os.close(file)
-        os.replace(name, _name(digest), src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=folder)
-        raise
-    os.fsync(folder)
 
 
 def _remove(kind: str, digest: str) -> None:
