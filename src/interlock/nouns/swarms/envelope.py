@@ -134,8 +134,8 @@ def sign_head(head: Head, *signers: Signer) -> bytes:
     What a reader would refuse by itself is refused here: BadInput, or TooLarge.
     """
     keys = tuple(signer.fingerprint for signer in signers)
-    payload = encode(head)
     try:
+        payload = encode(head)
         again = msgspec.json.decode(payload, type=type(head))
     except codec.UNREADABLE as error:
         raise BadInput(f"the head of the message is wrong: {error}; correct it") from None

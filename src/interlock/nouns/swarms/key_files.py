@@ -39,6 +39,7 @@ ROTATE_AFTER = 90 * 86400.0
 """Seconds after which a key should be replaced."""
 
 _LARGEST = 1 << 16
+_PUBLIC = ".pub"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(@[0-9]{8}T[0-9]{6}Z)?")
 _ANY_RIGHT_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -108,8 +109,7 @@ def listed() -> list[KeyFile]:
     with _reading() as folder:
         if folder is None:
             return []
-        names = filter(_FILE.fullmatch, os.listdir(folder))
-        return [_listed(folder, name) for name in sorted(names)]
+        return [_listed(folder, name) for name in _names(folder)]
 
 
 def load(name: str) -> KeySigner:
@@ -154,6 +154,12 @@ def _listed(folder: int, name: str) -> KeyFile:
     )
 
 
+def _names(folder: int) -> list[str]:
+    """The files that should be keys; ``ssh-keygen`` leaves the public part in another one."""
+    found = filter(_FILE.fullmatch, os.listdir(folder))
+    return sorted(name for name in found if not name.endswith(_PUBLIC))
+
+
 def _exists(folder: int, name: str) -> bool:
     """Whether there is a file; on some file systems ``Ops`` and ``ops`` are the same one."""
     try:
@@ -171,7 +177,7 @@ def _read(name: str, folder: int | None = None) -> tuple[bytes, float]:
     try:
         file = os.open(name, flags, dir_fd=folder)
     except FileNotFoundError:
-        raise _unknown(name, [] if folder is None else os.listdir(folder)) from None
+        raise _unknown(name, [] if folder is None else _names(folder)) from None
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
@@ -235,7 +241,7 @@ def _new_key() -> bytes:
 
 
 def _require_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or name.endswith(_PUBLIC):
         raise BadInput(
             f"{quoted(name)} cannot name a key;"
             " take up to 64 letters, digits, '_', '.' and '-', beginning with a letter or digit"
@@ -245,7 +251,7 @@ def _require_name(name: str) -> None:
 def _unknown(name: str, known: list[str]) -> BadInput:
     if "/" in name:
         return BadInput(f"there is no file {printable(name)}; name the file of a private key")
-    close = validate.closest_names(name, filter(_FILE.fullmatch, known))
+    close = validate.closest_names(name, known)
     meant = f"; is it {' or '.join(close)}?" if close else ""
     return BadInput(
         f"there is no key {name} in {printable(place())}{meant}"
