@@ -41,6 +41,7 @@ from interlock.store import Store
 if TYPE_CHECKING:
     from interlock.aio_messages import Messages
     from interlock.aio_tasks import Tasks
+    from interlock.core.signing import Signer
     from interlock.runtime.noun import Noun
     from interlock.runtime.operation import Request
 
@@ -396,6 +397,7 @@ async def connect(
     session: str | None = None,
     ttl: float = SESSION_TTL,
     trace: str = "",
+    key: str | Signer | None = None,
     join: bool = True,
     grant_ttl: float | None = None,
     caller: str = "",
@@ -414,6 +416,7 @@ async def connect(
             store,
             name,
             trace=trace,
+            key=key,
             grant_ttl=grant_ttl,
             caller=caller,
             clock=clock,

@@ -2,7 +2,8 @@
 
     python3 check_record.py EXPORT [--anchor FILE] [--against OTHER_EXPORT]
 
-It prints three verdicts, and a position (a revision or a key) for each finding against one:
+It prints three verdicts, a position (a revision or a key) for each finding against one, and which
+keys signed entries:
     integrity     no entry and no item was changed, moved or added
     completeness  no entry is missing in between, and the record agrees with the state
     truncation    no entry is missing at the end; proving that takes an anchor or an older export
@@ -17,6 +18,12 @@ An export is JSON Lines: a head, the entries in order, then the items.
     An item carries the id and hash of the entry that wrote it, and the digest of its payload.
     One digest is rolled over all entries: SHA-256 of (digest so far, revision, ":", hash).  A mark
     is that digest after some entry: kept in the store, or outside of it as an anchor.
+
+    A writer with a key signs its entries.  The signature, with the public key, is the last field of
+    an entry, and is over its text without that field.  A signature that does not fit is a finding,
+    and so is a writer that signs some of its entries only.  The keys are named by the fingerprints
+    that ssh-keygen prints: whose they are is for the auditor to know.  Signatures are Ed25519, and
+    this file has 40 lines that verify them, a few hundred in a second.
 
 How each kind of tampering shows:
 
@@ -66,6 +73,14 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Recursio
 LOG, UNSTAMPED, STAMPED = "log/", ("meta/", "observed/"), ("meta/sealed", "meta/checkpoint")
 """No entry writes the few facts that engines keep below ``meta/``, nor what hosts saw for guards:
 an observation counts for a minute or so, and the entry of a commit that relies on it names it."""
+SIGNED, SIGNED_BETWEEN, SIGNED_END = b',"signed":{"key":"', b'","signature":"', b'"}}'
+SIGNED_SIZE = len(SIGNED) + 44 + len(SIGNED_BETWEEN) + 88 + len(SIGNED_END)
+"""Of the last field of a signed entry: 32 and 64 bytes in base64."""
+ENTRY_TYPE = b"application/vnd.interlock.entry.v1+json"
+UNCHECKED = 4096
+"""Signatures that may wait to be verified."""
+NAMED = 100
+"""Agents that are named for one key."""
 NEVER = 1 << 63
 EXPLAINED = -1
 """Instead of a revision: an item has this hash, and a finding explains it already."""
@@ -132,6 +147,7 @@ class ParsedEntry(NamedTuple):
 
     id: str
     writer: str
+    agent: str
     on: int
     after: Sequence[str]
     saw: dict[str, str | None]
@@ -142,14 +158,39 @@ class ParsedEntry(NamedTuple):
 class KnownEntry:
     """An entry that was read, as it is remembered."""
 
-    __slots__ = ("hash", "id", "linked", "number", "revision", "undone", "vouched")
+    __slots__ = ("hash", "id", "key", "linked", "number", "revision", "undone", "vouched")
 
     def __init__(self, revision: int, id_: str, hash_: str, number: int = 0) -> None:
         self.revision, self.id, self.hash = revision, id_, hash_
+        self.key = ""  # the public key that signed it
         self.number = number  # counts the writer's entries since the beginning or a gap
         self.vouched = False  # another entry, or an item, carries its hash
         self.linked = False  # a later entry of its writer links it
         self.undone = False  # the item that it wrote is gone, and no entry deleted it
+
+
+class SignedEntries:
+    """The entries that one key signed, or none: their number, their ends, and their agents."""
+
+    __slots__ = ("agents", "entries", "first", "key", "last")
+
+    def __init__(self, key: str, first: int) -> None:
+        self.key, self.first, self.last, self.entries = key, first, first, 0
+        self.agents: set[str] = set()
+
+    def add(self, agent: str, revision: int) -> None:
+        self.entries += 1
+        self.last = revision
+        if agent not in self.agents and len(self.agents) < NAMED:
+            self.agents.add(agent)
+
+    @property
+    def fingerprint(self) -> str:
+        """The name of the key, as ssh-keygen prints it."""
+        from base64 import b64decode, b64encode
+
+        blob = b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + b64decode(self.key)
+        return "SHA256:" + b64encode(sha256(blob).digest()).decode().rstrip("=")
 
 
 class OpenLink(NamedTuple):
@@ -313,15 +354,109 @@ def parse(data: bytes) -> ParsedEntry:
         raise TypeError("an entry is an object")
     after, deleted = entry.get("after", []), entry.get("deleted", [])
     saw, put = entry.get("saw", {}), entry.get("put", {})
-    fields = ParsedEntry(
-        entry.get("id", ""), entry.get("writer", ""), entry.get("on", 0), after, saw, put, deleted
-    )
-    if [*map(type, fields)] != [str, str, int, list, dict, dict, list]:
+    id_, writer, agent = (entry.get(name, "") for name in ("id", "writer", "agent"))
+    fields = ParsedEntry(id_, writer, agent, entry.get("on", 0), after, saw, put, deleted)
+    if [*map(type, fields)] != [str, str, str, int, list, dict, dict, list]:
         raise TypeError("a field has another type")
     hashes = (hash_ for hash_ in saw.values() if hash_ is not None)
     if not all(type(each) is str for each in (*after, *deleted, *hashes, *put.values())):
         raise TypeError("hashes and keys are text")
     return fields
+
+
+# ---- signatures ---------------------------------------------------------------------------------
+
+P = 2**255 - 19
+ORDER = 2**252 + 27742317777372353535851937790883648493
+D = 37095705934669439343138083508754565189542113879843219016388785533085940283555
+"""-121665 / 121666."""
+ROOT = 19681161376707505956807079304988542015446066515923890162744021073123829784752
+"""Its square is -1."""
+Point = tuple[int, int, int, int]
+"""A point of edwards25519 in extended coordinates: x * z, y * z, z, x * y * z."""
+ZERO: Point = (0, 1, 1, 0)
+BASE_X = 15112221349535400772501151409588531511454012693041857206046113283949847762202
+BASE_Y = 46316835694926478169428394003475163141307993866256225615783033603165251855960
+BASE: Point = (BASE_X, BASE_Y, 1, BASE_X * BASE_Y % P)
+
+
+def add_points(one: Point, other: Point) -> Point:
+    a = (one[1] - one[0]) * (other[1] - other[0]) % P
+    b = (one[1] + one[0]) * (other[1] + other[0]) % P
+    c, d = 2 * one[3] * other[3] * D % P, 2 * one[2] * other[2] % P
+    e, f, g, h = b - a, d - c, d + c, b + a
+    return e * f % P, g * h % P, f * g % P, e * h % P
+
+
+def decode_point(data: bytes) -> Point | None:
+    number = int.from_bytes(data, "little")
+    y, sign = number & (1 << 255) - 1, number >> 255
+    square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+    x = pow(square, (P + 3) // 8, P)
+    if (x * x - square) % P:
+        x = x * ROOT % P
+    if (x * x - square) % P:
+        return None
+    x = -x % P if x & 1 != sign else x
+    return x, y, 1, x * y % P
+
+
+def signature_fits(key: bytes, signature: bytes, data: bytes) -> bool:
+    """Whether this is an Ed25519 signature of the key over the data (RFC 8032, 5.1.7).
+
+    A key of small order is refused: under one of them a single signature fits all data.
+    """
+    from hashlib import sha512
+
+    point = decode_point(key) if len(key) == 32 and len(signature) == 64 else None  # noqa: PLR2004
+    scalar = int.from_bytes(signature[32:], "little")
+    if point is None or scalar >= ORDER or times_eight(point)[0] == 0:
+        return False
+    factor = int.from_bytes(sha512(signature[:32] + key + data).digest(), "little") % ORDER
+    minus = (-point[0] % P, point[1], 1, -point[3] % P)
+    sums = (ZERO, BASE, minus, add_points(BASE, minus))
+    found = ZERO
+    for bit in range(252, -1, -1):
+        found = add_points(found, found)
+        found = add_points(found, sums[(scalar >> bit & 1) + 2 * (factor >> bit & 1)])
+    inverse = pow(found[2], -1, P)
+    x, y = found[0] * inverse % P, found[1] * inverse % P
+    return (y | (x & 1) << 255).to_bytes(32, "little") == signature[:32]
+
+
+def times_eight(point: Point) -> Point:
+    for _ in range(3):
+        point = add_points(point, point)
+    return point
+
+
+class EntrySignature(NamedTuple):
+    """A signature under an entry, still to be verified."""
+
+    revision: int
+    key: bytes
+    signature: bytes
+    data: bytes
+
+
+def signature_of(data: bytes, revision: int) -> EntrySignature | None:
+    """The signature that an entry ends with; None if it is not one."""
+    from base64 import b64decode, b64encode
+
+    tail = data[-SIGNED_SIZE:]
+    between = tail[len(SIGNED) + 44 : -88 - len(SIGNED_END)]
+    texts = tail[len(SIGNED) : len(SIGNED) + 44], tail[-88 - len(SIGNED_END) : -len(SIGNED_END)]
+    if between != SIGNED_BETWEEN or not tail.endswith(SIGNED_END):
+        return None
+    try:
+        key, signature = (b64decode(text, validate=True) for text in texts)
+    except ValueError:
+        return None
+    if (b64encode(key), b64encode(signature)) != texts:
+        return None
+    bare = data[:-SIGNED_SIZE] + b"}"
+    signed = b"DSSEv1 %d %b %d %b" % (len(ENTRY_TYPE), ENTRY_TYPE, len(bare), bare)
+    return EntrySignature(revision, key, signature, signed)
 
 
 class RecordJudge:
@@ -330,6 +465,7 @@ class RecordJudge:
     ``strict`` is for local engines, where an entry's revision follows the one it was decided on.
     ``trims`` is for engines that trim unsealed entries by themselves: elsewhere such a gap means
     that entries were removed.  ``begins`` is the mark before the first entry, if entries preceded.
+    ``fits`` verifies a signature; with None signatures are counted and not verified.
     """
 
     def __init__(
@@ -342,6 +478,7 @@ class RecordJudge:
         findings: Findings | None = None,
         parse: Callable[[bytes], ParsedEntry] = parse,
         known: Callable[[int, str, str, int], KnownEntry] = KnownEntry,
+        fits: Callable[[bytes, bytes, bytes], bool] | None = signature_fits,
     ) -> None:
         start = begins or DigestMark()
         self.findings = findings or Findings()
@@ -350,6 +487,9 @@ class RecordJudge:
         self.dropped = start.entries
         self._strict, self._trims, self._parse, self._remember = strict, trims, parse, known
         self._partial, self._gap = begins is not None, start.revision
+        self._fits = fits
+        self.unchecked: list[EntrySignature] = []  # signatures that ``check_signatures`` verifies
+        self.signed: dict[str, SignedEntries] = {}  # by public key; unsigned entries under ""
         self._recent: dict[str, KnownEntry] = {}
         self._older: dict[str, KnownEntry] = {}
         self._writers: dict[str, KnownEntry] = {}
@@ -431,11 +571,52 @@ class RecordJudge:
                 before = writers.get(writer)
                 number = 1 if before is None else before.number + 1
                 known = remember(item.created, entry.id, stored, number)
+                known.key = self._signed(entry, item)
+                if before is not None and before.key != known.key:
+                    self._mixed(before.key, known)
                 self._follow(entry, known)
                 self._replay(entry, known)
                 self._recent[stored] = writers[writer] = known
         self.read += len(items)
+        if len(self.unchecked) > UNCHECKED:
+            self.check_signatures()
         self._bound_memory()
+
+    def _signed(self, entry: ParsedEntry, item: StoredEntry) -> str:
+        """The public key that an entry says has signed it; empty if none."""
+        key = ""
+        if item.value[-SIGNED_SIZE:].startswith(SIGNED):
+            found = signature_of(item.value, item.created)
+            if found is None:
+                self._spoilt(item.created, "has a signature that cannot be read")
+            else:
+                start = len(SIGNED) - SIGNED_SIZE
+                key = item.value[start : start + 44].decode()
+                if self._fits is not None:
+                    self.unchecked.append(found)
+        share = self.signed.get(key)
+        if share is None:
+            if len(self.signed) >= RECENT:  # more keys than writers are remembered
+                return key
+            share = self.signed[key] = SignedEntries(key, item.created)
+        share.add(entry.agent, item.created)
+        return key
+
+    def _mixed(self, before: str, known: KnownEntry) -> None:
+        """A writer signs all of its entries with one key, or none of them."""
+        if not known.key:
+            self._spoilt(known.revision, "is not signed, and its writer signs its entries")
+        elif not before:
+            self._spoilt(known.revision, "is signed, and the ones before it of its writer are not")
+        else:
+            self._spoilt(known.revision, "is signed by another key than its writer's before")
+
+    def check_signatures(self) -> None:
+        """Verify the signatures of the entries since the last time."""
+        unchecked, self.unchecked = self.unchecked, []
+        for revision, key, signature, data in unchecked:
+            if self._fits is not None and not self._fits(key, signature, data):
+                self._spoilt(revision, "has a signature that does not fit")
 
     def _bound_memory(self) -> None:
         if len(self._recent) > RECENT:
@@ -632,6 +813,7 @@ class RecordJudge:
 
     def finish(self, changed: Iterable[str] = ()) -> dict[Aspect, Literal["ok", "bad", "unproven"]]:
         """The verdicts; ``changed`` are keys that were written while the items were read."""
+        self.check_signatures()
         self._reopen()
         for key in changed:
             self._suspects.pop(key, None)
@@ -891,6 +1073,10 @@ def main() -> int:
         print(f"{name:<13} {word}")
     judge = check.judge
     print(f"{judge.read} entries, revision {judge.first} to {judge.rolling.at}")
+    for key, share in judge.signed.items() if any(judge.signed) else ():
+        by = f"signed by {share.fingerprint}" if key else "not signed"
+        agents = ", ".join(sorted(each or "-" for each in share.agents))
+        print(f"{by}: {share.entries} entries, revision {share.first} to {share.last}, of {agents}")
     for verdict, says, revision, key in check.findings():
         print(f"{verdict} at {f'revision {revision}' if revision else key}: {says}")
     return int("bad" in check.verdicts.values())

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from interlock.client_blocks import Block, Stream
     from interlock.client_messages import Messages
     from interlock.client_tasks import Tasks
+    from interlock.core.signing import Signer
     from interlock.runtime.noun import Noun
     from interlock.runtime.operation import Request
 
@@ -320,6 +321,7 @@ def connect(
     session: str | None = None,
     ttl: float = SESSION_TTL,
     trace: str = "",
+    key: str | Signer | None = None,
     join: bool = True,
     grant_ttl: float | None = None,
     caller: str = "",
@@ -339,6 +341,8 @@ def connect(
     A wait continues through an outage of the store; with ``no_retry`` it ends with the error.
     ``trace`` is the trace id of this client's entries in the record; without one it is
     INTERLOCK_TRACE, else a new id.
+    ``key`` signs this client's entries in the record: the name of a key, or the path of its file;
+    without one it is INTERLOCK_KEY, else they are not signed.
     """
     name, resumed = agent_and_session(agent, session)
     return begun(
@@ -348,6 +352,7 @@ def connect(
         inherited=resumed != session,
         ttl=ttl,
         trace=trace,
+        key=key,
         join=join,
         grant_ttl=grant_ttl,
         caller=caller,

@@ -18,6 +18,7 @@ from interlock.store_location import find_store, settings
 from interlock.stores import open_store, open_store_async
 
 if TYPE_CHECKING:
+    from interlock.core.signing import Signer
     from interlock.nouns.agents.report_service import StatusReporter
 
 
@@ -99,20 +100,36 @@ def _no_path(store: Store) -> Store:
     return store
 
 
+def _signer(key: str | Signer | None) -> Signer | None:
+    """The key that signs the entries of a client; one that is named wrongly is refused at once."""
+    if key is None:
+        if not (named := os.environ.get("INTERLOCK_KEY")):
+            return None
+        from interlock.nouns.swarms.key_files import RecordSigner
+
+        return RecordSigner(named)
+    if not isinstance(key, str):
+        return key
+    from interlock.nouns.swarms.key_files import record_signer
+
+    return record_signer(key)
+
+
 def make_context(
     store: Store,
     agent: str | None,
     *,
     trace: str = "",
     clock: Clock | None = None,
+    key: str | Signer | None = None,
     **options: Any,  # noqa: ANN401 - those of a context
 ) -> Context:
-    """The context of a client at a store; its trace is an argument, else that of the environment.
+    """The context of a client at a store; trace and key are arguments, else of the environment.
 
     The clock of a remote engine goes on while this machine is suspended, so the client's must, too.
     """
     if clock is None:
         clock = SystemClock(suspends=store.capabilities.one_machine)
     trace = trace or os.environ.get("INTERLOCK_TRACE", "")
-    runner = Runner(store, clock=clock)
+    runner = Runner(store, clock=clock, signer=_signer(key))
     return Context(store, agent, trace, runner, settings=settings(), **options)

@@ -1,7 +1,7 @@
 """Bytes, hashes and ids.
 
 State is JSON, encoded from typed structs, so that a person can read a store with any tool.
-What is hashed (and later signed) is always the exact bytes that were stored, never a re-encoding.
+What is hashed or signed is always the exact bytes that were stored, never a re-encoding.
 
 An id is a UUIDv7 (48 bits of wall-clock milliseconds, 74 random bits) in hex behind a prefix that
 says what it is.  Ids say roughly when; the order of events is the revision's job.

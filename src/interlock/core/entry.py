@@ -27,19 +27,33 @@ not state.  Entries hold digests, not values, and stay small.
 ``python-async``; ``/worker`` if a loop of a worker did), and how many milliseconds went by from
 asking to the commit, as its writer sent it; a wait for a task counts.
 
+A client with a key signs its entries.  ``signed`` is the last field of an entry, and the signature
+is over the stored bytes without it (``signed_bytes`` of ``signing.py``).  The public key is in it,
+so that an auditor needs nothing else; it says which key signed, and whose key that is, the auditor
+has to know.  One client signs all of its entries with one key, or none.
+
 ``segment.py`` has the digest over all entries, which proves those that no other entry links.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from interlock.core import codec
 from interlock.core.decision import Event, ObservedFact
 
+if TYPE_CHECKING:
+    from interlock.core.signing import Signer
+
+
+ENTRY_TYPE = "application/vnd.interlock.entry.v1+json"
+"""What a signature under an entry is about."""
+
 
 class Signature(Struct, frozen=True, kw_only=True):
-    """A writer's signature over its entries named in ``after``."""
+    """A writer's signature over its entry: the public key and the signature, both in base64."""
 
     key: str
     signature: str
@@ -64,11 +78,11 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     put: dict[str, str] = {}
     deleted: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
-    signed: Signature | None = None
     via: str = ""
     took: float | None = None
     reason: str = ""
     observed: tuple[ObservedFact, ...] = ()
+    signed: Signature | None = None
 
 
 _ENTRY = codec.Decoder(Entry)
@@ -77,6 +91,17 @@ _ENTRY = codec.Decoder(Entry)
 def decode(data: bytes) -> Entry:
     """The entry that these bytes are."""
     return _ENTRY.decode(data)
+
+
+def sign(data: bytes, signer: Signer) -> bytes:
+    """The bytes of an entry with the signature of its writer behind all other fields."""
+    from interlock.core.signing import signed_bytes, to_base64
+
+    made = Signature(
+        key=to_base64(signer.public_key),
+        signature=to_base64(signer.sign(signed_bytes(ENTRY_TYPE, data))),
+    )
+    return data[:-1] + b',"signed":' + codec.encode(made) + b"}"
 
 
 class RecordLine(Entry, frozen=True, kw_only=True, omit_defaults=True):

@@ -4,8 +4,8 @@ What is signed is never a payload alone:
 
     "DSSEv1" SP length(type) SP type SP length(payload) SP payload
 
-The type is a part of it, so a signature under a result never counts under a request.  Whoever
-verifies a payload reads those same bytes afterwards; nothing is encoded again to be verified.
+The type is a part of it, so a signature under a result never counts under a request.  A reader
+verifies a payload, then parses those same bytes; nothing is encoded again to be verified.
 
 A public key is 32 bytes.  Its name is its fingerprint, as ``ssh-keygen -lf`` prints it:
 ``SHA256:`` and the digest of its OpenSSH encoding.  14 encodings are points of small order: under

@@ -13,7 +13,8 @@ The result is an ``Attempt``: the decision, and every item that the commit has t
 (``core/decision.py``).
 
 ``draft_transaction`` makes the transaction.  Its entry in the record names its writer, the outcome,
-the hashes of the entries it follows, and the digest of every value that it puts.  A refusal changes
+the hashes of the entries it follows, and the digest of every value that it puts; a client with a
+key signs it.  A refusal changes
 nothing that stays, so no later item would carry the hash of its entry, and the last entry of a
 process could disappear unnoticed.  Such an entry also writes one of a few slots: the next entry in
 that slot links it.
@@ -34,7 +35,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec
 from interlock.core.decision import REFUSALS, Decision, Event, Facts, Missing, Write
-from interlock.core.entry import Entry
+from interlock.core.entry import Entry, sign
 from interlock.errors import TooLarge
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE
@@ -240,6 +241,12 @@ def draft_transaction(
             observed=decision.observed,
         )
     )
+    if runner.signer is not None:
+        try:
+            entry = sign(entry, runner.signer)
+        except BaseException:
+            runner.chain.give_back(Draft(Txn(id=txn), after))
+            raise
     if size + len(entry) > runner.capabilities.max_bytes:
         if not behind:
             runner.chain.give_back(Draft(Txn(id=txn), after))

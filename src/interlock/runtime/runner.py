@@ -52,6 +52,7 @@ from interlock.steps import Commit, Op, Pause, Read, Renew, Transact
 from interlock.store import Committed, Conflict, Item, Put, Store, Txn, View
 
 if TYPE_CHECKING:
+    from interlock.core.signing import Signer
     from interlock.runtime.gates import GateCheck
     from interlock.settings import Settings
 
@@ -91,6 +92,7 @@ class Runner:
         *,
         clock: Clock | None = None,
         randomness: Callable[[int], bytes] | None = None,
+        signer: Signer | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.capabilities = store.capabilities
@@ -102,6 +104,8 @@ class Runner:
         """The settings of the client, for things that move on with a change of this client."""
         self.via = "python"
         """The component that writes, as the entries of claims name it."""
+        self.signer = signer
+        """The key that signs every entry of this writer, if it has one."""
         self._memory: dict[str, tuple[Put, int, Txn] | Item] = {}
 
     draft = draft_transaction

@@ -20,6 +20,7 @@ from interlock.faces.cli import streams
 from interlock.faces.cli.parse import parse
 from interlock.nouns.record.noun import Entries
 from interlock.nouns.record.seal_service import Sealing
+from interlock.nouns.swarms import key_files
 from interlock.runtime.history import EVERYTHING
 from interlock.runtime.identity import Actor
 from interlock.steps import drive
@@ -47,6 +48,36 @@ def test_the_record_says_who_did_what(ada: Shell) -> None:
     assert len(lines) == 2
     assert "ada" in lines[0]
     assert "s ago" in lines[0]
+
+
+def test_a_command_with_a_key_signs_its_entries(ada: Shell) -> None:
+    ada.exported["INTERLOCK_KEYS_DIR"] = str(ada.folder / "keys")
+    missing = ada.run("lock", "acquire", "merge", "--key", "ops")
+    assert missing.status == 2
+    assert "interlock key new ops" in missing.err
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INTERLOCK_KEYS_DIR", ada.exported["INTERLOCK_KEYS_DIR"])
+        made = key_files.create("ops")
+    ada.run("lock", "acquire", "merge", "--key", "ops")
+    ada.run("lock", "acquire", "deploy")
+    said = ada.run("record", "verify").out
+    assert f"signed        1 entry   by {made.fingerprint}, of ada, revision 1 to 1" in said
+    assert "not signed    1 entry   of ada, revision 2 to 2" in said
+    _, found = ada.json("record", "verify")
+    assert [each["key"] for each in found["signed"]] == [made.fingerprint]
+    assert (found["signed"][0]["entries"], found["unsigned"]["entries"]) == (1, 1)
+
+
+def test_what_a_run_starts_signs_with_its_key(ada: Shell) -> None:
+    ada.exported["INTERLOCK_KEYS_DIR"] = str(ada.folder / "keys")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INTERLOCK_KEYS_DIR", ada.exported["INTERLOCK_KEYS_DIR"])
+        key_files.create("ops")
+    inner = (*COMMAND, "lock", "acquire", "merge")
+    assert ada.run("run", "--key", "keys/ops", "--", *inner).status == 0
+    _, found = ada.json("record", "verify")
+    assert found["unsigned"] is None
+    assert found["signed"][0]["entries"] == found["entries"] >= 3
 
 
 def test_following_shows_what_happens_until_stopped(ada: Shell) -> None:

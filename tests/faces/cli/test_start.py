@@ -10,8 +10,8 @@ import pytest
 from tests.faces.shell import Shell
 
 HEAVY = {
-    "argparse", "asyncio", "dataclasses", "difflib", "hashlib", "inspect", "json", "logging",
-    "multiprocessing", "pathlib", "socket", "subprocess", "tempfile", "tomllib",
+    "argparse", "asyncio", "cryptography", "dataclasses", "difflib", "hashlib", "inspect", "json",
+    "logging", "multiprocessing", "pathlib", "socket", "subprocess", "tempfile", "tomllib",
 }  # fmt: skip
 OTHERS = ("logs", "message", "report", "several", "story", "uploader", "verify")
 

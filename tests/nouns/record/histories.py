@@ -8,8 +8,9 @@ import msgspec
 
 from interlock.check_record import ExpectedMark, Findings, RecordJudge
 from interlock.core import codec
-from interlock.core.entry import Entry
+from interlock.core.entry import Entry, sign
 from interlock.core.segment import RecordMark, roll
+from interlock.core.signing import Signer
 from interlock.nouns.record.noun import RecordFinding, Verified
 from interlock.nouns.record.reader import plain_mark
 from interlock.nouns.record.verify import verified
@@ -27,7 +28,15 @@ class History:
         self._revision = 0
         self._heads: dict[str, str] = {}
 
-    def commit(self, writer: str, *, put: str = "", delete: str = "", **fields: object) -> int:
+    def commit(
+        self,
+        writer: str,
+        *,
+        put: str = "",
+        delete: str = "",
+        signer: Signer | None = None,
+        **fields: object,
+    ) -> int:
         """One commit of a writer, which sees what it changes; returns its revision."""
         self._revision += 1
         revision, id_ = self._revision, f"txn_{self._revision}"
@@ -44,6 +53,7 @@ class History:
             deleted=(delete,) if delete else (),
         )
         raw = codec.encode(msgspec.structs.replace(entry, **fields))
+        raw = raw if signer is None else sign(raw, signer)
         hash_ = self._heads[writer] = codec.digest(raw)
         self.entries.append(Item(LOG + id_, raw, revision, revision, id_, hash_))
         if put:

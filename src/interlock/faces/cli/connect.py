@@ -48,6 +48,7 @@ class CommandIdentity:
             raise BadInput("memory: is gone when this command ends; name a file")
         trace = _either(common.trace, "INTERLOCK_TRACE")
         self.trace = validate.name(trace, "trace") if trace else ""
+        self.key = common.key
 
 
 def _inside(caller: str) -> str:
@@ -147,6 +148,7 @@ def _connected(parsed: Parsed, identity: CommandIdentity, *, named: bool) -> Fle
     looks = operation.needs == "store"  # a look makes nothing
     common: dict[str, Any] = {"url": identity.store, "trace": identity.trace, "create": not looks}
     common["no_retry"] = parsed.common.no_retry
+    common["key"] = identity.key
     if operation.needs == "session" and not identity.session:
         raise BadInput("which session? set INTERLOCK_SESSION ('interlock agent join' prints it)")
     unnamed = not identity.session and not identity.agent

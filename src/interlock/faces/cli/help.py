@@ -125,7 +125,10 @@ def overview() -> str:
     lines += [
         "",
         "Start with 'interlock init'; each command explains itself with --help.",
-        "Every command takes --store, --agent, --session, --trace, --no-retry, --json, -q and -v.",
+        (
+            "Every command takes --store, --agent, --session, --trace, --key, --no-retry, --json,"
+            " -q and -v."
+        ),
     ]
     return "\n".join(lines)
 

@@ -48,6 +48,9 @@ class Common(Request, frozen=True, kw_only=True):
     trace: Annotated[
         str | None, option("name", "a trace id for the entries in the record (or INTERLOCK_TRACE)")
     ] = None
+    key: Annotated[
+        str | None, option("text", "a key that signs the entries in the record (or INTERLOCK_KEY)")
+    ] = None
     no_retry: Annotated[
         bool, option("flag", "end a wait with an error when the store does not answer for 10 s")
     ] = False

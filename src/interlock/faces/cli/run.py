@@ -269,6 +269,7 @@ class _Guard:
             agent=identity.agent,
             ttl=self._ttl,
             trace=identity.trace,
+            key=identity.key,
             caller=_inside(identity.caller),
         )
         tell(self._parsed, fleet)
@@ -277,7 +278,10 @@ class _Guard:
 
     def _environment(self, fleet: Fleet) -> dict[str, str]:
         actor, identity = fleet.context.me().actor, fleet.context.identity
+        key = self._identity.key
+        named = {"INTERLOCK_KEY": os.path.abspath(key) if "/" in key else key} if key else {}
         return {
+            **named,
             "INTERLOCK_AGENT": actor.agent,
             "INTERLOCK_CALLER": caller_name(actor.agent, actor.session, identity.caller),
             "INTERLOCK_SESSION": actor.session,

@@ -73,7 +73,7 @@ def _export_to_file(capabilities: Capabilities, file: IO[bytes], after: int) -> 
 
 def _export(capabilities: Capabilities, write: WriteLines, after: int) -> Op[Exported]:
     found = yield from span(capabilities)
-    exporter = _Exporter(record_judge(found), write, found, after)
+    exporter = _Exporter(record_judge(found, signatures=False), write, found, after)
     stamps, _ = yield from walk(found, exporter)
     exporter.begin()
     for stamp in stamps:

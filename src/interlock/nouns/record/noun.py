@@ -144,6 +144,19 @@ class Compared(Struct, frozen=True, kw_only=True, omit_defaults=True):
     theirs: int = 0
 
 
+class EntriesOfKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The entries that one key signed, or none: how many, from where to where, and of which agents.
+
+    ``key`` is its fingerprint.  At most 100 agents are named.
+    """
+
+    key: str = ""
+    entries: int
+    begins: int
+    ends: int
+    agents: tuple[str, ...] = ()
+
+
 class Verified(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a record proves: three verdicts, and how far each goes.
 
@@ -151,6 +164,7 @@ class Verified(Struct, frozen=True, kw_only=True, omit_defaults=True):
     were read from segments, ``dropped`` ones are proven by their digest alone; ``anchored`` is the
     revision of the last anchor that is met; ``since`` is where completeness begins if it is
     unproven before; ``more`` counts the findings that are not listed.
+    ``signed`` are the entries by the key that signed them, ``unsigned`` those without a signature.
     """
 
     exit_statuses: ClassVar[str] = "0 or 1"
@@ -166,6 +180,8 @@ class Verified(Struct, frozen=True, kw_only=True, omit_defaults=True):
     anchored: int = 0
     since: int = 0
     against: Compared | None = None
+    signed: tuple[EntriesOfKey, ...] = ()
+    unsigned: EntriesOfKey | None = None
     findings: tuple[RecordFinding, ...] = ()
     more: int = 0
 

@@ -14,12 +14,12 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from interlock.check_record import DigestMark, ExpectedMark
+from interlock.check_record import DigestMark, ExpectedMark, RecordJudge
 from interlock.core import codec, keys
 from interlock.core.segment import RecordMark, SealedMark, Segment, adds_up, last_revision, unpack
 from interlock.errors import StoreBusy, StoreDamaged
 from interlock.runtime.reads import readable, with_bytes
-from interlock.steps import Op, Read, StoreCall
+from interlock.steps import InThread, Op, Read, StoreCall
 from interlock.store import LOG, Capabilities, Item, Log, Range
 
 PAGE = 2000
@@ -102,10 +102,13 @@ def span(capabilities: Capabilities) -> Op[RecordSpan]:
     )
 
 
-def walk(span: RecordSpan, reader: RecordReader) -> Op[tuple[list[ItemStamp], int]]:
+def walk(
+    span: RecordSpan, reader: RecordReader, judge: RecordJudge | None = None
+) -> Op[tuple[list[ItemStamp], int]]:
     """Give a reader all entries up to the end of the span.
 
     Returns the stamps of the segments that were read, and the number of their entries.
+    A ``judge`` verifies the signatures of each page in a thread: they take 0.1 ms each.
     """
     at = span.begins.revision if span.begins is not None else 0
     key = keys.segment(at)
@@ -116,6 +119,8 @@ def walk(span: RecordSpan, reader: RecordReader) -> Op[tuple[list[ItemStamp], in
         reader.trimmed_before(at + 1)
         covered = True
     while at < span.end:
+        if judge is not None and judge.unchecked:
+            yield InThread(judge.check_signatures)
         segments, log = Range(keys.SEGMENTS, key, 1), Log(after=at, limit=PAGE)
         refs = (segments, log, keys.SEALED) if logged else (segments, keys.SEALED)
         snapshot = yield Read(*refs)
@@ -139,6 +144,8 @@ def walk(span: RecordSpan, reader: RecordReader) -> Op[tuple[list[ItemStamp], in
                 break
             at = page[-1].created
             key = max(key, keys.segment(at))
+    if judge is not None and judge.unchecked:
+        yield InThread(judge.check_signatures)
     return stamps, sealed_entries
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Anchored,
         Compared,
         Entries,
+        EntriesOfKey,
         Exported,
         NoHistory,
         RecordFinding,
@@ -117,11 +118,24 @@ def _verified(outcome: Verified, paint: Paint) -> str:
     ]
     if outcome.against is not None:
         rows.append(("against", outcome.against.record, _beside(outcome.against)))
+    if outcome.signed:
+        rows += [("signed", _count(each.entries), _by(each)) for each in outcome.signed]
+        if outcome.unsigned is not None:
+            rows.append(("not signed", _count(outcome.unsigned.entries), _by(outcome.unsigned)))
     lines = columns(rows)
     lines += [f"{_position(each)}: {each.says}" for each in outcome.findings]
     if outcome.more:
         lines.append(f"and {outcome.more} more")
     return "\n".join(lines)
+
+
+def _by(share: EntriesOfKey) -> str:
+    """Which key signed entries, for which agents, and where they are."""
+    agents = [each or "-" for each in share.agents]
+    more = f" and {len(agents) - NAMED} more" if len(agents) > NAMED else ""
+    where = f"revision {share.begins} to {share.ends}"
+    by = f"by {share.key}, " if share.key else ""
+    return f"{by}of {', '.join(agents[:NAMED])}{more}, {where}"
 
 
 def _reason(outcome: Verified, name: str) -> str:

@@ -183,7 +183,9 @@ def open_envelope(
     claimed = next(iter(envelope.signatures))
     head = _head(envelope.payload, kind)
     if head is None:
-        return _refused("malformed", "what was signed is not the one text of such a head", claimed)
+        return _refused(
+            "malformed", "the signed bytes are not the one text of such a head", claimed
+        )
     found = (
         _malformed(head, envelope)
         or _wrong_sender(head, keys)

@@ -241,7 +241,7 @@ class RegistryHead(BusHead, frozen=True, kw_only=True):
 
 
 class RevocationHead(Head, frozen=True, kw_only=True):
-    """A key that counts no more, wherever this is read: it has no bus and never expires."""
+    """A key that counts no more, for every reader: it has no bus and never expires."""
 
     payload_type: ClassVar[str] = _TYPE.format("revocation")
 

@@ -24,6 +24,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -131,6 +132,48 @@ def signer(named: str) -> Signer:
         from interlock.nouns.swarms.ssh_agent import agent_signer
 
         return agent_signer(named)
+    return load(named)
+
+
+class RecordSigner:
+    """The key of INTERLOCK_KEY for the entries of a client, loaded when the first is written.
+
+    A command that only reads neither needs the key nor pays for it.
+    """
+
+    def __init__(self, named: str) -> None:
+        self._named = named
+
+    @cached_property
+    def _key(self) -> KeySigner:
+        return record_signer(self._named)
+
+    @property
+    def public_key(self) -> bytes:
+        """The 32 bytes of the public key."""
+        return self._key.public_key
+
+    @property
+    def fingerprint(self) -> str:
+        """The name of the key."""
+        return self._key.fingerprint
+
+    def sign(self, data: bytes) -> bytes:
+        """The 64 bytes of a signature over exactly this data."""
+        return self._key.sign(data)
+
+
+def record_signer(named: str) -> KeySigner:
+    """The key that signs the entries of a client: its name, or a path.
+
+    An ssh-agent is refused: entries are signed inside of transactions, and all other clients would
+    wait for an agent that asks a person.
+    """
+    if named.startswith(FINGERPRINT_MARK):
+        raise BadInput(
+            "a key in an ssh-agent cannot sign the record: every commit would wait for the agent;"
+            " name a key file of its own, made with 'interlock key new NAME'"
+        )
     return load(named)
 
 
