@@ -13,9 +13,10 @@ from tests.docs.pages import ROOT
 from interlock import errors, registry, settings
 from interlock.client_context import GRANT_TTL, SESSION_TTL
 from interlock.core import validate
+from interlock.core.rate import Rate
 from interlock.nouns.agents import session_rules
 from interlock.nouns.grants import pool, pool_change
-from interlock.nouns.messages import message, send_rules
+from interlock.nouns.messages import message
 from interlock.nouns.messages import query as queries
 from interlock.stores import SCHEMES, address, network
 from interlock.stores.memory import MemoryStore
@@ -70,7 +71,7 @@ def test_every_error_is_explained() -> None:
         ("ttl of a grant without a session", f"{GRANT_TTL / 60:.0f} min"),
         ("a message", f"{message.BODY_LIMIT // 1024**2} MiB"),
         ("readers of one mail", f"{message.RECIPIENTS_LIMIT}"),
-        ("messages of a sender", f"{send_rules.RATE_LIMIT} in a second"),
+        ("messages of a sender", f"{Rate().limit} in a second"),
         ("unread messages of an agent", f"{message.DEPTH:,}"),
         ("open questions", f"{queries.OPEN_LIMIT:,}"),
         ("wait for an answer", f"{queries.TIMEOUT:.0f} s"),

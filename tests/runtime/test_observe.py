@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 import interlock
 from interlock import aio
+from interlock.core.rate import Rate
 from interlock.errors import BadInput
 from interlock.nouns.messages.message import Sent
-from interlock.nouns.messages.send_rules import Rate
 from interlock.runtime import observe
 from interlock.runtime.observe import Counters, Observed
 from interlock.store import LOG, Put, Txn

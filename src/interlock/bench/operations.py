@@ -40,12 +40,12 @@ from interlock.bench.measuring import (
 )
 from interlock.client_context import SESSION_TTL, Context
 from interlock.clock import SystemClock
+from interlock.core.rate import Rate
 from interlock.nouns.grants.lock import LockAcquired, LockReleased
 from interlock.nouns.grants.several import SeveralAcquired
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.inbox_service import subscribe
 from interlock.nouns.messages.message import AlertSubscription, Sent
-from interlock.nouns.messages.send_rules import Rate
 from interlock.nouns.tasks.task import Claimed
 from interlock.runtime.attempt import Attempt, Draft
 from interlock.runtime.identity import Actor

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from interlock.nouns.messages import send_rules
+from interlock.core.rate import Rate, slot_is_free
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.message import Limited, Sent
 from interlock.nouns.messages.query import Answered
-from interlock.nouns.messages.send_rules import Rate
 from interlock.settings import Settings
 from interlock.testing.testbed import Client, Stepper, Testbed
 
@@ -66,10 +65,10 @@ def test_across_a_network_a_rate_slot_is_taken_once(before: int, steps: int) -> 
 
 
 def test_a_turn_used_by_a_clock_ahead_of_ours_is_used_and_one_of_long_after_says_nothing() -> None:
-    assert not send_rules.slot_is_free(101.9, Rate(3, 2.0), 100.0)
-    assert send_rules.slot_is_free(102.0, Rate(3, 2.0), 100.0)
-    assert send_rules.slot_is_free(98.0, Rate(3, 2.0), 100.0)
-    assert not send_rules.slot_is_free(98.1, Rate(3, 2.0), 100.0)
+    assert not slot_is_free(101.9, Rate(3, 2.0), 100.0)
+    assert slot_is_free(102.0, Rate(3, 2.0), 100.0)
+    assert slot_is_free(98.0, Rate(3, 2.0), 100.0)
+    assert not slot_is_free(98.1, Rate(3, 2.0), 100.0)
 
 
 def test_two_machines_share_the_turns_of_a_sender_though_one_clock_is_behind() -> None:

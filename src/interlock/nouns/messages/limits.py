@@ -1,7 +1,7 @@
 """Limits on senders: the settings, the rate, the depth of inboxes, and the quota of open questions.
 
 **Rate** (``RateSlots``): a sender has a slot for each message of a window. A slot is an item, and
-sending takes a free one in the same commit (``send_rules.py``).
+sending takes a free one in the same commit (``core/rate.py``).
 
 **Depth** (``DepthCounts``): an inbox is counted periodically, so a few messages may exceed the
 limit, and senders do not compete for a counter.
@@ -30,11 +30,11 @@ from msgspec.structs import replace
 from interlock.clock import Clock
 from interlock.core import keys
 from interlock.core.decision import Decision
+from interlock.core.rate import Rate, slot_is_free
 from interlock.nouns.messages import decode, message, send_rules
 from interlock.nouns.messages.inbox_service import expire_query
 from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
 from interlock.nouns.messages.query import OPEN_LIMIT, TooMany, agent_share
-from interlock.nouns.messages.send_rules import RATE_LIMIT, RATE_WINDOW, Rate, slot_is_free
 from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, every_inside, looked_up, readable
@@ -80,8 +80,9 @@ class MessageLimits(Struct, frozen=True, kw_only=True):
 def message_limits(settings: Settings) -> MessageLimits:
     """The configured limits, with defaults."""
     found = settings.message()
+    rate = Rate()
     return MessageLimits(
-        rate=Rate(int(found.get("rate", RATE_LIMIT)), found.get("window", RATE_WINDOW)),
+        rate=Rate(int(found.get("rate", rate.limit)), found.get("window", rate.window)),
         body=int(found.get("body", message.BODY_LIMIT)),
         depth=int(found.get("inbox", message.DEPTH)),
         keep=found.get("keep", message.KEEP),

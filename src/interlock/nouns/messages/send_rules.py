@@ -7,15 +7,10 @@ A new sender gets a mailbox with its first message, so that others can reply. An
 is refused, since its name is probably misspelled; with ``hold`` it gets a mailbox that keeps the
 message.
 
-The **rate** of a sender is a number of messages in a sliding window. A sender has ``limit`` slots.
-A slot is an item that holds the time of its last use, and is free one window later. Sending takes a
-free slot in the same commit, so no window has more than ``limit`` messages, from any number of
-processes of one sender. Two processes conflict only if they pick the same slot. A slot holds
-exactly the time of the message that took it, so the times that messages show keep the rate too.
-
-The times come from the sender's own clocks, and only the sender is limited by them. A time less
-than a window ahead counts as used: another machine of the sender has a fast clock. A time further
-ahead was written before a clock was set back, and is ignored.
+The **rate** of a sender is a number of messages in a sliding window, measured by slots
+(``core/rate.py``). Sending takes a free slot in the same commit, so no window has more than
+``limit`` messages, from any number of processes of one sender. A slot holds exactly the time of the
+message that took it, so the times that messages show keep the rate too.
 
 A send may acknowledge received messages in the same commit, so that a message is handled exactly
 once: both happen, or neither. If one of these messages is no longer unread, another process handled
@@ -32,6 +27,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import REFUSAL_WINDOW, Decision, Event, Write
+from interlock.core.rate import Rate, slot_retry_in
 from interlock.core.thing_names import message_thing_by_id
 from interlock.nouns.messages.message import (
     ALL,
@@ -54,32 +50,12 @@ from interlock.nouns.messages.message import (
 
 T = TypeVar("T")
 
-RATE_LIMIT = 100
-RATE_WINDOW = 1.0
 MAILBOX: dict[str, object] = {}
 """The value of a mailbox: its existence is all that matters, so it can be put and checked without
 having been read.
 """
 GUARD = "limits.pause_after"
 """The name of the setting that pauses a sender, given as the one who paused it."""
-
-
-class Rate(Struct, frozen=True):
-    """At most ``limit`` messages in a window of seconds; no limit if it is 0."""
-
-    limit: int = RATE_LIMIT
-    window: float = RATE_WINDOW
-
-
-def slot_is_free(used: float | None, rate: Rate, now: float) -> bool:
-    """Whether a slot with this last use is free."""
-    return used is None or abs(now - used) >= rate.window
-
-
-def retry_in(slots: Mapping[int, float | None], rate: Rate, now: float) -> float:
-    """Seconds until the first slot is free, if all are in use."""
-    used = [slots.get(number) or 0.0 for number in range(rate.limit)]
-    return max(0.001, round(min(used) + rate.window - now, 3))
 
 
 class SenderState(Struct, frozen=True, kw_only=True):
@@ -152,7 +128,7 @@ def refusal(sender: str, state: SenderState, now: float, *, hold: bool) -> Decis
         return Decision(outcome=UnknownAgent(unknown=state.unknown))
     if state.rate.limit and state.slot is None:
         limit, window = state.rate.limit, state.rate.window
-        wait = retry_in(state.slots, state.rate, now)
+        wait = slot_retry_in(state.slots, state.rate, now)
         refused = Limited(agent=sender, limit=limit, window=window, retry_in=wait)
         if state.pause_after:
             return _violation(refused, sender, state, now)

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, keys
+from interlock.core.rate import slot_is_free
 from interlock.nouns.messages import decode, inbox_rules, inbox_service, log_lines, send_rules
 from interlock.nouns.messages.inbox_rules import Cursor, TopicAcks
 from interlock.nouns.messages.limits import (
@@ -228,7 +229,7 @@ class MessageSender:
         while rate_slots is not None:
             if slot is not None:
                 used = decode.slot_used_at(snapshot[keys.rate_slot(plan.sender, slot)])
-                if send_rules.slot_is_free(used, rate_slots.rate, self.moment()):
+                if slot_is_free(used, rate_slots.rate, self.moment()):
                     return replace(state, slots=slots, slot=slot)
                 rate_slots.release(slot)  # another process took it first
             slots = yield from used_slots(plan.sender)
