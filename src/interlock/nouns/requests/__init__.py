@@ -1,0 +1,1 @@
+"""Requests: work that an agent of one swarm asks of another swarm, signed and answered once."""
