@@ -228,8 +228,10 @@ def decisions(fleet: interlock.Fleet) -> str:
     match fleet.messages.resolve("dec_1", "yes"):
         case interlock.Resolved(about=about):
             return about
-        case interlock.AlreadyResolved(by=by):
+        case interlock.AlreadyResolved(by=by) | interlock.OwnDecision(agent=by):
             return by
+        case interlock.NoSuchOption(options=options):
+            return options[0]
         case interlock.Unknown(what=what):
             return what
         case interlock.GivenFenced(given=thing):

@@ -32,7 +32,8 @@ from interlock.nouns.agents.report_service import StatusReporter
 from interlock.nouns.grants import lock, semaphore, several
 from interlock.nouns.grants.lock import LockView
 from interlock.nouns.grants.semaphore import SemaphoreView, Slots
-from interlock.nouns.messages import message, query
+from interlock.nouns.messages import decision, message, query
+from interlock.nouns.messages.decision import DecisionView, OptionView
 from interlock.nouns.pipelines import pipeline
 from interlock.nouns.record.calls import RecordCalls
 from interlock.nouns.record.noun import Compared, RecordFinding, Verified
@@ -53,9 +54,9 @@ MADE = "<!-- Made by `make reference`; edit the code instead. -->\n"
 WIDTH = 100
 RETURNED: tuple[type, ...] = (
     LockView, SemaphoreView, Slots, Queued, task.TaskEvent, TaskList, ListedTask, TaskView,
-    message.Received, message.File, message.SubscriptionView, message.Inbox, query.DecisionView,
-    session_rules.Agent, log_rules.LogLine, RecordLine, Story, HistoryEvent, Observed, Counters,
-    Verified, RecordFinding, Compared, Why, Health, Problem, Maintained,
+    message.Received, message.File, message.SubscriptionView, message.Inbox, DecisionView,
+    OptionView, session_rules.Agent, log_rules.LogLine, RecordLine, Story, HistoryEvent, Observed,
+    Counters, Verified, RecordFinding, Compared, Why, Health, Problem, Maintained,
 )  # fmt: skip
 """What calls return that is no outcome."""
 PUBLIC = [getattr(interlock, name) for name in (*interlock.__all__, *interlock.outcomes.__all__)]
@@ -502,7 +503,8 @@ def _spelled(text: str) -> str:
 
 def _members(union: str) -> str:
     """The outcomes of a union about messages, which signatures call by its name alone."""
-    found = next((getattr(home, union) for home in (message, query) if hasattr(home, union)), None)
+    homes = (message, query, decision)
+    found = next((getattr(home, union) for home in homes if hasattr(home, union)), None)
     return " | ".join(kind.__name__ for kind in get_args(found)) if found else union
 
 

@@ -91,6 +91,13 @@ if TYPE_CHECKING:
         SeveralWaiting,
     )
     from interlock.nouns.guards.results import GuardDropped, GuardsDefined
+    from interlock.nouns.messages.decision import (
+        AlreadyResolved,
+        NoSuchOption,
+        OwnDecision,
+        Resolved,
+        UnknownDecision,
+    )
     from interlock.nouns.messages.message import (
         Acknowledged,
         AlreadyAcknowledged,
@@ -111,7 +118,6 @@ if TYPE_CHECKING:
         Unsubscribed,
     )
     from interlock.nouns.messages.query import (
-        AlreadyResolved,
         Answered,
         Asked,
         Handed,
@@ -122,11 +128,9 @@ if TYPE_CHECKING:
         QueryDeadlock,
         QueryExists,
         Replied,
-        Resolved,
         TakenBack,
         TimedOut,
         TooMany,
-        UnknownDecision,
         UnknownQuery,
     )
     from interlock.nouns.pipelines.pipeline import (
@@ -197,15 +201,18 @@ HOMES = {
         "SeveralNotOwner", "SeveralReleased", "SeveralWaiting",
     ),
     "interlock.nouns.guards.results": ("GuardDropped", "GuardsDefined"),
+    "interlock.nouns.messages.decision": (
+        "AlreadyResolved", "NoSuchOption", "OwnDecision", "Resolved", "UnknownDecision",
+    ),
     "interlock.nouns.messages.message": (
         "Acknowledged", "AlreadyAcknowledged", "Arrived", "Halted", "InboxFull", "Limited",
         "MessageExists", "NobodyToStop", "NotSubscribed", "NothingUnread", "PausedAgent", "Resumed",
         "Sent", "Subscribed", "UnknownAgent", "UnknownMessages", "Unsubscribed",
     ),
     "interlock.nouns.messages.query": (
-        "AlreadyResolved", "Answered", "Asked", "Handed", "Late", "NobodyToAsk", "NotAsked",
-        "QueryCancelled", "QueryDeadlock", "QueryExists", "Replied", "Resolved", "TakenBack",
-        "TimedOut", "TooMany", "UnknownDecision", "UnknownQuery",
+        "Answered", "Asked", "Handed", "Late", "NobodyToAsk", "NotAsked", "QueryCancelled",
+        "QueryDeadlock", "QueryExists", "Replied", "TakenBack", "TimedOut", "TooMany",
+        "UnknownQuery",
     ),
     "interlock.nouns.pipelines.pipeline": (
         "Overtaken", "PipelineAdvanced", "PipelineBlocked", "PipelineCancelled",
@@ -234,21 +241,22 @@ __all__ = [
     "Handed", "Imported", "InboxFull", "Increased", "Joined", "Late", "Leaving", "Left", "Limited",
     "LockAcquired", "LockBroken", "LockBusy", "LockDeadlock", "LockExtended", "LockFenced",
     "LockGone", "LockGranted", "LockNotOwner", "LockReleased", "LockWaiting", "Maintained",
-    "MessageExists", "Moved", "NoDeath", "NoGuard", "NoHolder", "NoSemaphore", "NoTask",
-    "NobodyToAsk", "NobodyToStop", "NotAsked", "NotHolder", "NotOwner", "NotSubscribed", "Nothing",
-    "NothingUnread", "Overtaken", "Paused", "PausedAgent", "PipelineAdvanced", "PipelineBlocked",
-    "PipelineCancelled", "PipelineCompleted", "PipelineDefined", "PipelineExists", "PipelineFailed",
-    "PipelineStarted", "PlanExists", "Published", "QueryCancelled", "QueryDeadlock", "QueryExists",
-    "Reclaimed", "Released", "Removed", "Renewed", "Replied", "Reported", "Resized", "Resolved",
-    "Resumed", "Retried", "Sent", "SessionLapsed", "SeveralAcquired", "SeveralBusy",
-    "SeveralDeadlock", "SeveralFenced", "SeveralGone", "SeveralNotOwner", "SeveralReleased",
-    "SeveralWaiting", "SlotsAcquired", "SlotsBroken", "SlotsDeadlock", "SlotsFenced", "SlotsFull",
-    "SlotsGone", "SlotsGranted", "SlotsReleased", "SlotsWaiting", "Subscribed", "Taken",
-    "TakenBack", "TaskBlocked", "TaskCancelled", "TaskCompleted", "TaskDeadlock", "TaskExists",
-    "TaskExtended", "TaskFailed", "TaskFenced", "TaskNotOwner", "TaskReleased", "TaskRequeued",
-    "TimedOut", "TooMany", "Unchanged", "Unknown", "UnknownAgent", "UnknownDecision",
-    "UnknownDefinition", "UnknownMessages", "UnknownPipeline", "UnknownQuery", "Unreported",
-    "Unsubscribed", "Uploaded", "Waiting",
+    "MessageExists", "Moved", "NoDeath", "NoGuard", "NoHolder", "NoSemaphore", "NoSuchOption",
+    "NoTask", "NobodyToAsk", "NobodyToStop", "NotAsked", "NotHolder", "NotOwner", "NotSubscribed",
+    "Nothing", "NothingUnread", "Overtaken", "OwnDecision", "Paused", "PausedAgent",
+    "PipelineAdvanced", "PipelineBlocked", "PipelineCancelled", "PipelineCompleted",
+    "PipelineDefined", "PipelineExists", "PipelineFailed", "PipelineStarted", "PlanExists",
+    "Published", "QueryCancelled", "QueryDeadlock", "QueryExists", "Reclaimed", "Released",
+    "Removed", "Renewed", "Replied", "Reported", "Resized", "Resolved", "Resumed", "Retried",
+    "Sent", "SessionLapsed", "SeveralAcquired", "SeveralBusy", "SeveralDeadlock", "SeveralFenced",
+    "SeveralGone", "SeveralNotOwner", "SeveralReleased", "SeveralWaiting", "SlotsAcquired",
+    "SlotsBroken", "SlotsDeadlock", "SlotsFenced", "SlotsFull", "SlotsGone", "SlotsGranted",
+    "SlotsReleased", "SlotsWaiting", "Subscribed", "Taken", "TakenBack", "TaskBlocked",
+    "TaskCancelled", "TaskCompleted", "TaskDeadlock", "TaskExists", "TaskExtended", "TaskFailed",
+    "TaskFenced", "TaskNotOwner", "TaskReleased", "TaskRequeued", "TimedOut", "TooMany",
+    "Unchanged", "Unknown", "UnknownAgent", "UnknownDecision", "UnknownDefinition",
+    "UnknownMessages", "UnknownPipeline", "UnknownQuery", "Unreported", "Unsubscribed", "Uploaded",
+    "Waiting",
 ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from tests.nouns.messages.machine_model import Letter, Question
 from tests.nouns.messages.machine_world import ABLE, GONE, RARELY, READERS, TERMS, TIMEOUTS, Process
 
 from interlock.core import keys
+from interlock.nouns.messages import decision as decisions
 from interlock.nouns.messages import decode
 from interlock.nouns.messages import query as queries
 from interlock.runtime.reads import every
@@ -218,15 +219,17 @@ class Questions(Letters):
         open_now = {each.about.removeprefix("query/") for each in shown if each.state == "open"}
         assert open_now == {id_ for id_, each in unanswered.items() if each.state == "handed"}
         got = process.run(process.calls.resolve("dec_nothing", 1))
-        assert isinstance(got, queries.UnknownDecision)
+        assert isinstance(got, decisions.UnknownDecision)
         if unanswered:
             question = data.draw(st.sampled_from([*unanswered.values()]), "question")
             got = process.run(process.calls.resolve(question.decision, 7))
-            if question.state == "handed":
-                assert isinstance(got, queries.Resolved)
+            if question.state == "handed" and process.agent == question.asker:
+                assert isinstance(got, decisions.OwnDecision)
+            elif question.state == "handed":
+                assert isinstance(got, decisions.Resolved)
                 self._answered(question, process.agent, 7)
             else:
-                assert isinstance(got, queries.AlreadyResolved | queries.UnknownDecision)
+                assert isinstance(got, decisions.AlreadyResolved | decisions.UnknownDecision)
 
     def advance(self, data: st.DataObject) -> None:
         for _ in range(data.draw(st.integers(1, 3), "seconds")):

@@ -12,8 +12,9 @@ from tests.faces.shell import until
 
 import interlock
 from interlock.core import keys
+from interlock.nouns.messages.decision import DecisionView
 from interlock.nouns.messages.message import Acknowledged, Limited, MessageExists, Sent
-from interlock.nouns.messages.query import Answered, DecisionView, Handed, Late, TimedOut, TooMany
+from interlock.nouns.messages.query import Answered, Handed, Late, TimedOut, TooMany
 from interlock.store import Range
 from interlock.stores import open_store
 
@@ -175,8 +176,8 @@ def test_an_id_may_be_shortened_to_a_prefix_that_only_one_id_has(url: str) -> No
         assert ada.record.explain(asked.decision[short]).thing.endswith(asked.decision)
         shown = ada.messages.decision(asked.decision[short])
         assert isinstance(shown, DecisionView)
-        assert isinstance(ada.messages.resolve(asked.decision[short], "yes"), interlock.Resolved)
-        assert isinstance(bob.messages.reply("qry_questi", "yes"), Late)
+        assert isinstance(bob.messages.resolve(asked.decision[short], "yes"), interlock.Resolved)
+        assert isinstance(bob.messages.reply("qry_questi", "no"), Late)
         (session,) = ada.agents.show(ada.session[short])
         assert session.session == ada.session
 

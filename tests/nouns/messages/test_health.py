@@ -74,7 +74,7 @@ def test_an_open_decision_is_reported_at_once(stage: Testbed) -> None:
     found = one(ada)
     assert (found.kind, found.agent) == ("undecided", "ada")
     assert found.remedy == f"see 'interlock decision show {found.thing.removeprefix('decision/')}'"
-    ada.run(ada.messages.resolve(found.thing.removeprefix("decision/"), "yes"))
+    bob.run(bob.messages.resolve(found.thing.removeprefix("decision/"), "yes"))
     assert problems(ada) == ()
 
 

@@ -8,9 +8,9 @@ from tests.nouns.messages.helpers import answer, came, sent, waiting
 from interlock.core import keys
 from interlock.errors import BadInput
 from interlock.nouns.messages import decode
+from interlock.nouns.messages.decision import AlreadyResolved, Resolved, UnknownDecision
 from interlock.nouns.messages.message import Acknowledged, InboxFull, UnknownAgent
 from interlock.nouns.messages.query import (
-    AlreadyResolved,
     Answered,
     AskOutcome,
     Handed,
@@ -20,11 +20,9 @@ from interlock.nouns.messages.query import (
     QueryCancelled,
     QueryExists,
     Replied,
-    Resolved,
     TakenBack,
     TimedOut,
     TooMany,
-    UnknownDecision,
     UnknownQuery,
 )
 from interlock.store import Put, Range, Ref, Snapshot, Txn

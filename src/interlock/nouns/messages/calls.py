@@ -13,15 +13,9 @@ from interlock.core.outcomes import GivenFenced
 from interlock.errors import BadInput, BadName
 from interlock.nouns.messages import inbox_reader, inbox_service, message, presence, views
 from interlock.nouns.messages import query as queries
+from interlock.nouns.messages.decision import DecisionView, ResolveOutcome, UnknownDecision
 from interlock.nouns.messages.message import ABLE
-from interlock.nouns.messages.query import (
-    AskOutcome,
-    CancelOutcome,
-    DecisionView,
-    ReplyOutcome,
-    ResolveOutcome,
-    UnknownDecision,
-)
+from interlock.nouns.messages.query import AskOutcome, CancelOutcome, ReplyOutcome
 from interlock.nouns.messages.query_service import AskOptions
 from interlock.nouns.messages.receiver import REDELIVER, InboxReceiver
 from interlock.nouns.messages.send_calls import SendCalls, named, several
@@ -131,7 +125,11 @@ class MessageCalls(SendCalls[D]):
 
     @call
     def resolve(self, decision: str, answer: object, *, given: Given = ()) -> Op[ResolveOutcome]:
-        """Make a decision; the asker gets it as a message."""
+        """Make a decision that another agent asked for; the asker gets it as a message.
+
+        The answer to a decision with options is the name of one, or
+        ``{"option": NAME, "comment": TEXT}``.
+        """
         id_ = validate.name(decision, "decision id")
         identity, said = self._identity(given), self._body(answer, "answer")
         return by_prefix(

@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from interlock.core import keys
 from interlock.core.outcomes import GivenFenced, Listing
-from interlock.nouns.messages import query as queries
+from interlock.nouns.messages import decision as decisions
 from interlock.nouns.messages.noun import Data, Text, said
 from interlock.runtime.noun import KeyKind, Noun
 from interlock.runtime.operation import Given, Operation, Request, option
@@ -31,7 +31,7 @@ class DecisionShow(Request, frozen=True, kw_only=True):
 
 
 class DecisionResolve(Request, frozen=True, kw_only=True):
-    """Make a decision."""
+    """Make a decision that another agent asked for; with options, the text is the name of one."""
 
     id: Id
     text: Text = None
@@ -39,12 +39,12 @@ class DecisionResolve(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class DecisionList(Listing[queries.DecisionView], frozen=True, kw_only=True):
+class DecisionList(Listing[decisions.DecisionView], frozen=True, kw_only=True):
     """Decisions, oldest first, and how many cannot be read."""
 
     listed = "decisions"
 
-    decisions: tuple[queries.DecisionView, ...]
+    decisions: tuple[decisions.DecisionView, ...]
     unreadable: int = 0
 
 
@@ -58,7 +58,7 @@ def _list(fleet: "FleetCalls", request: DecisionsList) -> "Op[DecisionList]":
     )
 
 
-def _resolve(fleet: "FleetCalls", request: DecisionResolve) -> "Op[queries.ResolveOutcome]":
+def _resolve(fleet: "FleetCalls", request: DecisionResolve) -> "Op[decisions.ResolveOutcome]":
     return fleet.messages.resolve(request.id, said(request.text, request.data))
 
 
@@ -68,7 +68,7 @@ NOUN = Noun(
     name="decision",
     help="questions escalated to a person",
     keys=(_DECISIONS,),
-    texts=("interlock.nouns.messages.text",),
+    texts=("interlock.nouns.messages.decision_text",),
     operations=(
         Operation(
             name="decision list",
@@ -84,7 +84,7 @@ NOUN = Noun(
             name="decision show",
             help="show one decision: the asker, the question and the answer",
             request=DecisionShow,
-            outcomes=(queries.DecisionView, queries.UnknownDecision),
+            outcomes=(decisions.DecisionView, decisions.UnknownDecision),
             needs="store",
             reads=True,
             call="messages.decision",
@@ -95,14 +95,19 @@ NOUN = Noun(
             help="answer a decision; the asker gets the answer as a message",
             request=DecisionResolve,
             outcomes=(
-                queries.Resolved,
-                queries.AlreadyResolved,
-                queries.UnknownDecision,
+                decisions.Resolved,
+                decisions.AlreadyResolved,
+                decisions.NoSuchOption,
+                decisions.OwnDecision,
+                decisions.UnknownDecision,
                 GivenFenced,
             ),
             needs="agent",
             act=_resolve,
-            examples=("interlock decision resolve dec_12 'yes, go ahead' --agent maria",),
+            examples=(
+                "interlock decision resolve dec_12 'yes, go ahead' --agent maria",
+                "interlock decision resolve dec_13 queue_for_later --agent maria",
+            ),
         ),
     ),
 )

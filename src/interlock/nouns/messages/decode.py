@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.codec import Decoder
+from interlock.nouns.messages.decision import HumanDecision
 from interlock.nouns.messages.inbox_rules import Cursor, TopicTrim
 from interlock.nouns.messages.message import (
     ABLE,
@@ -24,7 +25,7 @@ from interlock.nouns.messages.message import (
     StoredMessage,
     Unread,
 )
-from interlock.nouns.messages.query import CachedAnswer, HumanDecision, Query, QuotaSlot
+from interlock.nouns.messages.query import CachedAnswer, Query, QuotaSlot
 from interlock.nouns.messages.send_rules import MAILBOX
 from interlock.runtime.attempt import ReadOp
 from interlock.runtime.reads import readable

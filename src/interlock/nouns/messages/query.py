@@ -24,8 +24,8 @@ A question to an ability is one message in the topic ``?ability``. The first ans
 commit removes the question from all inboxes.
 
 If the asker allows it and no agent answers, the question is handed to a person as a decision
-(``decisions/{id}``), which is open until the person resolves it. The asker stops waiting then, and
-the answer arrives as a message. A decision names its subject in ``about`` (``query/qry_...``).
+(``decision.py``), which is open until the person resolves it. The asker stops waiting then, and the
+answer arrives as a message.
 """
 
 from __future__ import annotations
@@ -249,58 +249,3 @@ ReplyOutcome: TypeAlias = Replied | Late | NotAsked | UnknownQuery | outcomes.Gi
 
 
 CancelOutcome: TypeAlias = QueryCancelled | Late | NotAsked | UnknownQuery | outcomes.GivenFenced
-
-
-DecisionState: TypeAlias = Literal["open", "resolved"]
-
-
-class HumanDecision(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A decision as it is stored."""
-
-    id: str
-    about: str
-    agent: str
-    question: Raw
-    at: float
-    state: DecisionState = "open"
-    by: str = ""
-    answer: Raw = Raw(b"null")
-    resolved: float = 0.0
-
-
-class DecisionView(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A decision as a person sees it."""
-
-    decision: str
-    state: DecisionState
-    about: str
-    agent: str
-    question: Any
-    at: float
-    by: str = ""
-    answer: Any = None
-    resolved: float | None = None
-
-
-class Resolved(Success, frozen=True, kw_only=True, tag="resolved"):
-    """The decision is made, and its effects are committed."""
-
-    decision: str
-    about: str
-
-
-class AlreadyResolved(Refusal, frozen=True, kw_only=True, tag="already_resolved"):
-    """The decision was made before."""
-
-    decision: str
-    by: str
-
-
-class UnknownDecision(outcomes.Unknown, frozen=True, kw_only=True, tag="unknown"):
-    """No such decision exists."""
-
-    what: Literal["decision"] = always("decision")
-    decision: str
-
-
-ResolveOutcome: TypeAlias = Resolved | AlreadyResolved | UnknownDecision | outcomes.GivenFenced

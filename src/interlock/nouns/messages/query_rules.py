@@ -16,18 +16,17 @@ from msgspec.structs import replace
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.core.thing_names import message_thing
-from interlock.nouns.messages import send_rules
+from interlock.nouns.messages import decision_rules, send_rules
+from interlock.nouns.messages.decision import HumanDecision
 from interlock.nouns.messages.message import ABLE, BODY_LIMIT, StoredMessage, Unread
 from interlock.nouns.messages.query import (
     TRANSITIONS,
-    AlreadyResolved,
     Answered,
     Asked,
     AskOutcome,
     CachedAnswer,
     CancelOutcome,
     Handed,
-    HumanDecision,
     Late,
     NobodyToAsk,
     NotAsked,
@@ -39,12 +38,9 @@ from interlock.nouns.messages.query import (
     QuotaSlot,
     Replied,
     ReplyOutcome,
-    Resolved,
-    ResolveOutcome,
     TakenBack,
     TimedOut,
     TooMany,
-    UnknownDecision,
     UnknownQuery,
 )
 from interlock.nouns.messages.send_rules import SenderState
@@ -198,7 +194,7 @@ def _handed(
         trace=query.trace,
         puts=(
             Write(keys.query(query.id), handed),
-            Write(keys.decision(decision_id), asked),
+            *decision_rules.opening(asked, now),
             *sender_writes,
         ),
         events=(Event("query:handed", query.agent),),
@@ -267,24 +263,6 @@ def _ended(
     )
 
 
-def resolve_decision(
-    decision: HumanDecision | None, id_: str, agent: str, answer: Raw, now: float
-) -> Decision[ResolveOutcome]:
-    """Make a decision."""
-    if decision is None:
-        return Decision(outcome=UnknownDecision(unknown=(id_,), decision=id_))
-    if decision.state == "resolved":
-        return Decision(outcome=AlreadyResolved(decision=id_, by=decision.by))
-    done = replace(decision, state="resolved", by=agent, answer=answer, resolved=now)
-    return Decision(
-        outcome=Resolved(decision=id_, about=decision.about),
-        verb="decision.resolve",
-        thing=f"decision/{id_}",
-        puts=(Write(keys.decision(id_), done),),
-        events=(Event("decision:resolved", agent),),
-    )
-
-
 class ReplyContext(Struct, frozen=True, kw_only=True):
     """An answer, its author, and the stored state when it is given.
 
@@ -334,7 +312,7 @@ def answer(query: Query, act: str, context: ReplyContext) -> Decision[ReplyOutco
     if query.state == "handed":
         as_message = _answer_message(done, context.message)
         if (open_ := context.closes) is not None:
-            closed = resolve_decision(open_, open_.id, agent, context.answer, now).puts
+            closed = decision_rules.close(open_, agent, context.answer, now).puts
     return Decision(
         outcome=Replied(query=query.id, to=query.agent),
         verb=f"query.{act}",

@@ -19,7 +19,14 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.wait import UnqueuedWait, wait_keys, wait_writes
 from interlock.nouns.grants.service import GrantService
-from interlock.nouns.messages import decode, log_lines, query_rules
+from interlock.nouns.messages import decision_rules, decode, log_lines, query_rules
+from interlock.nouns.messages.decision import (
+    DecisionView,
+    HumanDecision,
+    OptionView,
+    ResolveOutcome,
+    UnknownDecision,
+)
 from interlock.nouns.messages.decode import query_with_answer
 from interlock.nouns.messages.limits import QueryQuota
 from interlock.nouns.messages.message import ABLE
@@ -29,16 +36,12 @@ from interlock.nouns.messages.query import (
     Asked,
     AskOutcome,
     CancelOutcome,
-    DecisionView,
-    HumanDecision,
     Query,
     Replied,
     ReplyOutcome,
-    ResolveOutcome,
     TakenBack,
     TimedOut,
     TooMany,
-    UnknownDecision,
 )
 from interlock.nouns.messages.query_rules import ReplyContext
 from interlock.nouns.messages.send_service import MessageSender
@@ -171,7 +174,7 @@ class QueryService:
         def deciding() -> DecideOp[ResolveOutcome]:
             now = self._runner.clock.wall()
             decision = decode.decision((yield (keys.decision(id_),))[keys.decision(id_)])
-            decided = query_rules.resolve_decision(decision, id_, actor.agent, answer, now)
+            decided = decision_rules.resolve(decision, id_, actor.agent, answer, now)
             if decision is None or not decided.changes or not decision.about.startswith("query/"):
                 return decided
             key = keys.query(decision.about.removeprefix("query/"))
@@ -183,7 +186,7 @@ class QueryService:
             return replace(
                 decided,
                 puts=(*decided.puts, *follows.puts),
-                deletes=follows.deletes,
+                deletes=(*decided.deletes, *follows.deletes),
                 events=(
                     *decided.events,
                     *[replace(each, thing=f"query/{query.id}") for each in follows.events],
@@ -392,6 +395,19 @@ def _view_of(decision: HumanDecision) -> DecisionView:
         agent=decision.agent,
         question=msgspec.json.decode(decision.question),
         at=decision.at,
+        options=tuple(
+            [
+                OptionView(
+                    option=each.name,
+                    text=each.text,
+                    acts=each.acts,
+                    value=msgspec.json.decode(each.value),
+                )
+                for each in decision.options
+            ]
+        ),
+        default=decision.default,
+        deadline=decision.deadline,
         by=decision.by,
         answer=msgspec.json.decode(decision.answer),
         resolved=decision.resolved or None,

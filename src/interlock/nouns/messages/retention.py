@@ -513,7 +513,7 @@ def _query_ended_at(item: Item) -> float | None:
 
 def _resolved_at(item: Item) -> float | None:
     found = decode.decision(item)
-    return found.resolved if found is not None and found.state == "resolved" else None
+    return found.resolved if found is not None and found.state != "open" else None
 
 
 def _revision_of(item: Item | None) -> int:

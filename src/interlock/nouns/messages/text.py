@@ -1,4 +1,4 @@
-"""Outcomes of messages, questions and decisions, in words.
+"""Outcomes of messages and questions, in words.
 
 Text from other agents stands behind a bar, line by line, below the name of its author. So a body
 cannot imitate our own lines, and a reader, also a model, sees that it is another agent's text.
@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from interlock.core.safe_text import printable
 from interlock.core.validate import quote
 from interlock.nouns.messages.message import ABLE
-from interlock.runtime.text import ago, as_json, lasting, listed, never_ends, table
+from interlock.runtime.text import ago, as_json, lasting, never_ends, table
 
 if TYPE_CHECKING:
     from interlock.nouns.messages import message as message_types
     from interlock.nouns.messages import query as queries
-    from interlock.nouns.messages.decision_noun import DecisionList
     from interlock.nouns.messages.inbox_noun import SubscriptionList
     from interlock.nouns.messages.message import MailReader, Received
     from interlock.nouns.messages.noun import SentUnsubscribed
@@ -404,55 +403,6 @@ def _recipient(to: str, agent: str, able: str) -> str:
     return able.format(to[len(ABLE) :]) if to.startswith(ABLE) else agent.format(to)
 
 
-def _decision_list(outcome: DecisionList, paint: Paint) -> str:
-    lost = f"\n{outcome.unreadable} cannot be read; run 'interlock doctor'"
-    more = lost if outcome.unreadable else ""
-    if not outcome.decisions:
-        none = (
-            "there is nothing to decide; 'interlock decision list --all' also lists past decisions"
-        )
-        return none + more
-    titles = ("DECISION", "STATE", "ASKED BY", "ASKED", "QUESTION")
-    return table(titles, [_row(each, paint) for each in outcome.decisions], paint) + more
-
-
-def _row(each: queries.DecisionView, paint: Paint) -> tuple[str, ...]:
-    state = paint("yellow" if each.state == "open" else "dim", each.state)
-    text = as_json(each.question)
-    short = text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
-    return each.decision, state, each.agent, ago(each.at), short
-
-
-def _decision(outcome: queries.DecisionView, paint: Paint) -> str:
-    facts = [
-        ("decision", outcome.decision),
-        ("state", paint("yellow" if outcome.state == "open" else "green", outcome.state)),
-        ("about", outcome.about),
-        ("asked by", f"{outcome.agent}, {ago(outcome.at)}"),
-    ]
-    lines = [listed(facts), *body(outcome.question, paint)]
-    if outcome.state == "open":
-        return "\n".join([*lines, f"to decide: interlock decision resolve {outcome.decision} TEXT"])
-    decided = f"decided by {outcome.by}, {ago(outcome.resolved)}"
-    return "\n".join([*lines, decided, *body(outcome.answer, paint)])
-
-
-def _resolved(outcome: queries.Resolved, paint: Paint) -> str:
-    word = paint("green", "resolved")
-    return f"{word} {outcome.decision}; the asker has it in its inbox"
-
-
-def _already(outcome: queries.AlreadyResolved, paint: Paint) -> str:
-    hint = f"see 'interlock decision show {outcome.decision}'"
-    word = paint("yellow", "already resolved")
-    return f"{word} {outcome.decision}: {outcome.by} decided it; {hint}"
-
-
-def _no_decision(outcome: queries.UnknownDecision, paint: Paint) -> str:
-    hint = "there is nothing of this id to decide; see 'interlock decision list'"
-    return f"{paint('yellow', 'unknown')} {outcome.decision}: {hint}"
-
-
 TEXTS: dict[str, Text] = {
     "Sent": _sent,
     "SentUnsubscribed": _unheard,
@@ -489,10 +439,5 @@ TEXTS: dict[str, Text] = {
     "Late": _late,
     "NotAsked": _not_asked,
     "UnknownQuery": _no_query,
-    "DecisionView": _decision,
-    "Resolved": _resolved,
-    "AlreadyResolved": _already,
-    "UnknownDecision": _no_decision,
-    "DecisionList": _decision_list,
 }
 """The text of each outcome, by the name of its class."""
