@@ -1,0 +1,290 @@
+"""Requests: attempts, escalation, and which result counts; ``request.py`` has the states.
+
+**Attempts.**  An attempt that the receiver has not taken in is repeated after 60, 120 and 240
+seconds, with the same id.  After the last one the request is escalated: a person gets a decision
+with the fallbacks.  A late answer still ends the request, and closes the decision.
+
+    local_execution    acts: a task in our own store does the work instead
+    alternative_swarm  acts: a new request to another swarm does the work instead
+    queue_for_later    does nothing that the asker did not ask for: the attempts start again
+
+So ``queue_for_later`` is the default when no person decides within an hour, and the request of a
+night ends by itself when its swarm is back.  The other two may do the work twice, if the receiver
+has done it already and its result is lost; a person decides that.  After the deadline there is no
+later, and no default.
+
+**The timeout** of an attempt counts once, for the circuit breaker and the reputation, and only if
+the attempt reached the bus: while the bus is away the request waits in the outbox, and the peer is
+not to blame.  It counts before the next attempt at the latest.  The timeout of a request that was
+taken in counts at its deadline: until then the receiver may work on it.
+
+**Results.**  The signature says which swarm answers; that must be the swarm that was asked.  The
+result names the digest of a request's head; that must be a head of this request, so no result can
+be moved to another request.  The first result counts.  The same content again changes nothing.
+Other content is an equivocation: it is refused and kept in quarantine, and counts as a conflict in
+the reputation of the swarm.
+
+All times are those of the sender's home.  A clock that runs ahead repeats an attempt early, which
+is harmless; one that was set back makes the next step due at once.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from interlock.nouns.messages.decision import DecisionOption, HumanDecision
+from interlock.nouns.requests.request import (
+    RETRY_AFTER,
+    TRANSITIONS,
+    ArrivedResult,
+    OutgoingRequest,
+    RequestFinding,
+)
+
+DECIDE_IN = 3600.0
+"""Seconds until an escalation takes its default."""
+_CLOCK_SET_BACK = 30.0
+
+StepKind: TypeAlias = Literal["time_out", "retry", "escalate"]
+EscalationReason: TypeAlias = Literal["task_unclaimed", "swarm_unavailable", "deadline_passed"]
+Fallback: TypeAlias = Literal["local_execution", "queue_for_later", "alternative_swarm"]
+ResultRefusedFor: TypeAlias = Literal[
+    "unknown_request", "wrong_swarm", "wrong_head", "cancelled", "equivocation"
+]
+
+_WHY: dict[EscalationReason, str] = {
+    "task_unclaimed": "no agent of the swarm took the request in",
+    "swarm_unavailable": "all agents of the swarm are offline",
+    "deadline_passed": "no answer came before the deadline",
+}
+
+
+class RequestStep(Struct, frozen=True, kw_only=True):
+    """The next thing to do for an open request, and when."""
+
+    kind: StepKind
+    at: float
+
+
+class ResultAccepted(Struct, frozen=True, kw_only=True):
+    """The result counts: what to store of the request and of the finding, in one commit."""
+
+    request: OutgoingRequest
+    finding: RequestFinding
+
+
+class ResultRepeated(Struct, frozen=True, kw_only=True):
+    """The same result was accepted before; it can be deleted from the bus."""
+
+
+class ResultRefused(Struct, frozen=True, kw_only=True):
+    """The result does not count, and why."""
+
+    reason: ResultRefusedFor
+    detail: str
+
+    @property
+    def conflict(self) -> bool:
+        """Whether it counts as a conflict in the reputation of the swarm."""
+        return self.reason == "equivocation"
+
+
+def transition(request: OutgoingRequest, act: str, **changes: object) -> OutgoingRequest:
+    """The request after an action that its state allows; no other function changes a state."""
+    allowed, state = TRANSITIONS[act]
+    if request.state not in allowed:
+        raise AssertionError(f"{act} of a request that is {request.state}")
+    return replace(request, state=state, **changes)
+
+
+# Attempts.
+
+
+def next_step(request: OutgoingRequest) -> RequestStep | None:
+    """The next step of a request and its time; None if only an answer or a person moves it."""
+    if request.state != "open":
+        return None
+    step = RequestStep(kind="escalate", at=request.deadline)
+    timeout = request.deadline
+    if request.taken is None:
+        step = min(_after_attempt(request), step, key=lambda each: each.at)
+        timeout = (request.posted or 0.0) + request.timeout
+    if request.posted is None or request.timed_out:
+        return step
+    return RequestStep(kind="time_out", at=min(timeout, step.at))
+
+
+def _after_attempt(request: OutgoingRequest) -> RequestStep:
+    done = request.attempt - request.first
+    if done < len(RETRY_AFTER):
+        return RequestStep(kind="retry", at=request.sent + RETRY_AFTER[done])
+    last = max(request.timeout, RETRY_AFTER[0])
+    return RequestStep(kind="escalate", at=request.sent + last)
+
+
+def due_step(request: OutgoingRequest, now: float) -> StepKind | None:
+    """What is to be done now; also if the clock was set back since the last attempt."""
+    step = next_step(request)
+    if step is None:
+        return None
+    set_back = request.taken is None and now < request.sent - _CLOCK_SET_BACK
+    return step.kind if now >= step.at or set_back else None
+
+
+def post(request: OutgoingRequest, now: float) -> OutgoingRequest:
+    """The last attempt reached the bus."""
+    return request if request.posted is not None else replace(request, posted=now)
+
+
+def take(request: OutgoingRequest, now: float) -> OutgoingRequest:
+    """The receiver has taken it in; a repeated receipt changes nothing."""
+    return request if request.taken is not None else replace(request, taken=now)
+
+
+def time_out(request: OutgoingRequest) -> OutgoingRequest:
+    """The timeout of the last attempt is counted, once."""
+    return replace(request, timed_out=True)
+
+
+def retry(request: OutgoingRequest, head: str, now: float) -> OutgoingRequest:
+    """Another attempt, with the digest of its new head."""
+    return _attempt(transition(request, "retry"), head, now)
+
+
+def sign_again(request: OutgoingRequest, head: str) -> OutgoingRequest:
+    """The attempt waited in the outbox until it expired: the same attempt with a new head.
+
+    No head is ever dropped, since a post whose answer is lost may have succeeded; so sign again
+    only when the bus answers, not while it is away.
+    """
+    return replace(request, heads=_with(request.heads, head))
+
+
+def resume(request: OutgoingRequest, head: str, now: float) -> OutgoingRequest:
+    """Start the attempts again (``queue_for_later``)."""
+    opened = transition(request, "resume", decision="", reason="", first=request.attempt + 1)
+    return _attempt(opened, head, now)
+
+
+def _attempt(request: OutgoingRequest, head: str, now: float) -> OutgoingRequest:
+    return replace(
+        request,
+        attempt=request.attempt + 1,
+        sent=now,
+        posted=None,
+        timed_out=False,
+        heads=_with(request.heads, head),
+    )
+
+
+def _with(heads: tuple[str, ...], head: str) -> tuple[str, ...]:
+    return heads if head in heads else (*heads, head)
+
+
+def cancel(
+    request: OutgoingRequest, reason: str, now: float, replaced_by: str = ""
+) -> OutgoingRequest:
+    """End a request without an answer: its asker, or a fallback that does the work instead."""
+    return transition(request, "cancel", reason=reason, ended=now, replaced_by=replaced_by)
+
+
+# Escalation.
+
+
+def escalation_reason(request: OutgoingRequest, now: float, *, online: bool) -> EscalationReason:
+    """Why a request is escalated now; ``online`` is whether its swarm is."""
+    if now >= request.deadline:
+        return "deadline_passed"
+    return "task_unclaimed" if online else "swarm_unavailable"
+
+
+def escalate(
+    request: OutgoingRequest, reason: EscalationReason, decision: str, now: float
+) -> tuple[OutgoingRequest, HumanDecision]:
+    """Escalate an open request: what to store of it, and the decision with this id."""
+    later = now + DECIDE_IN < request.deadline and reason != "deadline_passed"
+    question = {
+        "type": reason,
+        "request_id": request.id,
+        "target_swarm": request.to_swarm,
+        "target_agent": request.to_agent,
+        "task_type": request.task_type,
+        "attempts": request.attempt,
+        "reason": _WHY[reason],
+        "fallback_options": [each.name for each in _options(later=later)],
+    }
+    asked = HumanDecision(
+        id=decision,
+        about=f"request/{request.id}",
+        agent=request.agent,
+        question=Raw(msgspec.json.encode(question)),
+        at=now,
+        options=_options(later=later),
+        default="queue_for_later" if later else "",
+        deadline=now + DECIDE_IN if later else None,
+    )
+    return transition(request, "escalate", decision=decision, reason=reason), asked
+
+
+def _options(*, later: bool) -> tuple[DecisionOption, ...]:
+    queue = DecisionOption(
+        name="queue_for_later", text="send it again, until its deadline", acts=False
+    )
+    return (
+        DecisionOption(name="local_execution", text="do the work in this swarm instead"),
+        *((queue,) if later else ()),
+        DecisionOption(name="alternative_swarm", text="ask another swarm instead"),
+    )
+
+
+# Results.
+
+
+def accept_result(
+    request: OutgoingRequest | None, arrived: ArrivedResult, now: float
+) -> ResultAccepted | ResultRepeated | ResultRefused:
+    """Judge a result whose signature was verified."""
+    if request is None or request.id != arrived.request:
+        detail = f"no request {arrived.request} was sent, or it is deleted by now"
+        return ResultRefused(reason="unknown_request", detail=detail)
+    if arrived.signer != request.to_swarm:
+        detail = f"{arrived.signer} signed it; {request.to_swarm} was asked"
+        return ResultRefused(reason="wrong_swarm", detail=detail)
+    if arrived.in_reply_to not in request.heads:
+        detail = f"it answers another request than {request.id}"
+        return ResultRefused(reason="wrong_head", detail=detail)
+    if request.state == "answered" and arrived.content == request.content:
+        return ResultRepeated()
+    return _refused_by_state(request) or _accepted(request, arrived, now)
+
+
+def _refused_by_state(request: OutgoingRequest) -> ResultRefused | None:
+    if request.state == "answered":
+        detail = f"{request.to_swarm} signed two different results of {request.id}"
+        return ResultRefused(reason="equivocation", detail=detail)
+    if request.state == "cancelled":
+        detail = f"{request.id} was cancelled: {request.reason}"
+        return ResultRefused(reason="cancelled", detail=detail)
+    return None
+
+
+def _accepted(request: OutgoingRequest, arrived: ArrivedResult, now: float) -> ResultAccepted:
+    taken = request.taken or now
+    answered = transition(request, "answer", ended=now, content=arrived.content, taken=taken)
+    finding = RequestFinding(
+        request=arrived.request,
+        from_swarm=arrived.signer,
+        status=arrived.status,
+        executed_by=arrived.executed_by,
+        executed_at=arrived.executed_at,
+        result_posted_at=arrived.posted_at,
+        result=arrived.result if arrived.status == "success" else Raw(b"null"),
+        error=arrived.error if arrived.status == "error" else "",
+        confidence=arrived.confidence,
+        citations=arrived.citations,
+    )
+    return ResultAccepted(request=answered, finding=finding)
