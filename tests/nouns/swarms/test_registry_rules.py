@@ -306,6 +306,20 @@ def test_a_peer_that_revoked_all_its_keys_is_refused_until_a_key_is_pinned() -> 
     assert refused(peer, entry(1, key("new"))) == "not_pinned"
 
 
+def test_no_revocation_ends_an_earlier_one() -> None:
+    first = revoke(read(pinned(), rotated()), None, "SHA256:old", None)
+    assert isinstance(first, Peer)
+    both = revoke(first, None, "SHA256:new", None)
+    assert isinstance(both, Peer)
+    assert both.revoked == ("SHA256:old", "SHA256:new")
+
+
+def test_a_revocation_ends_the_trust_in_the_first_entry() -> None:
+    waiting = revoke(trust_first_use(None, "bank"), None, "SHA256:old", None)
+    assert isinstance(waiting, Peer)
+    assert refused(waiting, entry(1, key("new"))) == "not_pinned"
+
+
 def test_revoking_twice_changes_nothing() -> None:
     peer = revoke(pinned(), None, "SHA256:old", None)
     assert isinstance(peer, Peer)

@@ -115,7 +115,8 @@ def test_a_bad_probe_starts_the_row_again() -> None:
     peer = bad(timeouts=50)
     for _ in range(GOOD_PROBES - 1):
         peer = record_probe(peer, ANSWERED)
-    assert standing(record_probe(peer, TIMEOUT), NOW).good_probes == 0
+    found = standing(record_probe(peer, TIMEOUT), NOW)
+    assert (found.good_probes, found.blocked) == (0, ("timeouts",))
 
 
 def test_answers_to_requests_that_were_in_flight_are_no_probes() -> None:
