@@ -74,6 +74,9 @@ Swarms, in the home store
     swarm/entry           the last version of our registry entry, and when it was signed
     peers/{swarm}         a swarm that we allow or deny, and the keys of it that we trust
     floors/{swarm}        the newest registry entry of a peer that we accepted
+    breakers/{swarm}      the circuit breaker of a peer, unless it is closed
+    reputations/{swarm}   how the last requests to a peer went
+    revoked/{swarm}/{fingerprint}  a revocation of one of our own keys, to be put on the bus
 Swarms, on a bus
     meta/bus              the id of the bus, which signed heads name
     registry/{swarm}      the signed registry entry of a swarm
@@ -172,6 +175,8 @@ OWN_SWARM = "swarm/self"
 OWN_ENTRY = "swarm/entry"
 PEERS = "peers/"
 FLOORS = "floors/"
+BREAKERS = "breakers/"
+REPUTATIONS = "reputations/"
 REGISTRY = "registry/"
 REVOKED = "revoked/"
 LIVE = "live/"
@@ -198,7 +203,7 @@ BUS = "meta/bus"
 FOLDERS = frozenset((
     *POOLS, HELD, BROKEN, WAITS, *TASK_FOLDERS, *MESSAGE_FOLDERS, SESSIONS, REPORTS, DEATHS, ABLE,
     LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS, GATES, GATED, RECHECK, SWARM,
-    PEERS, FLOORS, REGISTRY, REVOKED, REFUSALS, SEGMENTS, META,
+    PEERS, FLOORS, BREAKERS, REPUTATIONS, REGISTRY, REVOKED, REFUSALS, SEGMENTS, META,
 ))  # fmt: skip
 """Every folder with items that Interlock itself stores, without those of liveness keys."""
 DERIVED = (
@@ -731,6 +736,16 @@ def floor(swarm: str) -> str:
     return FLOORS + encode(swarm)
 
 
+def breaker(swarm: str) -> str:
+    """The circuit breaker of a peer."""
+    return BREAKERS + encode(swarm)
+
+
+def reputation(swarm: str) -> str:
+    """How the last requests to a peer went."""
+    return REPUTATIONS + encode(swarm)
+
+
 def swarm_of(key: str) -> str:
     """The swarm in a key such as ``peers/{swarm}`` or ``registry/{swarm}``."""
     return decode(key.split("/", 2)[1])
@@ -742,7 +757,7 @@ def registry_entry(swarm: str) -> str:
 
 
 def revocation(swarm: str, fingerprint: str = "") -> str:
-    """A signed revocation on the bus; without a fingerprint, the folder of a swarm."""
+    """A signed revocation; without a fingerprint, the folder of a swarm."""
     return f"{REVOKED}{encode(swarm)}/{encode(fingerprint)}"
 
 
