@@ -111,7 +111,7 @@ class Context:
         """The second store of a swarm, which is opened when it is first needed."""
         from interlock.nouns.swarms.bus import Bus
 
-        return Bus(self.runner, StoreOpener, self.settings)
+        return Bus(self.runner, StoreOpener(), self.settings)
 
     @cached_property
     def swarms(self) -> SwarmRegistry:
@@ -284,6 +284,21 @@ class Context:
 
 class StoreOpener:
     """How a client opens another store; the engine is imported then."""
+
+    @staticmethod
+    def place(url: str) -> tuple[str, str]:
+        """The URL by which any process finds it, and how to show it, without a password."""
+        import os
+
+        from interlock.stores import file_of, is_network
+
+        if is_network(url):
+            from interlock.stores.address import parse
+
+            return url, parse(url).shown
+        path = file_of(url)
+        whole = url if path is None else os.path.abspath(path)
+        return whole, whole
 
     @staticmethod
     def blocking(url: str, *, create: bool) -> Store:

@@ -70,6 +70,8 @@ _ENTRIES = [
     NounEntry("interlock.nouns.pipelines.noun", "pipeline", "pipelines"),
     NounEntry("interlock.nouns.guards.noun", "guard", "guards"),
     NounEntry("interlock.nouns.messages.decision_noun", "decision"),
+    NounEntry("interlock.nouns.swarms.noun", "swarm", "swarms"),
+    NounEntry("interlock.nouns.swarms.key_noun", "key", "keys"),
     NounEntry(
         "interlock.nouns.record.noun", "record", "record",
         client_step="interlock.nouns.record.seal_service:client_step",

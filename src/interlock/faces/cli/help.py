@@ -71,8 +71,8 @@ _NOUNS = {
 }  # fmt: skip
 _PLANNED = frozenset(
     (
-        "budget", "hook", "key", "mcp", "merge", "metrics", "open", "pipeline", "prime",
-        "quarantine", "rebase", "request", "reservations", "reserve", "setup", "swarm", "top",
+        "budget", "hook", "mcp", "merge", "metrics", "open", "pipeline", "prime",
+        "quarantine", "rebase", "request", "reservations", "reserve", "setup", "top",
         "unreserve", "up", "watch-branch",
     )
 )  # fmt: skip

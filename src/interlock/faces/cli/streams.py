@@ -48,7 +48,7 @@ def observe(parsed: Parsed) -> int:
     with connected(parsed) as fleet:
         if request.counters:
             return answer(parsed, fleet.act(request))
-        return _follow(
+        return follow(
             parsed, lambda: fleet.observe(nouns=request.noun or None, after=request.after)
         )
 
@@ -59,7 +59,7 @@ def task_watch(parsed: Parsed) -> int:
 
     request: TaskWatch = parsed.request
     with connected(parsed) as fleet:
-        return _follow(
+        return follow(
             parsed,
             lambda: fleet.tasks.subscribe(
                 events=request.event or EVENT_NAMES,
@@ -70,7 +70,8 @@ def task_watch(parsed: Parsed) -> int:
         )
 
 
-def _follow(parsed: Parsed, opened: Callable[[], Stream[Any, Any]]) -> NoReturn:
+def follow(parsed: Parsed, opened: Callable[[], Stream[Any, Any]]) -> NoReturn:
+    """Show each value of a stream as it comes, while stdout has a reader."""
     stoppable()
     speak_up()
     with opened() as events:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from interlock.nouns.messages.calls import MessageCalls
     from interlock.nouns.pipelines.calls import PipelineCalls
     from interlock.nouns.record.calls import RecordCalls
+    from interlock.nouns.swarms.calls import KeyCalls, SwarmCalls
     from interlock.nouns.tasks.calls import TaskCalls
     from interlock.runtime.health import Health
     from interlock.runtime.housekeeping import Maintained
@@ -34,12 +35,14 @@ class FleetCalls(Calls[D]):
     if TYPE_CHECKING:
         agents: AgentCalls[D]
         guards: GuardCalls[D]
+        keys: KeyCalls[D]
         locks: LockCalls[D]
         messages: MessageCalls[D]
         pipelines: PipelineCalls[D]
         record: RecordCalls[D]
         semaphores: SemaphoreCalls[D]
         several: SeveralCalls[D]
+        swarms: SwarmCalls[D]
         tasks: TaskCalls[D]
 
     else:

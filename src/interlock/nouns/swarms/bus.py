@@ -79,6 +79,9 @@ if TYPE_CHECKING:
     class Opener(Protocol):
         """How a client opens a store, blocking or in an event loop."""
 
+        def place(self, url: str) -> tuple[str, str]:
+            """The URL by which any process finds it, and how to show it, without a password."""
+
         def blocking(self, url: str, *, create: bool) -> Store:
             """Open it."""
 
@@ -114,6 +117,10 @@ class Bus:
     def trouble(self) -> str:
         """Why the bus does not answer, and since when; empty while it does, or was not needed."""
         return self._trouble
+
+    def place(self, url: str) -> tuple[str, str]:
+        """The URL by which any process finds this bus, and how to show it, without a password."""
+        return self._opener.place(url)
 
     def actor(self, own: OwnSwarm) -> Actor:
         """In whose name our home writes on the bus: that of the swarm."""

@@ -99,13 +99,8 @@ def content(entry: RegistryHead) -> str:
     return codec.digest(codec.encode((entry.keys, agents)))
 
 
-def rotated(
-    keys: Sequence[ListedKey], new: ListedKey, swarm: str, now: float
-) -> tuple[ListedKey, ...]:
-    """The keys of a swarm with a new current one; the others end after the overlap.
-
-    The old and the new keys all sign the next entry.
-    """
+def require_room(keys: Sequence[ListedKey], swarm: str, now: float) -> None:
+    """Refuse a rotation while too many keys sign for a swarm."""
     left = valid_keys(keys, now)
     if len(left) >= KEYS_LIMIT:
         ends = min(each.until for each in left if each.until) / 1000
@@ -113,7 +108,18 @@ def rotated(
             f"{len(left)} keys sign for {swarm}, and no more are allowed;"
             f" rotate again in {validate.span(ends - now)}, or revoke one"
         )
+
+
+def rotated(
+    keys: Sequence[ListedKey], new: ListedKey, swarm: str, now: float
+) -> tuple[ListedKey, ...]:
+    """The keys of a swarm with a new current one; the others end after the overlap.
+
+    The old and the new keys all sign the next entry.
+    """
+    require_room(keys, swarm, now)
     until = milliseconds(now + OVERLAP)
+    left = valid_keys(keys, now)
     old = [each if each.until else replace(each, until=until) for each in left]
     return (new, *[each for each in old if each.public != new.public])
 

@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from interlock.core import codec
+from interlock.core import codec, keys
 from interlock.nouns.swarms.head import ListedKey, RegistryHead
 from interlock.store import Item
 
@@ -122,6 +122,11 @@ def decode_own(item: Item) -> OwnSwarm:
 def decode_own_entry(item: Item) -> OwnEntry:
     """The item ``swarm/entry``."""
     return _ENTRY.read(item)
+
+
+def examine_own(item: Item) -> OwnSwarm | OwnEntry:
+    """An item under ``swarm/``, for the integrity check."""
+    return decode_own(item) if item.key == keys.OWN_SWARM else decode_own_entry(item)
 
 
 def decode_peer(item: Item) -> Peer:

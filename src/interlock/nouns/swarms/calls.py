@@ -1,0 +1,208 @@
+"""The calls about keys and swarms, as both clients offer them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from msgspec.structs import replace
+
+from interlock.core import signing, validate
+from interlock.errors import BadInput
+from interlock.nouns.swarms.link import SwarmLink, sync
+from interlock.nouns.swarms.own_keys import own_swarm
+from interlock.nouns.swarms.publish_service import register
+from interlock.nouns.swarms.registry_service import peer_states
+from interlock.nouns.swarms.results import (
+    AllowOutcome,
+    DenyOutcome,
+    Discovered,
+    DiscoverOutcome,
+    KeyCreated,
+    KeyList,
+    KeyRotated,
+    NotRegistered,
+    RegisterOutcome,
+    RevokeOutcome,
+    SwarmAllowed,
+    SwarmList,
+    SwarmSynced,
+    SyncOutcome,
+    TrustOutcome,
+)
+from interlock.nouns.swarms.trust_service import allow, deny, forgive, trust
+from interlock.runtime.calls import Calls, D, call, stream
+from interlock.steps import InThread, Op
+
+
+class KeyCalls(Calls[D]):
+    """``fleet.keys``: the keys of this user, in files that no one else may read."""
+
+    @call
+    def new(self, name: str) -> Op[KeyCreated]:
+        """Make a key; others pin its fingerprint."""
+        from interlock.nouns.swarms import key_service
+
+        made: KeyCreated = yield InThread(partial(key_service.create, name))
+        return made
+
+    @call
+    def list(self) -> Op[KeyList]:
+        """The keys of this user, with their age."""
+        from interlock.nouns.swarms import key_service
+
+        found: KeyList = yield InThread(key_service.list_keys)
+        return found
+
+    @call
+    def rotate(self, name: str) -> Op[KeyRotated]:
+        """Replace a key; in a swarm both sign for a time, so that no request loses its key."""
+        from interlock.nouns.swarms import key_service
+
+        return key_service.rotate(self.context, self.context.identity.actor, name)
+
+    @call
+    def revoke(self, key: str, reason: str = "") -> Op[RevokeOutcome]:
+        """End a key of our swarm, by its name or fingerprint, at once and permanently."""
+        from interlock.nouns.swarms.revoke_service import revoke_own
+
+        actor = self.context.me().actor
+        return revoke_own(self.context, actor, key, validate.reason(reason) if reason else "")
+
+
+class SwarmCalls(Calls[D]):
+    """``fleet.swarms``: this home as a swarm, and the swarms that it works with."""
+
+    @call
+    def register(self, name: str, *, bus: str, key: str) -> Op[RegisterOutcome]:
+        """Make this home a swarm under a name, with a bus and a key that signs for it.
+
+        Again, it moves to another bus, or rotates to another key.
+        """
+        actor = self.context.me().actor
+        legal = validate.name(name, "swarm")
+        url, shown = self.context.bus.place(bus)
+        return register(self.context, actor, legal, url=url, shown=shown, key=key)
+
+    @call
+    def list(self) -> Op[SwarmList | NotRegistered]:
+        """This swarm, its peers with their status, and strangers that have an entry on the bus."""
+        from interlock.nouns.swarms.views import list_swarms
+
+        return list_swarms(self.context)
+
+    @call
+    def discover(
+        self, ability: str, *, swarm: str | None = None, fresh: bool = False
+    ) -> Op[DiscoverOutcome]:
+        """The agents of live peers with an ability, least loaded first.
+
+        What is known counts for five minutes, without a look at any store; ``fresh`` looks now.
+        """
+        only = "" if swarm is None else validate.name(swarm, "swarm")
+        found = yield from self.context.swarms.discover(None, ability, only, force=fresh)
+        if found is None:
+            return NotRegistered()
+        agents, trouble, age = found
+        return Discovered(ability=ability, agents=agents, age=round(age, 3), trouble=trouble)
+
+    @call
+    def allow(
+        self, name: str, *, key: str | None = None, first_use: bool = False
+    ) -> Op[AllowOutcome]:
+        """Let a swarm work with this one, and trust its key.
+
+        ``key`` is the fingerprint that its operator gave you, or the line of its public key; then
+        no other key is trusted.  ``first_use`` trusts the key of the first entry that is read.
+        """
+        actor = self.context.me().actor
+        legal = validate.name(name, "swarm")
+        if (key is None) != bool(first_use):
+            raise BadInput(
+                "name the key that the other swarm gave you (--key FINGERPRINT), or trust the first"
+                " one that is read (--first-use)"
+            )
+        fingerprint, public = _pinned(key) if key else ("", "")
+        yield from self._must_be_free(legal, fingerprint)
+        outcome = yield from allow(self.context.runner, actor, legal, fingerprint, public)
+        self.context.swarms.forget()
+        if isinstance(outcome, SwarmAllowed):
+            return (yield from self._looked(outcome))
+        return outcome
+
+    @call
+    def deny(self, name: str, reason: str = "", *, key: str | None = None) -> Op[DenyOutcome]:
+        """Take nothing from a swarm and send nothing to it, from this commit on.
+
+        With ``key`` only that key of it is revoked, permanently.
+        """
+        actor = self.context.me().actor
+        fingerprint = "" if key is None else signing.require_fingerprint(key)
+        why = validate.reason(reason) if reason else ""
+        legal = validate.name(name, "swarm")
+        outcome = yield from deny(self.context.runner, actor, legal, why, fingerprint)
+        self.context.swarms.forget()
+        return outcome
+
+    @call
+    def trust(self, name: str | None = None, *, forgive: bool = False) -> Op[TrustOutcome]:
+        """The reputation and the circuit breaker of peers; ``forgive`` clears those of one."""
+        legal = None if name is None else validate.name(name, "swarm")
+        return self._trust(legal, clear=forgive)
+
+    @call
+    def sync(self, *, force: bool = False) -> Op[SyncOutcome]:
+        """One pass: put our entry on the bus if it is due, show that we live, read our peers."""
+        return sync(self.context, self.context.identity.actor, force=force)
+
+    @stream
+    def keep(self, callback: Callable[[SwarmSynced], object] | None = None) -> SwarmLink:
+        """Keep this swarm on its bus, one pass after the other, until it is closed.
+
+        Iterate over it, or give a ``callback``, which runs in the background.
+        """
+        return SwarmLink(self.context, callback)
+
+    def _trust(self, name: str | None, *, clear: bool) -> Op[TrustOutcome]:
+        if not clear:
+            return (yield from trust(self.context.runner, name))
+        if name is None:
+            raise BadInput("name the swarm to forgive: interlock swarm trust NAME --forgive")
+        return (yield from forgive(self.context.runner, self.context.me().actor, name))
+
+    def _must_be_free(self, name: str, fingerprint: str) -> Op[None]:
+        """A key signs for one swarm: a message names its sender, and so does its key."""
+        own = yield from own_swarm()
+        if own is not None and own.name == name:
+            raise BadInput(f"{name} is this swarm itself; name another one")
+        if own is not None and fingerprint in [key.fingerprint for key in own.keys]:
+            raise BadInput(f"{fingerprint} is a key of this swarm; ask {name} for its own")
+        for state in (yield from peer_states()).values():
+            known = [key.fingerprint for key in state.peer.keys]
+            if state.peer.swarm != name and state.peer.allowed and fingerprint in known:
+                raise BadInput(
+                    f"{fingerprint} is the key of {state.peer.swarm} already;"
+                    f" ask {name} for its own"
+                )
+
+    def _looked(self, outcome: SwarmAllowed) -> Op[SwarmAllowed]:
+        """Read the entry of a peer at once, so that an operator sees whether the key is right."""
+        own = yield from own_swarm()
+        if own is None:
+            return replace(outcome, trouble="this home is not registered, so it has no bus yet")
+        looked = yield from self.context.swarms.look(own, only=[outcome.swarm], force=True)
+        trouble = looked.trouble or next((each.detail for each in looked.refused), "")
+        state = (yield from peer_states()).get(outcome.swarm)
+        if state is None or outcome.swarm not in looked.accepted:
+            missing = trouble or "it has no entry on the bus yet"
+            return replace(outcome, trouble=missing)
+        trusted = state.peer.keys[0].fingerprint if state.peer.keys else outcome.fingerprint
+        return replace(outcome, fingerprint=trusted, entry=state.floor.version)
+
+
+def _pinned(key: str) -> tuple[str, str]:
+    """The fingerprint that an operator names, and the public key if the whole line was given."""
+    if key.startswith(signing.KEY_TYPE.decode()):
+        public = signing.read_public_line(key)
+        return signing.fingerprint(public), signing.to_base64(public)
+    return signing.require_fingerprint(key), ""

@@ -1,0 +1,178 @@
+"""The declaration of swarms: their requests, operations, keys, and what they add to others."""
+
+from typing import Annotated, get_args
+
+from interlock.core import keys
+from interlock.nouns.swarms.results import (
+    AllowOutcome,
+    DenyOutcome,
+    DiscoverOutcome,
+    NotRegistered,
+    RegisterOutcome,
+    SwarmList,
+    SyncOutcome,
+    TrustOutcome,
+)
+from interlock.runtime.noun import KeyKind, Noun, Part
+from interlock.runtime.operation import Operation, Request, option
+
+Swarm = Annotated[str, option("name", "the name of the swarm", positional=True)]
+
+
+class SwarmRegister(Request, frozen=True, kw_only=True):
+    """Make this home a swarm."""
+
+    name: Annotated[str, option("name", "its name on the bus", positional=True)]
+    bus: Annotated[
+        str, option("text", "the store that carries envelopes: redis://HOST, etcd://HOST or a path")
+    ]
+    key: Annotated[
+        str, option("text", "the key that signs for it: a name, a path, or a fingerprint")
+    ]
+
+
+class SwarmsList(Request, frozen=True, kw_only=True):
+    """This swarm and its peers."""
+
+
+class SwarmDiscover(Request, frozen=True, kw_only=True):
+    """Agents of other swarms."""
+
+    ability: Annotated[str, option("name", "what they can do", positional=True)]
+    swarm: Annotated[str | None, option("name", "only agents of this swarm")] = None
+    fresh: Annotated[
+        bool, option("flag", "read the bus now, though what is known counts for five minutes")
+    ] = False
+
+
+class SwarmAllow(Request, frozen=True, kw_only=True):
+    """Let a swarm work with this one."""
+
+    name: Swarm
+    key: Annotated[
+        str | None,
+        option("text", "trust this key alone: the fingerprint that its operator gave you"),
+    ] = None
+    first_use: Annotated[
+        bool, option("flag", "trust the key of the first entry that is read, once")
+    ] = False
+
+
+class SwarmDeny(Request, frozen=True, kw_only=True):
+    """Stop working with a swarm."""
+
+    name: Swarm
+    reason: Annotated[str, option("text", "the reason, for the record", positional=True)] = ""
+    key: Annotated[str | None, option("text", "revoke only this key of it, by its fingerprint")] = (
+        None
+    )
+
+
+class SwarmTrust(Request, frozen=True, kw_only=True):
+    """What our record says about peers."""
+
+    name: Annotated[
+        str | None, option("name", "only this swarm; else all peers", positional=True)
+    ] = None
+    forgive: Annotated[bool, option("flag", "clear its record, and close its breaker")] = False
+
+
+class SwarmSync(Request, frozen=True, kw_only=True):
+    """One pass of the link to the bus."""
+
+    force: Annotated[
+        bool, option("flag", "sign our entry again and read all peers, though nothing is due")
+    ] = False
+    follow: Annotated[
+        bool, option("flag", "stay on the bus, one pass after the other, until stopped")
+    ] = False
+
+
+NOUN = Noun(
+    name="swarm",
+    help="other fleets that this one works with, over a bus",
+    calls="interlock.nouns.swarms.calls:SwarmCalls",
+    texts=("interlock.nouns.swarms.text",),
+    keys=(
+        KeyKind(prefix=keys.SWARM, read="interlock.nouns.swarms.swarm:examine_own"),
+        KeyKind(prefix=keys.PEERS, read="interlock.nouns.swarms.swarm:decode_peer"),
+        KeyKind(prefix=keys.FLOORS, read="interlock.nouns.swarms.swarm:decode_floor"),
+        KeyKind(prefix=keys.BREAKERS, read="interlock.nouns.swarms.trust_service:decode_breaker"),
+        KeyKind(
+            prefix=keys.REPUTATIONS, read="interlock.nouns.swarms.trust_service:decode_reputation"
+        ),
+    ),
+    health=Part(45, "interlock.nouns.swarms.views:health"),
+    events=True,
+    operations=(
+        Operation(
+            name="swarm register",
+            help="make this home a swarm, with a bus and a key",
+            request=SwarmRegister,
+            outcomes=get_args(RegisterOutcome),
+            needs="agent",
+            call="swarms.register",
+            examples=("interlock swarm register shop --bus ./bus.db --key ops --agent ada",),
+        ),
+        Operation(
+            name="swarm list",
+            help="list this swarm, its peers, and strangers on the bus",
+            request=SwarmsList,
+            outcomes=(SwarmList, NotRegistered),
+            needs="store",
+            reads=True,
+            call="swarms.list",
+        ),
+        Operation(
+            name="swarm discover",
+            help="find agents of peers by what they can do, least loaded first",
+            request=SwarmDiscover,
+            outcomes=get_args(DiscoverOutcome),
+            needs="store",
+            reads=True,
+            for_models=True,
+            call="swarms.discover",
+            examples=("interlock swarm discover translate",),
+        ),
+        Operation(
+            name="swarm allow",
+            help="let a swarm work with this one, and trust a key of it",
+            request=SwarmAllow,
+            outcomes=get_args(AllowOutcome),
+            needs="agent",
+            call="swarms.allow",
+            examples=(
+                "interlock swarm allow bank --key SHA256:... --agent ada",
+                "interlock swarm allow bank --first-use --agent ada",
+            ),
+        ),
+        Operation(
+            name="swarm deny",
+            help="take nothing from a swarm and send nothing to it",
+            request=SwarmDeny,
+            outcomes=get_args(DenyOutcome),
+            needs="agent",
+            call="swarms.deny",
+            examples=("interlock swarm deny bank 'the contract has ended' --agent ada",),
+        ),
+        Operation(
+            name="swarm trust",
+            help="show the reputation and the circuit breaker of peers, or forgive one",
+            request=SwarmTrust,
+            outcomes=get_args(TrustOutcome),
+            needs="store",
+            call="swarms.trust",
+            examples=("interlock swarm trust bank", "interlock swarm trust bank --forgive"),
+        ),
+        Operation(
+            name="swarm sync",
+            help="put this swarm's entry on the bus if it is due, and read its peers",
+            request=SwarmSync,
+            outcomes=get_args(SyncOutcome),
+            needs="store",
+            act=lambda fleet, request: fleet.swarms.sync(force=request.force),
+            in_shell="interlock.faces.cli.swarm:sync",
+            examples=("interlock swarm sync", "interlock swarm sync --follow"),
+        ),
+    ),
+)

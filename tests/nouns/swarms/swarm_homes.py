@@ -1,0 +1,193 @@
+"""Homes and a bus in one process, with one clock: for the tests of swarms."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+import interlock
+from interlock.client import Fleet
+from interlock.core import keys
+from interlock.core.decision import Decision, Write
+from interlock.errors import StoreAway
+from interlock.nouns.swarms import key_files
+from interlock.nouns.swarms.bus import Bus
+from interlock.nouns.swarms.results import SwarmAllowed, SwarmRegistered, SwarmSynced, SwarmView
+from interlock.nouns.swarms.swarm import (
+    Floor,
+    OwnSwarm,
+    Peer,
+    decode_floor,
+    decode_own,
+    decode_peer,
+)
+from interlock.runtime.attempt import DecideOp
+from interlock.runtime.identity import Actor
+from interlock.steps import drive
+from interlock.store import Answer, Put, Ref, Snapshot, Store, Txn
+from interlock.stores.memory import MemoryStore
+from interlock.testing.clock import FakeClock
+from interlock.testing.faults import FaultyStore
+
+
+class BusConnection(FaultyStore):
+    """The bus as one home reaches it: it can be cut, and closing it closes nothing else."""
+
+    cut = False
+
+    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+        self._pass()
+        return super().read(*refs, times=times, fresh=fresh)
+
+    def commit(self, txn: Txn) -> Answer:
+        self._pass()
+        return super().commit(txn)
+
+    def renew(self, puts: tuple[Put, ...]) -> frozenset[str]:
+        self._pass()
+        return super().renew(puts)
+
+    def close(self) -> None:
+        """The bus belongs to the test."""
+
+    def _pass(self) -> None:
+        if self.cut:
+            raise StoreAway("the bus is cut off; wait")
+
+
+class SameStore(FaultyStore):
+    """A home as another process has it; closing it closes nothing else."""
+
+    def close(self) -> None:
+        """The home belongs to the test."""
+
+
+class OneBus:
+    """Opens the connection of one home, whatever the URL."""
+
+    def __init__(self, connection: Store) -> None:
+        self._connection = connection
+
+    def place(self, url: str) -> tuple[str, str]:
+        return url, url
+
+    def blocking(self, url: str, *, create: bool) -> Store:
+        return self._connection
+
+    async def awaited(self, url: str, *, create: bool) -> Store:
+        return self._connection
+
+
+class Swarms:
+    """Homes by name, each with a key of its own, and one bus."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.bus = MemoryStore(self.clock)
+        self.homes: dict[str, Fleet] = {}
+        self.connections: dict[str, BusConnection] = {}
+        self.tampered = False
+        """Whether something was written on the bus beside its record."""
+        self._numbers = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for fleet in self.homes.values():
+            fleet.close()
+
+    def home(self, name: str, store: Store | None = None) -> Fleet:
+        """A home with an agent that is able to translate; it is not registered yet."""
+        if name not in self.homes:
+            home = store or MemoryStore(self.clock)
+            fleet = interlock.connect(
+                store=home, agent=f"{name}-bot", clock=self.clock, ttl=30 * 86400
+            )
+            fleet.agents.status("idle", can=["translate"])
+            self.connections[name] = BusConnection(self.bus, sleep=self.clock.advance)
+            self.connect_bus(fleet, self.connections[name])
+            self.homes[name] = fleet
+        return self.homes[name]
+
+    @staticmethod
+    def connect_bus(fleet: Fleet, connection: Store) -> None:
+        context = fleet.context
+        context.__dict__["bus"] = Bus(context.runner, OneBus(connection), context.settings)
+
+    def register(self, name: str, key: str = "") -> SwarmRegistered:
+        found = self.home(name).swarms.register(name, bus="memory:bus", key=made_key(key or name))
+        assert isinstance(found, SwarmRegistered), found
+        return found
+
+    def pair(self) -> tuple[Fleet, Fleet]:
+        """Two swarms that allow each other, by pinned keys, and have read each other's entry."""
+        prints = {name: self.register(name).fingerprint for name in ("shop", "bank")}
+        for name, other in (("shop", "bank"), ("bank", "shop")):
+            found = self.homes[name].swarms.allow(other, key=prints[other])
+            assert isinstance(found, SwarmAllowed), found
+            assert found.entry == 1
+        return self.homes["shop"], self.homes["bank"]
+
+    def sync(self, name: str, *, force: bool = True) -> SwarmSynced:
+        found = self.homes[name].swarms.sync(force=force)
+        assert isinstance(found, SwarmSynced), found
+        return found
+
+    def on_bus(self, key: str) -> bytes | None:
+        """What stands on the bus."""
+        item = self.bus.read(key)[key]
+        return None if item is None else item.value
+
+    def put_on_bus(self, key: str, value: bytes) -> None:
+        """Write as anyone with the bus's credentials can."""
+        self._numbers += 1
+        self.tampered = True
+        self.bus.commit(Txn(id=f"txn_{self._numbers}", puts=(Put(key, value),), quiet=True))
+
+
+def write(home: Fleet, key: str, value: object) -> None:
+    """Write an item of a home, with its entry in the record."""
+
+    def deciding() -> DecideOp[None]:
+        yield (key,)
+        puts = (Write(key, value),)
+        return Decision(outcome=None, verb="test.write", thing="swarm/test", puts=puts)
+
+    drive(home.context.runner.change(deciding, Actor()), home.store)
+
+
+def made_key(name: str) -> str:
+    if name not in [file.name for file in key_files.listed()]:
+        key_files.create(name)
+    return name
+
+
+def peer_of(home: Fleet, name: str) -> Peer:
+    item = home.store.read(keys.peer(name))[keys.peer(name)]
+    assert item is not None
+    return decode_peer(item)
+
+
+def floor_of(home: Fleet, name: str) -> Floor:
+    item = home.store.read(keys.floor(name))[keys.floor(name)]
+    assert item is not None
+    return decode_floor(item)
+
+
+def own_of(home: Fleet) -> OwnSwarm:
+    item = home.store.read(keys.OWN_SWARM)[keys.OWN_SWARM]
+    assert item is not None
+    return decode_own(item)
+
+
+def view_of(home: Fleet, name: str) -> SwarmView:
+    """How ``swarm list`` shows a swarm."""
+    found = home.swarms.list()
+    assert found
+    return next(each for each in found if each.swarm == name)
