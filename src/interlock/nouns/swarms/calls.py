@@ -190,7 +190,9 @@ class SwarmCalls(Calls[D]):
         own = yield from own_swarm()
         if own is None:
             return replace(outcome, trouble="this home is not registered, so it has no bus yet")
-        looked = yield from self.context.swarms.look(own, only=[outcome.swarm], force=True)
+        looked = yield from self.context.swarms.look(
+            own, only=[outcome.swarm], force=True, urgent=True
+        )
         trouble = looked.trouble or next((each.detail for each in looked.refused), "")
         state = (yield from peer_states()).get(outcome.swarm)
         if state is None or outcome.swarm not in looked.accepted:

@@ -55,9 +55,9 @@ def _view(file: KeyFile, now: float) -> KeyView:
     )
 
 
-def rotate_file(name: str) -> KeyRotated:
+def rotate_file(name: str, now: float | None = None) -> KeyRotated:
     """Replace a key that signs for no swarm of ours."""
-    new, old = key_files.rotate(name, time.time())
+    new, old = key_files.rotate(name, time.time() if now is None else now)
     return KeyRotated(
         key=new.name,
         fingerprint=new.fingerprint,
@@ -72,12 +72,12 @@ def rotate(context: Context, actor: Actor, name: str) -> Op[KeyRotated]:
     now = context.runner.clock.wall()
     if own is not None and own.key == name:
         registry.require_room(own.keys, own.name, now)
-    rotated: KeyRotated = yield InThread(partial(rotate_file, name))
+    rotated: KeyRotated = yield InThread(partial(rotate_file, name, now))
     if own is None or rotated.old_fingerprint not in [key.fingerprint for key in own.keys]:
         return rotated
     version, trouble = None, ""
     try:
-        version = (yield from publish(context, own, actor)).version
+        version = (yield from publish(context, own, actor, urgent=True)).version
     except (BusTrouble, NotAllowed) as error:
         trouble = str(error)
     return _with_swarm((yield from own_swarm()) or own, rotated, version, trouble)

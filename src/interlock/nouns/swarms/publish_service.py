@@ -26,7 +26,7 @@ from interlock.client_context import Context
 from interlock.core import keys, signing, validate
 from interlock.core.decision import Decision, Event, Write
 from interlock.core.signing import Signer
-from interlock.errors import BadInput, BusTrouble
+from interlock.errors import BadInput, BusTrouble, NotAllowed
 from interlock.nouns.agents.views import all_reports, all_sessions
 from interlock.nouns.swarms import registry
 from interlock.nouns.swarms.envelope import (
@@ -44,6 +44,7 @@ from interlock.nouns.swarms.own_keys import (
     listed_key,
     named_signer,
     own_signers,
+    own_swarm,
 )
 from interlock.nouns.swarms.results import NameTaken, RegisterOutcome, SwarmRegistered
 from interlock.nouns.swarms.swarm import OwnEntry, OwnSwarm, decode_own, decode_own_entry
@@ -87,15 +88,17 @@ def register(
         keys=(listed_key(signer),),
         registered=now,
     )
-    other = yield from context.bus.on(planned, lambda _: _other_owner(planned, now))
-    if other:
-        return NameTaken(swarm=name, reason=other)
+    before = yield from own_swarm()
+    if before is None or before.name != name:
+        other = yield from context.bus.on(planned, lambda _: _other_owner(planned, now))
+        if other:
+            return NameTaken(swarm=name, reason=other)
     own = yield from _registering(context.runner, planned, actor)
     if isinstance(own, NameTaken):
         return own
     version, trouble = 0, ""
     try:
-        published = yield from publish(context, own, actor, force=True)
+        published = yield from publish(context, own, actor, force=True, urgent=True)
         version = published.version
     except BusTrouble as error:
         version, trouble = (yield from _reserved()), str(error)
@@ -188,6 +191,11 @@ def publish(
     if not force and stands is not None and not _is_due(stands, own, draft, now):
         yield from context.bus.on(own, partial(_beat, own=own))
         return Published(version=stands.version, now=False)
+    if stands is not None and stands.version >= validate.LARGEST:
+        raise NotAllowed(
+            f"an entry of {own.name} with the highest version stands on the bus, so a thief has"
+            f" its key: rotate it, revoke {stands.key}, and have all peers pin the new one"
+        )
     signers: tuple[Signer, ...] = yield InThread(partial(own_signers, own, now))
     version = yield from _reserve(context.runner, own, 0 if stands is None else stands.version)
     data: bytes = yield InThread(lambda: sign_head(draft(version), *signers))

@@ -47,7 +47,7 @@ def revoke_own(context: Context, actor: Actor, named: str, reason: str) -> Op[Re
     fingerprint: str = yield InThread(partial(_fingerprint_of, named))
     if fingerprint not in [key.fingerprint for key in own.keys]:
         if (yield from is_revoked(own.name, fingerprint)):
-            trouble = yield from post_revocations(context, own)
+            trouble = yield from post_revocations(context, own, urgent=True)
             return _revoked(own, fingerprint, trouble, already=True)
         raise BadInput(
             f"{fingerprint} signs for {own.name} no more, or never did;"
@@ -58,10 +58,10 @@ def revoke_own(context: Context, actor: Actor, named: str, reason: str) -> Op[Re
     own = yield from _revoking(
         context.runner, actor, own, fingerprint=fingerprint, data=data, reason=reason
     )
-    trouble = yield from post_revocations(context, own)
+    trouble = yield from post_revocations(context, own, urgent=True)
     if own.keys and not trouble:
         try:
-            yield from publish(context, own, actor, force=True)
+            yield from publish(context, own, actor, force=True, urgent=True)
         except (BusTrouble, NotAllowed) as error:
             trouble = str(error)
     return _revoked(own, fingerprint, trouble)
