@@ -7,6 +7,7 @@ from typing import Self
 
 import interlock
 from interlock.client import Fleet
+from interlock.client_context import Context
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.errors import StoreAway
@@ -111,13 +112,12 @@ class Swarms:
             )
             fleet.agents.status("idle", can=["translate"])
             self.connections[name] = BusConnection(self.bus, sleep=self.clock.advance)
-            self.connect_bus(fleet, self.connections[name])
+            self.connect_bus(fleet.context, self.connections[name])
             self.homes[name] = fleet
         return self.homes[name]
 
     @staticmethod
-    def connect_bus(fleet: Fleet, connection: Store) -> None:
-        context = fleet.context
+    def connect_bus(context: Context, connection: Store) -> None:
         context.__dict__["bus"] = Bus(context.runner, OneBus(connection), context.settings)
 
     def register(self, name: str, key: str = "") -> SwarmRegistered:

@@ -241,7 +241,7 @@ def test_a_fresh_discovery_looks_now(swarms: Swarms) -> None:
 def test_another_process_of_the_home_uses_the_same_look(swarms: Swarms) -> None:
     shop, _ = swarms.pair()
     with interlock.connect(store=SameStore(shop.store), clock=swarms.clock) as second:
-        swarms.connect_bus(second, swarms.connections["shop"])
+        swarms.connect_bus(second.context, swarms.connections["shop"])
         swarms.connections["shop"].cut = True
         found = second.swarms.discover("translate")
         assert agents(found) == ["bank-bot"]

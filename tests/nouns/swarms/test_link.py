@@ -1,0 +1,225 @@
+"""The stream that keeps a swarm on its bus, and swarms on real stores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tests.nouns.swarms.swarm_homes import Swarms, floor_of, made_key, peer_of
+
+import interlock
+from interlock import aio
+from interlock.core import keys
+from interlock.nouns.swarms import key_files, registry
+from interlock.nouns.swarms.link import SwarmLink
+from interlock.nouns.swarms.results import (
+    Discovered,
+    KeyRotated,
+    SwarmAllowed,
+    SwarmRegistered,
+    SwarmSynced,
+)
+from interlock.stores import open_store
+from interlock.testing.audit import audit
+from interlock.testing.testbed import Stepper
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERLOCK_KEYS_DIR", str(tmp_path / "keys"))
+
+
+@pytest.fixture
+def swarms() -> Iterator[Swarms]:
+    with Swarms() as found:
+        yield found
+
+
+class Kept:
+    """A link whose passes the test lets happen, one after the other."""
+
+    def __init__(self, swarms: Swarms, name: str) -> None:
+        self._swarms = swarms
+        self._home = swarms.homes[name]
+        self.link = SwarmLink(self._home.context)
+        self._take = self._begin()
+
+    def _begin(self) -> Stepper[tuple[SwarmSynced, ...]]:
+        return Stepper(self.link.take(None), self._home.store, self._swarms.clock)
+
+    def news(self) -> SwarmSynced | None:
+        """What the link says as far as the time has come."""
+        if not self._take.run().done:
+            return None
+        (found,) = self._take.result()
+        self._take = self._begin()
+        return found
+
+
+@pytest.fixture
+def kept(swarms: Swarms) -> Iterator[Kept]:
+    swarms.pair()
+    found = Kept(swarms, "shop")
+    yield found
+    found.link.close()
+
+
+def test_a_link_keeps_the_swarm_alive_on_the_bus(swarms: Swarms, kept: Kept) -> None:
+    for _ in range(20):
+        kept.news()
+        swarms.clock.advance(registry.LIVE_TTL / 3)
+        assert swarms.on_bus(keys.swarm_live("shop")) is not None
+
+
+def test_a_link_signs_the_entry_again_before_it_expires(swarms: Swarms, kept: Kept) -> None:
+    published = []
+    for _ in range(100):
+        news = kept.news()
+        if news is not None and news.published:
+            published.append(swarms.clock.wall())
+        swarms.clock.advance(10)
+    assert len(published) == 3
+    assert all(later - one < 340 for one, later in pairwise(published))
+
+
+def test_a_link_reads_its_peers_when_they_are_due(swarms: Swarms, kept: Kept) -> None:
+    for _ in range(40):
+        kept.news()
+        swarms.clock.advance(10)
+        swarms.sync("bank")
+    assert floor_of(swarms.homes["shop"], "bank").version > 20
+
+
+def test_a_change_at_home_starts_a_pass_at_once(swarms: Swarms, kept: Kept) -> None:
+    while kept.news():
+        pass
+    new, _ = key_files.rotate("shop", swarms.clock.wall())
+    swarms.homes["shop"].swarms.deny("bank")
+    news = kept.news()
+    assert news is not None
+    assert news.published
+    swarms.sync("bank")
+    assert peer_of(swarms.homes["bank"], "shop").keys[0].fingerprint == new.fingerprint
+
+
+def test_a_link_reports_that_the_bus_is_away_once_and_that_it_is_back(
+    swarms: Swarms, kept: Kept
+) -> None:
+    while kept.news():
+        pass
+    swarms.connections["shop"].cut = True
+    said = []
+    for _ in range(9):
+        swarms.clock.advance(10)
+        if (news := kept.news()) is not None:
+            said.append(news.trouble)
+    assert len(said) == 1
+    assert "cut off" in said[0]
+    swarms.connections["shop"].cut = False
+    swarms.clock.advance(10)
+    news = kept.news()
+    assert news is not None
+    assert news.trouble == ""
+    assert swarms.on_bus(keys.swarm_live("shop")) is not None
+
+
+# On real stores.
+
+
+def met(first: interlock.client.Fleet, second: interlock.client.Fleet, bus: str) -> None:
+    """Both register, allow each other and find each other's agents."""
+    prints = {}
+    for fleet, name in ((first, "shop"), (second, "bank")):
+        found = fleet.swarms.register(name, bus=bus, key=made_key(name))
+        assert isinstance(found, SwarmRegistered), found
+        assert found.trouble == ""
+        prints[name] = found.fingerprint
+    for fleet, other in ((first, "bank"), (second, "shop")):
+        allowed = fleet.swarms.allow(other, key=prints[other])
+        assert isinstance(allowed, SwarmAllowed), allowed
+        assert allowed.entry is not None
+    for fleet, other in ((first, "bank"), (second, "shop")):
+        answer = fleet.swarms.discover("translate")
+        assert isinstance(answer, Discovered)
+        assert [(each.swarm, each.agent) for each in answer] == [(other, f"{other}-bot")]
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "redis"])
+def test_two_homes_meet_on_a_bus(
+    engine: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    bus = f"{tmp_path}/bus.db"
+    homes = [f"{tmp_path}/shop.db", f"{tmp_path}/bank.db"]
+    if engine == "redis":
+        server = request.getfixturevalue("redis_server")
+        bus, *homes = (server.url(f"swarm-{name}") for name in ("bus", "shop", "bank"))
+    with (
+        interlock.connect(homes[0], agent="shop-bot") as first,
+        interlock.connect(homes[1], agent="bank-bot") as second,
+    ):
+        for fleet in (first, second):
+            fleet.agents.status("idle", can=["translate"])
+        met(first, second, bus)
+        rotated = second.keys.rotate("bank")
+        assert isinstance(rotated, KeyRotated)
+        assert rotated.trouble == ""
+        done = first.swarms.sync(force=True)
+        assert isinstance(done, SwarmSynced)
+        assert done.accepted == ("bank",)
+        assert peer_of(first, "bank").keys[0].fingerprint == rotated.fingerprint
+    for url in (bus, *homes):
+        store = open_store(url, create=False)
+        assert audit(store) == []
+        store.close()
+
+
+def test_the_async_client_has_the_same_calls_and_a_link_in_the_background(tmp_path: Path) -> None:
+    async def main() -> list[str]:
+        store, bus = f"{tmp_path}/home.db", f"{tmp_path}/bus.db"
+        said: asyncio.Queue[SwarmSynced] = asyncio.Queue()
+        async with await aio.connect(store, agent="ada") as fleet:
+            assert await fleet.swarms.register("shop", bus=bus, key=made_key("shop"))
+            async with fleet.swarms.keep(said.put_nowait):
+                await fleet.keys.rotate("shop")
+                await fleet.agents.status("idle", can=["paint"])
+                await fleet.swarms.allow("bank", first_use=True)
+                while not (await said.get()).published:
+                    pass
+            listed = await fleet.swarms.list()
+            assert listed
+            return [each.swarm for each in listed]
+
+    assert asyncio.run(main()) == ["shop", "bank"]
+
+
+def test_the_blocking_client_keeps_a_link_in_the_background(tmp_path: Path) -> None:
+    import queue
+
+    store, bus = f"{tmp_path}/home.db", f"{tmp_path}/bus.db"
+    said: queue.Queue[SwarmSynced] = queue.Queue()
+    with interlock.connect(store, agent="ada") as fleet:
+        assert fleet.swarms.register("shop", bus=bus, key=made_key("shop"))
+        with fleet.swarms.keep(said.put):
+            key_files.rotate("shop", 1_900_000_000.0)
+            fleet.swarms.allow("bank", first_use=True)
+            while not said.get(timeout=20).published:
+                pass
+
+
+def test_a_discovery_from_the_cache_takes_microseconds(swarms: Swarms) -> None:
+    import time
+
+    shop, _ = swarms.pair()
+    shop.swarms.discover("translate")
+    best = min(_timed(lambda: shop.swarms.discover("translate"), time.perf_counter))
+    assert best < 200e-6
+
+
+def _timed(work: Callable[[], object], clock: Callable[[], float]) -> Iterator[float]:
+    for _ in range(50):
+        began = clock()
+        work()
+        yield clock() - began
