@@ -245,9 +245,8 @@ def _named(runner: Runner) -> Op[str]:
         item = (yield (keys.BUS,))[keys.BUS]
         if item is not None:
             return Decision(outcome=_ID.read(item))
-        return Decision(
-            outcome=fresh, verb="bus.create", thing="bus", puts=(Write(keys.BUS, fresh),)
-        )
+        puts = (Write(keys.BUS, fresh),)
+        return Decision(outcome=fresh, verb="swarm.create_bus", thing="swarm/bus", puts=puts)
 
     return (yield from runner.change(naming, Actor())).outcome
 

@@ -17,7 +17,7 @@ from interlock.core.signing import Signer
 from interlock.errors import InterlockError, NotAllowed
 from interlock.nouns.swarms import registry
 from interlock.nouns.swarms.head import ListedKey
-from interlock.nouns.swarms.swarm import OwnSwarm, decode_own
+from interlock.nouns.swarms.swarm import OwnSwarm, OwnSwarmChange, decode_own
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
@@ -106,14 +106,14 @@ def adopt_rotation(runner: Runner, own: OwnSwarm, actor: Actor) -> Op[OwnSwarm]:
         return own
     fresh = listed_key(new)
 
-    def deciding() -> DecideOp[OwnSwarm]:
+    def deciding() -> DecideOp[OwnSwarmChange]:
         item = (yield (keys.OWN_SWARM,))[keys.OWN_SWARM]
         before = own if item is None else decode_own(item)
         if item is None or fresh.public in [key.public for key in before.keys]:
-            return Decision(outcome=before)
+            return Decision(outcome=OwnSwarmChange(own=before))
         listed = registry.rotated(before.keys, fresh, before.name, runner.clock.wall())
         return Decision(
-            outcome=(after := replace(before, keys=listed)),
+            outcome=OwnSwarmChange(own=(after := replace(before, keys=listed))),
             verb="key.rotate",
             thing=f"swarm/{before.name}",
             puts=(Write(keys.OWN_SWARM, after),),
@@ -121,7 +121,7 @@ def adopt_rotation(runner: Runner, own: OwnSwarm, actor: Actor) -> Op[OwnSwarm]:
             reason=fresh.fingerprint,
         )
 
-    return (yield from runner.change(deciding, actor)).outcome
+    return (yield from runner.change(deciding, actor)).outcome.own
 
 
 def named_signer(key: str) -> Signer:

@@ -47,7 +47,13 @@ from interlock.nouns.swarms.own_keys import (
     own_swarm,
 )
 from interlock.nouns.swarms.results import NameTaken, RegisterOutcome, SwarmRegistered
-from interlock.nouns.swarms.swarm import OwnEntry, OwnSwarm, decode_own, decode_own_entry
+from interlock.nouns.swarms.swarm import (
+    OwnEntry,
+    OwnSwarm,
+    OwnSwarmChange,
+    decode_own,
+    decode_own_entry,
+)
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up
@@ -56,7 +62,13 @@ from interlock.steps import InThread, Op, Read
 from interlock.store import Item, Snapshot
 
 
-class Published(Struct, frozen=True, kw_only=True):
+class Reserved(Struct, frozen=True, kw_only=True, tag="reserved"):
+    """The version that this process may sign."""
+
+    version: int
+
+
+class Published(Struct, frozen=True, kw_only=True, tag="published"):
     """The version of our entry on the bus, and whether this pass put it there."""
 
     version: int
@@ -93,9 +105,10 @@ def register(
         other = yield from context.bus.on(planned, lambda _: _other_owner(planned, now))
         if other:
             return NameTaken(swarm=name, reason=other)
-    own = yield from _registering(context.runner, planned, actor)
-    if isinstance(own, NameTaken):
-        return own
+    done = yield from _registering(context.runner, planned, actor)
+    if isinstance(done, NameTaken):
+        return done
+    own = done.own
     version, trouble = 0, ""
     try:
         published = yield from publish(context, own, actor, force=True, urgent=True)
@@ -131,8 +144,8 @@ def _other_owner(own: OwnSwarm, now: float) -> Op[str]:
     return f"the bus has an entry of {own.name} that is signed by {found.head.key}"
 
 
-def _registering(runner: Runner, planned: OwnSwarm, actor: Actor) -> Op[OwnSwarm | NameTaken]:
-    def deciding() -> DecideOp[OwnSwarm | NameTaken]:
+def _registering(runner: Runner, planned: OwnSwarm, actor: Actor) -> Op[OwnSwarmChange | NameTaken]:
+    def deciding() -> DecideOp[OwnSwarmChange | NameTaken]:
         item = (yield (keys.OWN_SWARM,))[keys.OWN_SWARM]
         before = None if item is None else decode_own(item)
         if before is not None and before.name != planned.name:
@@ -140,9 +153,9 @@ def _registering(runner: Runner, planned: OwnSwarm, actor: Actor) -> Op[OwnSwarm
             return Decision(outcome=NameTaken(swarm=planned.name, reason=said))
         own = planned if before is None else _again(before, planned, runner.clock.wall())
         if own == before:
-            return Decision(outcome=own)
+            return Decision(outcome=OwnSwarmChange(own=own))
         return Decision(
-            outcome=own,
+            outcome=OwnSwarmChange(own=own),
             verb="swarm.register",
             thing=f"swarm/{own.name}",
             puts=(Write(keys.OWN_SWARM, own),),
@@ -239,18 +252,18 @@ def verified_own(item: Item | None, own: OwnSwarm, now: float) -> RegistryHead |
 def _reserve(runner: Runner, own: OwnSwarm, above: int) -> Op[int]:
     """The next version of our entry, which no other process signs."""
 
-    def deciding() -> DecideOp[int]:
+    def deciding() -> DecideOp[Reserved]:
         snapshot = yield (keys.OWN_ENTRY, keys.OWN_SWARM)
         item, now = snapshot[keys.OWN_ENTRY], runner.clock.wall()
         version = max(above, 0 if item is None else decode_own_entry(item).version) + 1
         return Decision(
-            outcome=version,
+            outcome=Reserved(version=version),
             verb="swarm.publish",
             thing=f"swarm/{own.name}",
             puts=(Write(keys.OWN_ENTRY, OwnEntry(version=version, at=round(now, 3))),),
         )
 
-    return (yield from runner.change(deciding, Actor())).outcome
+    return (yield from runner.change(deciding, Actor())).outcome.version
 
 
 def _reserved() -> Op[int]:

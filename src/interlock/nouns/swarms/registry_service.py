@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN = 30.0
 """Seconds after which a peer that is not live, or whose entry was refused, is looked at again."""
+_KEPT = "kept"
 _TRIES = 5
 """How often a look starts over because trust has changed meanwhile."""
 
@@ -301,7 +302,7 @@ class SwarmRegistry:
 
     def _commit(self, some: Sequence[Judged]) -> Op[bool]:
         done = yield from self._context.runner.change(partial(_keeping, some), Actor())
-        return done.outcome
+        return done.outcome == _KEPT
 
     def refresh(self, own: OwnSwarm, *, force: bool = False) -> Op[str]:
         """See that what this process knows is current; returns why it is not, or empty."""
@@ -349,13 +350,13 @@ class SwarmRegistry:
         return self.discovered(ability, swarm), trouble, max(0.0, clock.wall() - self._read)
 
 
-def _keeping(found: Sequence[Judged]) -> DecideOp[bool]:
+def _keeping(found: Sequence[Judged]) -> DecideOp[str]:
     wanted = [keys.peer(each.peer.swarm) for each in found]
     floors = [keys.floor(each.peer.swarm) for each in found]
     items = (yield (*wanted, *floors)).items
     for each, own, floor in zip(found, wanted, floors, strict=True):
         if _moved(each.state.peer_item, items[own]) or _moved(each.state.floor_item, items[floor]):
-            return Decision(outcome=False)
+            return Decision(outcome="overtaken")
     puts = [Write(keys.floor(each.peer.swarm), each.floor) for each in found]
     puts += [
         Write(keys.peer(each.peer.swarm), each.peer)
@@ -364,7 +365,7 @@ def _keeping(found: Sequence[Judged]) -> DecideOp[bool]:
     ]
     events = [event for each in found for event in _events(each)]
     return Decision(
-        outcome=True,
+        outcome=_KEPT,
         verb="swarm.look",
         thing=f"swarm/{found[0].peer.swarm}",
         puts=tuple(puts),

@@ -29,7 +29,7 @@ from interlock.nouns.swarms.own_keys import (
 )
 from interlock.nouns.swarms.publish_service import publish
 from interlock.nouns.swarms.results import KeyRevoked, NotRegistered, RevokeOutcome
-from interlock.nouns.swarms.swarm import OwnSwarm, decode_own
+from interlock.nouns.swarms.swarm import OwnSwarm, OwnSwarmChange, decode_own
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up
@@ -101,16 +101,16 @@ def _revoking(
 ) -> Op[OwnSwarm]:
     key = keys.revocation(own.name, fingerprint)
 
-    def deciding() -> DecideOp[OwnSwarm]:
+    def deciding() -> DecideOp[OwnSwarmChange]:
         snapshot = yield (keys.OWN_SWARM, key)
         item = snapshot[keys.OWN_SWARM]
         before = own if item is None else decode_own(item)
         left = tuple([each for each in before.keys if each.fingerprint != fingerprint])
         if snapshot[key] is not None and left == before.keys:
-            return Decision(outcome=before)
+            return Decision(outcome=OwnSwarmChange(own=before))
         after = replace(before, keys=_with_current(left))
         return Decision(
-            outcome=after,
+            outcome=OwnSwarmChange(own=after),
             verb="key.revoke",
             thing=f"swarm/{own.name}",
             puts=(Write(keys.OWN_SWARM, after), Write(key, Raw(data))),
@@ -118,7 +118,7 @@ def _revoking(
             reason=reason,
         )
 
-    return (yield from runner.change(deciding, actor)).outcome
+    return (yield from runner.change(deciding, actor)).outcome.own
 
 
 def _with_current(left: Sequence[ListedKey]) -> tuple[ListedKey, ...]:
@@ -148,12 +148,12 @@ def _post(runner: Runner, *, items: Sequence[Item], own: OwnSwarm) -> Op[None]:
         if found is not None and found.value == item.value:
             continue
 
-        def deciding(item: Item = item) -> DecideOp[None]:
+        def deciding(item: Item = item) -> DecideOp[str]:
             stands = (yield (item.key,))[item.key]
             if stands is not None and stands.value == item.value:
-                return Decision(outcome=None)
+                return Decision(outcome="unchanged")
             return Decision(
-                outcome=None,
+                outcome="posted",
                 verb="key.revoke",
                 thing=f"swarm/{own.name}",
                 puts=(Write(item.key, Raw(item.value)),),

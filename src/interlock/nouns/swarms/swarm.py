@@ -51,13 +51,20 @@ class OwnSwarm(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.keys[0].fingerprint
 
 
-class OwnEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OwnSwarmChange(Struct, frozen=True, kw_only=True, tag="done"):
+    """Our swarm after a commit.
+
+    The record names the outcome of a decision by its tag alone: it must not show the bus's URL.
+    """
+
+    own: OwnSwarm
+
+
+class OwnEntry(Struct, frozen=True, kw_only=True):
     """The last registry entry that a process of our home has signed, or was about to sign."""
 
     version: int
     at: float
-    content: str = ""
-    """The digest of what it says, without its version and times."""
 
 
 class PeerKey(Struct, frozen=True, kw_only=True, omit_defaults=True):

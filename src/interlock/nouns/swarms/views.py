@@ -162,6 +162,26 @@ def _problem(name: str, state: PeerState, now: float) -> Problem | None:
 # ---- doctor
 
 
+def swarm_findings(context: Context) -> Op[list[Finding]]:
+    """Whether the bus of our swarm answers, and our entry stands there; nothing without a swarm."""
+    own = yield from own_swarm()
+    if own is None:
+        return []
+    try:
+        items = yield from context.bus.on(own, partial(_on_bus, own=own), urgent=True)
+    except BusTrouble as error:
+        fact, _, remedy = str(error).partition("; ")
+        return [finding("swarm", fact, remedy or "see 'interlock swarm list'")]
+    now = context.runner.clock.wall()
+    entry = verified_own(items.get(keys.registry_entry(own.name)), own, now)
+    if entry is None or entry.expires / 1000 < now:
+        fact = f"{own.name} has no valid entry on {own.bus_shown}"
+        return [finding("swarm", fact, "run 'interlock swarm sync', with --follow to stay there")]
+    left = span(entry.expires / 1000 - now)
+    fact = f"{own.name} on {own.bus_shown}, entry {entry.version} expires in {left}"
+    return [finding("swarm", fact)]
+
+
 def key_findings(now: Callable[[], float]) -> Op[list[Finding]]:
     """The keys of this user that are too old, or cannot be used."""
     found: list[Finding] = yield InThread(partial(_key_findings, now))
