@@ -23,6 +23,7 @@ ROOT = Path(interlock.__file__).parent
 GRANT = {"holder", "token", "expires_in", "grant"}
 SHARED: dict[str, set[str]] = {
     "acquired": GRANT,
+    "allowed": set(),
     "away": {"to"},
     "blocked": {"reason", "retry_in"},
     "broken": {"holder", "token", "reason", "next"},
@@ -31,6 +32,7 @@ SHARED: dict[str, set[str]] = {
     "completed": {"already"},
     "deadlock": {"cycle"},
     "defined": set(),
+    "denied": set(),
     "exists": set(),
     "extended": GRANT,
     "failed": set(),

@@ -129,8 +129,8 @@ class NotAllowed(InterlockError):
 class BusTrouble(InterlockError):
     """The bus of a swarm cannot answer; `cause` is the error of its store.
 
-    It is no StoreTrouble, since the home store answers: what was committed there stays, and is
-    passed on when the bus is back.
+    It is no StoreTrouble, since the home store answers: commits there stay, and their messages are
+    sent when the bus is back.
     """
 
     code = "bus"

@@ -53,6 +53,14 @@ class Listing(Struct, Generic[T_co], frozen=True, kw_only=True):
         return len(self)
 
 
+class Allowed(Success, frozen=True, kw_only=True):
+    """It is allowed from now on."""
+
+
+class Denied(Success, frozen=True, kw_only=True):
+    """It is not allowed any more."""
+
+
 class Defined(Success, frozen=True, kw_only=True):
     """The definitions are in the store."""
 

@@ -101,7 +101,7 @@ def test_two_texts_of_one_version_raise_an_alarm(swarms: Swarms, shop: Fleet) ->
     (problem,) = [each for each in shop.health() if each.kind == "refused"]
     assert "two different entries" in problem.says
     last = shop.record.log(limit=1)[-1]
-    assert (last.verb, last.reason) == ("swarm.look", "bank: equivocation")
+    assert (last.verb, last.reason) == ("swarm.refresh", "bank: equivocation")
     assert "swarm:alarm" in [event.name for event in last.events]
 
 

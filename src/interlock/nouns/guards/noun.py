@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Struct, field
 
 from interlock.core import keys
-from interlock.core.decision import Success
-from interlock.core.outcomes import Listing, NoGuard
+from interlock.core.outcomes import Allowed, Denied, Listing, NoGuard
 from interlock.nouns.guards.results import (
     GuardCheck,
     GuardDropped,
@@ -112,7 +111,7 @@ class PermittedGuard(Struct, frozen=True, kw_only=True):
     looks: tuple[str, ...]
 
 
-class GuardsAllowed(Success, frozen=True, kw_only=True, tag="allowed"):
+class GuardsAllowed(Allowed, frozen=True, kw_only=True, tag="allowed"):
     """This host looks at the outside for these definitions; others of the file do not need it."""
 
     file: str
@@ -120,7 +119,7 @@ class GuardsAllowed(Success, frozen=True, kw_only=True, tag="allowed"):
     guards: tuple[PermittedGuard, ...]
 
 
-class GuardsDenied(Success, frozen=True, kw_only=True, tag="denied"):
+class GuardsDenied(Denied, frozen=True, kw_only=True, tag="denied"):
     """This host does not look at the outside for these definitions.
 
     ``withdrawn`` is how many of its observations were deleted from the store; ``left`` says why

@@ -14,8 +14,8 @@ out on the store of the bus, with either driver (``steps.On``).  Steps on both s
 one operation: what belongs together is one commit at home, or one commit on the bus.
 
 **Errors.**  Every ``StoreTrouble`` of the bus becomes ``BusTrouble``, which is no ``StoreTrouble``:
-a caller tells a bus that is away from a home that is away, and waits that go on through an outage
-of home do not take one for the other.  Everything else is raised unchanged.
+a caller distinguishes a bus that is away from a home that is away, and a wait that goes on through
+an outage of home does not take one for the other.  Everything else is raised unchanged.
 
 **Outages.**  After an error of the connection, ``on`` fails at once for ``RECONNECT`` seconds: a
 sender spools in microseconds while the bus is away, and does not wait ten seconds each time.

@@ -18,8 +18,8 @@ from interlock.nouns.swarms.results import (
     DenyOutcome,
     Discovered,
     DiscoverOutcome,
-    KeyCreated,
     KeyList,
+    KeyMade,
     KeyRotated,
     NotRegistered,
     RegisterOutcome,
@@ -39,11 +39,11 @@ class KeyCalls(Calls[D]):
     """``fleet.keys``: the keys of this user, in files that no one else may read."""
 
     @call
-    def new(self, name: str) -> Op[KeyCreated]:
+    def new(self, name: str) -> Op[KeyMade]:
         """Make a key; others pin its fingerprint."""
         from interlock.nouns.swarms import key_service
 
-        made: KeyCreated = yield InThread(partial(key_service.create, name))
+        made: KeyMade = yield InThread(partial(key_service.create, name))
         return made
 
     @call
@@ -127,7 +127,7 @@ class SwarmCalls(Calls[D]):
         outcome = yield from allow(self.context.runner, actor, legal, fingerprint, public)
         self.context.swarms.forget()
         if isinstance(outcome, SwarmAllowed):
-            return (yield from self._looked(outcome))
+            return (yield from self._with_entry(outcome))
         return outcome
 
     @call
@@ -185,17 +185,17 @@ class SwarmCalls(Calls[D]):
                     f" ask {name} for its own"
                 )
 
-    def _looked(self, outcome: SwarmAllowed) -> Op[SwarmAllowed]:
+    def _with_entry(self, outcome: SwarmAllowed) -> Op[SwarmAllowed]:
         """Read the entry of a peer at once, so that an operator sees whether the key is right."""
         own = yield from own_swarm()
         if own is None:
             return replace(outcome, trouble="this home is not registered, so it has no bus yet")
-        looked = yield from self.context.swarms.look(
+        refreshed = yield from self.context.swarms.refresh(
             own, only=[outcome.swarm], force=True, urgent=True
         )
-        trouble = looked.trouble or next((each.detail for each in looked.refused), "")
+        trouble = refreshed.trouble or next((each.detail for each in refreshed.refused), "")
         state = (yield from peer_states()).get(outcome.swarm)
-        if state is None or outcome.swarm not in looked.accepted:
+        if state is None or outcome.swarm not in refreshed.accepted:
             missing = trouble or "it has no entry on the bus yet"
             return replace(outcome, trouble=missing)
         trusted = state.peer.keys[0].fingerprint if state.peer.keys else outcome.fingerprint

@@ -2,7 +2,7 @@
 
 from typing import Annotated, get_args
 
-from interlock.nouns.swarms.results import KeyCreated, KeyList, RevokeOutcome, RotateOutcome
+from interlock.nouns.swarms.results import KeyList, KeyMade, RevokeOutcome, RotateOutcome
 from interlock.runtime.noun import Noun
 from interlock.runtime.operation import Operation, Request, option
 
@@ -51,7 +51,7 @@ NOUN = Noun(
             name="key new",
             help="make an Ed25519 key in a file that only you may read",
             request=KeyNew,
-            outcomes=(KeyCreated,),
+            outcomes=(KeyMade,),
             needs="nothing",
             call="keys.new",
             local=_on_this_host,

@@ -17,16 +17,16 @@ from interlock.nouns.swarms import key_files, registry
 from interlock.nouns.swarms.key_files import KeyFile
 from interlock.nouns.swarms.own_keys import own_swarm
 from interlock.nouns.swarms.publish_service import publish
-from interlock.nouns.swarms.results import KeyCreated, KeyList, KeyRotated, KeyView
+from interlock.nouns.swarms.results import KeyList, KeyMade, KeyRotated, KeyView
 from interlock.nouns.swarms.swarm import OwnSwarm
 from interlock.runtime.identity import Actor
 from interlock.steps import InThread, Op
 
 
-def create(name: str) -> KeyCreated:
+def create(name: str) -> KeyMade:
     """Make a key."""
     made = key_files.create(name)
-    return KeyCreated(
+    return KeyMade(
         key=made.name,
         fingerprint=made.fingerprint,
         public_key=made.public_key,
@@ -56,7 +56,7 @@ def _view(file: KeyFile, now: float) -> KeyView:
 
 
 def rotate_file(name: str, now: float | None = None) -> KeyRotated:
-    """Replace a key that signs for no swarm of ours."""
+    """Replace the file of a key; its swarm takes the new key over later."""
     new, old = key_files.rotate(name, time.time() if now is None else now)
     return KeyRotated(
         key=new.name,

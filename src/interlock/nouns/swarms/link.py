@@ -1,7 +1,7 @@
 """The link between a swarm and its bus: one pass after the other, by any process of the swarm.
 
 A pass takes over a key that was rotated, puts revocations and our entry on the bus, renews our
-liveness there, and looks at the peers that are due.  Any number of processes may do it: each step
+liveness there, and reads the peers that are due.  Any number of processes may do it: each step
 is decided by what stands in the stores.
 
 ``swarms.keep`` is a stream of passes.  A change of our trust, our keys or our registration at home
@@ -22,7 +22,7 @@ from interlock.nouns.swarms.bus import RECONNECT
 from interlock.nouns.swarms.own_keys import own_swarm
 from interlock.nouns.swarms.publish_service import Published, beat, publish
 from interlock.nouns.swarms.registry import LIVE_TTL
-from interlock.nouns.swarms.registry_service import LookResult
+from interlock.nouns.swarms.registry_service import PeersRefreshed
 from interlock.nouns.swarms.results import NotRegistered, SwarmSynced, SyncOutcome
 from interlock.nouns.swarms.revoke_service import post_revocations
 from interlock.steps import NextChanges, Op, OpenWatch, Read
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 BEAT = LIVE_TTL / 3
 """Seconds between two passes."""
 CHECK_OWN = 30.0
-"""Seconds between two looks at our own agents, to see whether our entry is due."""
+"""Seconds between two checks of our own agents, to see whether our entry is due."""
 _SCOPES = (keys.OWN_SWARM, keys.PEERS, keys.REVOKED)
 
 
@@ -54,25 +54,25 @@ def _pass(
     trouble = yield from post_revocations(context, own, urgent=urgent)
     published, said = yield from _published(context, own, actor, force=force, urgent=urgent)
     trouble = trouble or said
-    looked = LookResult(trouble=trouble)
+    refreshed = PeersRefreshed(trouble=trouble)
     if not trouble or not context.bus.trouble:
-        looked = yield from context.swarms.look(own, force=force)
+        refreshed = yield from context.swarms.refresh(own, force=force)
         yield from context.bus.tidy()
     return SwarmSynced(
         swarm=own.name,
         version=published.version,
         published=published.now,
-        accepted=looked.accepted,
-        refused=looked.refused,
-        revoked=looked.revoked,
-        trouble=trouble or looked.trouble,
+        accepted=refreshed.accepted,
+        refused=refreshed.refused,
+        revoked=refreshed.revoked,
+        trouble=trouble or refreshed.trouble,
     )
 
 
 def _published(
     context: Context, own: OwnSwarm, actor: Actor, *, force: bool, urgent: bool
 ) -> Op[tuple[Published, str]]:
-    """Our entry on the bus, and what was in the way: the bus, or a key that is not here."""
+    """Our entry on the bus, and why it is not there: the bus is away, or a key is not here."""
     try:
         done = yield from publish(context, own, actor, force=force, urgent=urgent)
     except StoreTrouble:
@@ -150,14 +150,14 @@ class SwarmLink:
                 self._due = now + RECONNECT
                 self._checked = float("-inf")
                 return SwarmSynced(swarm=own.name, version=0, trouble=str(error))
-            looked = yield from self._context.swarms.look(own)
+            refreshed = yield from self._context.swarms.refresh(own)
             return SwarmSynced(
                 swarm=own.name,
                 version=0,
-                accepted=looked.accepted,
-                refused=looked.refused,
-                revoked=looked.revoked,
-                trouble=looked.trouble,
+                accepted=refreshed.accepted,
+                refused=refreshed.refused,
+                revoked=refreshed.revoked,
+                trouble=refreshed.trouble,
             )
         actor = self._context.identity.actor
         done = yield from _pass(self._context, own, actor, force=False, urgent=True)

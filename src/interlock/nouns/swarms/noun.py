@@ -120,7 +120,6 @@ NOUN = Noun(
             request=SwarmsList,
             outcomes=(SwarmList, NotRegistered),
             needs="store",
-            reads=True,
             call="swarms.list",
         ),
         Operation(
@@ -129,7 +128,6 @@ NOUN = Noun(
             request=SwarmDiscover,
             outcomes=get_args(DiscoverOutcome),
             needs="store",
-            reads=True,
             for_models=True,
             call="swarms.discover",
             examples=("interlock swarm discover translate",),

@@ -132,7 +132,7 @@ def named_signer(key: str) -> Signer:
 
 
 def is_revoked(swarm: str, fingerprint: str) -> Op[bool]:
-    """Whether we have revoked this key of ours."""
+    """Whether our swarm has revoked this key."""
     key = keys.revocation(swarm, fingerprint)
     snapshot: Snapshot = yield Read(key)
     return snapshot[key] is not None

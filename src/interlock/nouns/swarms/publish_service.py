@@ -2,16 +2,16 @@
 
 **Publishing** takes two commits.  The one at home reserves the next version (``swarm/entry``), so
 two processes never sign two texts as one version.  The one on the bus puts the signed entry there,
-unless a higher version of ours stands there already.
+unless a higher version is there already.
 
     crash before the first commit     nothing happened
     crash between the two             a version number is unused; the next pass signs the next one
     crash after the second            done
 
-Whether an entry is due is judged by what stands on the bus, not by what was reserved: an entry that
-never arrived there, was deleted or replaced is signed again.  A version on the bus counts only with
-a valid signature of ours.  It may be above the one at home, after the home store was restored from
-a copy.
+Whether an entry is due is judged by the entry on the bus, not by the version that was reserved: an
+entry that never arrived there, was deleted or replaced is signed again.  A version on the bus
+counts only with a valid signature of one of our keys.  It may be above the one at home, after the
+home store was restored from a copy.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def register(
 def _other_owner(own: OwnSwarm, now: float) -> Op[str]:
     """Why this name belongs to another swarm on the bus; empty if it does not.
 
-    What nobody signed, or what has expired, takes no name.
+    An entry without a valid signature, or an expired one, takes no name.
     """
     snapshot: Snapshot = yield Read(keys.registry_entry(own.name))
     item = snapshot[keys.registry_entry(own.name)]
@@ -227,13 +227,13 @@ def _is_due(
 
 
 def _own_entry_on_bus(own: OwnSwarm, now: float) -> Op[RegistryHead | None]:
-    """Our entry as it stands on the bus; None if there is none that a key of ours signed."""
+    """Our entry as it stands on the bus; None if none is there that one of our keys signed."""
     snapshot: Snapshot = yield Read(keys.registry_entry(own.name))
     return verified_own(snapshot[keys.registry_entry(own.name)], own, now)
 
 
 def verified_own(item: Item | None, own: OwnSwarm, now: float) -> RegistryHead | None:
-    """Our entry on the bus, also an expired one; None if no key of ours signed it."""
+    """Our entry on the bus, also an expired one; None if none of our keys signed it."""
     if item is None:
         return None
     trusted = {
@@ -275,7 +275,7 @@ def _reserved() -> Op[int]:
 def _put_entry(
     runner: Runner, *, own: OwnSwarm, data: bytes, version: int, now: float
 ) -> Op[Published]:
-    """Put our entry on the bus, unless a later one of ours is there."""
+    """Put our entry on the bus, unless a later one is there."""
     key, live = keys.registry_entry(own.name), keys.swarm_live(own.name)
 
     def deciding() -> DecideOp[Published]:
@@ -310,7 +310,7 @@ def _beat(runner: Runner, *, own: OwnSwarm) -> Op[None]:
 
 
 def beat(context: Context, own: OwnSwarm, *, urgent: bool = False) -> Op[None]:
-    """Show on the bus that a process of ours is there."""
+    """Show on the bus that a process of our swarm is there."""
     yield from context.bus.on(own, partial(_beat, own=own), urgent=urgent)
 
 

@@ -1,17 +1,17 @@
 """What we know of other swarms: their entries are read from the bus, judged, and kept at home.
 
-A **look** reads, for each peer that is due, its entry, its liveness key, and the revocations of the
-keys that we trust; never a whole folder, which anyone with the bus's credentials could fill.  The
-signatures are verified outside of any transaction.  The commit at home relies on the revisions of
-the trust and the floor that were judged, and starts over if one has changed.
+A **refresh** reads, for each peer that is due, its entry, its liveness key, and the revocations of
+the keys that we trust; never a whole folder, which anyone with the bus's credentials could fill.
+The signatures are verified outside of any transaction.  The commit at home relies on the revisions
+of the trust and the floor that were judged, and starts over if one has changed.
 
-Everything that a look found is kept (``floors/{swarm}``), also what was refused: an attack is
-visible in ``swarm list``, ``health`` and the record.
+Its result is kept (``floors/{swarm}``), also a refusal: an attack is visible in ``swarm list``,
+``health`` and the record.
 
-**The cache.**  A look counts for ``CACHED`` seconds, for all processes of the home, since it is in
-the home store.  A process also keeps what it read, with the agents of each ability, so that a
-discovery asks no store at all.  A peer whose last look was refused, or that is not live, is due
-again after ``LOOK_AGAIN`` seconds.  A look that finds nothing new is kept only every ``CACHED``
+**The cache.**  A refresh counts for ``CACHED`` seconds, for all processes of the home, since it is
+in the home store.  A process also keeps what it read, with the agents of each ability, so that a
+discovery asks no store at all.  A peer whose entry was refused, or that is not live, is due again
+after ``RETRY_AFTER`` seconds.  A refresh that finds nothing new is kept only every ``CACHED``
 seconds, and the same bytes count as refused once in that time: neither a peer that is away nor an
 attacker fills our record.
 """
@@ -58,11 +58,11 @@ from interlock.store import Item, Snapshot
 if TYPE_CHECKING:
     from interlock.client_context import Context
 
-LOOK_AGAIN = 30.0
-"""Seconds after which a peer that is not live, or whose entry was refused, is looked at again."""
+RETRY_AFTER = 30.0
+"""Seconds after which a peer that is not live, or whose entry was refused, is read again."""
 _KEPT = "kept"
 _TRIES = 5
-"""How often a look starts over because trust has changed meanwhile."""
+"""How often a refresh starts over because trust has changed while it ran."""
 
 
 class PeerState(Struct, frozen=True, kw_only=True):
@@ -82,8 +82,8 @@ class BusView(Struct, frozen=True, kw_only=True):
     revocations: tuple[bytes, ...] = ()
 
 
-class LookResult(Struct, frozen=True, kw_only=True):
-    """What a look changed: versions accepted, what was refused, keys revoked; or why it failed."""
+class PeersRefreshed(Struct, frozen=True, kw_only=True):
+    """What a refresh changed: entries accepted and refused, keys revoked; or why it failed."""
 
     accepted: tuple[str, ...] = ()
     refused: tuple[EntryRefused, ...] = ()
@@ -123,15 +123,15 @@ def peer_state(swarm: str) -> Op[PeerState | None]:
 
 
 def fresh_for(floor: Floor, now: float) -> float:
-    """Seconds for which the last look at a peer still counts, as the home store has it."""
+    """Seconds for which the last refresh of a peer still counts, as the home store has it."""
     age = now - floor.fetched
     return max(0.0, patience(floor) - age) if age >= 0 else 0.0
 
 
 def patience(floor: Floor) -> float:
-    """Seconds between two looks at a peer."""
+    """Seconds between two refreshes of a peer."""
     calm = floor.live and floor.refused_at < floor.fetched
-    return registry.CACHED if calm else LOOK_AGAIN
+    return registry.CACHED if calm else RETRY_AFTER
 
 
 # What stands on the bus.
@@ -173,7 +173,7 @@ def _view(state: PeerState, items: Mapping[str, Item | None]) -> BusView:
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """What a peer and its floor become by a look; ``counted`` are the refusals that are new."""
+    """What a peer and its floor become by a refresh; ``counted`` are the refusals that are new."""
 
     state: PeerState
     peer: Peer
@@ -184,12 +184,12 @@ class Judged(Struct, frozen=True, kw_only=True):
 
     @property
     def revoked(self) -> tuple[str, ...]:
-        """The keys that this look ended."""
+        """The keys that this refresh ended."""
         return tuple([each for each in self.peer.revoked if each not in self.state.peer.revoked])
 
     @property
     def worth_keeping(self) -> bool:
-        """Whether it says more than that the peer was looked at again."""
+        """Whether it says more than that the peer was read again."""
         before = self.state.floor
         old = self.floor.fetched - before.fetched
         same = self.floor == replace(before, fetched=self.floor.fetched)
@@ -231,8 +231,8 @@ class SwarmRegistry:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._looked: dict[str, float] = {}
-        """When this process last looked at a peer, by the monotonic clock."""
+        self._refreshed: dict[str, float] = {}
+        """When this process last read the entry of a peer, by the monotonic clock."""
         self._known: tuple[KnownSwarm, ...] = ()
         self._until = float("-inf")
         self._read = 0.0
@@ -242,16 +242,16 @@ class SwarmRegistry:
         """Ask the stores again at the next discovery: trust has changed."""
         self._until = float("-inf")
         self._found = {}
-        self._looked = {}
+        self._refreshed = {}
 
-    def look(
+    def refresh(
         self,
         own: OwnSwarm,
         *,
         only: Iterable[str] | None = None,
         force: bool = False,
         urgent: bool = False,
-    ) -> Op[LookResult]:
+    ) -> Op[PeersRefreshed]:
         """Read the entries of peers that are due, or of those that are named, and keep them."""
         for _ in range(_TRIES):
             states = yield from peer_states()
@@ -262,30 +262,30 @@ class SwarmRegistry:
                 if name in wanted and state.peer.allowed and (force or not self._fresh_for(state))
             ]
             if not due:
-                return LookResult()
+                return PeersRefreshed()
             try:
                 views = yield from self._context.bus.on(
                     own, partial(_read_bus, states=due), urgent=urgent
                 )
             except BusTrouble as error:
-                return LookResult(trouble=str(error))
+                return PeersRefreshed(trouble=str(error))
             now = self._context.runner.clock.wall()
             found = [judged(state, views[state.peer.swarm], own.bus_id, now) for state in due]
             if (yield from self._keep([each for each in found if each.worth_keeping])):
                 at = self._context.runner.clock.monotonic()
-                self._looked.update({each.peer.swarm: at for each in found})
+                self._refreshed.update({each.peer.swarm: at for each in found})
                 return _result(found)
-        raise StoreBusy("the trust in peers keeps changing; try again")
+        raise StoreBusy("the trust in peers keeps changing; retry later")
 
     def _fresh_for(self, state: PeerState) -> float:
-        """Seconds for which the last look at a peer counts: of this process, or of another."""
+        """Seconds for which the last refresh of a peer counts: of this process, or of another."""
         clock = self._context.runner.clock
-        looked = self._looked.get(state.peer.swarm, float("-inf"))
-        own = looked + patience(state.floor) - clock.monotonic()
+        last = self._refreshed.get(state.peer.swarm, float("-inf"))
+        own = last + patience(state.floor) - clock.monotonic()
         return max(0.0, own, fresh_for(state.floor, clock.wall()))
 
     def _keep(self, found: Sequence[Judged]) -> Op[bool]:
-        """Keep what a look found, in as few commits as the store takes; False if it must repeat."""
+        """Keep the results, in as few commits as the store takes; False if it must repeat."""
         limits = self._context.runner.capabilities
         some: list[Judged] = []
         size = 0
@@ -304,9 +304,9 @@ class SwarmRegistry:
         done = yield from self._context.runner.change(partial(_keeping, some), Actor())
         return done.outcome == _KEPT
 
-    def refresh(self, own: OwnSwarm, *, force: bool = False) -> Op[str]:
+    def update(self, own: OwnSwarm, *, force: bool = False) -> Op[str]:
         """See that what this process knows is current; returns why it is not, or empty."""
-        looked = yield from self.look(own, force=force)
+        refreshed = yield from self.refresh(own, force=force)
         states = [state for state in (yield from peer_states()).values() if state.peer.allowed]
         clock = self._context.runner.clock
         now = clock.wall()
@@ -316,12 +316,12 @@ class SwarmRegistry:
         self._read = min([state.floor.fetched for state in states], default=now)
         expiries = [each.entry.expires / 1000 + registry.CLOCK_SKEW for each in self._known]
         lasts = [
-            registry.CACHED if not looked.trouble else 0.0,
+            registry.CACHED if not refreshed.trouble else 0.0,
             *[self._fresh_for(state) for state in states],
             *[expiry - now for expiry in expiries if expiry > now],
         ]
         self._until = clock.monotonic() + min(lasts)
-        return looked.trouble
+        return refreshed.trouble
 
     def discovered(self, ability: str, swarm: str) -> tuple[FoundAgent, ...]:
         """The agents that are able, among the swarms that this process knows."""
@@ -346,7 +346,7 @@ class SwarmRegistry:
                 if item is None:
                     return None
                 own = decode_own(item)
-            trouble = yield from self.refresh(own, force=force)
+            trouble = yield from self.update(own, force=force)
         return self.discovered(ability, swarm), trouble, max(0.0, clock.wall() - self._read)
 
 
@@ -366,7 +366,7 @@ def _keeping(found: Sequence[Judged]) -> DecideOp[str]:
     events = [event for each in found for event in _events(each)]
     return Decision(
         outcome=_KEPT,
-        verb="swarm.look",
+        verb="swarm.refresh",
         thing=f"swarm/{found[0].peer.swarm}",
         puts=tuple(puts),
         events=tuple(events),
@@ -395,8 +395,8 @@ def _said(each: Judged) -> str:
     return f"{each.peer.swarm}: " + ", ".join(refusal.reason for refusal in each.counted)
 
 
-def _result(found: Sequence[Judged]) -> LookResult:
-    return LookResult(
+def _result(found: Sequence[Judged]) -> PeersRefreshed:
+    return PeersRefreshed(
         accepted=tuple([each.peer.swarm for each in found if each.accepted]),
         refused=tuple(
             [

@@ -17,7 +17,7 @@ from interlock.nouns.swarms.swarm import HowTrusted
 # Keys.
 
 
-class KeyCreated(Success, frozen=True, kw_only=True, tag="created"):
+class KeyMade(Success, frozen=True, kw_only=True, tag="made"):
     """A new key; ``public_key`` is its line for others, ``fingerprint`` is what they pin."""
 
     key: str
@@ -164,7 +164,7 @@ class Discovered(Listing[FoundAgent], frozen=True, kw_only=True, omit_defaults=T
     trouble: str = ""
 
 
-class SwarmAllowed(Success, frozen=True, kw_only=True, tag="allowed", omit_defaults=True):
+class SwarmAllowed(outcomes.Allowed, frozen=True, kw_only=True, tag="allowed", omit_defaults=True):
     """The peer may send requests and gets ours.
 
     ``how`` says which key is trusted: the pinned ``fingerprint``, or the one of the first entry
@@ -189,7 +189,7 @@ class SwarmRevokedKey(Refusal, frozen=True, kw_only=True, tag="revoked_key"):
     fingerprint: str
 
 
-class SwarmDenied(Success, frozen=True, kw_only=True, tag="denied"):
+class SwarmDenied(outcomes.Denied, frozen=True, kw_only=True, tag="denied"):
     """Nothing is taken from the peer and nothing is sent to it, from this commit on."""
 
     swarm: str

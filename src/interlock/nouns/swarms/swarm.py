@@ -97,7 +97,7 @@ class Peer(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Floor(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The highest version of a peer's entry that was accepted, and the entry.
 
-    ``digest`` is the SHA-256 of the signed bytes.  ``fetched`` is when the bus was last asked, with
+    ``digest`` is the SHA-256 of the signed bytes.  ``fetched`` is when the bus was last read, with
     any result, and ``live`` whether a process of the peer was there then.  ``refused`` counts, by
     reason, the entries and revocations of this peer that were refused; ``last_refused`` is the last
     one, for people.

@@ -28,8 +28,8 @@ _HOW = {
 # Keys.
 
 
-def _created(outcome: results.KeyCreated, paint: Paint) -> str:
-    head = f"{paint('green', 'created')} {outcome.key}: {outcome.fingerprint}"
+def _made(outcome: results.KeyMade, paint: Paint) -> str:
+    head = f"{paint('green', 'made')} {outcome.key}: {outcome.fingerprint}"
     return f"{head}\n{listed([('file', outcome.path), ('public', outcome.public_key)])}"
 
 
@@ -187,7 +187,7 @@ def _trust(outcome: results.PeerTrustList, paint: Paint) -> str:
 def _peer_trust(each: results.PeerTrust, paint: Paint) -> str:
     found, breaker = each.standing, each.breaker
     state = paint(_COLOURS[breaker.state], breaker.state.replace("_", " "))
-    waits = f", tries again in {lasting(breaker.retry_in)}" if breaker.retry_in else ""
+    waits = f", retries in {lasting(breaker.retry_in)}" if breaker.retry_in else ""
     row = f" ({breaker.timeouts} timeouts in a row)" if breaker.timeouts else ""
     probe = (
         f"blocked for {' and '.join(found.blocked)}; next probe in {lasting(found.next_probe_in)},"
@@ -243,7 +243,7 @@ def _moment(moment: float) -> str:
 
 
 TEXTS: dict[str, Text] = {
-    "KeyCreated": _created,
+    "KeyMade": _made,
     "KeyList": _keys,
     "KeyRotated": _rotated,
     "KeyRevoked": _key_revoked,

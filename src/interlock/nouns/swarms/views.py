@@ -31,18 +31,18 @@ def list_swarms(context: Context) -> Op[SwarmList | NotRegistered]:
     states = yield from peer_states()
     if own is None and not states:
         return NotRegistered()
-    trouble, items, looked = "", dict[str, Item](), False
+    trouble, items, reached = "", dict[str, Item](), False
     if own is not None:
-        looked_up = yield from context.swarms.look(own)
-        trouble = looked_up.trouble
+        refreshed = yield from context.swarms.refresh(own)
+        trouble = refreshed.trouble
         states = yield from peer_states()
         try:
             items = yield from context.bus.on(own, partial(_on_bus, own=own))
-            looked = True
+            reached = True
         except BusTrouble as error:
             trouble = trouble or str(error)
     now = context.runner.clock.wall()
-    found = [] if own is None else [_own(own, items, now, known=looked)]
+    found = [] if own is None else [_own(own, items, now, known=reached)]
     found += [_peer(states[name], now) for name in sorted(states)]
     if own is not None:
         known = {own.name, *states}
