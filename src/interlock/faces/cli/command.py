@@ -157,8 +157,9 @@ def _rendered(outcome: object) -> str:
 def _asked_for(outcome: object) -> str | None:
     """What ``--quiet`` leaves of an answer; the exit status says the rest.
 
-    The token of a grant, the id of a new task, message or plan, the answer to a question, the line
-    that sets a session; and all of an answer that is no outcome, as a list is.
+    The token of a grant, the id of a new task, message or plan, the answer to a question, the
+    fingerprint of a new key, the line that sets a session; and all of an answer that is no outcome,
+    as a list is.
     """
     from interlock.core.decision import Outcome
     from interlock.core.outcomes import Granted, Listing
@@ -166,6 +167,7 @@ def _asked_for(outcome: object) -> str | None:
     from interlock.nouns.messages.message import Sent
     from interlock.nouns.messages.query import Answered
     from interlock.nouns.pipelines.pipeline import PipelineStarted
+    from interlock.nouns.swarms.results import KeyMade, KeyRotated
     from interlock.nouns.tasks.task import Imported, Published
 
     match outcome:
@@ -178,6 +180,8 @@ def _asked_for(outcome: object) -> str | None:
             | PipelineStarted(pipeline=id_)
         ):
             return printable(id_)
+        case KeyMade(fingerprint=key) | KeyRotated(fingerprint=key):
+            return key
         case Answered(answer=answer):
             from interlock.faces.json_output import encoded
 
