@@ -22,14 +22,17 @@ ISO: Final = "_iso"
 """What the name of a moment ends with where it is written as ISO 8601."""
 
 MOMENTS: Final = frozenset(
-    ("at", "deadline", "heard", "last_heartbeat", "not_before", "resolved", "since", "started")
-)
+    (
+        "at", "deadline", "heard", "last_heartbeat", "not_before", "resolved", "since", "started",
+        "until",
+    )
+)  # fmt: skip
 """Fields with seconds since 1970; so are all whose names end with ``_at``."""
 
 DURATIONS: Final = frozenset(
     (
-        "age", "expires_in", "held", "max_age", "max_hold", "pace", "rests", "retry_in", "seconds",
-        "timeout", "waited", "window",
+        "age", "expires_in", "held", "max_age", "max_hold", "next_probe_in", "pace", "rests",
+        "retry_in", "seconds", "timeout", "waited", "window",
     )
 )  # fmt: skip
 """Fields with a number of seconds."""

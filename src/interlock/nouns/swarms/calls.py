@@ -62,12 +62,12 @@ class KeyCalls(Calls[D]):
         return key_service.rotate(self.context, self.context.identity.actor, name)
 
     @call
-    def revoke(self, key: str, reason: str = "") -> Op[RevokeOutcome]:
+    def revoke(self, name: str, reason: str = "") -> Op[RevokeOutcome]:
         """End a key of our swarm, by its name or fingerprint, at once and permanently."""
         from interlock.nouns.swarms.revoke_service import revoke_own
 
         actor = self.context.me().actor
-        return revoke_own(self.context, actor, key, validate.reason(reason) if reason else "")
+        return revoke_own(self.context, actor, name, validate.reason(reason) if reason else "")
 
 
 class SwarmCalls(Calls[D]):

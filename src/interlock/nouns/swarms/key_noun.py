@@ -30,7 +30,7 @@ class KeyRotate(Request, frozen=True, kw_only=True):
 class KeyRevoke(Request, frozen=True, kw_only=True):
     """End a key."""
 
-    key: Annotated[
+    name: Annotated[
         str, option("text", "the key: its name here, or its fingerprint", positional=True)
     ]
     reason: Annotated[str, option("text", "the reason, shown to others", positional=True)] = ""

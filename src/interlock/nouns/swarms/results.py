@@ -130,8 +130,8 @@ class SwarmView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: int | None = None
     agents: int | None = None
     depth: int | None = None
-    read: float | None = None
-    expires: float | None = None
+    read_at: float | None = None
+    expires_at: float | None = None
     keys: tuple[TrustedKeyView, ...] = ()
     claims: str = ""
     first_use: bool = False

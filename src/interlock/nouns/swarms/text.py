@@ -129,10 +129,10 @@ def _note(each: results.SwarmView, paint: Paint) -> str:
         count = sum(each.refused.values())
         said = f"refused {count} times, last {ago(each.refused_at)}: {each.last_refused}"
         return paint("red", said)
-    if each.role == "peer" and each.read is None:
+    if each.role == "peer" and each.read_at is None:
         return "not read yet"
-    if each.expires is not None and each.expires < time.time():
-        return paint("yellow", f"its entry expired {ago(each.expires)}")
+    if each.expires_at is not None and each.expires_at < time.time():
+        return paint("yellow", f"its entry expired {ago(each.expires_at)}")
     return ""
 
 

@@ -80,7 +80,7 @@ def _own(own: OwnSwarm, items: Mapping[str, Item], now: float, *, known: bool) -
         version=None if entry is None else entry.version,
         agents=None if entry is None else len(entry.agents),
         depth=None if entry is None else entry.depth,
-        expires=None if entry is None else entry.expires / 1000,
+        expires_at=None if entry is None else entry.expires / 1000,
     )
 
 
@@ -94,7 +94,7 @@ def _peer(state: PeerState, now: float) -> SwarmView:
         swarm=peer.swarm,
         role="peer" if peer.allowed else "denied",
         status=registry.status(floor.entry, now, live=floor.live) if floor.fetched else "unknown",
-        read=floor.fetched or None,
+        read_at=floor.fetched or None,
         keys=tuple(trusted),
         first_use=peer.first_use,
         refused=floor.refused,
@@ -103,7 +103,7 @@ def _peer(state: PeerState, now: float) -> SwarmView:
         version=floor.version or None,
         agents=None if floor.entry is None else len(floor.entry.agents),
         depth=None if floor.entry is None else floor.entry.depth,
-        expires=None if floor.entry is None else floor.entry.expires / 1000,
+        expires_at=None if floor.entry is None else floor.entry.expires / 1000,
     )
 
 
