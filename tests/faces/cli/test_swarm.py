@@ -1,0 +1,151 @@
+"""Keys and swarms at the command line: each outcome with its word, its exit status and its JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.faces.shell import Here, Shell, until
+
+from interlock.client_context import StoreOpener
+
+
+@pytest.fixture
+def keyed(here: Here, tmp_path: Path) -> Here:
+    here.exported["INTERLOCK_KEYS_DIR"] = str(tmp_path / "keys")
+    return here
+
+
+@pytest.fixture
+def shop(keyed: Here) -> Here:
+    """A home that is registered as the shop."""
+    assert keyed.run("key", "new", "shop").status == 0
+    assert keyed.run("swarm", "register", "shop", "--bus", "bus.db", "--key", "shop").status == 0
+    return keyed
+
+
+def register(shell: Shell, name: str) -> str:
+    """Another home on the same bus; returns the fingerprint of its key."""
+    print_ = shell.run("key", "new", name, "-q").out.strip()
+    words = ("--bus", "bus.db", "--key", name, "--store", f"{name}.db")
+    assert shell.run("swarm", "register", name, *words).status == 0
+    return print_
+
+
+def test_a_key_is_made_listed_and_rotated_without_a_store(bare: Shell, tmp_path: Path) -> None:
+    bare.exported["INTERLOCK_KEYS_DIR"] = str(tmp_path / "keys")
+    made = bare.json("key", "new", "ops")[1]
+    assert (made["outcome"], made["path"]) == ("made", str(tmp_path / "keys" / "ops"))
+    assert bare.run("key", "new", "ops").status == 2
+    rotated = bare.json("key", "rotate", "ops")[1]
+    assert (rotated["outcome"], rotated["old_fingerprint"]) == ("rotated", made["fingerprint"])
+    listed = bare.json("key", "list")[1]
+    assert [(each["key"], each["retired"]) for each in listed["keys"]] == [
+        ("ops", False),
+        (rotated["old"], True),
+    ]
+    text = bare.run("key", "list").out
+    assert made["fingerprint"] in text
+    assert "replaced" in text
+
+
+def test_an_old_key_is_due_for_rotation_and_doctor_says_so(keyed: Here, tmp_path: Path) -> None:
+    keyed.run("key", "new", "ops")
+    os.utime(tmp_path / "keys" / "ops", (1, 1))
+    assert "interlock key rotate ops" in keyed.run("key", "list").out
+    assert "warn keys: ops is" in keyed.run("doctor").out
+    keyed.run("key", "rotate", "ops")
+    assert "ok   keys: 1, none older than 90 days" in keyed.run("doctor").out
+
+
+def test_a_home_that_is_no_swarm_says_how_to_become_one(keyed: Here) -> None:
+    for words in (("list",), ("sync",), ("discover", "paint")):
+        done = keyed.run("swarm", *words)
+        assert (done.status, "swarm register" in done.out) == (1, True)
+    assert keyed.json("key", "revoke", "SHA256:" + "A" * 43) == (1, {"outcome": "not_registered"})
+
+
+def test_two_homes_meet(shop: Here) -> None:
+    bank = register(shop, "bank")
+    listed = shop.json("swarm", "list")[1]
+    assert [(each["swarm"], each["role"]) for each in listed["swarms"]] == [
+        ("shop", "own"),
+        ("bank", "stranger"),
+    ]
+    status, allowed = shop.json("swarm", "allow", "bank", "--key", bank)
+    assert (status, allowed["outcome"], allowed["entry"]) == (0, "allowed", 1)
+    shop.run("agent", "join", "--agent", "bob", "--can", "paint", "--store", "bank.db")
+    assert shop.json("swarm", "sync", "--store", "bank.db")[1]["published"]
+    assert shop.json("swarm", "discover", "paint")[1]["agents"] == []
+    found = shop.json("swarm", "discover", "paint", "--fresh")[1]
+    assert found["agents"] == [{"swarm": "bank", "agent": "bob", "load": 0}]
+    assert "bob" in shop.run("swarm", "discover", "paint").out
+    assert shop.run("swarm", "deny", "bank", "no more").out == "denied bank\n"
+    assert shop.run("swarm", "deny", "bank").out == "denied bank before\n"
+    assert shop.json("swarm", "deny", "mafia")[0] == 1
+
+
+def test_first_use_says_that_the_key_is_to_be_compared(shop: Here) -> None:
+    bank = register(shop, "bank")
+    done = shop.run("swarm", "allow", "bank", "--first-use")
+    assert done.out.startswith(f"allowed bank: {bank} is trusted because it was read first")
+    assert shop.run("swarm", "allow", "bank").status == 2
+
+
+def test_trust_shows_numbers_and_forgives(shop: Here) -> None:
+    assert "no peers yet" in shop.run("swarm", "trust").out
+    register(shop, "bank")
+    shop.run("swarm", "allow", "bank", "--first-use")
+    peer = shop.json("swarm", "trust", "bank")[1]["peers"][0]
+    assert (peer["standing"]["samples"], peer["breaker"]["state"]) == (0, "closed")
+    assert "limit 10 %" in shop.run("swarm", "trust").out
+    assert shop.json("swarm", "trust", "bank", "--forgive")[1]["outcome"] == "forgiven"
+
+
+def test_a_revoked_key_is_refused_with_exit_status_3(shop: Here) -> None:
+    bank = register(shop, "bank")
+    shop.run("swarm", "allow", "bank", "--key", bank)
+    done = shop.run("key", "revoke", bank, "lost", "--store", "bank.db")
+    assert "has no key now" in done.out
+    assert shop.json("swarm", "sync", "--force")[1]["revoked"] == [bank]
+    status, answer = shop.json("swarm", "allow", "bank", "--key", bank)
+    assert (status, answer["outcome"]) == (3, "revoked_key")
+    assert "pin its new key" in shop.run("health").out
+
+
+def test_a_bus_that_is_gone_is_reported_and_the_home_works(shop: Here, tmp_path: Path) -> None:
+    for path in tmp_path.glob("bus.db*"):
+        if path.is_file():
+            path.unlink()
+    done = shop.run("swarm", "sync")
+    assert done.status == 0
+    assert "trouble: the bus does not answer" in done.out
+    assert "warn swarm: the bus does not answer" in shop.run("doctor").out
+    assert shop.run("lock", "acquire", "merge").status == 0
+    other = shop.run("swarm", "register", "shop", "--bus", "nowhere/bus.db", "--key", "shop")
+    assert other.status == 4
+
+
+def test_the_password_of_a_bus_is_never_shown() -> None:
+    place = StoreOpener.place("redis://user:secret@example.com/0?ns=bus")
+    assert place == (
+        "redis://user:secret@example.com/0?ns=bus",
+        "redis://example.com/0?ns=bus",
+    )
+
+
+def test_a_link_stays_on_the_bus_until_it_is_stopped(ada: Shell, tmp_path: Path) -> None:
+    ada.exported["INTERLOCK_KEYS_DIR"] = str(tmp_path / "keys")
+    ada.run("key", "new", "shop")
+    ada.run("swarm", "register", "shop", "--bus", "bus.db", "--key", "shop")
+    link = ada.start("swarm", "sync", "--follow", "--json")
+    assert link.stdout is not None
+    assert json.loads(link.stdout.readline())["version"] == 1
+    ada.run("key", "rotate", "shop")
+    ada.run("swarm", "allow", "bank", "--first-use")
+    until(lambda: len(ada.json("swarm", "list")[1]["swarms"][0]["keys"]) == 2, "the rotation")
+    link.send_signal(signal.SIGTERM)
+    assert link.wait(60) == 143
