@@ -175,3 +175,28 @@ def test_an_entry_of_a_slow_process_never_replaces_a_newer_one(
         if over:
             assert before > 5
             return
+
+
+def test_a_rotation_while_another_process_publishes_leaves_an_entry_of_the_new_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process rotates after each step of the slow one, and no third one repairs it."""
+    for before in count():
+        monkeypatch.setenv("INTERLOCK_KEYS_DIR", str(tmp_path / f"{before}"))
+        with Swarms() as swarms:
+            scene = Scene(swarms)
+            struck = scene.struck
+            slow = Stepper(struck.swarms.sync(force=True), struck.home, swarms.clock)
+            for _ in range(before):
+                slow.go()
+            over = slow.done
+            heir = scene.process("heir")
+            rotated = heir.run(heir.keys.rotate("bank"))
+            slow.run().result()
+            seen = scene.shop.swarms.sync(force=True)
+            assert isinstance(seen, SwarmSynced)
+            assert seen.refused == ()
+            assert peer_of(scene.shop, "bank").keys[0].fingerprint == rotated.fingerprint
+        if over:
+            assert before > 5
+            return

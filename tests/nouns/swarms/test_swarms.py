@@ -31,10 +31,12 @@ from interlock.nouns.swarms.results import (
     PeerTrustList,
     SwarmAllowed,
     SwarmDenied,
+    SwarmRegistered,
     SwarmRevokedKey,
     UnknownSwarm,
 )
 from interlock.nouns.swarms.swarm import OwnEntry
+from interlock.store import Log
 from interlock.testing.audit import audit
 
 MINUTE = 60.0
@@ -372,3 +374,26 @@ def test_the_trust_in_a_peer_shows_its_numbers_and_can_be_forgiven(swarms: Swarm
     assert isinstance(shop.swarms.trust("store"), UnknownSwarm)
     with pytest.raises(BadInput, match="name the swarm"):
         shop.swarms.trust(forgive=True)
+
+
+def test_the_record_of_a_home_never_shows_where_its_bus_is(swarms: Swarms) -> None:
+    """A URL may hold a password."""
+    swarms.pair()
+    shop = swarms.homes["shop"]
+    shop.keys.rotate("shop")
+    shop.keys.revoke(own_of(shop).fingerprint)
+    page = Log(limit=1000)
+    entries = shop.store.read(page).ranges[page]
+    assert len(entries) > 5
+    assert not [item for item in entries if b"memory:bus" in item.value]
+
+
+def test_a_key_is_also_named_by_a_path_and_found_from_any_folder(
+    swarms: Swarms, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_key("shop")
+    monkeypatch.chdir(folder.parent)
+    found = swarms.home("shop").swarms.register("shop", bus="memory:bus", key="./keys/shop")
+    assert isinstance(found, SwarmRegistered)
+    monkeypatch.chdir("/")
+    assert swarms.sync("shop").trouble == ""

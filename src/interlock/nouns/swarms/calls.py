@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 
@@ -82,6 +83,8 @@ class SwarmCalls(Calls[D]):
         actor = self.context.me().actor
         legal = validate.name(name, "swarm")
         url, shown = self.context.bus.place(bus)
+        if "/" in key and not key.startswith(signing.FINGERPRINT_MARK):  # a path of this folder
+            key = os.path.abspath(os.path.expanduser(key))
         return register(self.context, actor, legal, url=url, shown=shown, key=key)
 
     @call
@@ -100,11 +103,12 @@ class SwarmCalls(Calls[D]):
         What is known counts for five minutes, without a look at any store; ``fresh`` looks now.
         """
         only = "" if swarm is None else validate.name(swarm, "swarm")
-        found = yield from self.context.swarms.discover(None, ability, only, force=fresh)
+        wanted = validate.name(ability, "ability")
+        found = yield from self.context.swarms.discover(wanted, only, force=fresh)
         if found is None:
             return NotRegistered()
         agents, trouble, age = found
-        return Discovered(ability=ability, agents=agents, age=round(age, 3), trouble=trouble)
+        return Discovered(ability=wanted, agents=agents, age=round(age, 3), trouble=trouble)
 
     @call
     def allow(

@@ -23,7 +23,12 @@ from interlock.nouns.swarms.own_keys import own_swarm
 from interlock.nouns.swarms.publish_service import Published, beat, publish
 from interlock.nouns.swarms.registry import LIVE_TTL
 from interlock.nouns.swarms.registry_service import PeersRefreshed
-from interlock.nouns.swarms.results import NotRegistered, SwarmSynced, SyncOutcome
+from interlock.nouns.swarms.results import (
+    EntryRefused,
+    NotRegistered,
+    SwarmSynced,
+    SyncOutcome,
+)
 from interlock.nouns.swarms.revoke_service import post_revocations
 from interlock.steps import NextChanges, Op, OpenWatch, Read
 from interlock.store import Snapshot, Watch
@@ -73,12 +78,16 @@ def _published(
     context: Context, own: OwnSwarm, actor: Actor, *, force: bool, urgent: bool
 ) -> Op[tuple[Published, str]]:
     """Our entry on the bus, and why it is not there: the bus is away, or a key is not here."""
+    nothing = Published(version=0, now=False)
     try:
         done = yield from publish(context, own, actor, force=force, urgent=urgent)
     except StoreTrouble:
         raise
-    except InterlockError as error:
-        return Published(version=0, now=False), str(error)
+    except BusTrouble as error:
+        return nothing, str(error)
+    except InterlockError as error:  # a host without the key can still show that it is there
+        yield from beat(context, own)
+        return nothing, str(error)
     return done, ""
 
 
@@ -95,7 +104,7 @@ class SwarmLink:
         self._watch: Watch | None = None
         self._due = float("-inf")
         self._checked = float("-inf")
-        self._trouble = ""
+        self._said: tuple[str, tuple[EntryRefused, ...]] = ("", ())
         if callback is not None:
             self.callback = callback
 
@@ -166,7 +175,8 @@ class SwarmLink:
         return done
 
     def _worth_telling(self, done: SwarmSynced) -> bool:
-        """Whether a pass is news: it changed something, or trouble began or ended."""
-        news = done.trouble != self._trouble
-        self._trouble = done.trouble
+        """Whether a pass is news: it changed something, or trouble or refusals began or ended."""
+        said = (done.trouble, done.refused)
+        news = said != self._said
+        self._said = said
         return news or done.published or bool(done.revoked)

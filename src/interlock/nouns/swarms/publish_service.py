@@ -26,7 +26,7 @@ from interlock.client_context import Context
 from interlock.core import keys, signing, validate
 from interlock.core.decision import Decision, Event, Write
 from interlock.core.signing import Signer
-from interlock.errors import BadInput, BusTrouble, NotAllowed
+from interlock.errors import BadInput, BusTrouble, NotAllowed, StoreBusy
 from interlock.nouns.agents.views import all_reports, all_sessions
 from interlock.nouns.swarms import registry
 from interlock.nouns.swarms.envelope import (
@@ -60,6 +60,9 @@ from interlock.runtime.reads import every, looked_up
 from interlock.runtime.runner import Runner
 from interlock.steps import InThread, Op, Read
 from interlock.store import Item, Snapshot
+
+_TRIES = 5
+"""How often publishing starts over because our swarm was changed while it ran."""
 
 
 class Reserved(Struct, frozen=True, kw_only=True, tag="reserved"):
@@ -187,30 +190,44 @@ def publish(
     context: Context, own: OwnSwarm, actor: Actor, *, force: bool = False, urgent: bool = False
 ) -> Op[Published]:
     """Put our entry on the bus if it is due, and see that our liveness key is there."""
-    own = yield from adopt_rotation(context.runner, own, actor)
+    for _ in range(_TRIES):
+        own = yield from adopt_rotation(context.runner, own, actor)
+        done = yield from _publish(context, own, force=force, urgent=urgent)
+        if isinstance(done, Published):
+            return done
+        own = done.own
+    raise StoreBusy("the keys of this swarm keep changing; retry later")
+
+
+def _publish(
+    context: Context, own: OwnSwarm, *, force: bool, urgent: bool
+) -> Op[Published | OwnSwarmChange]:
+    """One attempt; our swarm as it is now if another process has changed it."""
     now = context.runner.clock.wall()
-    agents = yield from own_agents()
-    depth = yield from own_depth()
     stands = yield from context.bus.on(own, lambda _: _own_entry_on_bus(own, now), urgent=urgent)
     draft = partial(
         registry.next_entry,
         own.name,
         own.bus_id,
         keys=own.keys,
-        agents=agents,
-        depth=depth,
+        agents=(yield from own_agents()),
+        depth=(yield from own_depth()),
         now=now,
     )
     if not force and stands is not None and not _is_due(stands, own, draft, now):
         yield from context.bus.on(own, partial(_beat, own=own))
         return Published(version=stands.version, now=False)
-    if stands is not None and stands.version >= validate.LARGEST:
+    above = 0 if stands is None else stands.version
+    if above >= validate.LARGEST:
         raise NotAllowed(
             f"an entry of {own.name} with the highest version stands on the bus, so a thief has"
-            f" its key: rotate it, revoke {stands.key}, and have all peers pin the new one"
+            f" a key of it: rotate, revoke the old key, and have all peers pin the new one"
         )
     signers: tuple[Signer, ...] = yield InThread(partial(own_signers, own, now))
-    version = yield from _reserve(context.runner, own, 0 if stands is None else stands.version)
+    reserved = yield from _reserve(context.runner, own, above)
+    if isinstance(reserved, OwnSwarmChange):
+        return reserved
+    version = reserved.version
     data: bytes = yield InThread(lambda: sign_head(draft(version), *signers))
     put = partial(_put_entry, own=own, data=data, version=version, now=now)
     return (yield from context.bus.on(own, put))
@@ -249,21 +266,27 @@ def verified_own(item: Item | None, own: OwnSwarm, now: float) -> RegistryHead |
     return found.head
 
 
-def _reserve(runner: Runner, own: OwnSwarm, above: int) -> Op[int]:
-    """The next version of our entry, which no other process signs."""
+def _reserve(runner: Runner, own: OwnSwarm, above: int) -> Op[Reserved | OwnSwarmChange]:
+    """The next version of our entry, which no other process signs.
 
-    def deciding() -> DecideOp[Reserved]:
+    If our keys or our bus have changed, the entry would be wrong: our swarm as it is now.
+    """
+
+    def deciding() -> DecideOp[Reserved | OwnSwarmChange]:
         snapshot = yield (keys.OWN_ENTRY, keys.OWN_SWARM)
-        item, now = snapshot[keys.OWN_ENTRY], runner.clock.wall()
+        item, swarm = snapshot[keys.OWN_ENTRY], snapshot[keys.OWN_SWARM]
+        if swarm is not None and (current := decode_own(swarm)) != own:
+            return Decision(outcome=OwnSwarmChange(own=current))
         version = max(above, 0 if item is None else decode_own_entry(item).version) + 1
+        entry = OwnEntry(version=version, at=round(runner.clock.wall(), 3))
         return Decision(
             outcome=Reserved(version=version),
             verb="swarm.publish",
             thing=f"swarm/{own.name}",
-            puts=(Write(keys.OWN_ENTRY, OwnEntry(version=version, at=round(now, 3))),),
+            puts=(Write(keys.OWN_ENTRY, entry),),
         )
 
-    return (yield from runner.change(deciding, Actor())).outcome.version
+    return (yield from runner.change(deciding, Actor())).outcome
 
 
 def _reserved() -> Op[int]:

@@ -22,10 +22,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from interlock.core import codec, keys, validate
+from interlock.core import codec, keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.errors import BusTrouble, StoreBusy
 from interlock.nouns.swarms import registry
@@ -226,6 +226,18 @@ def judged(state: PeerState, view: BusView, bus: str, now: float) -> Judged:
     )
 
 
+class KnownPeers(Struct, frozen=True, kw_only=True):
+    """What a process knows of its peers, ``until`` a monotonic moment; ``read`` is how old it is.
+
+    ``found`` has the answers to discoveries so far: threads that share it find the same.
+    """
+
+    swarms: tuple[KnownSwarm, ...]
+    until: float
+    read: float
+    found: dict[tuple[str, str], tuple[FoundAgent, ...]] = field(default_factory=dict)
+
+
 class SwarmRegistry:
     """The peers of one client's home, as far as this process has read them."""
 
@@ -233,15 +245,11 @@ class SwarmRegistry:
         self._context = context
         self._refreshed: dict[str, float] = {}
         """When this process last read the entry of a peer, by the monotonic clock."""
-        self._known: tuple[KnownSwarm, ...] = ()
-        self._until = float("-inf")
-        self._read = 0.0
-        self._found: dict[tuple[str, str], tuple[FoundAgent, ...]] = {}
+        self._known = KnownPeers(swarms=(), until=float("-inf"), read=0.0)
 
     def forget(self) -> None:
         """Ask the stores again at the next discovery: trust has changed."""
-        self._until = float("-inf")
-        self._found = {}
+        self._known = KnownPeers(swarms=(), until=float("-inf"), read=0.0)
         self._refreshed = {}
 
     def refresh(
@@ -311,43 +319,38 @@ class SwarmRegistry:
         clock = self._context.runner.clock
         now = clock.wall()
         entries = [(state.floor.entry, state.floor.live) for state in states]
-        self._known = tuple([KnownSwarm(entry=e, live=live) for e, live in entries if e])
-        self._found = {}
-        self._read = min([state.floor.fetched for state in states], default=now)
-        expiries = [each.entry.expires / 1000 + registry.CLOCK_SKEW for each in self._known]
+        known = tuple([KnownSwarm(entry=each, live=live) for each, live in entries if each])
+        expiries = [each.entry.expires / 1000 + registry.CLOCK_SKEW for each in known]
         lasts = [
             registry.CACHED if not refreshed.trouble else 0.0,
             *[self._fresh_for(state) for state in states],
             *[expiry - now for expiry in expiries if expiry > now],
         ]
-        self._until = clock.monotonic() + min(lasts)
+        self._known = KnownPeers(
+            swarms=known,
+            until=clock.monotonic() + min(lasts),
+            read=min([state.floor.fetched for state in states], default=now),
+        )
         return refreshed.trouble
 
-    def discovered(self, ability: str, swarm: str) -> tuple[FoundAgent, ...]:
-        """The agents that are able, among the swarms that this process knows."""
-        found = self._found.get((ability, swarm))
-        if found is None:
-            now = self._context.runner.clock.wall()
-            found = registry.discover(self._known, ability, now, swarm)
-            self._found[ability, swarm] = found
-        return found
-
     def discover(
-        self, own: OwnSwarm | None, ability: str, swarm: str = "", *, force: bool = False
+        self, ability: str, swarm: str = "", *, force: bool = False
     ) -> Op[tuple[tuple[FoundAgent, ...], str, float] | None]:
         """The agents with an ability, why what we know is old, and its age; None without a bus."""
-        ability = validate.name(ability, "ability")
         clock = self._context.runner.clock
         trouble = ""
-        if force or clock.monotonic() >= self._until:
-            if own is None:
-                snapshot: Snapshot = yield Read(keys.OWN_SWARM)
-                item = snapshot[keys.OWN_SWARM]
-                if item is None:
-                    return None
-                own = decode_own(item)
-            trouble = yield from self.update(own, force=force)
-        return self.discovered(ability, swarm), trouble, max(0.0, clock.wall() - self._read)
+        if force or clock.monotonic() >= self._known.until:
+            snapshot: Snapshot = yield Read(keys.OWN_SWARM)
+            item = snapshot[keys.OWN_SWARM]
+            if item is None:
+                return None
+            trouble = yield from self.update(decode_own(item), force=force)
+        known = self._known
+        found = known.found.get((ability, swarm))
+        if found is None:
+            found = registry.discover(known.swarms, ability, clock.wall(), swarm)
+            known.found[ability, swarm] = found
+        return found, trouble, max(0.0, clock.wall() - known.read)
 
 
 def _keeping(found: Sequence[Judged]) -> DecideOp[str]:
