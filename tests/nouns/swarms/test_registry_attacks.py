@@ -258,7 +258,7 @@ def test_junk_is_refused_and_harms_no_other_peer(
     assert "store-bot" in found(shop)
 
 
-def test_trust_that_changes_during_a_look_makes_the_look_start_over(
+def test_trust_that_changes_during_a_refresh_makes_it_start_over(
     swarms: Swarms, shop: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from interlock.nouns.swarms import registry_service

@@ -175,6 +175,15 @@ def test_a_swarm_that_revokes_its_only_key_is_refused_until_another_one_is_pinne
     assert found.entry == registered.version
 
 
+def test_a_rotated_key_never_becomes_the_current_one_again(swarms: Swarms) -> None:
+    _, bank = swarms.pair()
+    rotate(swarms, "bank")
+    found = revoke(swarms, "bank", "bank")
+    assert found.current == ""
+    assert own_of(bank).keys == ()
+    assert "has no key any more" in swarms.sync("bank").trouble
+
+
 def test_a_key_that_is_no_key_of_the_swarm_cannot_be_revoked(swarms: Swarms) -> None:
     swarms.pair()
     with pytest.raises(BadInput, match="signs for bank no more, or never did"):

@@ -135,10 +135,13 @@ def test_a_new_ability_is_published_at_once_and_load_waits(swarms: Swarms) -> No
 def test_an_entry_that_was_removed_or_replaced_on_the_bus_is_put_there_again(
     swarms: Swarms,
 ) -> None:
-    swarms.register("shop")
-    for value in (b'{"junk":1}', b"null"):
+    _, bank = swarms.pair()
+    for version, value in ((2, b'{"junk":1}'), (3, b"null")):
         swarms.put_on_bus(keys.registry_entry("shop"), value)
-        assert swarms.sync("shop", force=False).published
+        done = swarms.sync("shop", force=False)
+        assert (done.published, done.version) == (True, version)
+        assert swarms.sync("bank").refused == ()
+    assert floor_of(bank, "shop").version == 3
 
 
 def test_after_a_restored_home_the_next_version_is_above_that_on_the_bus(swarms: Swarms) -> None:
@@ -341,6 +344,8 @@ def test_a_denied_swarm_is_neither_read_nor_found_and_can_be_allowed_again(
     assert isinstance(shop.swarms.deny("bank", "the contract has ended"), SwarmDenied)
     assert agents(shop.swarms.discover("translate")) == []
     assert view_of(shop, "bank").role == "denied"
+    swarms.sync("shop")
+    assert floor_of(shop, "bank").refused == {}
     again = shop.swarms.deny("bank")
     assert isinstance(again, SwarmDenied)
     assert again.already
