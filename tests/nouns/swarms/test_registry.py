@@ -12,7 +12,6 @@ from interlock.nouns.swarms.head import RegisteredAgent, RegistryHead
 from interlock.nouns.swarms.registry import (
     CLOCK_SKEW,
     ENTRY_TTL,
-    FoundAgent,
     KnownSwarm,
     SwarmChoice,
     choices,
@@ -20,6 +19,7 @@ from interlock.nouns.swarms.registry import (
     discover,
     status,
 )
+from interlock.nouns.swarms.results import FoundAgent
 
 NOW = 1_700_000_000.0
 STALE = NOW + ENTRY_TTL + CLOCK_SKEW + 1

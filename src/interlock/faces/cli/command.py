@@ -25,6 +25,7 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 LOOK = 0.5
 """How often a stream with nothing to write checks that stdout still has a reader."""
+_KEYS = ("KeyMade", "KeyRotated")
 _SHORT = 300
 """How many characters of an unwritten answer an error message shows."""
 _CLOSED = "stdout is closed, so there is nowhere to answer; send it to /dev/null at least"
@@ -167,9 +168,10 @@ def _asked_for(outcome: object) -> str | None:
     from interlock.nouns.messages.message import Sent
     from interlock.nouns.messages.query import Answered
     from interlock.nouns.pipelines.pipeline import PipelineStarted
-    from interlock.nouns.swarms.results import KeyMade, KeyRotated
     from interlock.nouns.tasks.task import Imported, Published
 
+    if type(outcome).__name__ in _KEYS:  # importing them would take longer than the command
+        return str(getattr(outcome, "fingerprint", ""))
     match outcome:
         case Granted(token=token):
             return None if token is None else str(token)
@@ -180,8 +182,6 @@ def _asked_for(outcome: object) -> str | None:
             | PipelineStarted(pipeline=id_)
         ):
             return printable(id_)
-        case KeyMade(fingerprint=key) | KeyRotated(fingerprint=key):
-            return key
         case Answered(answer=answer):
             from interlock.faces.json_output import encoded
 

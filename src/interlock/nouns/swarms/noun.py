@@ -102,7 +102,7 @@ NOUN = Noun(
             prefix=keys.REPUTATIONS, read="interlock.nouns.swarms.trust_service:decode_reputation"
         ),
     ),
-    health=Part(45, "interlock.nouns.swarms.views:health"),
+    health=Part(45, "interlock.nouns.swarms.health:health"),
     events=True,
     operations=(
         Operation(

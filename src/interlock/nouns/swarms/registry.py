@@ -21,7 +21,6 @@ two at random and takes the one with fewer of its own requests in flight; load o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,6 +35,7 @@ from interlock.nouns.swarms.head import (
     RegistryHead,
     milliseconds,
 )
+from interlock.nouns.swarms.results import FoundAgent, SwarmStatus
 
 ENTRY_TTL = ENTRY_EXPIRES
 CACHED = 5 * 60.0
@@ -49,9 +49,6 @@ CLOCK_SKEW = 30.0
 LONGEST_DEADLINE = 24 * 3600.0
 OVERLAP = LONGEST_DEADLINE + ENTRY_TTL + 2 * CLOCK_SKEW
 """Seconds for which a rotated key still signs: the request that it signed last may live as long."""
-
-SwarmStatus: TypeAlias = Literal["online", "degraded", "offline"]
-
 
 # The own entry.
 
@@ -132,14 +129,6 @@ class KnownSwarm(Struct, frozen=True, kw_only=True):
 
     entry: RegistryHead
     live: bool
-
-
-class FoundAgent(Struct, frozen=True, kw_only=True):
-    """An agent with the wanted capability."""
-
-    swarm: str
-    agent: str
-    load: int
 
 
 class SwarmChoice(Struct, frozen=True, kw_only=True):

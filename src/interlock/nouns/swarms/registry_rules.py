@@ -54,7 +54,8 @@ from interlock.nouns.swarms.head import (
     usable_key,
 )
 from interlock.nouns.swarms.registry import CACHED, CLOCK_SKEW
-from interlock.nouns.swarms.swarm import Floor, HowTrusted, Peer, PeerKey
+from interlock.nouns.swarms.results import HowTrusted
+from interlock.nouns.swarms.swarm import Floor, Peer, PeerKey
 
 REVOKED_LIMIT = 1000
 """Revocations of one peer: a full list refuses more of its own, and never drops one."""

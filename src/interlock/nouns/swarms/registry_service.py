@@ -29,7 +29,7 @@ from interlock.core import codec, keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.errors import BusTrouble, StoreBusy
 from interlock.nouns.swarms import registry
-from interlock.nouns.swarms.registry import FoundAgent, KnownSwarm
+from interlock.nouns.swarms.registry import KnownSwarm
 from interlock.nouns.swarms.registry_rules import (
     EntryAccepted,
     RegistryRefusal,
@@ -39,7 +39,7 @@ from interlock.nouns.swarms.registry_rules import (
     refused,
     trusted_keys,
 )
-from interlock.nouns.swarms.results import EntryRefused
+from interlock.nouns.swarms.results import EntryRefused, FoundAgent
 from interlock.nouns.swarms.swarm import (
     Floor,
     OwnSwarm,

@@ -1,4 +1,4 @@
-"""What calls about keys and swarms answer."""
+"""What calls about keys and swarms answer; it imports little, since every command may need it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,20 @@ from interlock.core import outcomes
 from interlock.core.decision import Refusal, Success
 from interlock.core.outcomes import Listing
 from interlock.nouns.swarms.breaker import BreakerState
-from interlock.nouns.swarms.registry import FoundAgent, SwarmStatus
 from interlock.nouns.swarms.reputation import Standing
-from interlock.nouns.swarms.swarm import HowTrusted
+
+SwarmStatus: TypeAlias = Literal["online", "degraded", "offline"]
+HowTrusted: TypeAlias = Literal["pinned", "first_use", "rotated"]
+"""By our operator, by the first entry that was read, or because an earlier key vouched for it."""
+
+
+class FoundAgent(Struct, frozen=True, kw_only=True):
+    """An agent with the wanted ability."""
+
+    swarm: str
+    agent: str
+    load: int
+
 
 # Keys.
 

@@ -17,16 +17,12 @@ Times are seconds of the wall clock; those inside of a registry entry are millis
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 from msgspec import Struct
 
 from interlock.core import codec, keys
 from interlock.nouns.swarms.head import ListedKey, RegistryHead
+from interlock.nouns.swarms.results import HowTrusted
 from interlock.store import Item
-
-HowTrusted: TypeAlias = Literal["pinned", "first_use", "rotated", "listed"]
-"""By our operator, by the first entry that was read, by an earlier key, as the key of an agent."""
 
 
 class OwnSwarm(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -21,7 +21,6 @@ _HOW = {
     "pinned": "pinned",
     "first_use": "trusted on first use",
     "rotated": "rotated",
-    "listed": "listed",
 }
 
 

@@ -1,4 +1,4 @@
-"""What ``swarm list`` and ``health`` say about swarms, and ``doctor`` about keys."""
+"""What ``swarm list`` says about swarms, and ``doctor`` about swarms and keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from interlock.nouns.swarms.publish_service import verified_own
 from interlock.nouns.swarms.registry_service import PeerState, peer_states
 from interlock.nouns.swarms.results import NotRegistered, SwarmList, SwarmView, TrustedKeyView
 from interlock.nouns.swarms.swarm import OwnSwarm
-from interlock.runtime.health import HealthCheck, Problem
 from interlock.runtime.runner import Runner
 from interlock.steps import InThread, Op, Read
 from interlock.store import Finding, Item, Range, Snapshot, finding
@@ -118,45 +117,6 @@ def _strangers(items: Mapping[str, Item], known: set[str]) -> list[SwarmView]:
             SwarmView(swarm=keys.swarm_of(key), role="stranger", status="unknown", claims=claimed)
         )
     return found
-
-
-# ---- health
-
-
-def health(checkup: HealthCheck) -> Op[list[Problem]]:
-    """Peers that signed two texts or are refused, and peers without a key; read at home alone."""
-    now, found = checkup.runner.clock.wall(), list[Problem]()
-    for name, state in (yield from peer_states()).items():
-        if state.peer.allowed:
-            problem = _problem(name, state, now)
-            found += [] if problem is None else [problem]
-    return found
-
-
-def _problem(name: str, state: PeerState, now: float) -> Problem | None:
-    floor, thing = state.floor, f"swarm/{name}"
-    if floor.refused.get("equivocation"):
-        says = f"{thing}: it signed two different entries as one version; its key may be stolen"
-        remedy = (
-            f"ask its operator; then pin a key that is not stolen: interlock swarm allow"
-            f" {quote(name)} --key FINGERPRINT, or deny it: interlock swarm deny {quote(name)}"
-        )
-        return Problem(
-            kind="refused", says=says, remedy=remedy, thing=thing, since=floor.refused_at
-        )
-    if not state.peer.keys and not state.peer.first_use:
-        says = f"{thing}: no key of it is trusted any more, so nothing of it is taken in"
-        remedy = f"pin its new key: interlock swarm allow {quote(name)} --key FINGERPRINT"
-        return Problem(kind="refused", says=says, remedy=remedy, thing=thing)
-    recent = floor.refused_at and floor.refused_at >= floor.fetched - registry.CACHED
-    if recent and floor.last_refused:
-        ago = span(now - floor.refused_at)
-        says = f"{thing}: its entry was refused {ago} ago: {floor.last_refused}"
-        remedy = "see 'interlock swarm list'; if its key has changed, pin the new one"
-        return Problem(
-            kind="refused", says=says, remedy=remedy, thing=thing, since=floor.refused_at
-        )
-    return None
 
 
 # ---- doctor
