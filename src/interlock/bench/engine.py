@@ -125,7 +125,7 @@ def without_rate_limit(kind: FloorCommit) -> FloorCommit:
     )
 
 
-class Floor(Protocol):
+class EngineFloor(Protocol):
     """A bare client of the engine for a caller that may block."""
 
     def commit(self, *names: str, kind: FloorCommit = ACQUIRE) -> None:
@@ -186,7 +186,7 @@ class BenchEngine(ABC):
         """The URL of an empty store."""
 
     @abstractmethod
-    def floor(self, location: str = "") -> Floor:
+    def floor(self, location: str = "") -> EngineFloor:
         """A floor; those of one location share what they write."""
 
     @abstractmethod

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 import interlock
 from interlock import aio
-from interlock.bench.engine import ACQUIRE, AsyncFloor, BenchEngine, Floor, FloorCommit
+from interlock.bench.engine import ACQUIRE, AsyncFloor, BenchEngine, EngineFloor, FloorCommit
 from interlock.core.outcomes import Listing
 
 IN_FLIGHT = 64
@@ -167,7 +167,7 @@ def one_by_one(
     expected: type = object,
     target: str = "acquire",
     kind: FloorCommit = ACQUIRE,
-    prepare: Callable[[interlock.Fleet, Floor, Sizes], object] | None = None,
+    prepare: Callable[[interlock.Fleet, EngineFloor, Sizes], object] | None = None,
 ) -> Measurement:
     """Measure an operation of the blocking client, in turns with a bare commit."""
 

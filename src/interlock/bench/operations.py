@@ -24,7 +24,7 @@ from interlock.bench.engine import (
     SHARE,
     AsyncFloor,
     BenchEngine,
-    Floor,
+    EngineFloor,
     without_rate_limit,
 )
 from interlock.bench.measuring import (
@@ -121,7 +121,7 @@ def read_first(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
     yield timed("release, read first", *spans, engine.targets["read-first"])
 
 
-def _publish(fleet: interlock.Fleet, floor: Floor, size: Sizes) -> None:
+def _publish(fleet: interlock.Fleet, floor: EngineFloor, size: Sizes) -> None:
     for name in size.names:
         fleet.tasks.publish(name, DATA)
     floor.commit(*size.names, kind=PUBLISH)

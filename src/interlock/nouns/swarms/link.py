@@ -20,7 +20,7 @@ from interlock.core import keys
 from interlock.errors import BusTrouble, InterlockError, StoreTrouble
 from interlock.nouns.swarms.bus import RECONNECT
 from interlock.nouns.swarms.own_keys import own_swarm
-from interlock.nouns.swarms.publish_service import Published, beat, publish
+from interlock.nouns.swarms.publish_service import EntryPublished, beat, publish
 from interlock.nouns.swarms.registry import LIVE_TTL
 from interlock.nouns.swarms.registry_service import PeersRefreshed
 from interlock.nouns.swarms.results import (
@@ -76,9 +76,9 @@ def _pass(
 
 def _published(
     context: Context, own: OwnSwarm, actor: Actor, *, force: bool, urgent: bool
-) -> Op[tuple[Published, str]]:
+) -> Op[tuple[EntryPublished, str]]:
     """Our entry on the bus, and why it is not there: the bus is away, or a key is not here."""
-    nothing = Published(version=0, now=False)
+    nothing = EntryPublished(version=0, now=False)
     try:
         done = yield from publish(context, own, actor, force=force, urgent=urgent)
     except StoreTrouble:

@@ -71,7 +71,7 @@ class Reserved(Struct, frozen=True, kw_only=True, tag="reserved"):
     version: int
 
 
-class Published(Struct, frozen=True, kw_only=True, tag="published"):
+class EntryPublished(Struct, frozen=True, kw_only=True, tag="published"):
     """The version of our entry on the bus, and whether this pass put it there."""
 
     version: int
@@ -188,12 +188,12 @@ def _again(before: OwnSwarm, planned: OwnSwarm, now: float) -> OwnSwarm:
 
 def publish(
     context: Context, own: OwnSwarm, actor: Actor, *, force: bool = False, urgent: bool = False
-) -> Op[Published]:
+) -> Op[EntryPublished]:
     """Put our entry on the bus if it is due, and see that our liveness key is there."""
     for _ in range(_TRIES):
         own = yield from adopt_rotation(context.runner, own, actor)
         done = yield from _publish(context, own, force=force, urgent=urgent)
-        if isinstance(done, Published):
+        if isinstance(done, EntryPublished):
             return done
         own = done.own
     raise StoreBusy("the keys of this swarm keep changing; retry later")
@@ -201,7 +201,7 @@ def publish(
 
 def _publish(
     context: Context, own: OwnSwarm, *, force: bool, urgent: bool
-) -> Op[Published | OwnSwarmChange]:
+) -> Op[EntryPublished | OwnSwarmChange]:
     """One attempt; our swarm as it is now if another process has changed it."""
     now = context.runner.clock.wall()
     stands = yield from context.bus.on(own, lambda _: _own_entry_on_bus(own, now), urgent=urgent)
@@ -216,7 +216,7 @@ def _publish(
     )
     if not force and stands is not None and not _is_due(stands, own, draft, now):
         yield from context.bus.on(own, partial(_beat, own=own))
-        return Published(version=stands.version, now=False)
+        return EntryPublished(version=stands.version, now=False)
     above = 0 if stands is None else stands.version
     if above >= validate.LARGEST:
         raise NotAllowed(
@@ -297,16 +297,16 @@ def _reserved() -> Op[int]:
 
 def _put_entry(
     runner: Runner, *, own: OwnSwarm, data: bytes, version: int, now: float
-) -> Op[Published]:
+) -> Op[EntryPublished]:
     """Put our entry on the bus, unless a later one is there."""
     key, live = keys.registry_entry(own.name), keys.swarm_live(own.name)
 
-    def deciding() -> DecideOp[Published]:
+    def deciding() -> DecideOp[EntryPublished]:
         stands = verified_own((yield (key,))[key], own, now)
         if stands is not None and stands.version >= version:
-            return Decision(outcome=Published(version=stands.version, now=False))
+            return Decision(outcome=EntryPublished(version=stands.version, now=False))
         return Decision(
-            outcome=Published(version=version, now=True),
+            outcome=EntryPublished(version=version, now=True),
             verb="swarm.publish",
             thing=f"swarm/{own.name}",
             puts=(
