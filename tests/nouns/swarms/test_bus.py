@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,17 +13,18 @@ import pytest
 import interlock
 from interlock import aio
 from interlock.client import Fleet
+from interlock.client_context import StoreOpener
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.errors import BusTrouble, StoreAway, StoreTrouble
-from interlock.nouns.swarms.bus import RECONNECT
+from interlock.errors import BusTrouble, StoreAway, StoreClosed, StoreTrouble
+from interlock.nouns.swarms.bus import RECONNECT, Bus
 from interlock.nouns.swarms.head import ListedKey
 from interlock.nouns.swarms.swarm import OwnSwarm
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.steps import Op, Read, drive, drive_async
-from interlock.store import Snapshot
+from interlock.store import Snapshot, Store
 from interlock.stores import open_store
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit
@@ -189,3 +191,106 @@ def test_closing_a_client_closes_its_bus(place: str) -> None:
         swarm = reached(home, place)
     with pytest.raises(BusTrouble, match="closed"):
         on(home, swarm, read)
+
+
+class Sleep:
+    """A step that waits until it is cancelled, or is struck at once where it would block."""
+
+    def __init__(self, begun: asyncio.Event | None = None) -> None:
+        self._begun = begun
+
+    def perform(self, _store: object) -> None:
+        raise KeyboardInterrupt
+
+    async def perform_async(self, _store: object) -> None:
+        assert self._begun is not None
+        self._begun.set()
+        await asyncio.Event().wait()
+
+
+class Struck:
+    """An operation that is struck at its first step, and cleans up with another one."""
+
+    def __init__(self, begun: asyncio.Event | None = None) -> None:
+        self._begun = begun
+        self.seen: list[object] = []
+
+    def inner(self, _runner: Runner) -> Op[None]:
+        try:
+            yield Sleep(self._begun)
+        except BaseException as error:
+            self.seen.append(type(error))
+            snapshot: Snapshot = yield Read(keys.BUS)
+            self.seen.append(snapshot[keys.BUS] is not None)
+            raise
+
+    def outer(self, bus: Bus, swarm: OwnSwarm) -> Op[None]:
+        try:
+            yield from bus.on(swarm, self.inner)
+        except BaseException as error:
+            snapshot: Snapshot = yield Read(keys.BUS)
+            self.seen.append((type(error), snapshot[keys.BUS] is None))
+            raise
+
+
+def test_an_interrupt_first_cleans_up_on_the_bus_and_then_at_home(home: Fleet, place: str) -> None:
+    swarm, struck = reached(home, place), Struck()
+    with pytest.raises(KeyboardInterrupt):
+        drive(struck.outer(home.context.bus, swarm), home.store)
+    assert struck.seen == [KeyboardInterrupt, True, (KeyboardInterrupt, True)]
+    assert on(home, swarm, read) == b""
+
+
+def test_a_cancellation_first_cleans_up_on_the_bus_and_then_at_home(place: str) -> None:
+    async def main() -> list[object]:
+        async with await aio.connect(store=MemoryStore()) as home:
+            bus = home.context.bus
+            swarm = own(place, await drive_async(bus.reach(place), home.store))
+            struck = Struck(begun := asyncio.Event())
+            task = asyncio.create_task(drive_async(struck.outer(bus, swarm), home.store))
+            await begun.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        return struck.seen
+
+    cancelled = asyncio.CancelledError
+    assert asyncio.run(main()) == [cancelled, True, (cancelled, True)]
+
+
+def test_threads_that_need_the_bus_at_once_share_one_connection(home: Fleet, place: str) -> None:
+    swarm = reached(home, place)
+    opened: list[Store] = []
+
+    class Counting(StoreOpener):
+        def blocking(self, url: str, *, create: bool) -> Store:  # type: ignore[override]
+            store = StoreOpener.blocking(url, create=create)
+            opened.append(store)
+            gate.wait(10)
+            return store
+
+    gate = threading.Barrier(4)
+    bus = Bus(home.context.runner, Counting(), home.context.settings)
+    runners: list[Runner] = []
+
+    def which(runner: Runner) -> Op[None]:
+        runners.append(runner)
+        yield Read(keys.BUS)
+
+    work = [
+        threading.Thread(target=lambda: drive(bus.on(swarm, which), home.store)) for _ in "1234"
+    ]
+    for each in work:
+        each.start()
+    for each in work:
+        each.join()
+    assert len(opened) == 4
+    assert len({id(each) for each in runners}) == 1
+    closed = 0
+    for store in opened:
+        try:
+            store.read(keys.BUS)
+        except StoreClosed:
+            closed += 1
+    assert closed == 3
+    bus.close()
