@@ -14,7 +14,9 @@ from msgspec import Struct, field
 
 from interlock.core.decision import Outcome, Refusal, Success
 
-What: TypeAlias = Literal["agent", "message", "query", "decision", "pipeline", "definition"]
+What: TypeAlias = Literal[
+    "agent", "message", "query", "decision", "pipeline", "definition", "request", "quarantine"
+]
 """The things that can be unknown."""
 
 T = TypeVar("T")
