@@ -335,9 +335,11 @@ class Fleet(FleetProperties[Awaiting]):
             await asyncio.gather(*self._tasks, return_exceptions=True)
             with suppress(InterlockError):
                 await drive_async(self._end(kept=bool(self._tasks)), self.store)
-        finally:  # a cancellation must close the store, too
+        finally:  # a cancellation must close the stores, too
             self._cancel()
             await self.context.store.close_async()
+            if "bus" in self.context.__dict__:
+                await self.context.bus.close_async()
 
     def _cancel(self) -> None:
         for task in self._tasks:

@@ -247,8 +247,10 @@ class Fleet(FleetProperties[Blocking]):
             for thread in tuple(self._threads.values()):
                 if thread.ident is not None:
                     thread.join(timeout=self.store.capabilities.allow(1.0))
-        finally:  # an interrupt must close the store, too
+        finally:  # an interrupt must close the stores, too
             self.context.store.close()
+            if "bus" in self.context.__dict__:
+                self.context.bus.close()
 
     def __enter__(self) -> Self:
         return self

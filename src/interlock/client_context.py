@@ -24,6 +24,7 @@ from interlock.store import Store
 if TYPE_CHECKING:
     from interlock.nouns.agents.report_service import StatusReporter
     from interlock.nouns.agents.session_service import Sessions
+    from interlock.nouns.swarms.bus import Bus
     from interlock.nouns.tasks.service import TaskService
     from interlock.runtime.outage import OutageRetry
 
@@ -103,6 +104,13 @@ class Context:
         pulse = StatusReporter(self.runner, actor, paces_from(self.settings), self.wake)
         self.keeper.add_job(pulse)
         return pulse
+
+    @cached_property
+    def bus(self) -> Bus:
+        """The second store of a swarm, which is opened when it is first needed."""
+        from interlock.nouns.swarms.bus import Bus
+
+        return Bus(self.runner, StoreOpener, self.settings)
 
     def outage(self, about: str) -> OutageRetry:
         """What takes a wait through an outage of the store."""
@@ -264,6 +272,24 @@ class Context:
 
     def _identity(self, session: str) -> Identity:
         return Identity(actor=Actor(self._agent or "", session, self.trace), caller=self._caller)
+
+
+class StoreOpener:
+    """How a client opens another store; the engine is imported then."""
+
+    @staticmethod
+    def blocking(url: str, *, create: bool) -> Store:
+        """Open it."""
+        from interlock.stores import open_store
+
+        return open_store(url, create=create)
+
+    @staticmethod
+    async def awaited(url: str, *, create: bool) -> Store:
+        """Open it in an event loop."""
+        from interlock.stores import open_store_async
+
+        return await open_store_async(url, create=create)
 
 
 def lapsed(session: str) -> Lapsed:

@@ -12,6 +12,7 @@
     │   ├── BadDuration
     │   └── TooLarge
     ├── NotAllowed            3  understood, and refused
+    ├── BusTrouble            4  the bus of a swarm cannot answer; the home store can
     └── StoreTrouble          4  the store cannot answer
         ├── StoreMissing         there is none here, or none was named
         ├── StoreAway            it does not answer
@@ -123,6 +124,21 @@ class NotAllowed(InterlockError):
     code = "not_allowed"
     exit_status = 3
     http_status = 403
+
+
+class BusTrouble(InterlockError):
+    """The bus of a swarm cannot answer; `cause` is the error of its store.
+
+    It is no StoreTrouble, since the home store answers: what was committed there stays, and is
+    passed on when the bus is back.
+    """
+
+    code = "bus"
+    http_status = 503
+
+    def __init__(self, message: str, cause: StoreTrouble | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class StoreTrouble(InterlockError):

@@ -3,6 +3,7 @@
 An operation is a generator that yields steps and returns its outcome.  ``drive`` runs it for a
 caller that may block, ``drive_async`` for an event loop; nothing else differs.  A step is performed
 on the object of the operation: a store for a service, a connection for an engine across a network.
+``On`` takes a whole operation to another store, as one step: a swarm has its home and a bus.
 An exception (also a cancellation) is thrown into the operation at the step where it occurred, so
 that the operation can clean up with further steps.
 """
@@ -291,3 +292,25 @@ class InThread:
         import asyncio
 
         return await asyncio.to_thread(self.work)
+
+
+class On:
+    """A whole operation on another store, as one step; both drivers carry it out.
+
+    An exception, also an interrupt or a cancellation, first reaches the inner operation, which
+    cleans up on its own store; then the outer one.
+    """
+
+    __slots__ = ("op", "store")
+
+    def __init__(self, store: Store, op: Op[Any]) -> None:
+        self.store = store
+        self.op = op
+
+    def perform(self, _store: object) -> Any:  # noqa: ANN401 - as the operation answers
+        """Carry it out, blocking."""
+        return drive(self.op, self.store)
+
+    def perform_async(self, _store: object) -> Awaitable[Any]:
+        """Carry it out in an event loop."""
+        return drive_async(self.op, self.store)

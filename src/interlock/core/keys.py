@@ -88,6 +88,16 @@ Guards and pipelines
     gated/{fact}/{thing}  the thing waits for a change of this fact
     recheck/{fact}        the fact has changed: the gates that wait for it are to be checked again
     meta/new-tasks        a gate waits for tasks that are not published yet
+Swarms, in the home store
+    swarm/self            this home as a swarm: its name, its bus and its keys
+    swarm/entry           the last version of our registry entry, and when it was signed
+    peers/{swarm}         a swarm that we allow or deny, and the keys of it that we trust
+    floors/{swarm}        the newest registry entry of a peer that we accepted
+Swarms, on a bus
+    meta/bus              the id of the bus, which signed heads name
+    registry/{swarm}      the signed registry entry of a swarm
+    revoked/{swarm}/{fingerprint}  a signed revocation
+    live/swarm/{swarm}    a process of the swarm is there
 Liveness: the only keys that expire
     live/{id}             a session or a grant
     live/{session}.heard  the report of a session is current
@@ -200,11 +210,19 @@ DEFINITIONS = "definitions/"
 GATES = "gates/"
 GATED = "gated/"
 RECHECK = "recheck/"
+SWARM = "swarm/"
+OWN_SWARM = "swarm/self"
+OWN_ENTRY = "swarm/entry"
+PEERS = "peers/"
+FLOORS = "floors/"
+REGISTRY = "registry/"
+REVOKED = "revoked/"
 LIVE = "live/"
 ALLOWS = "live/allows/"
 CLOCK = "live/clock"
 """A liveness key that outlives all others: while it stands, the engine has measured without a break
 since the commit that put it."""
+LIVE_SWARMS = "live/swarm/"
 WAKE = "wake/"
 WAKE_READY = "wake/ready/"
 REFUSALS = "refusals/"
@@ -219,10 +237,11 @@ FINISHED = "meta/over"
 NEW_TASKS = "meta/new-tasks"
 CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
+BUS = "meta/bus"
 FOLDERS = frozenset((
     *POOLS, HELD, BROKEN, WAITS, *TASK_FOLDERS, *MESSAGE_FOLDERS, SESSIONS, REPORTS, DEATHS, ABLE,
-    LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS, GATES, GATED, RECHECK, REFUSALS,
-    SEGMENTS, META, *REQUEST_FOLDERS,
+    LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS, GATES, GATED, RECHECK, SWARM,
+    PEERS, FLOORS, REGISTRY, REVOKED, REFUSALS, SEGMENTS, META, *REQUEST_FOLDERS,
 ))  # fmt: skip
 """Every folder with items that Interlock itself stores, without those of liveness keys."""
 DERIVED = (
@@ -852,3 +871,41 @@ def recheck_of(key: str) -> str:
 def definition(name: str, digest: str = "") -> str:
     """A definition of pipelines; without a digest, the item that names the current one."""
     return DEFINITIONS + encode(name) + (f"/{digest}" if digest else "")
+
+
+# Swarms.
+
+
+def peer(swarm: str) -> str:
+    """A swarm that we allow or deny."""
+    return PEERS + encode(swarm)
+
+
+def floor(swarm: str) -> str:
+    """The newest registry entry of a peer that we accepted."""
+    return FLOORS + encode(swarm)
+
+
+def swarm_of(key: str) -> str:
+    """The swarm in a key such as ``peers/{swarm}`` or ``registry/{swarm}``."""
+    return decode(key.split("/", 2)[1])
+
+
+def registry_entry(swarm: str) -> str:
+    """The signed registry entry of a swarm, on the bus."""
+    return REGISTRY + encode(swarm)
+
+
+def revocation(swarm: str, fingerprint: str = "") -> str:
+    """A signed revocation on the bus; without a fingerprint, the folder of a swarm."""
+    return f"{REVOKED}{encode(swarm)}/{encode(fingerprint)}"
+
+
+def swarm_live(swarm: str) -> str:
+    """The liveness on the bus that shows that a process of the swarm is there."""
+    return LIVE_SWARMS + encode(swarm)
+
+
+def swarm_of_live(key: str) -> str:
+    """The swarm of such a key."""
+    return decode(key.removeprefix(LIVE_SWARMS))

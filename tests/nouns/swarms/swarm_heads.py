@@ -11,6 +11,7 @@ from interlock.core.signing import KeySigner
 from interlock.nouns.swarms.envelope import EnvelopeRefused, OpenedEnvelope, TrustedKey
 from interlock.nouns.swarms.head import (
     ENTRY_EXPIRES,
+    ListedKey,
     RegisteredAgent,
     RegistryHead,
     RequestHead,
@@ -79,7 +80,13 @@ def an_entry(
     return RegistryHead(
         from_swarm=swarm,
         key=signers[0].fingerprint,
-        keys=tuple(signing.to_base64(each.public_key) for each in signers),
+        keys=tuple(
+            ListedKey(
+                public=signing.to_base64(each.public_key),
+                until=0 if each is signers[0] else milliseconds(NOW + 3600),
+            )
+            for each in signers
+        ),
         version=version,
         agents=agents,
         depth=0,

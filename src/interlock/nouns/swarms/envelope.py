@@ -247,7 +247,7 @@ def claimed_keys(data: bytes) -> dict[str, bytes]:
     if envelope is None or envelope.kind != RegistryHead.payload_type:
         return {}
     head = _head(envelope.payload, RegistryHead)
-    found = () if head is None else (usable_key(key) for key in head.keys)
+    found = () if head is None else (usable_key(key.public) for key in head.keys)
     return {signing.fingerprint(key): key for key in found if key is not None}
 
 

@@ -14,8 +14,9 @@ The payload of a request or result (``body``) travels beside its envelope, bound
 and ``source_size``.
 
 A registry entry names the keys of its swarm, the current one first, and is signed by each of them:
-one, or the new and the old one while a rotation lasts.  So no swarm can name a key that it does not
-have.  The key of an agent comes with a signature of its own for the same reason.
+one, or the new one and those that it replaced while a rotation lasts (these have an ``until``).  So
+no swarm can name a key that it does not have.  The key of an agent comes with a signature of its
+own for the same reason.
 """
 
 from __future__ import annotations
@@ -34,14 +35,15 @@ ENVELOPE_LIMIT = 16 * 1024
 REGISTRY_LIMIT = 256 * 1024
 """A registry entry names every agent of a swarm."""
 BODY_LIMIT = 1024 * 1024
-KEYS_LIMIT = 2
+KEYS_LIMIT = 4
+"""Keys that sign for a swarm at one time, those that were rotated included."""
 AGENTS_LIMIT = 1000
 TIMEOUT = 30.0
 """Seconds that an asker waits for a result, unless it says otherwise."""
 DEADLINE = 24 * 3600.0
 """Seconds after which a request is never carried out, unless the asker says otherwise."""
 ENTRY_EXPIRES = 15 * 60.0
-"""Seconds that a registry entry is valid."""
+"""Seconds that a registry entry is valid; one for longer would not protect from a frozen bus."""
 PRIORITY = 5
 ALL_AGENTS = "*"
 ABILITY = "can:"
@@ -171,10 +173,26 @@ class AckHead(MessageHead, frozen=True, kw_only=True):
     in_reply_to: Sha256
 
 
+class ListedKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A key of a swarm in base64, and when it ends (ms) if another one has replaced it."""
+
+    public: Annotated[str, Meta(max_length=44)]
+    until: Whole = 0
+
+    @property
+    def fingerprint(self) -> str:
+        """Its name; empty if it is no key."""
+        key = usable_key(self.public)
+        return "" if key is None else signing.fingerprint(key)
+
+
 class RegisteredAgent(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """An agent in a registry entry; ``key`` and ``proof`` if it signs for itself."""
+    """An agent in a registry entry; ``key`` and ``proof`` if it signs for itself.
+
+    The load is a percentage: 0 is idle, 100 is busy, and more means that requests wait.
+    """
 
     agent: Name
     can: Annotated[tuple[Name, ...], Meta(max_length=validate.CAN_LIMIT)] = ()
@@ -193,23 +211,28 @@ class RegistryHead(BusHead, frozen=True, kw_only=True):
     limit: ClassVar[int] = REGISTRY_LIMIT
 
     version: Counted
-    keys: Annotated[tuple[str, ...], Meta(min_length=1, max_length=KEYS_LIMIT)]
+    keys: Annotated[tuple[ListedKey, ...], Meta(min_length=1, max_length=KEYS_LIMIT)]
     agents: Annotated[tuple[RegisteredAgent, ...], Meta(max_length=AGENTS_LIMIT)]
     depth: Whole
 
     def fault(self) -> str:
         """What is wrong with it by itself; the keys of agents are in ``agent_keys``."""
-        public = [usable_key(key) for key in self.keys]
+        public = [usable_key(key.public) for key in self.keys]
         if None in public or len(set(public)) < len(public):
             return "its keys are not Ed25519 public keys, or one is there twice"
         if self.listed_keys()[0] != self.key:
             return "it is not signed by the first of its keys"
+        if self.keys[0].until or not all(key.until for key in self.keys[1:]):
+            return "its first key must be the current one, and the others must end"
+        if self.expires - self.timestamp > milliseconds(ENTRY_EXPIRES):
+            return f"it is valid for longer than {ENTRY_EXPIRES:.0f} s"
         names = [agent.agent for agent in self.agents]
         if len(set(names)) < len(names):
             return "it names an agent twice"
         wrong = (
             _not_a_name("agent", agent.agent)
             or next(filter(None, (_not_a_name("can", each) for each in agent.can)), "")
+            or ("" if len(set(agent.can)) == len(agent.can) else "it repeats an ability")
             or self._unproven(agent)
             for agent in self.agents
         )
@@ -221,7 +244,7 @@ class RegistryHead(BusHead, frozen=True, kw_only=True):
 
     def public_keys(self) -> dict[str, bytes]:
         """Its keys by their fingerprints."""
-        found = (usable_key(key) for key in self.keys)
+        found = (usable_key(key.public) for key in self.keys)
         return {signing.fingerprint(key): key for key in found if key is not None}
 
     def agent_keys(self) -> dict[str, tuple[str, bytes]]:
@@ -233,7 +256,8 @@ class RegistryHead(BusHead, frozen=True, kw_only=True):
         if not agent.key and not agent.proof:
             return ""
         key, proof = usable_key(agent.key), signing.from_base64(agent.proof)
-        if key is None or agent.key in self.keys or proof is None:
+        own = [each.public for each in self.keys]
+        if key is None or agent.key in own or proof is None:
             return f"the key of agent {agent.agent} is none, or that of its swarm"
         if not signing.fits(key, proof, _proof_bytes(self.from_swarm, agent.agent)):
             return f"the key of agent {agent.agent} did not sign that it belongs to it"
