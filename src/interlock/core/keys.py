@@ -71,6 +71,7 @@ Requests, at home
     seen/{swarm}/{message}        a message that was taken in, against replay
     findings/{id}         the result of a request of ours
     quarantine/{id}       a message that was refused, and why
+    quarantine-content/{id}       its envelope and payload, if it may be released
     request-rates/{to or from}/{swarm}/{agent}  when an agent made its last requests
     breakers/{swarm}      the circuit breaker of a peer
     reputations/{swarm}   the reputation of a peer
@@ -190,6 +191,7 @@ UNANSWERED = "unanswered/"
 SEEN = "seen/"
 FINDINGS = "findings/"
 QUARANTINE = "quarantine/"
+QUARANTINE_CONTENT = "quarantine-content/"
 REQUEST_RATES = "request-rates/"
 BREAKERS = "breakers/"
 REPUTATIONS = "reputations/"
@@ -200,7 +202,7 @@ BUS_RESULT_BODIES = "res-body/"
 BUS_RECEIPTS = "ack/"
 REQUEST_FOLDERS = (
     REQUESTS, REQUEST_BODIES, REQUEST_NAMES, REQUEST_DUE, ESCALATED, OUTBOX, RECEIVED, UNANSWERED,
-    SEEN, FINDINGS, QUARANTINE, REQUEST_RATES, BREAKERS, REPUTATIONS, BUS_REQUESTS, BUS_REQUEST_BODIES,
+    SEEN, FINDINGS, QUARANTINE, QUARANTINE_CONTENT, REQUEST_RATES, BREAKERS, REPUTATIONS, BUS_REQUESTS, BUS_REQUEST_BODIES,
     BUS_RESULTS, BUS_RESULT_BODIES, BUS_RECEIPTS,
 )  # fmt: skip
 GUARDS = "guards/"
@@ -732,6 +734,11 @@ def finding(id_: str) -> str:
 def quarantined(id_: str) -> str:
     """A message that was refused."""
     return QUARANTINE + id_
+
+
+def quarantine_content(id_: str) -> str:
+    """The envelope and payload of such a message."""
+    return QUARANTINE_CONTENT + id_
 
 
 def request_rate(direction: str, swarm: str, agent: str) -> str:

@@ -93,7 +93,7 @@ class SeenMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class QuarantinedMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message that was refused; ``swarm`` and ``agent`` are verified, else empty.
 
-    ``envelope`` and ``body`` are kept if it may be released.
+    ``content`` says that its envelope and payload are kept, so that it can be released.
     """
 
     id: str
@@ -106,13 +106,19 @@ class QuarantinedMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     swarm: str = ""
     agent: str = ""
     key: str = ""
-    envelope: Raw = Raw(b"")
-    body: Raw = Raw(b"")
+    content: bool = False
 
     @property
     def signed(self) -> bool:
         """Whether its signature was verified."""
         return bool(self.swarm)
+
+
+class QuarantineContent(Struct, frozen=True, kw_only=True):
+    """The envelope and the payload of a message in quarantine, as they were on the bus."""
+
+    envelope: bytes
+    body: bytes
 
 
 class RequestName(Struct, frozen=True, kw_only=True):
@@ -138,6 +144,7 @@ _RECEIVED = codec.Decoder(ReceivedRequest)
 _SEEN = codec.Decoder(SeenMark)
 _FINDING = codec.Decoder(RequestFinding)
 _QUARANTINED = codec.Decoder(QuarantinedMessage)
+_CONTENT = codec.Decoder(QuarantineContent)
 _NAME = codec.Decoder(RequestName)
 _RATE = codec.Decoder(RateLog)
 _BREAKER = codec.Decoder(Breaker)
@@ -149,6 +156,7 @@ decode_received = _RECEIVED.read_if_present
 decode_seen = _SEEN.read_if_present
 decode_finding = _FINDING.read_if_present
 decode_quarantined = _QUARANTINED.read_if_present
+decode_content = _CONTENT.read_if_present
 decode_name = _NAME.read_if_present
 decode_rate = _RATE.read_if_present
 decode_breaker = _BREAKER.read_if_present
