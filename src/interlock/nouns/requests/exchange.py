@@ -69,7 +69,8 @@ class ReceivedRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A request of another swarm, as its receiver stores it.
 
     ``digest`` is that of the head that was taken in, which the result binds; ``answered`` is when
-    the result was stored in the outbox, and ``status`` that of the result.
+    the result was stored in the outbox, and the others are those of the result, which is signed
+    with the same values again if it has to be posted again.
     """
 
     head: RequestHead
@@ -78,7 +79,8 @@ class ReceivedRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: float
     answered: float | None = None
     status: ResultStatus | None = None
-    by: str = ""
+    executed_by: str = ""
+    executed_at: float = 0.0
 
 
 class SeenMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
