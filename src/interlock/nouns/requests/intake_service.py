@@ -194,7 +194,7 @@ class Intake:
             thing = f"request/{new[0].arrival.head.request_id}" if len(new) == 1 else "requests"
             own = Decision[Any](
                 outcome=verdicts,
-                verb="request.receive" if puts else "request.refuse" if kept else "",
+                verb=_verb(new, puts, kept),
                 thing=thing,
                 puts=(*puts, *kept),
                 events=tuple(_events(verdicts, bool(kept))),
@@ -547,6 +547,12 @@ def _things(parts: Sequence[Decision[str]], whole: str) -> list[Decision[str]]:
         )
         for part in parts
     ]
+
+
+def _verb(new: Sequence[object], puts: Sequence[object], kept: Sequence[object]) -> str:
+    if new:
+        return "request.receive"
+    return "request.repeat" if puts else "request.refuse" if kept else ""
 
 
 def _events(verdicts: Sequence[Verdict], kept: bool) -> Iterable[Event]:  # noqa: FBT001
