@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
+import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from interlock.core import signing
@@ -11,6 +13,7 @@ from interlock.core.signing import KeySigner
 from interlock.nouns.swarms.envelope import EnvelopeRefused, OpenedEnvelope, TrustedKey
 from interlock.nouns.swarms.head import (
     ENTRY_EXPIRES,
+    Head,
     ListedKey,
     RegisteredAgent,
     RegistryHead,
@@ -52,6 +55,18 @@ class TrustList:
 
     def add_agent(self, key: KeySigner, swarm: str, agent: str) -> None:
         self.keys[key.fingerprint] = TrustedKey(public_key=key.public_key, swarm=swarm, agent=agent)
+
+
+def sign_bytes(payload: bytes, by: KeySigner = SHOP, kind: type[Head] = RequestHead) -> bytes:
+    """An envelope around any bytes, with a signature that fits."""
+    data = signing.signed_bytes(kind.payload_type, payload)
+    return msgspec.json.encode(
+        {
+            "payloadType": kind.payload_type,
+            "payload": b64encode(payload).decode(),
+            "signatures": [{"keyid": by.fingerprint, "sig": b64encode(by.sign(data)).decode()}],
+        }
+    )
 
 
 def a_request(**other: Any) -> RequestHead:

@@ -25,10 +25,10 @@ from tests.nouns.swarms.swarm_heads import (
     a_revocation,
     an_entry,
     reason,
+    sign_bytes,
 )
 
 from interlock.core import signing
-from interlock.core.signing import KeySigner
 from interlock.errors import BadInput, TooLarge
 from interlock.nouns.swarms import envelope, head
 from interlock.nouns.swarms.envelope import (
@@ -44,7 +44,6 @@ from interlock.nouns.swarms.envelope import (
 )
 from interlock.nouns.swarms.head import (
     AckHead,
-    Head,
     RegisteredAgent,
     RegistryHead,
     RequestHead,
@@ -71,18 +70,6 @@ def open_entry(
     data: bytes, trust: TrustList = TRUST, *, now: float = NOW, bus: str = BUS
 ) -> OpenedEnvelope[RegistryHead] | EnvelopeRefused:
     return open_envelope(data, RegistryHead, trust, bus=bus, now=now)
-
-
-def signed(payload: bytes, by: KeySigner = SHOP, kind: type[Head] = RequestHead) -> bytes:
-    """An envelope around any bytes, with a signature that fits."""
-    data = signing.signed_bytes(kind.payload_type, payload)
-    return msgspec.json.encode(
-        {
-            "payloadType": kind.payload_type,
-            "payload": b64encode(payload).decode(),
-            "signatures": [{"keyid": by.fingerprint, "sig": b64encode(by.sign(data)).decode()}],
-        }
-    )
 
 
 def test_what_was_signed_is_opened() -> None:
@@ -168,11 +155,11 @@ def test_any_other_bytes_are_refused(data: bytes) -> None:
 
 @given(st.binary(max_size=400))
 def test_any_other_bytes_are_no_head_even_if_they_are_signed(data: bytes) -> None:
-    assert reason(open_request(signed(data))) == "malformed"
+    assert reason(open_request(sign_bytes(data))) == "malformed"
 
 
 def test_a_signature_of_another_key_under_our_name_is_refused() -> None:
-    made = signed(head.encode(a_request()), STRANGER)
+    made = sign_bytes(head.encode(a_request()), STRANGER)
     forged = made.replace(STRANGER.fingerprint.encode(), SHOP.fingerprint.encode())
     assert reason(open_request(forged)) == "signature_verification_failed"
 
@@ -191,7 +178,7 @@ def test_a_key_in_the_message_counts_for_nothing() -> None:
 
 
 def test_the_head_names_the_key_that_signed_it() -> None:
-    made = signed(head.encode(a_request()), BANK)  # the key in it is the one of shop
+    made = sign_bytes(head.encode(a_request()), BANK)  # the key in it is the one of shop
     assert reason(open_request(made)) == "malformed"
 
 
@@ -346,7 +333,7 @@ def texts_of_a_head() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("what", list(texts_of_a_head()))
 def test_another_text_of_a_head_is_refused_though_it_is_signed(what: str) -> None:
-    assert reason(open_request(signed(texts_of_a_head()[what]))) == "malformed"
+    assert reason(open_request(sign_bytes(texts_of_a_head()[what]))) == "malformed"
 
 
 @pytest.mark.parametrize(
@@ -357,9 +344,9 @@ def test_another_text_of_a_head_is_refused_though_it_is_signed(what: str) -> Non
 def test_a_hundred_thousand_levels_are_refused(data: bytes) -> None:
     assert reason(open_request(data)) == "too_large"
     assert reason(open_entry(data)) == "malformed"
-    assert reason(open_entry(signed(data[:100_000], SHOP, RegistryHead))) == "malformed"
+    assert reason(open_entry(sign_bytes(data[:100_000], SHOP, RegistryHead))) == "malformed"
     agents = b'{"from_swarm":"shop","agents":' + b"[" * 100_000
-    assert reason(open_entry(signed(agents, SHOP, RegistryHead))) == "malformed"
+    assert reason(open_entry(sign_bytes(agents, SHOP, RegistryHead))) == "malformed"
 
 
 def test_a_hundred_megabytes_are_refused_by_their_length() -> None:
@@ -373,7 +360,7 @@ def test_an_envelope_may_have_16_kib() -> None:
     with pytest.raises(TooLarge, match="16384"):
         sign_head(a_request(citations=(*citations, "x" * 1000)), SHOP)
     payload = head.encode(a_request(citations=(*citations, "x" * 1000)))
-    assert reason(open_request(signed(payload))) == "too_large"
+    assert reason(open_request(sign_bytes(payload))) == "too_large"
 
 
 # ---- sender, audience, time ---------------------------------------------------------------------
@@ -598,7 +585,7 @@ def test_in_a_rotation_both_signatures_must_fit() -> None:
 
 def test_a_swarm_cannot_list_a_key_that_it_does_not_have() -> None:
     stolen = head.encode(an_entry(SHOP, BANK))
-    assert reason(open_entry(signed(stolen, SHOP, RegistryHead))) == "malformed"
+    assert reason(open_entry(sign_bytes(stolen, SHOP, RegistryHead))) == "malformed"
     with pytest.raises(BadInput, match="sign it with these"):
         sign_head(an_entry(SHOP, BANK), SHOP)
 
@@ -658,7 +645,7 @@ def test_an_agent_with_a_key_of_its_own_proves_that_it_has_it() -> None:
 )
 def test_an_agent_with_a_key_that_it_does_not_have_is_refused(agent: RegisteredAgent) -> None:
     entry = an_entry(SHOP, agents=(agent,))
-    assert reason(open_entry(signed(head.encode(entry), SHOP, RegistryHead))) == "malformed"
+    assert reason(open_entry(sign_bytes(head.encode(entry), SHOP, RegistryHead))) == "malformed"
     with pytest.raises(BadInput):
         sign_head(entry, SHOP)
 
@@ -679,7 +666,7 @@ def test_an_agent_with_a_key_that_it_does_not_have_is_refused(agent: RegisteredA
 )
 def test_an_entry_with_wrong_keys_or_numbers_is_refused(changed: dict[str, Any]) -> None:
     entry = replace(an_entry(SHOP), **changed)
-    assert reason(open_entry(signed(head.encode(entry), SHOP, RegistryHead))) == "malformed"
+    assert reason(open_entry(sign_bytes(head.encode(entry), SHOP, RegistryHead))) == "malformed"
 
 
 # ---- revocations --------------------------------------------------------------------------------

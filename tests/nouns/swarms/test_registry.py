@@ -8,13 +8,12 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interlock.nouns.swarms.head import RegisteredAgent, RegistryHead
 from interlock.nouns.swarms.registry import (
     CLOCK_SKEW,
     ENTRY_TTL,
     FoundAgent,
     KnownSwarm,
-    ListedAgent,
-    RegistryEntry,
     SwarmChoice,
     choices,
     choose,
@@ -26,17 +25,18 @@ NOW = 1_700_000_000.0
 STALE = NOW + ENTRY_TTL + CLOCK_SKEW + 1
 
 
-def agent(name: str, load: int, *can: str) -> ListedAgent:
-    return ListedAgent(agent=name, capabilities=can, load=load, key=None)
+def agent(name: str, load: int, *can: str) -> RegisteredAgent:
+    return RegisteredAgent(agent=name, can=can, load=load)
 
 
-def known(swarm: str, *agents: ListedAgent, live: bool = True) -> KnownSwarm:
+def known(swarm: str, *agents: RegisteredAgent, live: bool = True) -> KnownSwarm:
     issued = round(NOW * 1000)
-    entry = RegistryEntry(
-        swarm=swarm,
+    entry = RegistryHead(
+        from_swarm=swarm,
+        key="",
         bus="bus-1",
         version=1,
-        issued=issued,
+        timestamp=issued,
         expires=issued + round(ENTRY_TTL * 1000),
         keys=(),
         agents=agents,

@@ -4,85 +4,86 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.nouns.swarms.swarm_heads import sign_bytes, signer
 
-from interlock.core.codec import digest, encode
+from interlock.core import signing
+from interlock.core.signing import KeySigner
 from interlock.errors import BadInput
 from interlock.nouns.swarms import registry
-from interlock.nouns.swarms.registry import ListedAgent, ListedKey, RegistryEntry
+from interlock.nouns.swarms.envelope import open_envelope, sign_head
+from interlock.nouns.swarms.head import (
+    ListedKey,
+    RegisteredAgent,
+    RegistryHead,
+    RevocationHead,
+    digest,
+    encode,
+    milliseconds,
+    registered_agent,
+)
 from interlock.nouns.swarms.registry_rules import (
-    ENTRY_LIMIT,
     REVOKED_LIMIT,
     EntryAccepted,
-    Peer,
     RegistryRefusal,
-    SignedEntry,
-    TrustedKey,
-    VersionFloor,
-    accept,
+    all_trusted_keys,
+    judge_entry,
+    judge_revocation,
     pin,
+    refused,
+    reset,
     revoke,
-    signing_key,
     trust_first_use,
+    trusted_keys,
 )
+from interlock.nouns.swarms.swarm import Floor, Peer, PeerKey
 
 NOW = 1_700_000_000.0
 HOUR = 3600.0
+BUS = "bus_1"
+OLD, NEW, THIEF, ADA, FOURTH, FIFTH = (signer(number) for number in range(11, 17))
+EMPTY = Floor(swarm="bank")
 
 
-def key(name: str, until: float | None = None) -> ListedKey:
-    end = None if until is None else round(until * 1000)
-    return ListedKey(fingerprint=f"SHA256:{name}", public=name, until=end)
+def listed(key: KeySigner, until: float = 0.0) -> ListedKey:
+    return ListedKey(public=signing.to_base64(key.public_key), until=milliseconds(until))
 
 
-def agent(name: str, own: ListedKey | None = None) -> ListedAgent:
-    return ListedAgent(agent=name, capabilities=("search",), load=0, key=own)
-
-
-def entry(version: int = 1, *keys: ListedKey, at: float = NOW) -> RegistryEntry:
-    return RegistryEntry(
-        swarm="bank",
-        bus="bus-1",
-        version=version,
-        issued=round(at * 1000),
-        expires=round((at + registry.ENTRY_TTL) * 1000),
-        keys=keys or (key("old"),),
-        agents=(agent("ada"),),
-        depth=0,
+def entry(version: int = 1, *keys: ListedKey, at: float = NOW) -> RegistryHead:
+    agents = (RegisteredAgent(agent="ada", can=("search",)),)
+    return registry.next_entry(
+        "bank", BUS, version, keys=keys or (listed(OLD),), agents=agents, depth=0, now=at
     )
 
 
-def signed(said: RegistryEntry, *by: str) -> SignedEntry:
-    data = encode(said)
-    signers = by or tuple(each.public for each in said.keys)
-    return SignedEntry(
-        entry=said,
-        digest=digest(data),
-        size=len(data),
-        signers=frozenset(f"SHA256:{each}" for each in signers),
-    )
+def signed(said: RegistryHead, *by: KeySigner) -> bytes:
+    return sign_head(said, *(by or (OLD,)))
 
 
-def pinned(name: str = "old") -> Peer:
-    peer = pin(None, "bank", f"SHA256:{name}", NOW)
+def unchecked(said: RegistryHead, by: KeySigner) -> bytes:
+    """An entry that ``sign_head`` would refuse to sign, as a hostile swarm signs it."""
+    return sign_bytes(encode(said), by, RegistryHead)
+
+
+def pinned(key: KeySigner = OLD) -> Peer:
+    peer = pin(None, "bank", key.fingerprint, NOW)
     assert isinstance(peer, Peer)
     return peer
 
 
-def read(peer: Peer, said: RegistryEntry, *by: str, now: float = NOW) -> Peer:
-    """The peer after an entry that is accepted."""
-    found = accept(peer, signed(said, *by), "bus-1", now)
+def read(peer: Peer, data: bytes, floor: Floor = EMPTY, now: float = NOW) -> tuple[Peer, Floor]:
+    """The peer and the floor after an entry that is accepted."""
+    found = judge_entry(peer, floor, data, BUS, now)
     assert isinstance(found, EntryAccepted), found
-    return found.peer
+    return found.peer, found.floor
 
 
-def refused(peer: Peer, said: RegistryEntry, *by: str, now: float = NOW) -> str:
+def refusal(peer: Peer, data: bytes, floor: Floor = EMPTY, now: float = NOW) -> str:
     """Why an entry is refused."""
-    found = accept(peer, signed(said, *by), "bus-1", now)
+    found = judge_entry(peer, floor, data, BUS, now)
     assert isinstance(found, RegistryRefusal), found
     assert found.detail
     assert found.alarm == (found.reason == "equivocation")
@@ -90,270 +91,336 @@ def refused(peer: Peer, said: RegistryEntry, *by: str, now: float = NOW) -> str:
 
 
 def prints(peer: Peer) -> list[str]:
-    return [each.fingerprint.removeprefix("SHA256:") for each in peer.keys]
+    return [each.fingerprint for each in peer.keys]
+
+
+def named(*keys: KeySigner) -> list[str]:
+    return [key.fingerprint for key in keys]
 
 
 def test_the_entry_of_a_pinned_key_is_accepted_and_sets_the_floor() -> None:
     said = entry(7)
-    peer = read(pinned(), said)
-    assert peer.floor == VersionFloor(version=7, digest=digest(encode(said)))
-    trusted = TrustedKey(fingerprint="SHA256:old", how="pinned", since=NOW, public="old")
+    peer, floor = read(pinned(), signed(said))
+    assert (floor.version, floor.digest, floor.entry) == (7, digest(said), said)
+    public = signing.to_base64(OLD.public_key)
+    trusted = PeerKey(fingerprint=OLD.fingerprint, how="pinned", since=NOW, public=public)
     assert peer.keys == (trusted,)
 
 
-def test_the_same_entry_again_changes_nothing() -> None:
-    peer = read(pinned(), entry(7))
-    assert read(peer, entry(7), now=NOW + 600) == peer
+def test_the_same_entry_again_changes_nothing_but_when_it_was_read() -> None:
+    peer, floor = read(pinned(), signed(entry(7)))
+    again = read(peer, signed(entry(7)), floor, now=NOW + 600)
+    assert again == (peer, replace(floor, fetched=NOW + 600))
 
 
 def test_an_older_version_is_a_rollback_although_its_signature_is_valid() -> None:
-    assert refused(read(pinned(), entry(7)), entry(6)) == "rollback"
+    peer, floor = read(pinned(), signed(entry(7)))
+    assert refusal(peer, signed(entry(6)), floor) == "rollback"
 
 
 def test_the_same_version_with_other_bytes_is_an_alarm_also_after_its_expiry() -> None:
-    peer = read(pinned(), entry(7))
-    other = replace(entry(7), depth=3)
-    assert refused(peer, other) == "equivocation"
-    assert refused(peer, other, now=NOW + HOUR) == "equivocation"
+    peer, floor = read(pinned(), signed(entry(7)))
+    other = signed(replace(entry(7), depth=3))
+    assert refusal(peer, other, floor) == "equivocation"
+    assert refusal(peer, other, floor, now=NOW + HOUR) == "equivocation"
 
 
 def test_an_entry_that_stands_still_expires() -> None:
-    peer = read(pinned(), entry(7))
+    peer, floor = read(pinned(), signed(entry(7)))
     ends = NOW + registry.ENTRY_TTL + registry.CLOCK_SKEW
-    assert read(peer, entry(7), now=ends) == peer
-    assert refused(peer, entry(7), now=ends + 1) == "expired"
+    assert read(peer, signed(entry(7)), floor, now=ends)[0] == peer
+    assert refusal(peer, signed(entry(7)), floor, now=ends + 1) == "expired"
 
 
 def test_an_entry_of_the_future_is_refused_beyond_the_skew_of_clocks() -> None:
-    assert prints(read(pinned(), entry(at=NOW + 30))) == ["old"]
-    assert refused(pinned(), entry(at=NOW + 31)) == "from_the_future"
+    assert prints(read(pinned(), signed(entry(at=NOW + 30)))[0]) == named(OLD)
+    assert refusal(pinned(), signed(entry(at=NOW + 31))) == "future"
+
+
+def with_agents(*agents: RegisteredAgent) -> Callable[[RegistryHead], RegistryHead]:
+    return lambda said: replace(said, agents=agents)
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         (lambda e: replace(e, expires=e.expires + 1), "malformed"),
-        (lambda e: replace(e, expires=e.issued), "malformed"),
+        (lambda e: replace(e, expires=e.timestamp - 1), "malformed"),
         (lambda e: replace(e, version=0), "malformed"),
         (lambda e: replace(e, version=2**53 + 1), "malformed"),
-        (lambda e: replace(e, keys=()), "malformed"),
-        (lambda e: replace(e, keys=(key("old"), key("old", NOW))), "malformed"),
-        (lambda e: replace(e, keys=tuple(key(f"{n}") for n in range(5))), "malformed"),
-        (lambda e: replace(e, agents=(agent("ada"), agent("ada"))), "malformed"),
-        (lambda e: replace(e, agents=(agent("../etc"),)), "malformed"),
-        (lambda e: replace(e, agents=(agent("e\u0301"),)), "malformed"),
-        (lambda e: replace(e, agents=tuple(agent(f"a{n}") for n in range(1001))), "malformed"),
-        (
-            lambda e: replace(e, agents=(replace(agent("ada"), capabilities=("b", "b")),)),
-            "malformed",
-        ),
+        (lambda e: replace(e, keys=(listed(OLD), listed(OLD, NOW))), "malformed"),
+        (lambda e: replace(e, keys=(listed(OLD, NOW + HOUR),)), "malformed"),
         (lambda e: replace(e, depth=-1), "malformed"),
-        (lambda e: replace(e, agents=(replace(agent("ada"), load=-1),)), "malformed"),
-        (lambda e: replace(e, swarm="shop"), "other_swarm"),
-        (lambda e: replace(e, bus="bus-2"), "other_bus"),
-        (lambda e: replace(e, keys=(key("old", NOW + HOUR),)), "retired_key"),
+        (with_agents(registered_agent("ada"), registered_agent("ada")), "malformed"),
+        (with_agents(registered_agent("../etc")), "malformed"),
+        (with_agents(registered_agent("e\u0301")), "malformed"),
+        (with_agents(*[registered_agent(f"a{n}") for n in range(1001)]), "malformed"),
+        (with_agents(registered_agent("ada", ("b", "b"))), "malformed"),
+        (with_agents(registered_agent("ada", load=-1)), "malformed"),
+        (lambda e: replace(e, from_swarm="shop"), "wrong_sender"),
+        (lambda e: replace(e, bus="bus_2"), "wrong_bus"),
     ],
 )
 def test_a_signature_makes_no_bad_entry_good(
-    change: Callable[[RegistryEntry], RegistryEntry], reason: str
+    change: Callable[[RegistryHead], RegistryHead], reason: str
 ) -> None:
-    assert refused(pinned(), change(entry())) == reason
+    peer, _ = read(pinned(), signed(entry()))
+    assert refusal(peer, unchecked(change(entry()), OLD)) == reason
 
 
 def test_an_entry_that_is_too_large_is_refused() -> None:
-    large = replace(signed(entry()), size=ENTRY_LIMIT + 1)
-    found = accept(pinned(), large, "bus-1", NOW)
-    assert isinstance(found, RegistryRefusal)
-    assert found.reason == "too_large"
+    assert refusal(pinned(), b"x" * (RegistryHead.limit + 1)) == "too_large"
 
 
 def test_an_entry_of_another_key_is_refused() -> None:
-    assert refused(pinned(), entry(1, key("thief"))) == "unknown_key"
-    assert refused(pinned(), entry(1, key("old"), key("thief")), "old") == "unproven_key"
+    assert refusal(pinned(), signed(entry(1, listed(THIEF)), THIEF)) == "unknown_key"
 
 
-def test_nothing_is_accepted_of_a_peer_without_a_key() -> None:
-    assert refused(Peer(swarm="bank"), entry()) == "not_pinned"
+def test_a_listed_key_that_did_not_sign_makes_the_entry_worthless() -> None:
+    both = entry(1, listed(OLD), listed(THIEF, NOW + HOUR))
+    assert refusal(pinned(), unchecked(both, OLD)) == "malformed"
+
+
+def test_nothing_is_accepted_of_a_peer_without_a_key_or_without_leave() -> None:
+    assert refusal(Peer(swarm="bank"), signed(entry())) == "not_pinned"
+    assert refusal(replace(pinned(), allowed=False), signed(entry())) == "not_allowed"
+
+
+def test_a_small_order_key_never_carries_an_entry() -> None:
+    weak = ListedKey(public=signing.to_base64(bytes(32)))
+    pinned_weak = pin(None, "bank", signing.fingerprint(bytes(32)), NOW)
+    assert isinstance(pinned_weak, Peer)
+    said = replace(entry(), keys=(weak,), key=signing.fingerprint(bytes(32)))
+    assert refusal(pinned_weak, unchecked(said, OLD)) in ("unknown_key", "malformed")
+    first = trust_first_use(None, "bank")
+    assert refusal(first, unchecked(said, OLD)) in ("unknown_key", "malformed")
 
 
 def test_the_first_entry_is_trusted_once_if_the_operator_said_so() -> None:
-    peer = read(trust_first_use(None, "bank"), entry())
+    peer, floor = read(trust_first_use(None, "bank"), signed(entry()))
     assert [each.how for each in peer.keys] == ["first_use"]
-    assert refused(peer, entry(2, key("thief"))) == "unknown_key"
+    assert refusal(peer, signed(entry(2, listed(THIEF)), THIEF), floor) == "unknown_key"
 
 
 def test_first_use_replaces_no_pinned_key_and_revives_no_revoked_one() -> None:
     assert trust_first_use(pinned(), "bank") == pinned()
-    bare = revoke(pinned(), None, "SHA256:old", None)
+    bare = revoke(pinned(), EMPTY, OLD.fingerprint, None)
     assert isinstance(bare, Peer)
-    assert refused(trust_first_use(bare, "bank"), entry()) == "revoked_key"
+    assert refusal(trust_first_use(bare, "bank"), signed(entry())) == "revoked_key"
 
 
 def test_pinning_again_is_the_way_back_from_a_version_that_a_thief_made_too_high() -> None:
-    peer = read(pinned(), entry(2**53))
-    assert refused(peer, entry(8)) == "rollback"
-    again = pin(peer, "bank", "SHA256:new", NOW)
+    peer, floor = read(pinned(), signed(entry(2**53)))
+    assert refusal(peer, signed(entry(8)), floor) == "rollback"
+    again = pin(peer, "bank", NEW.fingerprint, NOW)
     assert isinstance(again, Peer)
-    assert prints(read(again, entry(8, key("new")))) == ["new"]
+    later = signed(entry(8, listed(NEW)), NEW)
+    assert refusal(again, later, floor) == "rollback"
+    assert prints(read(again, later, reset(floor, "bank"))[0]) == named(NEW)
+
+
+def test_refusals_are_counted_by_reason_and_survive_a_new_pin() -> None:
+    said = RegistryRefusal(reason="rollback", detail="version 6 is older than 7")
+    floor = refused(refused(EMPTY, said, NOW), said, NOW + 1)
+    assert floor.refused == {"rollback": 2}
+    assert floor.last_refused == "rollback: version 6 is older than 7"
+    assert reset(replace(floor, version=9), "bank") == floor
 
 
 # Rotation.
 
 
-def rotated(at: float = NOW) -> RegistryEntry:
-    return registry.rotate(entry(1, key("old")), key("new"), at)
+def rotated(at: float = NOW, version: int = 2) -> RegistryHead:
+    keys = registry.rotated((listed(OLD),), listed(NEW), "bank", at)
+    return entry(version, *keys, at=at)
 
 
-def test_a_rotation_is_the_next_version_with_both_keys() -> None:
-    said = rotated()
-    assert said.version == 2
-    assert [(each.public, each.until) for each in said.keys] == [
-        ("new", None),
-        ("old", round((NOW + registry.OVERLAP) * 1000)),
-    ]
+def test_a_rotation_lists_the_new_key_and_the_end_of_the_old_one() -> None:
+    assert rotated().keys == (listed(NEW), listed(OLD, NOW + registry.OVERLAP))
 
 
 def test_a_reader_follows_a_rotation_that_both_keys_signed() -> None:
-    peer = read(read(pinned(), entry(1)), rotated())
-    assert prints(peer) == ["new", "old"]
-    assert [each.how for each in peer.keys] == ["rotated", "pinned"]
+    peer, floor = read(pinned(), signed(entry(1)))
+    after, _ = read(peer, signed(rotated(), NEW, OLD), floor)
+    assert prints(after) == named(NEW, OLD)
+    assert [each.how for each in after.keys] == ["rotated", "pinned"]
 
 
 def test_the_new_key_alone_does_not_rotate() -> None:
-    peer = read(pinned(), entry(1))
-    assert refused(peer, replace(rotated(), keys=(key("new"),)), "new") == "unknown_key"
-    assert refused(peer, rotated(), "new") == "unproven_key"
-    assert refused(peer, rotated(), "old") == "unproven_key"
+    peer, floor = read(pinned(), signed(entry(1)))
+    alone = signed(replace(rotated(), keys=(listed(NEW),)), NEW)
+    assert refusal(peer, alone, floor) == "unknown_key"
+    assert refusal(peer, unchecked(rotated(), NEW), floor) == "unknown_key"
+    assert refusal(peer, unchecked(rotated(), OLD), floor) == "malformed"
 
 
 def test_a_reader_that_missed_the_first_entry_of_a_rotation_follows_a_later_one() -> None:
-    later = registry.renew(rotated(), (agent("bob"),), 4, NOW + HOUR)
-    peer = read(pinned(), later, now=NOW + HOUR)
-    assert (later.version, later.depth, prints(peer)) == (3, 4, ["new", "old"])
+    later = entry(3, *rotated().keys, at=NOW + HOUR)
+    peer, floor = read(pinned(), signed(later, NEW, OLD), now=NOW + HOUR)
+    assert (floor.version, prints(peer)) == (3, named(NEW, OLD))
 
 
 def test_a_thief_of_the_old_key_cannot_take_the_swarm_over_after_the_rotation() -> None:
-    peer = read(pinned(), rotated())
-    assert refused(peer, entry(3, key("old"))) == "retired_key"
-    assert refused(peer, entry(3, key("thief"), key("old", NOW + HOUR))) == "retired_key"
+    peer, floor = read(pinned(), signed(rotated(), NEW, OLD))
+    assert refusal(peer, signed(entry(3)), floor) == "retired_key"
+    taken = entry(3, listed(THIEF), listed(OLD, NOW + HOUR))
+    assert refusal(peer, signed(taken, THIEF, OLD), floor) == "retired_key"
 
 
-def test_the_old_key_signs_requests_until_the_overlap_ends() -> None:
-    peer = read(pinned(), rotated())
+def test_the_old_key_signs_messages_until_the_overlap_ends() -> None:
+    peer, floor = read(pinned(), signed(rotated(), NEW, OLD))
     ends = NOW + registry.OVERLAP
 
-    def judged(now: float) -> str:
-        found = signing_key(peer, None, "SHA256:old", "ada", now)
-        return found.reason if isinstance(found, RegistryRefusal) else "trusted"
+    def counts(now: float) -> bool:
+        return OLD.fingerprint in trusted_keys(peer, floor, now)
 
-    assert judged(NOW + registry.LONGEST_DEADLINE) == "trusted"
-    assert judged(ends) == "trusted"
-    assert judged(ends + registry.CLOCK_SKEW + 1) == "retired_key"
+    assert counts(NOW + registry.LONGEST_DEADLINE)
+    assert counts(ends)
+    assert not counts(ends + registry.CLOCK_SKEW + 1)
 
 
 def test_an_entry_after_the_overlap_leaves_the_old_key_out() -> None:
-    later = registry.renew(rotated(), (), 0, NOW + registry.OVERLAP)
-    assert [each.public for each in later.keys] == ["new"]
-    peer = read(read(pinned(), rotated()), later, now=NOW + registry.OVERLAP)
-    assert prints(peer) == ["new"]
+    peer, floor = read(pinned(), signed(rotated(), NEW, OLD))
+    after = NOW + registry.OVERLAP
+    later = entry(3, *rotated().keys, at=after)
+    assert later.keys == (listed(NEW),)
+    assert prints(read(peer, signed(later, NEW), floor, now=after)[0]) == named(NEW)
 
 
 def test_rotations_beyond_the_number_of_keys_wait() -> None:
-    said = entry()
-    for name in ("k2", "k3", "k4"):
-        said = registry.rotate(said, key(name), NOW)
+    keys: tuple[ListedKey, ...] = (listed(OLD),)
+    for key in (NEW, ADA, FOURTH):
+        keys = registry.rotated(keys, listed(key), "bank", NOW)
     with pytest.raises(BadInput, match="rotate again in 1 d"):
-        registry.rotate(said, key("k5"), NOW)
+        registry.rotated(keys, listed(FIFTH), "bank", NOW)
+    assert len(registry.rotated(keys, listed(FIFTH), "bank", NOW + registry.OVERLAP)) == 2
+
+
+def test_only_what_readers_must_learn_soon_makes_an_entry_new() -> None:
+    said = entry(1)
+    assert registry.content(replace(said, version=2, depth=9)) == registry.content(said)
+    busier = replace(said, agents=(replace(said.agents[0], load=100),))
+    assert registry.content(busier) == registry.content(said)
+    for changed in (rotated(), replace(said, agents=(registered_agent("bob"),))):
+        assert registry.content(changed) != registry.content(said)
 
 
 # Revocation.
 
 
+def a_revocation(by: KeySigner, of: KeySigner) -> bytes:
+    head = RevocationHead(
+        from_swarm="bank",
+        key=by.fingerprint,
+        timestamp=milliseconds(NOW),
+        revokes=of.fingerprint,
+        reason="lost",
+    )
+    return sign_head(head, by)
+
+
 def test_a_key_may_revoke_itself_and_a_current_key_another_one() -> None:
-    peer = read(pinned(), rotated())
-    by_itself = revoke(peer, None, "SHA256:old", frozenset(["SHA256:old"]))
-    by_new = revoke(peer, None, "SHA256:old", frozenset(["SHA256:new"]))
-    assert by_itself == by_new
-    assert isinstance(by_new, Peer)
-    assert prints(by_new) == ["new"]
-    assert by_new.revoked == ("SHA256:old",)
+    peer, floor = read(pinned(), signed(rotated(), NEW, OLD))
+    for by in (OLD, NEW):
+        found = judge_revocation(peer, floor, a_revocation(by, OLD), BUS, NOW)
+        assert isinstance(found, Peer)
+        assert prints(found) == named(NEW)
+        assert found.revoked == (OLD.fingerprint,)
 
 
-def test_a_rotated_key_revokes_no_other() -> None:
-    peer = read(pinned(), rotated())
-    found = revoke(peer, None, "SHA256:new", frozenset(["SHA256:old"]))
-    assert isinstance(found, RegistryRefusal)
-    assert found.reason == "unknown_key"
+def test_a_rotated_key_and_a_stranger_revoke_no_other() -> None:
+    peer, floor = read(pinned(), signed(rotated(), NEW, OLD))
+    for by in (OLD, THIEF):
+        found = judge_revocation(peer, floor, a_revocation(by, NEW), BUS, NOW)
+        assert isinstance(found, RegistryRefusal)
+        assert found.reason == "unknown_key"
 
 
 def test_a_revoked_key_signs_nothing_more_and_is_never_pinned_again() -> None:
-    peer = revoke(read(pinned(), rotated()), None, "SHA256:old", None)
-    assert isinstance(peer, Peer)
-    for found in (
-        signing_key(peer, None, "SHA256:old", "ada", NOW),
-        pin(peer, "bank", "SHA256:old", NOW),
-    ):
-        assert isinstance(found, RegistryRefusal)
-        assert found.reason == "revoked_key"
-    assert refused(peer, registry.renew(rotated(), (), 0, NOW)) == "revoked_key"
-    new_alone = replace(rotated(), version=3, keys=(key("new"),))
-    assert prints(read(peer, new_alone)) == ["new"]
+    peer, floor = read(pinned(), signed(rotated(), NEW, OLD))
+    after = revoke(peer, floor, OLD.fingerprint, None)
+    assert isinstance(after, Peer)
+    assert trusted_keys(after, floor, NOW)[OLD.fingerprint].revoked
+    again = pin(after, "bank", OLD.fingerprint, NOW)
+    assert isinstance(again, RegistryRefusal)
+    assert again.reason == "revoked_key"
+    both = signed(entry(3, *rotated().keys), NEW, OLD)
+    assert refusal(after, both, floor) == "revoked_key"
+    alone = signed(entry(3, listed(NEW)), NEW)
+    assert prints(read(after, alone, floor)[0]) == named(NEW)
+
+
+def test_a_message_of_a_revoked_key_says_so_though_the_key_is_forgotten() -> None:
+    peer, floor = read(pinned(), signed(entry()))
+    after = revoke(peer, floor, OLD.fingerprint, None)
+    assert isinstance(after, Peer)
+    trusted = trusted_keys(after, floor, NOW)
+    found = open_envelope(signed(entry()), RegistryHead, trusted.get, bus=BUS, now=NOW)
+    assert getattr(found, "reason", "") == "revoked_key"
 
 
 def test_a_peer_that_revoked_all_its_keys_is_refused_until_a_key_is_pinned() -> None:
-    peer = revoke(pinned(), None, "SHA256:old", frozenset(["SHA256:old"]))
+    peer = revoke(pinned(), EMPTY, OLD.fingerprint, OLD.fingerprint)
     assert isinstance(peer, Peer)
-    assert refused(peer, entry(1, key("new"))) == "not_pinned"
+    assert refusal(peer, signed(entry(1, listed(NEW)), NEW)) == "not_pinned"
 
 
-def test_no_revocation_ends_an_earlier_one() -> None:
-    first = revoke(read(pinned(), rotated()), None, "SHA256:old", None)
-    assert isinstance(first, Peer)
-    both = revoke(first, None, "SHA256:new", None)
-    assert isinstance(both, Peer)
-    assert both.revoked == ("SHA256:old", "SHA256:new")
+def test_no_revocation_ends_an_earlier_one_and_twice_is_once() -> None:
+    peer, floor = read(pinned(), signed(rotated(), NEW, OLD))
+    for key in (OLD, NEW, OLD):
+        found = revoke(peer, floor, key.fingerprint, None)
+        assert isinstance(found, Peer)
+        peer = found
+    assert peer.revoked == (OLD.fingerprint, NEW.fingerprint)
 
 
 def test_a_revocation_ends_the_trust_in_the_first_entry() -> None:
-    waiting = revoke(trust_first_use(None, "bank"), None, "SHA256:old", None)
+    waiting = revoke(trust_first_use(None, "bank"), EMPTY, OLD.fingerprint, None)
     assert isinstance(waiting, Peer)
-    assert refused(waiting, entry(1, key("new"))) == "not_pinned"
-
-
-def test_revoking_twice_changes_nothing() -> None:
-    peer = revoke(pinned(), None, "SHA256:old", None)
-    assert isinstance(peer, Peer)
-    assert revoke(peer, None, "SHA256:old", frozenset()) == peer
+    assert refusal(waiting, signed(entry(1, listed(NEW)), NEW)) == "not_pinned"
 
 
 def test_a_peer_cannot_fill_our_store_with_revocations() -> None:
-    full = replace(pinned(), revoked=tuple(f"r{n}" for n in range(REVOKED_LIMIT)))
-    found = revoke(full, None, "SHA256:any", frozenset(["SHA256:old"]))
+    peer, floor = read(pinned(), signed(entry()))
+    full = replace(peer, revoked=tuple(f"r{n}" for n in range(REVOKED_LIMIT)))
+    found = judge_revocation(full, floor, a_revocation(OLD, THIEF), BUS, NOW)
     assert isinstance(found, RegistryRefusal)
-    assert isinstance(revoke(full, None, "SHA256:old", None), Peer)
+    assert isinstance(revoke(full, floor, OLD.fingerprint, None), Peer)
 
 
 # Keys of agents.
 
 
-def test_the_key_of_an_agent_signs_for_that_agent_alone() -> None:
-    said = replace(entry(), agents=(agent("ada", key("ada")), agent("bob")))
-    peer = read(pinned(), said)
-    found = signing_key(peer, said, "SHA256:ada", "ada", NOW + HOUR)
-    assert isinstance(found, TrustedKey)
-    assert (found.public, found.how) == ("ada", "listed")
-    other = signing_key(peer, said, "SHA256:ada", "bob", NOW)
-    assert isinstance(other, RegistryRefusal)
-    assert other.reason == "unknown_key"
+def with_ada() -> RegistryHead:
+    own = registered_agent("ada", swarm="bank", signer=ADA)
+    return replace(entry(), agents=(own, registered_agent("bob")))
+
+
+def test_the_key_of_an_agent_counts_for_that_agent_alone() -> None:
+    peer, floor = read(pinned(), signed(with_ada()))
+    found = trusted_keys(peer, floor, NOW + HOUR)[ADA.fingerprint]
+    assert (found.public_key, found.swarm, found.agent) == (ADA.public_key, "bank", "ada")
 
 
 def test_the_key_of_an_agent_can_be_revoked_by_itself() -> None:
-    said = replace(entry(), agents=(agent("ada", key("ada")),))
-    peer = revoke(read(pinned(), said), said, "SHA256:ada", frozenset(["SHA256:ada"]))
-    assert isinstance(peer, Peer)
-    found = signing_key(peer, said, "SHA256:ada", "ada", NOW)
-    assert isinstance(found, RegistryRefusal)
-    assert found.reason == "revoked_key"
+    peer, floor = read(pinned(), signed(with_ada()))
+    found = judge_revocation(peer, floor, a_revocation(ADA, ADA), BUS, NOW)
+    assert isinstance(found, Peer)
+    assert trusted_keys(found, floor, NOW)[ADA.fingerprint].revoked
+
+
+def test_a_peer_that_is_denied_has_no_keys() -> None:
+    peer, floor = read(pinned(), signed(with_ada()))
+    assert trusted_keys(replace(peer, allowed=False), floor, NOW) == {}
+
+
+def test_a_key_that_one_swarm_revoked_counts_for_no_other() -> None:
+    peer, floor = read(pinned(), signed(entry()))
+    other = replace(peer, swarm="shop")
+    gone = revoke(peer, floor, OLD.fingerprint, None)
+    assert isinstance(gone, Peer)
+    for peers in ((other, gone), (gone, other)):
+        assert all_trusted_keys(peers, {}, NOW)[OLD.fingerprint].revoked
 
 
 # In any order.
@@ -361,34 +428,30 @@ def test_the_key_of_an_agent_can_be_revoked_by_itself() -> None:
 
 @given(order=st.lists(st.integers(1, 12), min_size=1, max_size=40))
 def test_in_any_order_of_entries_the_accepted_versions_only_rise(order: list[int]) -> None:
-    peer, last = pinned(), 0
+    peer, floor, last = pinned(), EMPTY, 0
     for version in order:
-        found = accept(peer, signed(entry(version)), "bus-1", NOW)
+        found = judge_entry(peer, floor, signed(entry(version)), BUS, NOW)
         assert isinstance(found, EntryAccepted) == (version >= last)
         if isinstance(found, EntryAccepted):
-            peer, last = found.peer, version
+            peer, floor, last = found.peer, found.floor, version
+
+
+POOL = (OLD, NEW, THIEF, ADA)
 
 
 @given(
-    listed=st.lists(st.sampled_from("abcd"), min_size=1, max_size=3, unique=True),
-    signers=st.sets(st.sampled_from("abcd")),
-    trusted=st.sampled_from("abcd"),
-    revoked=st.sets(st.sampled_from("abcd")),
+    current=st.sampled_from(POOL),
+    rotating=st.sets(st.sampled_from(POOL), max_size=2),
+    trusted=st.sampled_from(POOL),
+    revoked=st.sets(st.sampled_from(POOL)),
 )
-def test_a_key_is_trusted_only_with_its_own_signature_and_that_of_a_trusted_key(
-    listed: list[str], signers: set[str], trusted: str, revoked: set[str]
+def test_a_key_is_trusted_only_beside_a_trusted_one_and_never_once_revoked(
+    current: KeySigner, rotating: set[KeySigner], trusted: KeySigner, revoked: set[KeySigner]
 ) -> None:
-    peer = replace(pinned(trusted), revoked=tuple(f"SHA256:{each}" for each in sorted(revoked)))
-    said = signed(entry(1, *[key(each) for each in listed]), *sorted(signers or {"none"}))
-    found = accept(peer, said, "bus-1", NOW)
-    fine = trusted in signers and signers >= set(listed) and not revoked & set(listed)
-    assert isinstance(found, EntryAccepted) == fine
+    keys = [current, *sorted(rotating - {current}, key=lambda key: key.fingerprint)]
+    said = entry(1, listed(keys[0]), *[listed(key, NOW + HOUR) for key in keys[1:]])
+    peer = replace(pinned(trusted), revoked=tuple(named(*revoked)))
+    found = judge_entry(peer, EMPTY, signed(said, *keys), BUS, NOW)
+    assert isinstance(found, EntryAccepted) == (trusted in keys and not revoked & set(keys))
     if isinstance(found, EntryAccepted):
-        assert prints(found.peer) == listed
-
-
-def test_an_entry_encodes_back_to_the_bytes_that_were_signed() -> None:
-    data = encode(replace(rotated(), agents=(agent("ada", key("ada")), agent("bob"))))
-    assert encode(msgspec.json.decode(data, type=RegistryEntry)) == data
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(data[:-1] + b',"more":1}', type=RegistryEntry)
+        assert prints(found.peer) == named(*keys)

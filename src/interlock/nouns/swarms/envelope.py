@@ -77,7 +77,10 @@ H = TypeVar("H", bound=Head)
 
 
 class TrustedKey(Struct, frozen=True, kw_only=True):
-    """A key on the reader's own list: of a swarm, or of one of its agents."""
+    """A key on the reader's own list: of a swarm, or of one of its agents.
+
+    A reader need not have the public key of a revoked one.
+    """
 
     public_key: bytes
     swarm: str
@@ -301,8 +304,10 @@ def _trusted(
     revoked: dict[str, TrustedKey] = {}
     for name in envelope.signatures:
         key = trusted_key_of(name)
-        if key is not None and signing.fingerprint(key.public_key) == name:
-            (revoked if key.revoked else trusted)[name] = key
+        if key is not None and key.revoked:
+            revoked[name] = key
+        elif key is not None and signing.fingerprint(key.public_key) == name:
+            trusted[name] = key
     return trusted, revoked
 
 

@@ -2,7 +2,7 @@
 
 The bus stores the entry of each swarm (``registry.py``), and a client with the bus's credentials
 can replace it with any bytes that it ever read there.  So a reader keeps, for each peer, the keys
-that it trusts and the **floor**: the highest version that it accepted, with its digest.
+that it trusts (``Peer``) and the **floor**: the highest version that it accepted, with its digest.
 
     older version                 rollback      refused: an old entry was put back
     same version, other bytes     equivocation  refused, and an alarm: the swarm signed both
@@ -11,8 +11,7 @@ that it trusts and the **floor**: the highest version that it accepted, with its
     past its expiry               expired       refused: a bus that stands still must not look alive
 
 The digest is that of the signed bytes, never of the envelope: one text has many valid envelopes.
-Versions are judged before times, so that an expired forgery still raises the alarm.  An entry that
-lives for longer than ``ENTRY_TTL`` is refused, since its expiry would protect nothing.
+Versions are judged before times, so that an expired forgery still raises the alarm.
 
 A thief of a key could publish the highest possible version, and every later entry would be a
 rollback.  The way back is to pin a key again: that resets the floor.
@@ -27,67 +26,42 @@ swarm over after the rotation.
 also an earlier one.  The key itself may ask for it, a current key of its swarm, or our operator.
 A revoked key cannot be pinned again.  A peer without a key is refused until a key is pinned.
 
-A key that an agent signs with needs no signature on the entry: the head of each message names the
-swarm, so listing a foreign key gives its owner nothing.
+The public key of a pinned fingerprint is taken from the entry that names it, since only that very
+key has this fingerprint.  With ``first_use`` the first entry names the key, once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import validate
-from interlock.errors import InterlockError
-from interlock.nouns.swarms.registry import (
-    CLOCK_SKEW,
-    ENTRY_TTL,
-    KEYS_LIMIT,
-    ListedKey,
-    RegistryEntry,
+from interlock.nouns.swarms.envelope import (
+    EnvelopeRefused,
+    Reason,
+    TrustedKey,
+    claimed_keys,
+    open_envelope,
 )
+from interlock.nouns.swarms.head import (
+    ListedKey,
+    RegistryHead,
+    RevocationHead,
+    digest,
+    usable_key,
+)
+from interlock.nouns.swarms.registry import CLOCK_SKEW
+from interlock.nouns.swarms.swarm import Floor, HowTrusted, Peer, PeerKey
 
-ENTRY_LIMIT = 256 * 1024
-AGENTS_LIMIT = 1000
 REVOKED_LIMIT = 1000
 """Revocations of one peer: a full list refuses more of its own, and never drops one."""
 
-RefusedFor: TypeAlias = Literal[
-    "too_large",
-    "malformed",
-    "other_swarm",
-    "other_bus",
-    "not_pinned",
-    "unknown_key",
-    "unproven_key",
-    "retired_key",
-    "revoked_key",
-    "rollback",
-    "equivocation",
-    "from_the_future",
-    "expired",
-]
-HowTrusted: TypeAlias = Literal["pinned", "first_use", "rotated", "listed"]
-"""By our operator, by the first entry that was read, by an earlier key, as the key of an agent."""
+RefusedFor: TypeAlias = (
+    Reason | Literal["not_allowed", "not_pinned", "retired_key", "rollback", "equivocation"]
+)
 VersionOrder: TypeAlias = Literal["newer", "unchanged", "rollback", "equivocation"]
-
-
-class SignedEntry(Struct, frozen=True, kw_only=True):
-    """An entry as it was read, after its signatures were verified.
-
-    ``digest`` is the SHA-256 of the signed bytes and ``size`` their number; ``signers`` are the
-    fingerprints of all keys with a valid signature, each a pinned or a listed key.
-    """
-
-    entry: RegistryEntry
-    digest: str
-    size: int
-    signers: frozenset[str]
-
-
-# What a reader keeps about a peer.
 
 
 class VersionFloor(Struct, frozen=True, kw_only=True):
@@ -97,36 +71,11 @@ class VersionFloor(Struct, frozen=True, kw_only=True):
     digest: str
 
 
-class TrustedKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A key of a peer, how it came to be trusted, since when and until when (seconds).
-
-    ``public`` is empty for a pinned fingerprint whose entry was not read yet.
-    """
-
-    fingerprint: str
-    how: HowTrusted
-    since: float
-    public: str = ""
-    until: float | None = None
-
-
-class Peer(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A swarm that we allow: one item, and each intake relies on its revision.
-
-    ``first_use`` means that the keys of the next valid entry are trusted, once.
-    """
-
-    swarm: str
-    keys: tuple[TrustedKey, ...] = ()
-    revoked: tuple[str, ...] = ()
-    floor: VersionFloor | None = None
-    first_use: bool = False
-
-
 class EntryAccepted(Struct, frozen=True, kw_only=True):
-    """The entry counts; ``peer`` is what to keep, and equals the former one if unchanged."""
+    """The entry counts; ``peer`` and ``floor`` are what to keep."""
 
     peer: Peer
+    floor: Floor
 
 
 class RegistryRefusal(Struct, frozen=True, kw_only=True):
@@ -150,242 +99,242 @@ def compare(floor: VersionFloor | None, version: int, digest: str) -> VersionOrd
     return "unchanged" if digest == floor.digest else "equivocation"
 
 
-def accept(
-    peer: Peer, signed: SignedEntry, bus: str, now: float
+# Entries.
+
+
+def judge_entry(
+    peer: Peer, floor: Floor, data: bytes, bus: str, now: float
 ) -> EntryAccepted | RegistryRefusal:
-    """Judge an entry that was read from this bus."""
-    refused = (
-        _bad_shape(signed)
-        or _other_place(peer, signed.entry, bus)
-        or _bad_keys(peer, signed)
-        or _untrusted(peer, signed)
-        or _bad_version(peer, signed)
-        or _bad_time(signed.entry, now)
-    )
+    """Judge the bytes that stand on this bus as the entry of a peer."""
+    if not peer.allowed:
+        return _no("not_allowed", f"{peer.swarm} is not allowed here: interlock swarm allow")
+    if not peer.keys and not peer.first_use:
+        return _no("not_pinned", f"no key of {peer.swarm} is trusted; pin one: swarm allow --key")
+    trusted = _entry_keys(peer, data)
+    found = open_envelope(data, RegistryHead, trusted.get, bus=bus, now=now)
+    if isinstance(found, EnvelopeRefused):
+        return _late_forgery(peer, floor, found) or _no(found.reason, found.detail)
+    refused = _bad_keys(peer, found.head) or _bad_version(peer, floor, found.head, found.digest)
     if refused is not None:
         return refused
-    floor = VersionFloor(version=signed.entry.version, digest=signed.digest)
-    kept = replace(peer, keys=_keys_after(peer, signed.entry, now), floor=floor, first_use=False)
-    return EntryAccepted(peer=kept)
+    return EntryAccepted(
+        peer=replace(peer, keys=_keys_after(peer, found.head, now), first_use=False),
+        floor=replace(
+            floor,
+            version=found.head.version,
+            digest=found.digest,
+            entry=found.head,
+            fetched=now,
+        ),
+    )
 
 
-def _bad_shape(signed: SignedEntry) -> RegistryRefusal | None:
-    if signed.size > ENTRY_LIMIT:
-        detail = f"the entry has {signed.size} bytes; {ENTRY_LIMIT} are allowed"
-        return RegistryRefusal(reason="too_large", detail=detail)
-    mistake = _mistake(signed.entry)
-    return RegistryRefusal(reason="malformed", detail=mistake) if mistake else None
+def _entry_keys(peer: Peer, data: bytes) -> dict[str, TrustedKey]:
+    """The keys that may carry an entry of a peer, by fingerprint.
+
+    The key of a fingerprint that is pinned is the one in the entry; so is, once, any key for
+    ``first_use``.
+    """
+    claimed = claimed_keys(data)
+    found = trusted_keys(peer, Floor(swarm=peer.swarm), None)
+    wanted = list(claimed) if peer.first_use else [each.fingerprint for each in peer.keys]
+    for name in wanted:
+        if name in claimed and name not in found:
+            found[name] = TrustedKey(public_key=claimed[name], swarm=peer.swarm)
+    return found
 
 
-def _mistake(entry: RegistryEntry) -> str:
-    """What is wrong with the values of an entry; empty if nothing is."""
-    prints = [each.fingerprint for each in entry.keys]
-    names = [each.agent for each in entry.agents]
-    lives = entry.expires - entry.issued
-    amounts = (entry.depth, *[each.load for each in entry.agents])
-    if not 1 <= entry.version <= validate.LARGEST:
-        return f"version {entry.version} is out of bounds"
-    if not 1 <= len(prints) <= KEYS_LIMIT or len(set(prints)) < len(prints):
-        return f"it lists {len(prints)} keys; 1 to {KEYS_LIMIT} different ones are allowed"
-    if len(names) > AGENTS_LIMIT or len(set(names)) < len(names):
-        return f"it lists {len(names)} agents; {AGENTS_LIMIT} different ones are allowed"
-    if not 0 < lives <= ENTRY_TTL * 1000:
-        return f"it lives for {lives} ms; {ENTRY_TTL:.0f} s are allowed"
-    if not all(0 <= each <= validate.LARGEST for each in amounts):
-        return "a depth or a load is out of bounds"
-    return _bad_names(entry)
+def _late_forgery(peer: Peer, floor: Floor, found: EnvelopeRefused) -> RegistryRefusal | None:
+    """The order of versions comes before times: an expired second text is still an alarm."""
+    head = found.head
+    if not isinstance(head, RegistryHead) or found.reason not in ("expired", "future"):
+        return None
+    return _bad_version(peer, floor, head, digest(head))
 
 
-def _bad_names(entry: RegistryEntry) -> str:
-    """A name that is not legal, or that would be stored in another form than it was signed."""
-    given = (entry.swarm, *[(each.agent, each.capabilities) for each in entry.agents])
-    try:
-        stored = (
-            validate.name(entry.swarm, "swarm"),
-            *[
-                (validate.name(each.agent, "agent"), validate.abilities(each.capabilities))
-                for each in entry.agents
-            ],
-        )
-    except InterlockError as error:
-        return str(error)
-    other = [one for one, form in zip(given, stored, strict=True) if one != form]
-    return f"{other[0]!a:.200} repeats a name, or is not in NFC" if other else ""
+def _bad_keys(peer: Peer, entry: RegistryHead) -> RegistryRefusal | None:
+    """None of the listed keys is revoked, and one that we trust is not a rotated one.
 
-
-def _other_place(peer: Peer, entry: RegistryEntry, bus: str) -> RegistryRefusal | None:
-    if entry.swarm != peer.swarm:
-        detail = f"it is the entry of {entry.swarm}, not of {peer.swarm}"
-        return RegistryRefusal(reason="other_swarm", detail=detail)
-    if entry.bus != bus:
-        detail = f"it was signed for bus {entry.bus}, not for {bus}"
-        return RegistryRefusal(reason="other_bus", detail=detail)
-    return None
-
-
-def _bad_keys(peer: Peer, signed: SignedEntry) -> RegistryRefusal | None:
-    """Each listed key has signed, none is revoked, and one of them stays."""
-    listed = [each.fingerprint for each in signed.entry.keys]
+    The envelope proves that each listed key has signed.
+    """
+    listed = entry.listed_keys()
     if revoked := [each for each in listed if each in peer.revoked]:
-        return RegistryRefusal(reason="revoked_key", detail=f"{revoked[0]} is revoked")
-    if unproven := [each for each in listed if each not in signed.signers]:
-        detail = f"{unproven[0]} is listed and did not sign the entry"
-        return RegistryRefusal(reason="unproven_key", detail=detail)
-    if all(each.until is not None for each in signed.entry.keys):
-        detail = "all of its keys end, and none is current"
-        return RegistryRefusal(reason="retired_key", detail=detail)
+        return _no("revoked_key", f"{revoked[0]} is revoked")
+    signing_ = [each for each in peer.keys if each.fingerprint in listed]
+    if signing_ and all(each.until is not None for each in signing_):
+        name = signing_[0].fingerprint
+        return _no("retired_key", f"{name} was rotated: it signs no entry without the current key")
     return None
 
 
-def _untrusted(peer: Peer, signed: SignedEntry) -> RegistryRefusal | None:
-    if peer.first_use:
-        return None
-    if not peer.keys:
-        detail = f"no key of {peer.swarm} is trusted; pin one: interlock swarm allow --key"
-        return RegistryRefusal(reason="not_pinned", detail=detail)
-    signing = [each for each in peer.keys if each.fingerprint in signed.signers]
-    if not signing:
-        detail = f"it is signed by {_some(signed.signers)}; trusted is {_some(_prints(peer))}"
-        return RegistryRefusal(reason="unknown_key", detail=detail)
-    if all(each.until is not None for each in signing):
-        detail = f"{signing[0].fingerprint} was rotated: it signs no entry without the current key"
-        return RegistryRefusal(reason="retired_key", detail=detail)
-    return None
+def _bad_version(peer: Peer, floor: Floor, entry: RegistryHead, own: str) -> RegistryRefusal | None:
+    seen = VersionFloor(version=floor.version, digest=floor.digest) if floor.version else None
+    match compare(seen, entry.version, own):
+        case "rollback":
+            detail = f"version {entry.version} is older than {floor.version}, accepted before"
+            return _no("rollback", detail)
+        case "equivocation":
+            return _no("equivocation", f"{peer.swarm} signed two texts as version {entry.version}")
+        case _:
+            return None
 
 
-def _prints(peer: Peer) -> list[str]:
-    return [each.fingerprint for each in peer.keys]
-
-
-def _some(fingerprints: Iterable[str]) -> str:
-    return ", ".join(sorted(fingerprints)[:2]) or "no key"
-
-
-def _bad_version(peer: Peer, signed: SignedEntry) -> RegistryRefusal | None:
-    version = signed.entry.version
-    order = compare(peer.floor, version, signed.digest)
-    if peer.floor is None or order in ("newer", "unchanged"):
-        return None
-    if order == "rollback":
-        detail = f"version {version} is older than {peer.floor.version}, which was accepted before"
-        return RegistryRefusal(reason="rollback", detail=detail)
-    detail = f"{peer.swarm} signed two texts as version {version}"
-    return RegistryRefusal(reason="equivocation", detail=detail)
-
-
-def _bad_time(entry: RegistryEntry, now: float) -> RegistryRefusal | None:
-    ahead, late = entry.issued / 1000 - now, now - entry.expires / 1000
-    if ahead > CLOCK_SKEW:
-        detail = f"it was issued {validate.span(ahead)} from now; compare the clocks of both swarms"
-        return RegistryRefusal(reason="from_the_future", detail=detail)
-    if late > CLOCK_SKEW:
-        return RegistryRefusal(reason="expired", detail=f"it expired {validate.span(late)} ago")
-    return None
-
-
-def _keys_after(peer: Peer, entry: RegistryEntry, now: float) -> tuple[TrustedKey, ...]:
+def _keys_after(peer: Peer, entry: RegistryHead, now: float) -> tuple[PeerKey, ...]:
     """The listed keys, each with the time since when and the way in which it is trusted."""
     before = {each.fingerprint: each for each in peer.keys}
     new: HowTrusted = "first_use" if peer.first_use else "rotated"
     known = [(each, before.get(each.fingerprint)) for each in entry.keys]
     return tuple(
         [
-            _trusted(each, old.how, old.since) if old else _trusted(each, new, now)
+            _peer_key(each, old.how, old.since) if old else _peer_key(each, new, now)
             for each, old in known
         ]
     )
 
 
-# Pins and revocations.
+def _peer_key(key: ListedKey, how: HowTrusted, since: float) -> PeerKey:
+    return PeerKey(
+        fingerprint=key.fingerprint,
+        how=how,
+        since=since,
+        public=key.public,
+        until=key.until / 1000 if key.until else None,
+    )
+
+
+def refused(floor: Floor, refusal: RegistryRefusal, now: float) -> Floor:
+    """The floor with one more refusal counted; the floor itself stays."""
+    counts = {**floor.refused, refusal.reason: floor.refused.get(refusal.reason, 0) + 1}
+    said = f"{refusal.reason}: {refusal.detail}"
+    return replace(floor, refused=counts, last_refused=said, refused_at=now)
+
+
+# Pins.
 
 
 def pin(
     peer: Peer | None, swarm: str, fingerprint: str, now: float, public: str = ""
 ) -> Peer | RegistryRefusal:
-    """Trust this key of a swarm and no other; the floor starts again."""
+    """Trust this key of a swarm and no other; the caller resets the floor with it."""
     revoked = () if peer is None else peer.revoked
     if fingerprint in revoked:
         detail = f"{fingerprint} is revoked, permanently; ask {swarm} for another key"
-        return RegistryRefusal(reason="revoked_key", detail=detail)
-    key = TrustedKey(fingerprint=fingerprint, how="pinned", since=now, public=public)
+        return _no("revoked_key", detail)
+    key = PeerKey(fingerprint=fingerprint, how="pinned", since=now, public=public)
     return Peer(swarm=swarm, keys=(key,), revoked=revoked)
 
 
 def trust_first_use(peer: Peer | None, swarm: str) -> Peer:
     """Trust the keys of the next valid entry; a peer with a trusted key stays as it is."""
     if peer is not None and peer.keys:
-        return peer
+        return replace(peer, allowed=True)
     return Peer(swarm=swarm, revoked=() if peer is None else peer.revoked, first_use=True)
 
 
+def reset(floor: Floor | None, swarm: str) -> Floor:
+    """The floor of a peer that was pinned again; what was refused stays counted."""
+    bare = Floor(swarm=swarm)
+    if floor is None:
+        return bare
+    return replace(
+        bare,
+        refused=floor.refused,
+        last_refused=floor.last_refused,
+        refused_at=floor.refused_at,
+    )
+
+
+# Revocations.
+
+
+def judge_revocation(
+    peer: Peer, floor: Floor, data: bytes, bus: str, now: float
+) -> Peer | RegistryRefusal:
+    """The peer without a key, by a revocation that stands on the bus."""
+    trusted = trusted_keys(peer, floor, None)
+    found = open_envelope(data, RevocationHead, trusted.get, bus=bus, now=now)
+    if isinstance(found, EnvelopeRefused):
+        return _no(found.reason, found.detail)
+    return revoke(peer, floor, found.head.revokes, found.head.key)
+
+
 def revoke(
-    peer: Peer, entry: RegistryEntry | None, fingerprint: str, signers: frozenset[str] | None
+    peer: Peer, floor: Floor, fingerprint: str, signer: str | None
 ) -> Peer | RegistryRefusal:
     """End a key of a swarm or of one of its agents.
 
-    ``signers`` are the keys with a valid signature on the revocation, None if our operator asks for
-    it; ``entry`` is the last accepted one, which lists the keys of agents.
+    ``signer`` is the key that signed the revocation, None if our operator asks for it.
     """
     if fingerprint in peer.revoked:
         return peer
-    if signers is not None and (refused := _may_not_revoke(peer, entry, fingerprint, signers)):
+    if signer is not None and (refused := _may_not_revoke(peer, floor, fingerprint, signer)):
         return refused
     left = tuple([each for each in peer.keys if each.fingerprint != fingerprint])
     return replace(peer, keys=left, revoked=(*peer.revoked, fingerprint), first_use=False)
 
 
 def _may_not_revoke(
-    peer: Peer, entry: RegistryEntry | None, fingerprint: str, signers: frozenset[str]
+    peer: Peer, floor: Floor, fingerprint: str, signer: str
 ) -> RegistryRefusal | None:
-    agents = () if entry is None else entry.agents
-    own = {*_prints(peer), *[each.key.fingerprint for each in agents if each.key is not None]}
+    agents = {} if floor.entry is None else floor.entry.agent_keys()
+    own = {*[each.fingerprint for each in peer.keys], *agents}
     current = {each.fingerprint for each in peer.keys if each.until is None}
-    if not (signers & current or fingerprint in signers & own):
+    if not (signer in current or (signer == fingerprint and signer in own)):
         detail = f"neither {fingerprint} itself nor a current key of {peer.swarm} signed it"
-        return RegistryRefusal(reason="unknown_key", detail=detail)
+        return _no("unknown_key", detail)
     if len(peer.revoked) >= REVOKED_LIMIT:
         detail = (
             f"{REVOKED_LIMIT} keys of {peer.swarm} are revoked; deny it, or revoke this by hand"
         )
-        return RegistryRefusal(reason="too_large", detail=detail)
+        return _no("too_large", detail)
     return None
 
 
-def signing_key(
-    peer: Peer, entry: RegistryEntry | None, fingerprint: str, agent: str, now: float
-) -> TrustedKey | RegistryRefusal:
-    """The key that signed a message of this agent, if it may.
+# Keys of messages.
 
-    ``entry`` is the last accepted one; the keys of agents count by it though it has expired, so
-    that requests go on while the publisher is down.
+
+def trusted_keys(peer: Peer, floor: Floor, now: float | None) -> dict[str, TrustedKey]:
+    """The keys that sign messages of a peer and of its agents, by fingerprint.
+
+    ``.get`` of it is what ``open_envelope`` asks for.  Revoked keys are in it and marked, so that
+    the refusal says so.  With ``now``, keys whose overlap has ended are left out.  The keys of
+    agents count although the entry that lists them has expired, so that requests go on while the
+    publisher is down.  A peer that is not allowed has no keys.
     """
-    if fingerprint in peer.revoked:
-        return RegistryRefusal(reason="revoked_key", detail=f"{fingerprint} is revoked")
-    for key in (*peer.keys, *_agent_keys(entry, agent)):
-        if key.fingerprint == fingerprint:
-            if key.until is not None and now > key.until + CLOCK_SKEW:
-                ago = validate.span(now - key.until)
-                detail = f"{fingerprint} ended {ago} ago; sign with the current key"
-                return RegistryRefusal(reason="retired_key", detail=detail)
-            return key
-    detail = f"{fingerprint} is neither a trusted key of {peer.swarm} nor the key of {agent}"
-    return RegistryRefusal(reason="unknown_key", detail=detail)
+    found: dict[str, TrustedKey] = {}
+    if not peer.allowed:
+        return found
+    agents = {} if floor.entry is None else floor.entry.agent_keys()
+    for name, (agent, public) in agents.items():
+        found[name] = TrustedKey(public_key=public, swarm=peer.swarm, agent=agent)
+    for each in peer.keys:
+        ended = now is not None and each.until is not None and now > each.until + CLOCK_SKEW
+        public_key = usable_key(each.public)
+        if public_key is not None and not ended:
+            found[each.fingerprint] = TrustedKey(public_key=public_key, swarm=peer.swarm)
+    for name in peer.revoked:
+        known = found.get(name)
+        found[name] = TrustedKey(
+            public_key=b"" if known is None else known.public_key, swarm=peer.swarm, revoked=True
+        )
+    return found
 
 
-def _agent_keys(entry: RegistryEntry | None, agent: str) -> Iterable[TrustedKey]:
-    """The key of an agent, trusted because the swarm listed it."""
-    if entry is None:
-        return
-    for each in entry.agents:
-        if each.agent == agent and each.key is not None:
-            yield _trusted(each.key, "listed", entry.issued / 1000)
+def all_trusted_keys(
+    peers: Iterable[Peer], floors: Mapping[str, Floor], now: float
+) -> dict[str, TrustedKey]:
+    """The keys of all peers by fingerprint; ``floors`` by swarm.
+
+    A key that counts for one swarm never counts for another: a revoked one is revoked for all.
+    """
+    found: dict[str, TrustedKey] = {}
+    for peer in peers:
+        floor = floors.get(peer.swarm) or Floor(swarm=peer.swarm)
+        for name, key in trusted_keys(peer, floor, now).items():
+            if name not in found or key.revoked:
+                found[name] = key
+    return found
 
 
-def _trusted(key: ListedKey, how: HowTrusted, since: float) -> TrustedKey:
-    return TrustedKey(
-        fingerprint=key.fingerprint,
-        how=how,
-        since=since,
-        public=key.public,
-        until=None if key.until is None else key.until / 1000,
-    )
+def _no(reason: RefusedFor, detail: str) -> RegistryRefusal:
+    return RegistryRefusal(reason=reason, detail=detail)
