@@ -85,7 +85,9 @@ class Swarm:
     def own(self) -> OwnSwarm:
         return self.run(self.requests.home.own())
 
-    def send(self, to: str = "south", whom: str = "can:sum", body: bytes = b"[1,2]", **more: Any) -> Any:
+    def send(
+        self, to: str = "south", whom: str = "can:sum", body: bytes = b"[1,2]", **more: Any
+    ) -> Any:
         draft = RequestDraft(
             to_swarm=to,
             to_agent=whom,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.nouns.requests.pair import Pair
 
-from interlock.core import keys
 from interlock.nouns.requests import outcomes as out
 from interlock.store import Range
 from interlock.testing.audit import audit

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from interlock.nouns.messages.calls import MessageCalls
     from interlock.nouns.pipelines.calls import PipelineCalls
     from interlock.nouns.record.calls import RecordCalls
+    from interlock.nouns.requests.calls import QuarantineCalls, RequestCalls
     from interlock.nouns.tasks.calls import TaskCalls
     from interlock.runtime.health import Health
     from interlock.runtime.housekeeping import Maintained
@@ -37,7 +38,9 @@ class FleetCalls(Calls[D]):
         locks: LockCalls[D]
         messages: MessageCalls[D]
         pipelines: PipelineCalls[D]
+        quarantine: QuarantineCalls[D]
         record: RecordCalls[D]
+        requests: RequestCalls[D]
         semaphores: SemaphoreCalls[D]
         several: SeveralCalls[D]
         tasks: TaskCalls[D]

@@ -136,9 +136,7 @@ class Answers:
             thing=f"request/{head.request_id}",
             puts=(Write(key, after), Write(signed.posting.key, signed.posting.entry)),
             deletes=(keys.unanswered(head.from_swarm, head.request_id),),
-            events=(
-                Event("request:executed", answer.by, f"request/{head.request_id}"),
-            ),
+            events=(Event("request:executed", answer.by, f"request/{head.request_id}"),),
             trace=head.correlation_id,
         )
 
@@ -259,5 +257,3 @@ def _answer(
         found = msgspec.json.decode(result.error)
         said = found if isinstance(found, str) else said
     return Answer(status="error", body=error_body(said or "no worker finished it"), by=by, at=at)
-
-

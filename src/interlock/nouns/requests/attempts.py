@@ -17,7 +17,7 @@ from msgspec import Raw
 from interlock.core import keys
 from interlock.core.decision import Decision, Event
 from interlock.nouns.guards.gates import merged
-from interlock.nouns.messages import decode, decision_rules
+from interlock.nouns.messages import decision_rules, decode
 from interlock.nouns.messages.decision import HumanDecision
 from interlock.nouns.requests import intake_rules, rules, send_rules
 from interlock.nouns.requests.exchange import (
@@ -136,9 +136,7 @@ class Attempts:
         self, own: OwnSwarm, request: OutgoingRequest, now: float
     ) -> tuple[RequestHead, OutboxEntry]:
         signer = self._home.signer(own)
-        head = head_of(
-            request, swarm=own.name, bus=own.bus_id, key=signer.fingerprint, now=now
-        )
+        head = head_of(request, swarm=own.name, bus=own.bus_id, key=signer.fingerprint, now=now)
         envelope = Raw(sign_head(head, signer))
         return head, OutboxEntry(
             kind="request", to=request.to_swarm, request=request.id, envelope=envelope
@@ -158,9 +156,7 @@ class Attempts:
         if decision.state == "open":
             if items[live] is not None or not decision.default:
                 return False
-            yield from self._home.runner.change(
-                lambda: self._expiring(key, live), actor
-            )
+            yield from self._home.runner.change(lambda: self._expiring(key, live), actor)
             decision = decode.decision((yield Read(key))[key])
         option = None if decision is None else decision_rules.chosen(decision)
         match None if option is None else option.name:

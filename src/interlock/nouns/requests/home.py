@@ -61,7 +61,9 @@ class Trust(Struct, frozen=True, kw_only=True):
         for peer in self.peers.values():
             revoked = fingerprint in peer.revoked
             for key in peer.keys:
-                if key.fingerprint == fingerprint and (key.until is None or now <= key.until + SKEW):
+                if key.fingerprint == fingerprint and (
+                    key.until is None or now <= key.until + SKEW
+                ):
                     public = usable_key(key.public)
                     if public is not None:
                         return TrustedKey(public_key=public, swarm=peer.swarm, revoked=revoked)
@@ -70,9 +72,7 @@ class Trust(Struct, frozen=True, kw_only=True):
                 continue
             if (found := floor.entry.agent_keys().get(fingerprint)) is not None:
                 agent, public = found
-                return TrustedKey(
-                    public_key=public, swarm=peer.swarm, agent=agent, revoked=revoked
-                )
+                return TrustedKey(public_key=public, swarm=peer.swarm, agent=agent, revoked=revoked)
         return None
 
     def relied(self, key: TrustedKey) -> tuple[str, ...]:
@@ -161,5 +161,3 @@ class Home:
 
 def _peer(item: Item | None) -> Peer | None:
     return None if item is None else decode_peer(item)
-
-

@@ -117,9 +117,7 @@ Verdict: TypeAlias = TakenIn | Repeated | RefusedRequest
 
 
 def judge(arrival: Arrival, known: Known, limit: Rate, now: float, at: float) -> Verdict:
-    """Judge one request; ``at`` is the time that orders its task.  ``known`` is brought up to date.
-
-    """
+    """Judge one request; ``at`` is the time that orders its task.  ``known`` is brought up to date."""
     head = arrival.head
     content = fixed_digest(head)
     mark = known.seen[arrival.seen_key]
@@ -165,9 +163,7 @@ def _limited(arrival: Arrival, known: Known, limit: Rate, now: float) -> Refused
     before = known.rates[arrival.rate_key]
     after = rate.admit(before, made, limit, milliseconds)
     if after is None:
-        detail = (
-            f"{head.from_agent} made more than {limit.limit} requests in {limit.window:.0f} s"
-        )
+        detail = f"{head.from_agent} made more than {limit.limit} requests in {limit.window:.0f} s"
         return RefusedRequest(arrival=arrival, reason="limited", detail=detail)
     known.rates[arrival.rate_key] = after
     return None

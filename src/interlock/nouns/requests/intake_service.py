@@ -132,9 +132,9 @@ class Intake:
             head = verdict.arrival.head
             if isinstance(verdict, TakenIn):
                 taken.requests.append(head.request_id)
-            if isinstance(verdict, TakenIn) and verdict.spec is None:
-                taken.repeated.append((head.from_swarm, head.request_id))
-            elif isinstance(verdict, Repeated) and verdict.later:
+            if (isinstance(verdict, TakenIn) and verdict.spec is None) or (
+                isinstance(verdict, Repeated) and verdict.later
+            ):
                 taken.repeated.append((head.from_swarm, head.request_id))
         taken.refused = len(refused) + sum(isinstance(each, RefusedRequest) for each in done)
         yield from self._delete(own, [key for each in body_of.items() for key in each])
@@ -468,9 +468,7 @@ def _known(arrivals: Sequence[Arrival], reader: TaskReader) -> ReadOp[Known]:
     reader.learn(statuses)
     return Known(
         seen={each.seen_key: decode_seen(items[each.seen_key]) for each in arrivals},
-        rates={
-            each.rate_key: decode_rate(items[each.rate_key]) or rate.EMPTY for each in arrivals
-        },
+        rates={each.rate_key: decode_rate(items[each.rate_key]) or rate.EMPTY for each in arrivals},
         reputations={
             swarm: decode_reputation(items[keys.reputation(swarm)]) or UNKNOWN for swarm in swarms
         },
@@ -488,9 +486,7 @@ def _all(wanted: Iterable[str]) -> ReadOp[dict[str, Item | None]]:
 
 def _publish(reader: TaskReader, new: Sequence[TakenIn]) -> DecideOp[None]:
     """Publish the tasks of requests that are taken in."""
-    specs: dict[str, Spec] = {
-        each.arrival.task: each.spec for each in new if each.spec is not None
-    }
+    specs: dict[str, Spec] = {each.arrival.task: each.spec for each in new if each.spec is not None}
 
     def decide(changes: TaskChanges) -> Decision[None]:
         if not specs:
@@ -555,7 +551,7 @@ def _verb(new: Sequence[object], puts: Sequence[object], kept: Sequence[object])
     return "request.repeat" if puts else "request.refuse" if kept else ""
 
 
-def _events(verdicts: Sequence[Verdict], kept: bool) -> Iterable[Event]:  # noqa: FBT001
+def _events(verdicts: Sequence[Verdict], kept: bool) -> Iterable[Event]:
     for each in verdicts:
         head = each.arrival.head
         if isinstance(each, TakenIn):
@@ -626,9 +622,7 @@ def _text(body: bytes) -> str:
     return found if isinstance(found, str) else body.decode("utf-8", "replace")
 
 
-def _refusal(
-    opened: OpenedEnvelope[ResultHead], refused: rules.ResultRefused
-) -> EnvelopeRefused:
+def _refusal(opened: OpenedEnvelope[ResultHead], refused: rules.ResultRefused) -> EnvelopeRefused:
     head = opened.head
     reason: Any = refused.reason
     return EnvelopeRefused(reason=reason, detail=refused.detail, key=head.key, head=head)

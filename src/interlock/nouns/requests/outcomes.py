@@ -125,6 +125,13 @@ class RequestOver(outcomes.Gone, frozen=True, kw_only=True, tag="gone"):
     replaced_by: str = ""
 
 
+class RequestCancelled(outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
+    """The request has ended; a result that comes later is not accepted."""
+
+    request: str
+    already: bool = False
+
+
 class UnknownRequest(outcomes.Unknown, frozen=True, kw_only=True, tag="unknown"):
     """No such request was sent from here, or it was deleted after its deadline."""
 

@@ -114,9 +114,7 @@ def made_at(request: str) -> int:
     return int(request[4:16], 16)
 
 
-def head_of(
-    request: OutgoingRequest, *, swarm: str, bus: str, key: str, now: float
-) -> RequestHead:
+def head_of(request: OutgoingRequest, *, swarm: str, bus: str, key: str, now: float) -> RequestHead:
     """The head of the present attempt, to be signed now; it expires with the deadline."""
     return RequestHead(
         message_id=request.message,

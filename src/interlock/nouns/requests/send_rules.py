@@ -216,9 +216,7 @@ def attempt(request: OutgoingRequest, after: OutgoingRequest, entry: OutboxEntry
     )
 
 
-def time_out(
-    request: OutgoingRequest, peer: PeerFacts, now: float, jitter: float
-) -> Decision[str]:
+def time_out(request: OutgoingRequest, peer: PeerFacts, now: float, jitter: float) -> Decision[str]:
     """Count the timeout of an attempt, for the circuit breaker and the reputation."""
     puts, deletes = changed(request, rules.time_out(request))
     circuit = breaker.after_timeout(peer.breaker, now, jitter, probe=request.probe)
@@ -359,9 +357,7 @@ def _notice(
         to=(request.agent,),
         subject=f"{found.status} of {request.id}",
         thread=request.id,
-        data=Raw(
-            b'{"request":"%b","status":"%b"}' % (request.id.encode(), found.status.encode())
-        ),
+        data=Raw(b'{"request":"%b","status":"%b"}' % (request.id.encode(), found.status.encode())),
         trace=request.correlation_id,
     )
     yield Write(keys.message(id_), message)

@@ -82,9 +82,7 @@ class RequestSender:
         self._outbox = outbox
         self._intake = intake
 
-    def send(
-        self, actor: Actor, draft: RequestDraft
-    ) -> Op[out.RequestSent | out.SendRefusal]:
+    def send(self, actor: Actor, draft: RequestDraft) -> Op[out.RequestSent | out.SendRefusal]:
         """Store a request, and post it if the bus answers."""
         own = yield from self._home.own()
         new = self._new(own, actor, draft)
@@ -137,9 +135,7 @@ class RequestSender:
             citations=draft.citations,
             notice=draft.notice,
         )
-        head = head_of(
-            request, swarm=own.name, bus=own.bus_id, key=signer.fingerprint, now=now
-        )
+        head = head_of(request, swarm=own.name, bus=own.bus_id, key=signer.fingerprint, now=now)
         entry = OutboxEntry(
             kind="request",
             to=request.to_swarm,
@@ -178,6 +174,30 @@ class RequestSender:
                 return found
             waited = True
             yield from self._wait(actor, request, left)
+
+    def cancel(
+        self, actor: Actor, named: str, reason: str
+    ) -> Op[out.RequestCancelled | out.RequestOver | out.UnknownRequest]:
+        """End a request; one that was answered stays answered."""
+        request = yield from self.find(named)
+        key = keys.request(request)
+
+        def deciding() -> DecideOp[out.RequestCancelled | out.RequestOver | out.UnknownRequest]:
+            stored = decode_request((yield (key,)).items[key])
+            if stored is None:
+                return Decision(outcome=out.UnknownRequest(unknown=(named,)))
+            if stored.state == "cancelled":
+                return Decision(outcome=out.RequestCancelled(request=request, already=True))
+            if stored.state == "answered":
+                over = out.RequestOver(
+                    request=request, state="answered", reason="it was answered before"
+                )
+                return Decision(outcome=over)
+            said = reason or f"{actor.agent} cancelled it"
+            ended = send_rules.cancel(stored, said, self._home.now())
+            return replace(ended, outcome=out.RequestCancelled(request=request))
+
+        return (yield from self._home.runner.change(deciding, actor)).outcome
 
     def _look(self, request: str) -> Op[out.ResultOutcome]:
         own, result = keys.request(request), keys.finding(request)
