@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from interlock.nouns.agents.session_service import Sessions
     from interlock.nouns.requests.service import RequestService
     from interlock.nouns.swarms.bus import Bus
+    from interlock.nouns.swarms.registry_service import SwarmRegistry
     from interlock.nouns.tasks.service import TaskService
     from interlock.runtime.outage import OutageRetry
 
@@ -119,6 +120,13 @@ class Context:
         from interlock.nouns.requests.service import RequestService
 
         return RequestService(self.runner, self.bus, self.tasks.moment)
+
+    @cached_property
+    def swarms(self) -> SwarmRegistry:
+        """What this client knows of other swarms."""
+        from interlock.nouns.swarms.registry_service import SwarmRegistry
+
+        return SwarmRegistry(self)
 
     def outage(self, about: str) -> OutageRetry:
         """What takes a wait through an outage of the store."""

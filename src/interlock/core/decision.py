@@ -95,9 +95,9 @@ class Write(Struct, frozen=True, gc=False):
 
 
 _ENDINGS = """
-    ack beat break cancel checkpoint clear complete decline drop expire extend fail forget leave
-    mend ready reclaim refuse release remove reply requeue resolve retire seal survey suspect tidy
-    unblock unsubscribe withdraw
+    ack beat break cancel checkpoint clear complete decline deny drop expire extend fail forget
+    forgive leave mend ready reclaim refuse release remove reply requeue resolve retire revoke seal
+    survey suspect tidy unblock unsubscribe withdraw
 """
 ENDINGS = frozenset(_ENDINGS.split())
 """The last words of verbs that end, renew or delete something: a full store takes these.

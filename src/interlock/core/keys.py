@@ -73,8 +73,6 @@ Requests, at home
     quarantine/{id}       a message that was refused, and why
     quarantine-content/{id}       its envelope and payload, if it may be released
     request-rates/{to or from}/{swarm}/{agent}  when an agent made its last requests
-    breakers/{swarm}      the circuit breaker of a peer
-    reputations/{swarm}   the reputation of a peer
 Requests, on the bus
     req/{swarm}/{message} the envelope of a request to a swarm; its payload under req-body/
     res/{swarm}/{id}      the envelope of a result for a swarm; its payload under res-body/
@@ -94,6 +92,9 @@ Swarms, in the home store
     swarm/entry           the last version of our registry entry, and when it was signed
     peers/{swarm}         a swarm that we allow or deny, and the keys of it that we trust
     floors/{swarm}        the newest registry entry of a peer that we accepted
+    breakers/{swarm}      the circuit breaker of a peer, unless it is closed
+    reputations/{swarm}   how the last requests to a peer went
+    revoked/{swarm}/{fingerprint}  a revocation of one of our own keys, to be put on the bus
 Swarms, on a bus
     meta/bus              the id of the bus, which signed heads name
     registry/{swarm}      the signed registry entry of a swarm
@@ -193,8 +194,6 @@ FINDINGS = "findings/"
 QUARANTINE = "quarantine/"
 QUARANTINE_CONTENT = "quarantine-content/"
 REQUEST_RATES = "request-rates/"
-BREAKERS = "breakers/"
-REPUTATIONS = "reputations/"
 BUS_REQUESTS = "req/"
 BUS_REQUEST_BODIES = "req-body/"
 BUS_RESULTS = "res/"
@@ -202,8 +201,8 @@ BUS_RESULT_BODIES = "res-body/"
 BUS_RECEIPTS = "ack/"
 REQUEST_FOLDERS = (
     REQUESTS, REQUEST_BODIES, REQUEST_NAMES, REQUEST_DUE, ESCALATED, OUTBOX, RECEIVED, UNANSWERED,
-    SEEN, FINDINGS, QUARANTINE, QUARANTINE_CONTENT, REQUEST_RATES, BREAKERS, REPUTATIONS, BUS_REQUESTS, BUS_REQUEST_BODIES,
-    BUS_RESULTS, BUS_RESULT_BODIES, BUS_RECEIPTS,
+    SEEN, FINDINGS, QUARANTINE, QUARANTINE_CONTENT, REQUEST_RATES,
+    BUS_REQUESTS, BUS_REQUEST_BODIES, BUS_RESULTS, BUS_RESULT_BODIES, BUS_RECEIPTS,
 )  # fmt: skip
 GUARDS = "guards/"
 OBSERVED = "observed/"
@@ -217,6 +216,8 @@ OWN_SWARM = "swarm/self"
 OWN_ENTRY = "swarm/entry"
 PEERS = "peers/"
 FLOORS = "floors/"
+BREAKERS = "breakers/"
+REPUTATIONS = "reputations/"
 REGISTRY = "registry/"
 REVOKED = "revoked/"
 LIVE = "live/"
@@ -243,7 +244,8 @@ BUS = "meta/bus"
 FOLDERS = frozenset((
     *POOLS, HELD, BROKEN, WAITS, *TASK_FOLDERS, *MESSAGE_FOLDERS, SESSIONS, REPORTS, DEATHS, ABLE,
     LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS, GATES, GATED, RECHECK, SWARM,
-    PEERS, FLOORS, REGISTRY, REVOKED, REFUSALS, SEGMENTS, META, *REQUEST_FOLDERS,
+    PEERS, FLOORS, BREAKERS, REPUTATIONS, REGISTRY, REVOKED, REFUSALS, SEGMENTS, META,
+    *REQUEST_FOLDERS,
 ))  # fmt: skip
 """Every folder with items that Interlock itself stores, without those of liveness keys."""
 DERIVED = (
@@ -746,19 +748,9 @@ def request_rate(direction: str, swarm: str, agent: str) -> str:
     return f"{REQUEST_RATES}{direction}/{encode(swarm)}/{encode(agent)}"
 
 
-def breaker(swarm: str) -> str:
-    """The circuit breaker of a peer."""
-    return BREAKERS + encode(swarm)
-
-
 def breaker_probe(swarm: str) -> str:
     """The liveness of the one request that probes a peer whose breaker is half open."""
     return f"{LIVE}probe/{encode(swarm)}"
-
-
-def reputation(swarm: str) -> str:
-    """The reputation of a peer."""
-    return REPUTATIONS + encode(swarm)
 
 
 def bus_request(swarm: str, message: str = "") -> str:
@@ -893,6 +885,16 @@ def floor(swarm: str) -> str:
     return FLOORS + encode(swarm)
 
 
+def breaker(swarm: str) -> str:
+    """The circuit breaker of a peer."""
+    return BREAKERS + encode(swarm)
+
+
+def reputation(swarm: str) -> str:
+    """How the last requests to a peer went."""
+    return REPUTATIONS + encode(swarm)
+
+
 def swarm_of(key: str) -> str:
     """The swarm in a key such as ``peers/{swarm}`` or ``registry/{swarm}``."""
     return decode(key.split("/", 2)[1])
@@ -904,7 +906,7 @@ def registry_entry(swarm: str) -> str:
 
 
 def revocation(swarm: str, fingerprint: str = "") -> str:
-    """A signed revocation on the bus; without a fingerprint, the folder of a swarm."""
+    """A signed revocation; without a fingerprint, the folder of a swarm."""
     return f"{REVOKED}{encode(swarm)}/{encode(fingerprint)}"
 
 

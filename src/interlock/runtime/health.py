@@ -100,6 +100,7 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
         "full",
         "paused",
         "undecided",
+        "refused",
         "damaged",
     ]
     says: str

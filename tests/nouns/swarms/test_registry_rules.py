@@ -34,7 +34,6 @@ from interlock.nouns.swarms.registry_rules import (
     judge_revocation,
     pin,
     refused,
-    reset,
     revoke,
     trust_first_use,
     trusted_keys,
@@ -216,15 +215,16 @@ def test_pinning_again_is_the_way_back_from_a_version_that_a_thief_made_too_high
     assert isinstance(again, Peer)
     later = signed(entry(8, listed(NEW)), NEW)
     assert refusal(again, later, floor) == "rollback"
-    assert prints(read(again, later, reset(floor, "bank"))[0]) == named(NEW)
+    assert prints(read(again, later, EMPTY)[0]) == named(NEW)
 
 
-def test_refusals_are_counted_by_reason_and_survive_a_new_pin() -> None:
+def test_refusals_are_counted_by_reason_and_the_same_bytes_once_in_a_while() -> None:
     said = RegistryRefusal(reason="rollback", detail="version 6 is older than 7")
-    floor = refused(refused(EMPTY, said, NOW), said, NOW + 1)
+    floor = refused(refused(EMPTY, said, b"6", NOW), said, b"5", NOW + 1)
     assert floor.refused == {"rollback": 2}
+    assert refused(floor, said, b"5", NOW + 2) == floor
+    assert refused(floor, said, b"5", NOW + 1 + registry.CACHED).refused == {"rollback": 3}
     assert floor.last_refused == "rollback: version 6 is older than 7"
-    assert reset(replace(floor, version=9), "bank") == floor
 
 
 # Rotation.

@@ -42,6 +42,7 @@ from interlock.nouns.requests.intake_rules import (
 )
 from interlock.nouns.requests.request import ArrivedResult, OutgoingRequest
 from interlock.nouns.swarms import reputation
+from interlock.nouns.swarms.breaker import CLOSED
 from interlock.nouns.swarms.envelope import (
     EnvelopeRefused,
     OpenedEnvelope,
@@ -517,7 +518,7 @@ def _after(peer: send_rules.PeerFacts, part: Decision[str], swarm: str) -> send_
     values = {put.key: put.value for put in part.puts}
     return replace(
         peer,
-        breaker=values.get(keys.breaker(swarm), peer.breaker),
+        breaker=CLOSED if keys.breaker(swarm) in part.deletes else peer.breaker,
         reputation=values.get(keys.reputation(swarm), peer.reputation),
     )
 

@@ -314,8 +314,8 @@ def answer(
     after, found = accepted.request, accepted.finding
     puts, deletes = changed(before, after)
     swarm = before.to_swarm
-    if peer.breaker != CLOSED:
-        puts = (*puts, Write(keys.breaker(swarm), breaker.after_answer(peer.breaker)))
+    if breaker.after_answer(peer.breaker) != peer.breaker:
+        deletes = (*deletes, keys.breaker(swarm))
     record = _recorded(before, peer.reputation, "answered")
     closed: tuple[Write, ...] = ()
     if asked is not None and asked.state == "open":

@@ -38,6 +38,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock.core import codec
 from interlock.nouns.swarms.envelope import (
     EnvelopeRefused,
     Reason,
@@ -52,7 +53,7 @@ from interlock.nouns.swarms.head import (
     digest,
     usable_key,
 )
-from interlock.nouns.swarms.registry import CLOCK_SKEW
+from interlock.nouns.swarms.registry import CACHED, CLOCK_SKEW
 from interlock.nouns.swarms.swarm import Floor, HowTrusted, Peer, PeerKey
 
 REVOKED_LIMIT = 1000
@@ -202,11 +203,28 @@ def _peer_key(key: ListedKey, how: HowTrusted, since: float) -> PeerKey:
     )
 
 
-def refused(floor: Floor, refusal: RegistryRefusal, now: float) -> Floor:
-    """The floor with one more refusal counted; the floor itself stays."""
+def refused(floor: Floor, refusal: RegistryRefusal, data: bytes, now: float) -> Floor:
+    """The floor with a refusal of these bytes counted; its version stays."""
+    if already_counted(floor, refusal, data, now):
+        return floor
     counts = {**floor.refused, refusal.reason: floor.refused.get(refusal.reason, 0) + 1}
-    said = f"{refusal.reason}: {refusal.detail}"
-    return replace(floor, refused=counts, last_refused=said, refused_at=now)
+    return replace(
+        floor,
+        refused=counts,
+        last_refused=f"{refusal.reason}: {refusal.detail}",
+        refused_at=now,
+        refused_digest=_refusal_digest(refusal, data),
+    )
+
+
+def already_counted(floor: Floor, refusal: RegistryRefusal, data: bytes, now: float) -> bool:
+    """Whether the last refusal was of the same bytes for the same reason, a short time ago."""
+    recent = 0 <= now - floor.refused_at < CACHED
+    return recent and floor.refused_digest == _refusal_digest(refusal, data)
+
+
+def _refusal_digest(refusal: RegistryRefusal, data: bytes) -> str:
+    return codec.digest(refusal.reason.encode() + b" " + data)
 
 
 # Pins.
@@ -229,19 +247,6 @@ def trust_first_use(peer: Peer | None, swarm: str) -> Peer:
     if peer is not None and peer.keys:
         return replace(peer, allowed=True)
     return Peer(swarm=swarm, revoked=() if peer is None else peer.revoked, first_use=True)
-
-
-def reset(floor: Floor | None, swarm: str) -> Floor:
-    """The floor of a peer that was pinned again; what was refused stays counted."""
-    bare = Floor(swarm=swarm)
-    if floor is None:
-        return bare
-    return replace(
-        bare,
-        refused=floor.refused,
-        last_refused=floor.last_refused,
-        refused_at=floor.refused_at,
-    )
 
 
 # Revocations.

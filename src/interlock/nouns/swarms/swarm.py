@@ -88,10 +88,12 @@ class Peer(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Floor(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The highest version of a peer's entry that was accepted, the entry, and when it was read.
+    """The highest version of a peer's entry that was accepted, and the entry.
 
-    ``digest`` is the SHA-256 of the signed bytes.  ``refused`` counts, by reason, the entries and
-    revocations of this peer that were refused; ``last_refused`` is the last one, for people.
+    ``digest`` is the SHA-256 of the signed bytes.  ``fetched`` is when the bus was last asked, with
+    any result, and ``live`` whether a process of the peer was there then.  ``refused`` counts, by
+    reason, the entries and revocations of this peer that were refused; ``last_refused`` is the last
+    one, for people.
     """
 
     swarm: str
@@ -99,9 +101,11 @@ class Floor(Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str = ""
     entry: RegistryHead | None = None
     fetched: float = 0.0
+    live: bool = False
     refused: dict[str, int] = {}
     last_refused: str = ""
     refused_at: float = 0.0
+    refused_digest: str = ""
 
 
 _OWN = codec.Decoder(OwnSwarm)

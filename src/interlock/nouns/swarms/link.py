@@ -1,0 +1,172 @@
+"""The link between a swarm and its bus: one pass after the other, by any process of the swarm.
+
+A pass takes over a key that was rotated, puts revocations and our entry on the bus, renews our
+liveness there, and looks at the peers that are due.  Any number of processes may do it: each step
+is decided by what stands in the stores.
+
+``swarms.keep`` is a stream of passes.  A change of our trust, our keys or our registration at home
+starts the next one at once; else it follows after ``BEAT`` seconds, which renews the liveness key
+in time.  While the bus is away a pass tries it every ``RECONNECT`` seconds, and everything else at
+home goes on.  It has its own thread or task, since a bus that does not answer must not keep the
+keeper of the home store from renewing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from interlock.core import keys
+from interlock.errors import BusTrouble, InterlockError, StoreTrouble
+from interlock.nouns.swarms.bus import RECONNECT
+from interlock.nouns.swarms.own_keys import own_swarm
+from interlock.nouns.swarms.publish_service import Published, beat, publish
+from interlock.nouns.swarms.registry import LIVE_TTL
+from interlock.nouns.swarms.registry_service import LookResult
+from interlock.nouns.swarms.results import NotRegistered, SwarmSynced, SyncOutcome
+from interlock.nouns.swarms.revoke_service import post_revocations
+from interlock.steps import NextChanges, Op, OpenWatch, Read
+from interlock.store import Snapshot, Watch
+
+if TYPE_CHECKING:
+    from interlock.client_context import Context
+    from interlock.nouns.swarms.swarm import OwnSwarm
+    from interlock.runtime.identity import Actor
+
+BEAT = LIVE_TTL / 3
+"""Seconds between two passes."""
+CHECK_OWN = 30.0
+"""Seconds between two looks at our own agents, to see whether our entry is due."""
+_SCOPES = (keys.OWN_SWARM, keys.PEERS, keys.REVOKED)
+
+
+def sync(context: Context, actor: Actor, *, force: bool = False) -> Op[SyncOutcome]:
+    """One whole pass; with ``force`` all peers are read, and our entry is signed again."""
+    own = yield from own_swarm()
+    if own is None:
+        return NotRegistered()
+    return (yield from _pass(context, own, actor, force=force, urgent=True))
+
+
+def _pass(
+    context: Context, own: OwnSwarm, actor: Actor, *, force: bool, urgent: bool
+) -> Op[SwarmSynced]:
+    trouble = yield from post_revocations(context, own, urgent=urgent)
+    published, said = yield from _published(context, own, actor, force=force, urgent=urgent)
+    trouble = trouble or said
+    looked = LookResult(trouble=trouble)
+    if not trouble or not context.bus.trouble:
+        looked = yield from context.swarms.look(own, force=force)
+        yield from context.bus.tidy()
+    return SwarmSynced(
+        swarm=own.name,
+        version=published.version,
+        published=published.now,
+        accepted=looked.accepted,
+        refused=looked.refused,
+        revoked=looked.revoked,
+        trouble=trouble or looked.trouble,
+    )
+
+
+def _published(
+    context: Context, own: OwnSwarm, actor: Actor, *, force: bool, urgent: bool
+) -> Op[tuple[Published, str]]:
+    """Our entry on the bus, and what was in the way: the bus, or a key that is not here."""
+    try:
+        done = yield from publish(context, own, actor, force=force, urgent=urgent)
+    except StoreTrouble:
+        raise
+    except InterlockError as error:
+        return Published(version=0, now=False), str(error)
+    return done, ""
+
+
+class SwarmLink:
+    """A stream of passes: what each of them did, if it did something or is in trouble."""
+
+    about = "the link to the bus"
+
+    def __init__(
+        self, context: Context, callback: Callable[[SwarmSynced], object] | None = None
+    ) -> None:
+        self._context = context
+        self._clock = context.runner.clock
+        self._watch: Watch | None = None
+        self._due = float("-inf")
+        self._checked = float("-inf")
+        self._trouble = ""
+        if callback is not None:
+            self.callback = callback
+
+    def take(self, timeout: float | None) -> Op[tuple[SwarmSynced, ...]]:
+        """The next pass that did something; none when the time is up."""
+        ends = float("inf") if timeout is None else self._clock.monotonic() + timeout
+        while True:
+            yield from self._wait(ends)
+            if self._clock.monotonic() < self._due:
+                return ()
+            done = yield from self._run()
+            if done is not None and self._worth_telling(done):
+                return (done,)
+            if self._clock.monotonic() >= ends:
+                return ()
+
+    def each(self, taken: Iterable[SwarmSynced]) -> Iterable[SwarmSynced]:
+        """The passes one by one."""
+        return taken
+
+    def close(self) -> None:
+        """Stop watching."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
+
+    def _wait(self, ends: float) -> Op[None]:
+        """Wait until a pass is due, something changes at home, or the time is up."""
+        if self._watch is None:
+            snapshot: Snapshot = yield Read(keys.OWN_SWARM)
+            self._watch = yield OpenWatch(_SCOPES, snapshot.revision)
+            self._due = float("-inf")
+            return
+        now = self._clock.monotonic()
+        if now >= self._due:
+            return
+        changes = yield NextChanges(self._watch, min(self._due, ends) - now)
+        if changes:
+            self._due = self._checked = float("-inf")
+            self._context.swarms.forget()
+
+    def _run(self) -> Op[SwarmSynced | None]:
+        now = self._clock.monotonic()
+        self._due = now + BEAT
+        own = yield from own_swarm()
+        if own is None:
+            return None
+        if now < self._checked + CHECK_OWN:
+            try:
+                yield from beat(self._context, own, urgent=True)
+            except BusTrouble as error:
+                self._due = now + RECONNECT
+                self._checked = float("-inf")
+                return SwarmSynced(swarm=own.name, version=0, trouble=str(error))
+            looked = yield from self._context.swarms.look(own)
+            return SwarmSynced(
+                swarm=own.name,
+                version=0,
+                accepted=looked.accepted,
+                refused=looked.refused,
+                revoked=looked.revoked,
+                trouble=looked.trouble,
+            )
+        actor = self._context.identity.actor
+        done = yield from _pass(self._context, own, actor, force=False, urgent=True)
+        self._due = self._clock.monotonic() + (RECONNECT if self._context.bus.trouble else BEAT)
+        self._checked = float("-inf") if done.trouble else now
+        return done
+
+    def _worth_telling(self, done: SwarmSynced) -> bool:
+        """Whether a pass is news: it changed something, or trouble began or ended."""
+        news = done.trouble != self._trouble
+        self._trouble = done.trouble
+        return news or done.published or bool(done.revoked)

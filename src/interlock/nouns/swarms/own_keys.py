@@ -1,0 +1,138 @@
+"""The keys that sign for our swarm: where they are, and how one takes over from another.
+
+**Rotation** starts with the files (``key_files.rotate``); the next publishing finds that the key of
+the same name is another one and takes it over, in one commit at home.  So a crash in between, or a
+home store that was away, repairs itself.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from msgspec.structs import replace
+
+from interlock.core import keys, signing
+from interlock.core.decision import Decision, Event, Write
+from interlock.core.signing import Signer
+from interlock.errors import InterlockError, NotAllowed
+from interlock.nouns.swarms import registry
+from interlock.nouns.swarms.head import ListedKey
+from interlock.nouns.swarms.swarm import OwnSwarm, decode_own
+from interlock.runtime.attempt import DecideOp
+from interlock.runtime.identity import Actor
+from interlock.runtime.runner import Runner
+from interlock.steps import InThread, Op, Read
+from interlock.store import Snapshot
+
+
+def own_swarm() -> Op[OwnSwarm | None]:
+    """Our home as a swarm; None if it is not registered."""
+    snapshot: Snapshot = yield Read(keys.OWN_SWARM)
+    item = snapshot[keys.OWN_SWARM]
+    return None if item is None else decode_own(item)
+
+
+# The keys that sign for us.
+
+
+def own_signers(own: OwnSwarm, now: float) -> tuple[Signer, ...]:
+    """The signers of all our keys, in the order of the entry; NotAllowed if one is not here.
+
+    The current key is found by its name; every key is also found by its fingerprint, in a file of
+    this user or in an ssh-agent.  It reads files, so it belongs into a thread.
+    """
+    listed = registry.valid_keys(own.keys, now)
+    if not listed:
+        raise NotAllowed(
+            f"{own.name} has no key any more; register it again with another one:"
+            f" interlock swarm register {own.name} --bus URL --key KEY"
+        )
+    return tuple([signer_of(own, key.fingerprint) for key in listed])
+
+
+def current_signer(own: OwnSwarm, now: float) -> Signer:
+    """The signer of our current key: for messages."""
+    listed = registry.valid_keys(own.keys, now)
+    if not listed:
+        own_signers(own, now)
+    return signer_of(own, listed[0].fingerprint)
+
+
+def signer_of(own: OwnSwarm, fingerprint: str) -> Signer:
+    """The signer of one of our keys; NotAllowed if it is not on this host."""
+    from interlock.nouns.swarms import key_files
+
+    try:
+        found = key_files.signer(own.key)
+        if found.fingerprint == fingerprint:
+            return found
+    except InterlockError:
+        pass  # it may have another name on this host
+    for file in key_files.listed():
+        if file.fingerprint == fingerprint:
+            return key_files.signer(file.name)
+    try:
+        return key_files.signer(fingerprint)
+    except InterlockError as error:
+        raise NotAllowed(
+            f"the key {fingerprint} of {own.name} is not on this host ({error});"
+            " run this where it is, or revoke it: interlock key revoke FINGERPRINT"
+        ) from None
+
+
+def _replaced(own: OwnSwarm) -> Signer | None:
+    """The key that has taken the place of our current one, under the same name; None without."""
+    from interlock.nouns.swarms import key_files
+
+    if not own.keys or own.key.startswith(signing.FINGERPRINT_MARK):
+        return None
+    try:
+        found = key_files.signer(own.key)
+    except InterlockError:
+        return None  # the key may be on another host
+    known = [key.fingerprint for key in own.keys]
+    return None if found.fingerprint in known else found
+
+
+def listed_key(signer: Signer) -> ListedKey:
+    """A key as a registry entry lists it."""
+    return ListedKey(public=signing.to_base64(signer.public_key))
+
+
+def adopt_rotation(runner: Runner, own: OwnSwarm, actor: Actor) -> Op[OwnSwarm]:
+    """Take over a key that has replaced the current one in its file."""
+    new: Signer | None = yield InThread(partial(_replaced, own))
+    if new is None:
+        return own
+    fresh = listed_key(new)
+
+    def deciding() -> DecideOp[OwnSwarm]:
+        item = (yield (keys.OWN_SWARM,))[keys.OWN_SWARM]
+        before = own if item is None else decode_own(item)
+        if item is None or fresh.public in [key.public for key in before.keys]:
+            return Decision(outcome=before)
+        listed = registry.rotated(before.keys, fresh, before.name, runner.clock.wall())
+        return Decision(
+            outcome=(after := replace(before, keys=listed)),
+            verb="key.rotate",
+            thing=f"swarm/{before.name}",
+            puts=(Write(keys.OWN_SWARM, after),),
+            events=(Event("swarm:key_rotated", actor.agent),),
+            reason=fresh.fingerprint,
+        )
+
+    return (yield from runner.change(deciding, actor)).outcome
+
+
+def named_signer(key: str) -> Signer:
+    """The signer that a caller names: a key, a path, or the fingerprint of an agent's key."""
+    from interlock.nouns.swarms import key_files
+
+    return key_files.signer(key)
+
+
+def is_revoked(swarm: str, fingerprint: str) -> Op[bool]:
+    """Whether we have revoked this key of ours."""
+    key = keys.revocation(swarm, fingerprint)
+    snapshot: Snapshot = yield Read(key)
+    return snapshot[key] is not None

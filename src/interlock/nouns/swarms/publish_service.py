@@ -1,0 +1,325 @@
+"""Our own swarm: registering it, and its registry entry on the bus.
+
+**Publishing** takes two commits.  The one at home reserves the next version (``swarm/entry``), so
+two processes never sign two texts as one version.  The one on the bus puts the signed entry there,
+unless a higher version of ours stands there already.
+
+    crash before the first commit     nothing happened
+    crash between the two             a version number is unused; the next pass signs the next one
+    crash after the second            done
+
+Whether an entry is due is judged by what stands on the bus, not by what was reserved: an entry that
+never arrived there, was deleted or replaced is signed again.  A version on the bus counts only with
+a valid signature of ours.  It may be above the one at home, after the home store was restored from
+a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from interlock.client_context import Context
+from interlock.core import keys, signing, validate
+from interlock.core.decision import Decision, Event, Write
+from interlock.core.signing import Signer
+from interlock.errors import BadInput, BusTrouble
+from interlock.nouns.agents.views import all_reports, all_sessions
+from interlock.nouns.swarms import registry
+from interlock.nouns.swarms.envelope import (
+    EnvelopeRefused,
+    TrustedKey,
+    claimed_keys,
+    claimed_signers,
+    open_envelope,
+    sign_head,
+)
+from interlock.nouns.swarms.head import AGENTS_LIMIT, RegisteredAgent, RegistryHead
+from interlock.nouns.swarms.own_keys import (
+    adopt_rotation,
+    is_revoked,
+    listed_key,
+    named_signer,
+    own_signers,
+)
+from interlock.nouns.swarms.results import NameTaken, RegisterOutcome, SwarmRegistered
+from interlock.nouns.swarms.swarm import OwnEntry, OwnSwarm, decode_own, decode_own_entry
+from interlock.runtime.attempt import DecideOp
+from interlock.runtime.identity import Actor
+from interlock.runtime.reads import every, looked_up
+from interlock.runtime.runner import Runner
+from interlock.steps import InThread, Op, Read
+from interlock.store import Item, Snapshot
+
+
+class Published(Struct, frozen=True, kw_only=True):
+    """The version of our entry on the bus, and whether this pass put it there."""
+
+    version: int
+    now: bool
+
+
+# Registering.
+
+
+def register(
+    context: Context, actor: Actor, name: str, *, url: str, shown: str, key: str
+) -> Op[RegisterOutcome]:
+    """Make our home a swarm: one commit; then its entry is put on the bus.
+
+    Again, it names another bus, or rotates to another key.
+    """
+    signer: Signer = yield InThread(partial(named_signer, key))
+    signing.require_public_key(signer.public_key)
+    if (yield from is_revoked(name, signer.fingerprint)):
+        raise BadInput(f"{signer.fingerprint} is revoked, permanently; name another key")
+    bus_id = yield from context.bus.reach(url)
+    now = context.runner.clock.wall()
+    planned = OwnSwarm(
+        name=name,
+        bus=url,
+        bus_shown=shown,
+        bus_id=bus_id,
+        key=key,
+        keys=(listed_key(signer),),
+        registered=now,
+    )
+    other = yield from context.bus.on(planned, lambda _: _other_owner(planned, now))
+    if other:
+        return NameTaken(swarm=name, reason=other)
+    own = yield from _registering(context.runner, planned, actor)
+    if isinstance(own, NameTaken):
+        return own
+    version, trouble = 0, ""
+    try:
+        published = yield from publish(context, own, actor, force=True)
+        version = published.version
+    except BusTrouble as error:
+        version, trouble = (yield from _reserved()), str(error)
+    return SwarmRegistered(
+        swarm=name,
+        bus=shown,
+        bus_id=bus_id,
+        fingerprint=own.fingerprint,
+        version=version,
+        trouble=trouble,
+    )
+
+
+def _other_owner(own: OwnSwarm, now: float) -> Op[str]:
+    """Why this name belongs to another swarm on the bus; empty if it does not.
+
+    What nobody signed, or what has expired, takes no name.
+    """
+    snapshot: Snapshot = yield Read(keys.registry_entry(own.name))
+    item = snapshot[keys.registry_entry(own.name)]
+    if item is None or own.fingerprint in claimed_signers(item.value, RegistryHead):
+        return ""
+    claimed = {
+        name: TrustedKey(public_key=key, swarm=own.name)
+        for name, key in claimed_keys(item.value).items()
+    }
+    found = open_envelope(item.value, RegistryHead, claimed.get, bus=own.bus_id, now=now)
+    if isinstance(found, EnvelopeRefused):
+        return ""
+    return f"the bus has an entry of {own.name} that is signed by {found.head.key}"
+
+
+def _registering(runner: Runner, planned: OwnSwarm, actor: Actor) -> Op[OwnSwarm | NameTaken]:
+    def deciding() -> DecideOp[OwnSwarm | NameTaken]:
+        item = (yield (keys.OWN_SWARM,))[keys.OWN_SWARM]
+        before = None if item is None else decode_own(item)
+        if before is not None and before.name != planned.name:
+            said = f"this home is the swarm {before.name}, and its peers know it as that"
+            return Decision(outcome=NameTaken(swarm=planned.name, reason=said))
+        own = planned if before is None else _again(before, planned, runner.clock.wall())
+        if own == before:
+            return Decision(outcome=own)
+        return Decision(
+            outcome=own,
+            verb="swarm.register",
+            thing=f"swarm/{own.name}",
+            puts=(Write(keys.OWN_SWARM, own),),
+            events=(Event("swarm:registered", actor.agent),),
+        )
+
+    return (yield from runner.change(deciding, actor)).outcome
+
+
+def _again(before: OwnSwarm, planned: OwnSwarm, now: float) -> OwnSwarm:
+    """The swarm with the bus and key that were named now; another key is a rotation."""
+    moved = replace(planned, keys=before.keys, registered=before.registered)
+    new = planned.keys[0]
+    known = [key.public for key in registry.valid_keys(before.keys, now)]
+    if known[:1] == [new.public]:
+        return moved
+    if new.public in known:
+        raise BadInput(
+            f"{new.fingerprint} was rotated and will end; name the current key of {before.name},"
+            " or a new one"
+        )
+    return replace(moved, keys=registry.rotated(before.keys, new, before.name, now))
+
+
+# Publishing.
+
+
+def publish(
+    context: Context, own: OwnSwarm, actor: Actor, *, force: bool = False, urgent: bool = False
+) -> Op[Published]:
+    """Put our entry on the bus if it is due, and see that our liveness key is there."""
+    own = yield from adopt_rotation(context.runner, own, actor)
+    now = context.runner.clock.wall()
+    agents = yield from own_agents()
+    depth = yield from own_depth()
+    stands = yield from context.bus.on(own, lambda _: _own_entry_on_bus(own, now), urgent=urgent)
+    draft = partial(
+        registry.next_entry,
+        own.name,
+        own.bus_id,
+        keys=own.keys,
+        agents=agents,
+        depth=depth,
+        now=now,
+    )
+    if not force and stands is not None and not _is_due(stands, own, draft, now):
+        yield from context.bus.on(own, partial(_beat, own=own))
+        return Published(version=stands.version, now=False)
+    signers: tuple[Signer, ...] = yield InThread(partial(own_signers, own, now))
+    version = yield from _reserve(context.runner, own, 0 if stands is None else stands.version)
+    data: bytes = yield InThread(lambda: sign_head(draft(version), *signers))
+    put = partial(_put_entry, own=own, data=data, version=version, now=now)
+    return (yield from context.bus.on(own, put))
+
+
+def _is_due(
+    stands: RegistryHead, own: OwnSwarm, draft: Callable[[int], RegistryHead], now: float
+) -> bool:
+    if not registry.valid_keys(own.keys, now):
+        return True  # the attempt says what to do
+    age = now - stands.timestamp / 1000
+    fresh = -registry.CLOCK_SKEW < age < registry.REPUBLISH
+    return not fresh or registry.content(stands) != registry.content(draft(stands.version))
+
+
+def _own_entry_on_bus(own: OwnSwarm, now: float) -> Op[RegistryHead | None]:
+    """Our entry as it stands on the bus; None if there is none that a key of ours signed."""
+    snapshot: Snapshot = yield Read(keys.registry_entry(own.name))
+    return verified_own(snapshot[keys.registry_entry(own.name)], own, now)
+
+
+def verified_own(item: Item | None, own: OwnSwarm, now: float) -> RegistryHead | None:
+    """Our entry on the bus, also an expired one; None if no key of ours signed it."""
+    if item is None:
+        return None
+    trusted = {
+        key.fingerprint: TrustedKey(
+            public_key=signing.from_base64(key.public) or b"", swarm=own.name
+        )
+        for key in own.keys
+    }
+    found = open_envelope(item.value, RegistryHead, trusted.get, bus=own.bus_id, now=now)
+    if isinstance(found, EnvelopeRefused):
+        late = found.reason in ("expired", "future") and isinstance(found.head, RegistryHead)
+        return found.head if late and isinstance(found.head, RegistryHead) else None
+    return found.head
+
+
+def _reserve(runner: Runner, own: OwnSwarm, above: int) -> Op[int]:
+    """The next version of our entry, which no other process signs."""
+
+    def deciding() -> DecideOp[int]:
+        snapshot = yield (keys.OWN_ENTRY, keys.OWN_SWARM)
+        item, now = snapshot[keys.OWN_ENTRY], runner.clock.wall()
+        version = max(above, 0 if item is None else decode_own_entry(item).version) + 1
+        return Decision(
+            outcome=version,
+            verb="swarm.publish",
+            thing=f"swarm/{own.name}",
+            puts=(Write(keys.OWN_ENTRY, OwnEntry(version=version, at=round(now, 3))),),
+        )
+
+    return (yield from runner.change(deciding, Actor())).outcome
+
+
+def _reserved() -> Op[int]:
+    snapshot: Snapshot = yield Read(keys.OWN_ENTRY)
+    item = snapshot[keys.OWN_ENTRY]
+    return 0 if item is None else decode_own_entry(item).version
+
+
+def _put_entry(
+    runner: Runner, *, own: OwnSwarm, data: bytes, version: int, now: float
+) -> Op[Published]:
+    """Put our entry on the bus, unless a later one of ours is there."""
+    key, live = keys.registry_entry(own.name), keys.swarm_live(own.name)
+
+    def deciding() -> DecideOp[Published]:
+        stands = verified_own((yield (key,))[key], own, now)
+        if stands is not None and stands.version >= version:
+            return Decision(outcome=Published(version=stands.version, now=False))
+        return Decision(
+            outcome=Published(version=version, now=True),
+            verb="swarm.publish",
+            thing=f"swarm/{own.name}",
+            puts=(
+                Write(key, Raw(data)),
+                Write(live, own.name, registry.LIVE_TTL),
+            ),
+            events=(Event("swarm:published", own.name),),
+        )
+
+    return (yield from runner.change(deciding, Actor(own.name))).outcome
+
+
+def _beat(runner: Runner, *, own: OwnSwarm) -> Op[None]:
+    """Renew our liveness key on the bus, or put it there again."""
+    write = Write(keys.swarm_live(own.name), own.name, registry.LIVE_TTL)
+    if write.key in (yield from runner.renew([write])):
+        return
+
+    def deciding() -> DecideOp[None]:
+        yield from ()
+        return Decision(outcome=None, puts=(write,), quiet=True)
+
+    yield from runner.change(deciding, Actor(own.name))
+
+
+def beat(context: Context, own: OwnSwarm, *, urgent: bool = False) -> Op[None]:
+    """Show on the bus that a process of ours is there."""
+    yield from context.bus.on(own, partial(_beat, own=own), urgent=urgent)
+
+
+def own_agents() -> Op[tuple[RegisteredAgent, ...]]:
+    """The agents with a live session at home: their abilities, and the work that they have."""
+    sessions = yield from all_sessions()
+    live = yield from looked_up(keys.live(each.id) for each in sessions)
+    reports = yield from all_reports()
+    claims = [keys.claim_of(item.key)[0] for item in (yield from every(keys.CLAIMS))]
+    able: dict[str, dict[str, None]] = {}
+    busy: dict[str, list[int]] = {}
+    for each in sessions:
+        if live[keys.live(each.id)] is None:
+            continue
+        report = reports.get(each.id)
+        able.setdefault(each.agent, {}).update(dict.fromkeys(report.can if report else ()))
+        busy.setdefault(each.agent, []).append(claims.count(each.id))
+    return tuple(
+        [
+            RegisteredAgent(
+                agent=agent,
+                can=tuple(sorted(can)[: validate.CAN_LIMIT]),
+                load=round(100 * sum(busy[agent]) / len(busy[agent])),
+            )
+            for agent, can in sorted(able.items())[:AGENTS_LIMIT]
+        ]
+    )
+
+
+def own_depth() -> Op[int]:
+    """The requests of other swarms that our home has not finished."""
+    yield from ()
+    return 0

@@ -1,0 +1,190 @@
+"""What ``swarm list`` and ``health`` say about swarms, and ``doctor`` about keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from interlock.client_context import Context
+from interlock.core import keys
+from interlock.core.validate import quote, span
+from interlock.errors import BusTrouble, InterlockError
+from interlock.nouns.swarms import registry
+from interlock.nouns.swarms.envelope import claimed_keys
+from interlock.nouns.swarms.own_keys import own_swarm
+from interlock.nouns.swarms.publish_service import verified_own
+from interlock.nouns.swarms.registry_service import PeerState, peer_states
+from interlock.nouns.swarms.results import NotRegistered, SwarmList, SwarmView, TrustedKeyView
+from interlock.nouns.swarms.swarm import OwnSwarm
+from interlock.runtime.health import HealthCheck, Problem
+from interlock.runtime.runner import Runner
+from interlock.steps import InThread, Op, Read
+from interlock.store import Finding, Item, Range, Snapshot, finding
+
+STRANGERS = 100
+"""Entries on the bus that are read to name swarms that are not allowed yet."""
+
+
+def list_swarms(context: Context) -> Op[SwarmList | NotRegistered]:
+    """Our swarm, its peers, and the other swarms that have an entry on the bus."""
+    own = yield from own_swarm()
+    states = yield from peer_states()
+    if own is None and not states:
+        return NotRegistered()
+    trouble, items, looked = "", dict[str, Item](), False
+    if own is not None:
+        looked_up = yield from context.swarms.look(own)
+        trouble = looked_up.trouble
+        states = yield from peer_states()
+        try:
+            items = yield from context.bus.on(own, partial(_on_bus, own=own))
+            looked = True
+        except BusTrouble as error:
+            trouble = trouble or str(error)
+    now = context.runner.clock.wall()
+    found = [] if own is None else [_own(own, items, now, known=looked)]
+    found += [_peer(states[name], now) for name in sorted(states)]
+    if own is not None:
+        known = {own.name, *states}
+        found += _strangers(items, known)
+    shown = "" if own is None else own.bus_shown
+    return SwarmList(swarms=tuple(found), bus=shown, trouble=trouble)
+
+
+def _on_bus(_runner: Runner, *, own: OwnSwarm) -> Op[dict[str, Item]]:
+    page = Range(keys.REGISTRY, limit=STRANGERS)
+    wanted = (keys.registry_entry(own.name), keys.swarm_live(own.name))
+    snapshot: Snapshot = yield Read(*wanted, page)
+    found = {item.key: item for item in snapshot.ranges[page]}
+    found.update({key: item for key, item in snapshot.items.items() if item is not None})
+    return found
+
+
+def _own(own: OwnSwarm, items: Mapping[str, Item], now: float, *, known: bool) -> SwarmView:
+    entry = verified_own(items.get(keys.registry_entry(own.name)), own, now)
+    live = keys.swarm_live(own.name) in items
+    trusted = [
+        TrustedKeyView(
+            fingerprint=key.fingerprint,
+            how="own",
+            since=own.registered,
+            until=key.until / 1000 if key.until else None,
+        )
+        for key in own.keys
+    ]
+    return SwarmView(
+        swarm=own.name,
+        role="own",
+        status=registry.status(entry, now, live=live) if known else "unknown",
+        keys=tuple(trusted),
+        version=None if entry is None else entry.version,
+        agents=None if entry is None else len(entry.agents),
+        depth=None if entry is None else entry.depth,
+        expires=None if entry is None else entry.expires / 1000,
+    )
+
+
+def _peer(state: PeerState, now: float) -> SwarmView:
+    peer, floor = state.peer, state.floor
+    trusted = [
+        TrustedKeyView(fingerprint=key.fingerprint, how=key.how, since=key.since, until=key.until)
+        for key in peer.keys
+    ]
+    return SwarmView(
+        swarm=peer.swarm,
+        role="peer" if peer.allowed else "denied",
+        status=registry.status(floor.entry, now, live=floor.live) if floor.fetched else "unknown",
+        read=floor.fetched or None,
+        keys=tuple(trusted),
+        first_use=peer.first_use,
+        refused=floor.refused,
+        last_refused=floor.last_refused,
+        refused_at=floor.refused_at or None,
+        version=floor.version or None,
+        agents=None if floor.entry is None else len(floor.entry.agents),
+        depth=None if floor.entry is None else floor.entry.depth,
+        expires=None if floor.entry is None else floor.entry.expires / 1000,
+    )
+
+
+def _strangers(items: Mapping[str, Item], known: set[str]) -> list[SwarmView]:
+    """Swarms with an entry that nothing here vouches for: what they claim, to be compared."""
+    found = []
+    for key, item in sorted(items.items()):
+        if not key.startswith(keys.REGISTRY) or keys.swarm_of(key) in known:
+            continue
+        claimed = next(iter(claimed_keys(item.value)), "")
+        found.append(
+            SwarmView(swarm=keys.swarm_of(key), role="stranger", status="unknown", claims=claimed)
+        )
+    return found
+
+
+# ---- health
+
+
+def health(checkup: HealthCheck) -> Op[list[Problem]]:
+    """Peers that signed two texts or are refused, and peers without a key; read at home alone."""
+    now, found = checkup.runner.clock.wall(), list[Problem]()
+    for name, state in (yield from peer_states()).items():
+        if state.peer.allowed:
+            problem = _problem(name, state, now)
+            found += [] if problem is None else [problem]
+    return found
+
+
+def _problem(name: str, state: PeerState, now: float) -> Problem | None:
+    floor, thing = state.floor, f"swarm/{name}"
+    if floor.refused.get("equivocation"):
+        says = f"{thing}: it signed two different entries as one version; its key may be stolen"
+        remedy = (
+            f"ask its operator; then pin a key that is not stolen: interlock swarm allow"
+            f" {quote(name)} --key FINGERPRINT, or deny it: interlock swarm deny {quote(name)}"
+        )
+        return Problem(
+            kind="refused", says=says, remedy=remedy, thing=thing, since=floor.refused_at
+        )
+    if not state.peer.keys and not state.peer.first_use:
+        says = f"{thing}: no key of it is trusted any more, so nothing of it is taken in"
+        remedy = f"pin its new key: interlock swarm allow {quote(name)} --key FINGERPRINT"
+        return Problem(kind="refused", says=says, remedy=remedy, thing=thing)
+    recent = floor.refused_at and floor.refused_at >= floor.fetched - registry.CACHED
+    if recent and floor.last_refused:
+        ago = span(now - floor.refused_at)
+        says = f"{thing}: its entry was refused {ago} ago: {floor.last_refused}"
+        remedy = "see 'interlock swarm list'; if its key has changed, pin the new one"
+        return Problem(
+            kind="refused", says=says, remedy=remedy, thing=thing, since=floor.refused_at
+        )
+    return None
+
+
+# ---- doctor
+
+
+def key_findings(now: Callable[[], float]) -> Op[list[Finding]]:
+    """The keys of this user that are too old, or cannot be used."""
+    found: list[Finding] = yield InThread(partial(_key_findings, now))
+    return found
+
+
+def _key_findings(now: Callable[[], float]) -> list[Finding]:
+    from interlock.nouns.swarms import key_files
+
+    try:
+        files = key_files.listed()
+    except InterlockError as error:
+        fact, _, remedy = str(error).partition("; ")
+        return [finding("keys", fact, remedy or "see 'interlock key list'")]
+    found = []
+    for file in files:
+        if file.problem and not file.retired:
+            fact, _, remedy = file.problem.partition("; ")
+            found.append(finding("keys", fact, remedy or "see 'interlock key list'"))
+        elif file.overdue(now()):
+            fact = f"{file.name} is {span(file.age(now()))} old"
+            found.append(finding("keys", fact, f"run 'interlock key rotate {quote(file.name)}'"))
+    current = [file for file in files if not file.retired]
+    if not found and current:
+        found.append(finding("keys", f"{len(current)}, none older than 90 days"))
+    return found
