@@ -178,16 +178,30 @@ class Pair:
             if other != name:
                 self.trust(name, other)
 
-    def trust(self, name: str, other: str, **more: Any) -> None:
-        signer = self.keys[other]
+    def add(self, name: str) -> None:
+        """Another swarm, which trusts all and is trusted by none."""
+        self.homes[name] = MemoryStore(self.clock)
+        self.keys[name] = new_key(len(self.keys))
+        self._set_up(name)
+
+    def peer(self, name: str, public: str = "", fingerprint: str = "") -> Peer:
+        """A swarm as another one trusts it."""
+        signer = self.keys[name]
         key = PeerKey(
-            fingerprint=signer.fingerprint,
+            fingerprint=fingerprint or signer.fingerprint,
             how="pinned",
             since=0.0,
-            public=signing.to_base64(signer.public_key),
+            public=public or signing.to_base64(signer.public_key),
         )
-        peer = Peer(swarm=other, keys=(key,), **more)
-        _put(self.homes[name], self.clock, self.random, keys.peer(other), peer)
+        return Peer(swarm=name, keys=(key,))
+
+    def trust(self, name: str, other: str) -> None:
+        put_item(self, self.homes[name], keys.peer(other), self.peer(other))
+
+
+def put_item(pair: Pair, store: Store, key: str, value: object) -> None:
+    """Write an item, as a client with the credentials of the store can."""
+    _put(store, pair.clock, pair.random, key, value)
 
 
 def _put(store: Store, clock: FakeClock, random: Random, key: str, value: object) -> None:

@@ -111,6 +111,8 @@ class Intake:
         self._moment = moment
         self._counted = float("-inf")
         self._signed = self._unsigned = 0
+        self._adding = [0, 0]
+        """What the batch in progress adds to the quarantine: without a known sender, and with."""
 
     # Requests.
 
@@ -202,8 +204,7 @@ class Intake:
             )
             return merged(own, [published])
 
-        done = yield from self._home.runner.change(deciding, actor)
-        return done.outcome  # type: ignore[no-any-return]
+        return (yield from self._changed(deciding, actor))
 
     # Results and receipts.
 
@@ -289,8 +290,7 @@ class Intake:
             )
             return merged(own, _things(parts, thing))
 
-        done = yield from self._home.runner.change(deciding, actor)
-        return done.outcome  # type: ignore[no-any-return]
+        return (yield from self._changed(deciding, actor))
 
     def receipts(self, actor: Actor, own: OwnSwarm) -> Op[int]:
         """Take in receipts: the receiver has a request, and works on it."""
@@ -433,13 +433,23 @@ class Intake:
         """The writes of what goes to quarantine, as far as there is room."""
         room = QUARANTINE_LIMIT - self._signed - self._unsigned
         unsigned = min(room, UNSIGNED_LIMIT - self._unsigned)
+        self._adding = [0, 0]
         for id_, each in zip(ids, refused, strict=False):
             signed = isinstance(each, RefusedRequest) or each.head is not None
             if room <= 0 or (not signed and unsigned <= 0):
                 continue
             room -= 1
             unsigned -= not signed
+            self._adding[signed] += 1
             yield from intake_rules.quarantine(id_, each, kind, now)
+
+    def _changed(self, deciding: Callable[[], DecideOp[Any]], actor: Actor) -> Op[Any]:
+        """Commit a batch, and count what it added to the quarantine."""
+        self._adding = [0, 0]
+        done = yield from self._home.runner.change(deciding, actor)
+        self._unsigned += self._adding[False]
+        self._signed += self._adding[True]
+        return done.outcome
 
 
 # Facts.
