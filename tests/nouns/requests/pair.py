@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from msgspec.structs import replace
 
 from interlock.client_context import Context
 from interlock.core import keys, signing
 from interlock.core.decision import Decision, Write
 from interlock.core.signing import KeySigner
+from interlock.errors import StoreAway
 from interlock.nouns.requests.outcomes import RequestSent
 from interlock.nouns.requests.send_service import RequestDraft
 from interlock.nouns.requests.service import RequestService
@@ -24,7 +27,7 @@ from interlock.runtime.identity import Actor
 from interlock.runtime.runner import Runner
 from interlock.settings import Settings
 from interlock.steps import Op
-from interlock.store import Store
+from interlock.store import Capabilities, Store
 from interlock.stores.memory import MemoryStore
 from interlock.testing.clock import FakeClock
 from interlock.testing.faults import FaultyStore
@@ -53,13 +56,34 @@ class Opener:
         return self.blocking(url, create=create)
 
 
+class Cable:
+    """The way to a store, which can be cut, or take less than the store does."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.is_cut = False
+        self.max_value = store.capabilities.max_value
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self.store.capabilities, max_value=self.max_value)
+
+    def close(self) -> None:
+        """The store stays open for others."""
+
+    def __getattr__(self, name: str) -> Any:
+        if self.is_cut and name in ("read", "commit", "transact", "renew", "watch"):
+            raise StoreAway("the cable is cut")
+        return getattr(self.store, name)
+
+
 class Swarm:
     """One process of a swarm: its home and the bus, each across a network that may fail."""
 
     def __init__(self, pair: Pair, name: str, agent: str, *, faulty: bool = False) -> None:
         self.name = name
         self.pair = pair
-        home, bus = pair.homes[name], pair.bus
+        home, bus = pair.homes[name], cast("Store", pair.cable(name))
         self.home: Store = home
         self.bus: Store = bus
         if faulty:
@@ -153,12 +177,17 @@ class Pair:
         self.homes = {name: MemoryStore(self.clock) for name in names}
         self.bus = MemoryStore(self.clock)
         self.keys = {name: new_key(place) for place, name in enumerate(names)}
+        self._cables: dict[str, Cable] = {}
         for name in names:
             self._set_up(name)
         self.bus_is_named()
 
     def swarm(self, name: str, agent: str = "ada", *, faulty: bool = False) -> Swarm:
         return Swarm(self, name, agent, faulty=faulty)
+
+    def cable(self, name: str) -> Cable:
+        """The way of a swarm to the bus."""
+        return self._cables.setdefault(name, Cable(self.bus))
 
     def bus_is_named(self) -> None:
         _put(self.bus, self.clock, self.random, keys.BUS, BUS_ID)

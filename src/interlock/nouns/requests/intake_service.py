@@ -333,7 +333,7 @@ class Intake:
                 value=item.value,
                 body_key=bodies and bodies + item.key.removeprefix(folder),
             )
-            for item in items
+            for item in sorted(items, key=lambda item: item.revision)
         ]
 
     def _trust(self, found: Sequence[OnBus], kind: type[MessageHead]) -> Op[Trust]:
