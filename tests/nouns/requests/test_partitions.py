@@ -67,7 +67,7 @@ def test_what_was_spooled_is_posted_in_the_order_of_sending(pair: Pair) -> None:
     order = []
     for number in range(9):
         order.append((one, other)[number % 2].sent())
-        pair.clock.advance(0.001)
+        pair.clock.advance(0.01)
     pair.cable("north").is_cut = False
     pair.clock.advance(RECONNECT)
     late = one.sent()

@@ -97,7 +97,6 @@ class RequestServe(Request, frozen=True, kw_only=True):
     timeout: Annotated[
         Duration, option("duration", "end a program that takes longer", forever=True)
     ] = "inf"
-    once: Annotated[bool, option("flag", "end when no request is left")] = False
     command: Annotated[Names, option("command", "the program, after --", positional=True)] = ()
 
 
