@@ -6,7 +6,6 @@ from random import Random
 from typing import Any, TypeVar, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from msgspec.structs import replace
 
 from interlock.client_context import Context
@@ -16,7 +15,6 @@ from interlock.core.signing import KeySigner
 from interlock.errors import StoreAway
 from interlock.nouns.requests.outcomes import RequestSent
 from interlock.nouns.requests.send_service import RequestDraft
-from interlock.nouns.requests.service import RequestService
 from interlock.nouns.swarms.bus import Bus
 from interlock.nouns.swarms.head import ListedKey
 from interlock.nouns.swarms.swarm import OwnSwarm, Peer, PeerKey
@@ -95,7 +93,7 @@ class Swarm:
         self.context.__dict__["bus"] = Bus(self.runner, Opener(self.bus), Settings())
         self.run(self.context.join(1e6))
         self.tasks = TaskCalls(self.context)
-        self.requests = RequestService(self.runner, self.context.bus, self.context.tasks.moment)
+        self.requests = self.context.requests
         signer = pair.keys[name]
         self.requests.home._signers[name, signer.fingerprint] = signer
 
@@ -148,7 +146,7 @@ class Swarm:
     def answering(self, claimed: Claimed, body: bytes = b"3") -> Op[Any]:
         from interlock.nouns.requests.serving import answer_claim
 
-        return answer_claim(self.context, self.requests, claimed, "success", body)
+        return answer_claim(self.context, claimed, "success", body)
 
     def work(self) -> bool:
         """Take in, and do one task."""

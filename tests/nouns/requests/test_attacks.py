@@ -364,7 +364,7 @@ def test_another_swarm_cannot_take_the_id_of_a_request() -> None:
 
 
 def test_a_key_that_is_revoked_between_verifying_and_committing_takes_nothing_in(
-    attack: Attack,
+    attack: Attack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attack.post(attack.head())
     south = attack.pair.swarm("south", "carl")
@@ -382,7 +382,7 @@ def test_a_key_that_is_revoked_between_verifying_and_committing_takes_nothing_in
             )
         return found
 
-    south.requests.intake._open = verify_and_revoke  # type: ignore[method-assign]
+    monkeypatch.setattr(south.requests.intake, "_open", verify_and_revoke)
     south.take_in()
     assert (attack.reasons(), attack.tasks()) == (["revoked_key"], 0)
 
@@ -538,8 +538,6 @@ def test_what_no_known_key_signed_cannot_be_released(attack: Attack) -> None:
     kept = attack.south.run(list_quarantine("", "", 10)).messages[0]
     assert not kept.releasable
     service, actor = attack.south.requests, attack.south.actor
-    assert isinstance(
-        attack.south.run(release(service, actor, kept.id)), out.QuarantineKept
-    )
+    assert isinstance(attack.south.run(release(service, actor, kept.id)), out.QuarantineKept)
     attack.south.run(drop(service, actor, (kept.id,)))
     assert attack.reasons() == []

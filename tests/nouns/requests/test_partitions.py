@@ -1,4 +1,4 @@
-"""The bus is away, the receiver is slow or gone, a message is lost: each request still ends once."""
+"""The bus is away, the receiver is slow, a message is lost: each request still ends once."""
 
 from __future__ import annotations
 
@@ -363,6 +363,7 @@ def test_a_zombie_stores_no_result(pair: Pair) -> None:
     assert frozen is not None
     pair.clock.advance(3600)
     heir = pair.swarm("south", "carl")
+    claimed = None
     for _ in range(5):
         if (claimed := heir.claim()) is not None:
             break

@@ -251,7 +251,7 @@ def _answer(
         by, at = received.executed_by, received.executed_at
     if status is not None and status.state == "complete":
         kept = Raw(b"null") if result is None or result.result is UNSET else result.result
-        return Answer(status="success", body=Raw(bytes(kept)), by=by, at=at)  # type: ignore[arg-type]
+        return Answer(status="success", body=Raw(bytes(kept)), by=by, at=at)
     said = "" if status is None else status.reason
     if result is not None and result.error is not UNSET:
         found = msgspec.json.decode(result.error)

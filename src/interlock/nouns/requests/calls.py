@@ -224,9 +224,10 @@ def _act(text: str) -> Act:
 def _confidence(value: float | None) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+    known: object = value
+    if not isinstance(known, int | float) or not 0 <= known <= 1:
         raise BadInput("the confidence is a number from 0 to 1")
-    return float(value)
+    return float(known)
 
 
 def _citations(values: Iterable[str]) -> tuple[str, ...]:

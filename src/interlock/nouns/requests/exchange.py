@@ -15,8 +15,8 @@
 
 Each line is one commit.  A crash after any of them leaves something that the next process of the
 same swarm finds: an outbox entry after 1 and 7, an envelope on the bus after 2, 4, 8 and 9, a claim
-that expires after 6.  Doing a step twice is harmless: a message that was taken in before is known by
-its mark, and a result that was accepted before by its digest.
+that expires after 6.  Doing a step twice is harmless: a message that was taken in before is known
+by its mark, and a result that was accepted before by its digest.
 
 Posting writes without a check.  An envelope under the same key is an earlier attempt of the same
 message, or rubbish by a client of the bus, and in both cases the new one is better.

@@ -41,15 +41,14 @@ class RequestHousekeepingPart(HousekeepingPart):
         if (yield Read(keys.OWN_SWARM))[keys.OWN_SWARM] is None:
             return []
         old = yield from self._requests(now)
-        for prefix, decode in ((keys.RECEIVED, decode_received), (keys.SEEN, decode_seen)):
-            for item in (yield from every(prefix, most=self.work.bound)):
-                found = readable(decode, item)
-                if found is None:
-                    continue
-                head = getattr(found, "head", None)
-                until = found.until if head is None else head.deadline / 1000  # type: ignore[union-attr]
-                if until + _MARGIN < now:
-                    old.append(item)
+        for item in (yield from every(keys.RECEIVED, most=self.work.bound)):
+            received = readable(decode_received, item)
+            if received is not None and received.head.deadline / 1000 + _MARGIN < now:
+                old.append(item)
+        for item in (yield from every(keys.SEEN, most=self.work.bound)):
+            mark = readable(decode_seen, item)
+            if mark is not None and mark.until + _MARGIN < now:
+                old.append(item)
         for item in (yield from every(keys.QUARANTINE, most=self.work.bound)):
             kept = readable(decode_quarantined, item)
             if kept is not None and kept.at + QUARANTINE_KEPT < now:

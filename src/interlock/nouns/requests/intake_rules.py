@@ -1,7 +1,7 @@
 """Intake at the receiver: which verified request becomes a task, and what is written with it.
 
-``envelope.py`` has judged the signature, the sender, the audience and the times.  What follows needs
-the receiver's own items, and is decided inside the commit that relies on them:
+``envelope.py`` has judged the signature, the sender, the audience and the times.  What follows
+needs the receiver's own items, and is decided inside the commit that relies on them:
 
     repeated   the mark against replay is there, with the same content: nothing is done twice.  A
                later attempt than any before is answered (``exchange.py``)
@@ -117,7 +117,7 @@ Verdict: TypeAlias = TakenIn | Repeated | RefusedRequest
 
 
 def judge(arrival: Arrival, known: Known, limit: Rate, now: float, at: float) -> Verdict:
-    """Judge one request; ``at`` is the time that orders its task.  ``known`` is brought up to date."""
+    """Judge one request, and update ``known``; ``at`` is the time that orders its task."""
     head = arrival.head
     content = fixed_digest(head)
     mark = known.seen[arrival.seen_key]
@@ -228,9 +228,10 @@ def taken_in_writes(taken: TakenIn) -> tuple[Write, ...]:
 
 
 def quarantine(
-    id_: str, refused: RefusedRequest | EnvelopeRefused, kind: str, now: float, content: Any = None
+    id_: str, refused: RefusedRequest | EnvelopeRefused, kind: str, now: float
 ) -> tuple[Write, ...]:
     """The writes that keep a message with the reason; its content only if its sender is known."""
+    content: QuarantineContent | None = None
     if isinstance(refused, RefusedRequest):
         arrival = refused.arrival
         head: object = arrival.head

@@ -67,9 +67,10 @@ if TYPE_CHECKING:
     from interlock.nouns.swarms.swarm import OwnSwarm
     from interlock.nouns.tasks.task_change import TaskChanges
     from interlock.runtime.attempt import DecideOp, ReadOp
-    from interlock.runtime.runner import Runner
+    from interlock.runtime.runner import Decided, Runner
 
 H = TypeVar("H", bound=MessageHead)
+T = TypeVar("T")
 
 AT_ONCE = 48
 """Envelopes that are read, verified and committed together."""
@@ -267,7 +268,7 @@ class Intake:
                 if isinstance(judged, rules.ResultAccepted) and before is not None:
                     person = yield from _decision(before)
                     peer = peers[opened.key.swarm]
-                    part = send_rules.answer(before, judged, peer, person, notice, now)
+                    part = send_rules.answer(before, judged, peer, now, asked=person, notice=notice)
                     parts.append(part)
                     peers[opened.key.swarm] = _after(peer, part, before.to_swarm)
                     asked[head.request_id] = judged.request
@@ -443,10 +444,10 @@ class Intake:
             self._adding[signed] += 1
             yield from intake_rules.quarantine(id_, each, kind, now)
 
-    def _changed(self, deciding: Callable[[], DecideOp[Any]], actor: Actor) -> Op[Any]:
+    def _changed(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[T]:
         """Commit a batch, and count what it added to the quarantine."""
         self._adding = [0, 0]
-        done = yield from self._home.runner.change(deciding, actor)
+        done: Decided[T] = yield from self._home.runner.change(deciding, actor)
         self._unsigned += self._adding[False]
         self._signed += self._adding[True]
         return done.outcome

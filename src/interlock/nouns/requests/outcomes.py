@@ -104,7 +104,7 @@ class RequestFailed(outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="fa
 class RequestOpen(outcomes.Waiting, frozen=True, kw_only=True, tag="waiting"):
     """There is no result yet; the request goes on, with further attempts until its deadline.
 
-    ``reason`` says what it waits for: the bus, the receiver, its worker, or a person (``decision``).
+    ``reason`` says what it waits for: the bus, the receiver, or a person (``decision``).
     """
 
     request: str

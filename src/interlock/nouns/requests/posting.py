@@ -1,8 +1,8 @@
 """Posting: from the outbox of a home onto the bus (steps 2, 3 and 8 of ``exchange.py``).
 
 The process that made an outbox entry posts it at once.  If the bus does not answer, the entry stays
-where it is: the outbox is the spool.  Any process of the swarm drains it later, one process for each
-target (``live/outbox/{swarm}``), in the order of the commits that made the entries, many with one
+where it is: the outbox is the spool.  Any process of the swarm drains it later, one process for
+each target (``live/outbox/{swarm}``), in the order of the commits that made the entries, many with one
 commit on the bus and one at home.  A process that left something in the outbox posts nothing past
 it.
 

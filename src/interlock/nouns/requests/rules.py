@@ -2,8 +2,8 @@
 
 **Attempts.**  An attempt that reached the bus and that the receiver has not taken in is repeated
 after 60, 120 and 240 seconds, with the same id.  One that waits in the outbox is not: it is on its
-way, and posted when the bus is back.  After the last one the request is escalated: a person gets a decision
-with the fallbacks.  A late answer still ends the request, and closes the decision.
+way, and posted when the bus is back.  After the last one the request is escalated: a person gets a
+decision with the fallbacks.  A late answer still ends the request, and closes the decision.
 
     local_execution    acts: a task in our own store does the work instead
     alternative_swarm  acts: a new request to another swarm does the work instead

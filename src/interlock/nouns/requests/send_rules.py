@@ -4,8 +4,8 @@ All that a request needs is one commit: the request, its payload, its outbox ent
 rate of its agent, and the time of its next step.  So it is either refused, or it is never lost.
 
 The order of the refusals: the list of peers, the circuit breaker, the reputation, the rate, the
-queue.  A request that probes a peer (``breaker.py``, ``reputation.py``) writes that it does, so that
-there is one probe among all processes.
+queue.  A request that probes a peer (``breaker.py``, ``reputation.py``) writes that it does, so
+that there is one probe among all processes.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from interlock.nouns.swarms.reputation import UNKNOWN, Reputation, ReputationBlo
 class PeerFacts(Struct, frozen=True, kw_only=True):
     """What home knows of a peer when a request is sent to it, or ends.
 
-    ``probing`` is whether another request probes it; ``rates`` are the times at which the agent made
-    its last requests to it; ``queue`` is why nothing more is to be sent.
+    ``probing`` is whether another request probes it; ``rates`` are the times at which the agent
+    made its last requests to it; ``queue`` is why nothing more is to be sent.
     """
 
     allowed: bool = True
@@ -303,9 +303,10 @@ def answer(
     before: OutgoingRequest,
     accepted: rules.ResultAccepted,
     peer: PeerFacts,
+    now: float,
+    *,
     asked: HumanDecision | None,
     notice: str,
-    now: float,
 ) -> Decision[str]:
     """Keep the result of a request and end it, tell its asker, and count the answer.
 

@@ -101,7 +101,7 @@ class RequestSender:
         done = yield from self._home.runner.change(deciding, actor)
         sent = done.outcome
         if not isinstance(sent, out.RequestSent):
-            return sent  # type: ignore[no-any-return]
+            return sent
         key = keys.outbox(request.to_swarm, request.message)
         posting = Posting(key=key, entry=new.entry, body=new.body)
         reason = yield from self._outbox.post(actor, own, posting)
@@ -194,7 +194,7 @@ class RequestSender:
                 )
                 return Decision(outcome=over)
             said = reason or f"{actor.agent} cancelled it"
-            ended = send_rules.cancel(stored, said, self._home.now())
+            ended: Decision[Any] = send_rules.cancel(stored, said, self._home.now())
             return replace(ended, outcome=out.RequestCancelled(request=request))
 
         return (yield from self._home.runner.change(deciding, actor)).outcome

@@ -1,8 +1,8 @@
 """Requests at one home: the parts of this folder, put together for a client.
 
 ``tend`` is all that a process does for the requests of its swarm besides its own: it takes in what
-the bus has, answers, drains the outbox, and does the steps that time brings.  ``follow`` does so for
-as long as a worker serves: at once when something arrives on the bus, else every few seconds.
+the bus has, answers, drains the outbox, and does the steps that time brings.  ``follow`` does so
+for as long as a worker serves: at once when something arrives on the bus, else every few seconds.
 
 One process of a swarm takes in at once, the one with the lease ``live/intake``; the others look
 every second, and step in for an envelope that they saw before.  So ten processes that serve do not
@@ -105,14 +105,19 @@ class RequestService:
                     yield from self._keep_up(actor, own)
                 if leads:
                     yield from self.take_in(actor, own)
-                before = yield from self.home.bus.on(own, lambda _, o=own: _waiting(o, stopped))
+                before = yield from self._waiting(own, stopped)
                 if before and not leads:
                     yield Pause(STEP_IN)
-                    still = yield from self.home.bus.on(own, lambda _, o=own: _present(o))
-                    if still & before:
+                    if before & (yield from self._present(own)):
                         yield from self.take_in(actor, own)
             except BusTrouble:
                 yield from _rest(RECONNECT, stopped)
+
+    def _waiting(self, own: OwnSwarm, stopped: Callable[[], bool]) -> Op[frozenset[str]]:
+        return (yield from self.home.bus.on(own, lambda _: _waiting(own, stopped)))
+
+    def _present(self, own: OwnSwarm) -> Op[frozenset[str]]:
+        return (yield from self.home.bus.on(own, lambda _: _present(own)))
 
     def _lead(self, actor: Actor, holder: str) -> Op[bool]:
         """Have the lease of the intake, or renew it."""

@@ -34,7 +34,6 @@ from interlock.steps import Op
 
 if TYPE_CHECKING:
     from interlock.client_context import Context
-    from interlock.nouns.requests.service import RequestService
     from interlock.nouns.tasks.held_claim import ClaimHandle
 
 REASON = 1000
@@ -48,10 +47,10 @@ def sender_of(task: str) -> tuple[str, str]:
 
 def answer_claim(
     context: Context,
-    service: RequestService,
     claimed: Claimed,
     status: ResultStatus,
     body: bytes,
+    *,
     confidence: float | None = None,
     citations: tuple[str, ...] = (),
 ) -> Op[CompleteOutcome | FailOutcome]:
@@ -60,7 +59,8 @@ def answer_claim(
     ``body`` is the result as JSON, or the error as a text of JSON.  A task that is no request of
     another swarm is completed, or failed, as any task.
     """
-    home, actor = service.home, context.me().actor
+    service, actor = context.requests, context.me().actor
+    home = service.home
     own = yield from home.own()
     swarm, request = sender_of(claimed.task)
     received = yield from service.answers.received(swarm, request)
@@ -140,7 +140,7 @@ class ServedRequest:
         return self.claim.attempt
 
     @property
-    def token(self) -> int:
+    def token(self) -> int | None:
         """The token of the claim: it grows with every attempt."""
         return self.claim.outcome.token
 
@@ -193,12 +193,11 @@ def _done(context: Context, request: ServedRequest, result: object) -> Ending:
     def ending() -> Op[Any]:
         return answer_claim(
             context,
-            context.requests,
             request.claim.outcome,
             "success",
             body,
-            reply.confidence,
-            reply.citations,
+            confidence=reply.confidence,
+            citations=reply.citations,
         )
 
     return ending, TaskCompleted
@@ -213,7 +212,7 @@ def _erred(context: Context, request: ServedRequest, error: Exception) -> Ending
     def ending() -> Op[Any]:
         claimed = request.claim.outcome
         body = bytes(error_body(said))
-        return answer_claim(context, context.requests, claimed, "error", body)
+        return answer_claim(context, claimed, "error", body)
 
     return ending, TaskFailed
 

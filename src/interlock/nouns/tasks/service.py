@@ -151,7 +151,7 @@ class TaskService:
         retry: bool,
         along: Along | None = None,
     ) -> Op[task_types.FailOutcome]:
-        """Fail an attempt; ``along`` adds to the same commit what belongs to the end of the task."""
+        """Fail an attempt; ``along`` adds to the same commit what belongs to its end."""
         chance = self._runner.random_below(1000) / 1000
         decide = partial(
             rules.fail, claimant=claimant, reason=reason, error=error, chance=chance, retry=retry
