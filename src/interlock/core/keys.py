@@ -744,7 +744,7 @@ def quarantine_content(id_: str) -> str:
 
 
 def request_rate(direction: str, swarm: str, agent: str) -> str:
-    """The times of the requests of an agent to a swarm (``to``), or of an agent of it (``from``)."""
+    """When an agent made requests: ours ``to`` a swarm, or one ``from`` that swarm to us."""
     return f"{REQUEST_RATES}{direction}/{encode(swarm)}/{encode(agent)}"
 
 

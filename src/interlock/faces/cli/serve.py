@@ -56,7 +56,7 @@ def serve(parsed: Parsed) -> int:
 async def _serve(identity: CommandIdentity, request: RequestServe) -> int:
     from interlock import aio
 
-    limit = validate.duration(request.timeout, "timeout") if request.timeout != "inf" else None
+    limit = None if request.timeout is None else validate.duration(request.timeout, "timeout")
     async with await aio.connect(
         identity.store,
         identity.agent,

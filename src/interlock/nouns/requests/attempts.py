@@ -149,26 +149,29 @@ class Attempts:
         request = yield from self._stored(id_)
         if request is None or request.state != "escalated":
             return False
-        key, live = keys.decision(request.decision), keys.live(request.decision)
+        decision = yield from self._ended(actor, request.decision)
+        option = None if decision is None else decision_rules.chosen(decision)
+        done = False
+        match "" if option is None else option.name:
+            case "queue_for_later":
+                done = yield from self._repeat(actor, own, request, resume=True)
+            case "local_execution":
+                done = yield from self._do_here(actor, request)
+            case "alternative_swarm":
+                done = yield from self._ask_other(actor, own, request, decision)
+            case _:
+                pass
+        return done
+
+    def _ended(self, actor: Actor, id_: str) -> Op[HumanDecision | None]:
+        """A decision, ended by its default if its time is up."""
+        key, live = keys.decision(id_), keys.live(id_)
         items = (yield Read(key, live)).items
         decision = decode.decision(items[key])
-        if decision is None:
-            return (yield from self._repeat(actor, own, request, resume=True))
-        if decision.state == "open":
-            if items[live] is not None or not decision.default:
-                return False
-            yield from self._home.runner.change(lambda: self._expiring(key, live), actor)
-            decision = decode.decision((yield Read(key))[key])
-        option = None if decision is None else decision_rules.chosen(decision)
-        match None if option is None else option.name:
-            case "queue_for_later":
-                return (yield from self._repeat(actor, own, request, resume=True))
-            case "local_execution":
-                return (yield from self._do_here(actor, request))
-            case "alternative_swarm":
-                return (yield from self._ask_other(actor, own, request, decision))
-            case _:
-                return False
+        if decision is None or decision.state != "open" or items[live] is not None:
+            return decision
+        yield from self._home.runner.change(lambda: self._expiring(key, live), actor)
+        return decode.decision((yield Read(key))[key])
 
     def _expiring(self, key: str, live: str) -> DecideOp[bool]:
         items = (yield (key, live)).items

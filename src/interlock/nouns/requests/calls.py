@@ -67,10 +67,10 @@ class RequestCalls(Calls[D]):
         """Ask a swarm: its agent ``to``, any of its agents with an ability (``can:X``), or all (*).
 
         The request is durable when this returns, also while the bus is away; it is carried out at
-        most until its ``deadline``.  A higher ``priority`` (1 to 10) comes first.  With ``wait`` the
-        answer is the result, if it comes in time; the request goes on if not.  ``timeout`` is how
-        long the asker is ready to wait: a swarm that takes longer three times is not asked for a
-        minute.  A call that is repeated with the same ``id`` sends nothing twice.  Without a wait a
+        most until its ``deadline``.  A higher ``priority`` (1 to 10) comes first.  With ``wait``
+        the answer is the result, if it comes in time; the request goes on if not.  ``timeout`` is
+        how long an answer may take: a swarm that takes longer three times in a row is not asked
+        for a minute.  A call that is repeated with the same ``id`` sends nothing twice.  Without a wait a
         message tells the asker of the result, unless ``notice`` is false.
         """
         patience = validate.wait_time(wait)

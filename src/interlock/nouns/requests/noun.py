@@ -94,9 +94,9 @@ class RequestServe(Request, frozen=True, kw_only=True):
         Names, option("names", "abilities: requests for these, and those for you by name")
     ] = ()
     jobs: Annotated[int, option("int", "how many programs run at once", least=1, most=1000)] = 1
-    timeout: Annotated[
-        Duration, option("duration", "end a program that takes longer", forever=True)
-    ] = "inf"
+    timeout: Annotated[Duration | None, option("duration", "end a program that takes longer")] = (
+        None
+    )
     command: Annotated[Names, option("command", "the program, after --", positional=True)] = ()
 
 

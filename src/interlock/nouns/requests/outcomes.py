@@ -13,7 +13,7 @@ from interlock.nouns.requests.exchange import EntryKind
 from interlock.nouns.requests.request import RequestState, ResultStatus
 
 
-class RequestSent(Success, frozen=True, kw_only=True, tag="sent"):
+class RequestSent(Success, frozen=True, kw_only=True, tag="requested"):
     """The request is durable at home; it is also on the bus, unless it is ``spooled``.
 
     A spooled request is posted as soon as the bus answers; ``reason`` says why it waits.
@@ -43,7 +43,7 @@ class SwarmNotAllowed(Refusal, frozen=True, kw_only=True, tag="not_allowed"):
     swarm: str
 
 
-class RequestLimited(Refusal, frozen=True, kw_only=True, tag="limited"):
+class RequestLimited(Refusal, frozen=True, kw_only=True, tag="rate_limited"):
     """The agent made as many requests to this swarm as it may; retry after ``retry_in`` seconds."""
 
     counted = True
@@ -58,7 +58,7 @@ class RequestLimited(Refusal, frozen=True, kw_only=True, tag="limited"):
 class SwarmUnavailable(Refusal, frozen=True, kw_only=True, tag="unavailable"):
     """Nothing is sent to this swarm for now: it did not answer, or its record is bad."""
 
-    http_status = 503
+    http_status = 429
     swarm: str
     reason: Literal["circuit_open", "conflicts", "timeouts"]
     retry_in: float
@@ -73,7 +73,7 @@ class SwarmQueueFull(outcomes.Full, frozen=True, kw_only=True, tag="full"):
     retry_in: float
 
 
-class RequestAnswered(Success, frozen=True, kw_only=True, tag="answered"):
+class RequestAnswered(Success, frozen=True, kw_only=True, tag="result"):
     """The result of a request."""
 
     request: str
@@ -101,7 +101,7 @@ class RequestFailed(outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="fa
     citations: tuple[str, ...] = ()
 
 
-class RequestOpen(outcomes.Waiting, frozen=True, kw_only=True, tag="waiting"):
+class RequestOpen(Refusal, frozen=True, kw_only=True, tag="unanswered"):
     """There is no result yet; the request goes on, with further attempts until its deadline.
 
     ``reason`` says what it waits for: the bus, the receiver, or a person (``decision``).
@@ -220,7 +220,7 @@ class QuarantineKept(Refusal, frozen=True, kw_only=True, tag="kept"):
     detail: str
 
 
-class QuarantineDropped(Success, frozen=True, kw_only=True, tag="dropped"):
+class QuarantineDropped(Success, frozen=True, kw_only=True, tag="discarded"):
     """These messages are deleted."""
 
     dropped: tuple[str, ...]

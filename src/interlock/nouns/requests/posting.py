@@ -2,9 +2,9 @@
 
 The process that made an outbox entry posts it at once.  If the bus does not answer, the entry stays
 where it is: the outbox is the spool.  Any process of the swarm drains it later, one process for
-each target (``live/outbox/{swarm}``), in the order of the commits that made the entries, many with one
-commit on the bus and one at home.  A process that left something in the outbox posts nothing past
-it.
+each target (``live/outbox/{swarm}``), in the order of the commits that made the entries, many with
+one commit on the bus and one at home.  A process that left something in the outbox posts nothing
+past it.
 
 An entry that the bus will never take, or that has expired, leaves the line: it goes to quarantine,
 and the others go on.

@@ -16,9 +16,9 @@ def _sent(outcome: out.RequestSent, paint: Paint) -> str:
     to = f"{outcome.to_agent} of {outcome.to_swarm}"
     if outcome.spooled:
         why = f"it waits in the outbox until the bus answers ({outcome.reason})"
-        return f"{paint('yellow', 'sent')} {outcome.request} to {to}: {why}"
+        return f"{paint('yellow', 'requested')} {outcome.request} of {to}: {why}"
     hint = f"for its result: interlock request result {outcome.request} --wait 30s"
-    return f"{paint('green', 'sent')} {outcome.request} to {to}; {hint}"
+    return f"{paint('green', 'requested')} {outcome.request} of {to}; {hint}"
 
 
 def _exists(outcome: out.RequestExists, paint: Paint) -> str:
@@ -72,7 +72,7 @@ def _failed(outcome: out.RequestFailed, paint: Paint) -> str:
 
 
 def _open(outcome: out.RequestOpen, paint: Paint) -> str:
-    head = f"{paint('yellow', 'waiting')} {outcome.request}: {outcome.reason}"
+    head = f"{paint('yellow', 'unanswered')} {outcome.request}: {outcome.reason}"
     if outcome.decision:
         return f"{head}; see 'interlock decision show {outcome.decision}'"
     return f"{head}; ask again: interlock request result {outcome.request} --wait 1m"
