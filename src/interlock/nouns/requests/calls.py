@@ -24,6 +24,7 @@ from interlock.runtime.given import Given
 from interlock.steps import Op
 
 if TYPE_CHECKING:
+    from interlock.client_context import Moment
     from interlock.core.outcomes import GivenFenced
     from interlock.nouns.requests.service import RequestService
     from interlock.runtime.identity import Actor
@@ -53,12 +54,12 @@ class RequestCalls(Calls[D]):
         type: str = "task",  # noqa: A002 - as the command line calls it
         priority: int = PRIORITY,
         timeout: float | str = TIMEOUT,
-        deadline: float | str = DEADLINE,
+        deadline: Moment | None = None,
         wait: float | str = 0,
         id: str | None = None,  # noqa: A002 - the word that people use
         act: Act = "request",
         correlation: str = "",
-        reply_to: str = "",
+        reply_to: str | None = None,
         confidence: float | None = None,
         citations: Iterable[str] = (),
         notice: bool = True,
@@ -70,8 +71,8 @@ class RequestCalls(Calls[D]):
         most until its ``deadline``.  A higher ``priority`` (1 to 10) comes first.  With ``wait``
         the answer is the result, if it comes in time; the request goes on if not.  ``timeout`` is
         how long an answer may take: a swarm that takes longer three times in a row is not asked
-        for a minute.  A call that is repeated with the same ``id`` sends nothing twice.  Without a wait a
-        message tells the asker of the result, unless ``notice`` is false.
+        for a minute.  A call that is repeated with the same ``id`` sends nothing twice.  Without a
+        wait a message tells the asker of the result, unless ``notice`` is false.
         """
         patience = validate.wait_time(wait)
         chosen = "" if id is None else validate.name(id, "id of a request")
@@ -84,11 +85,11 @@ class RequestCalls(Calls[D]):
                 priority, "priority of a request", LEAST_PRIORITY, GREATEST_PRIORITY
             ),
             timeout=_positive(timeout, "timeout", LONGEST_DEADLINE),
-            deadline=_positive(deadline, "deadline", LONGEST_DEADLINE),
+            deadline=_deadline(deadline, self.context.runner.clock.wall()),
             act=_act(act),
             name=chosen,
             correlation_id=validate.name(correlation, "correlation") if correlation else "",
-            reply_to=validate.name(reply_to, "reply_to") if reply_to else "",
+            reply_to="" if reply_to is None else validate.name(reply_to, "reply_to"),
             confidence=_confidence(confidence),
             citations=_citations(citations),
             notice=validate.flag(notice, "notice") and not patience,
@@ -213,6 +214,15 @@ def _positive(text: float | str, what: str, most: float) -> float:
     if not 0 < found <= most:
         raise BadInput(f"the {what} is {validate.span(found)}; give up to {validate.span(most)}")
     return found
+
+
+def _deadline(moment: Moment | None, now: float) -> float:
+    """Seconds until the deadline."""
+    if moment is None:
+        return DEADLINE
+    return _positive(
+        validate.future_moment(moment, now, "deadline") - now, "deadline", LONGEST_DEADLINE
+    )
 
 
 def _act(text: str) -> Act:

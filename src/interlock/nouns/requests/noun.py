@@ -39,8 +39,9 @@ class RequestSend(Request, frozen=True, kw_only=True):
         Duration, option("duration", "how long an answer may take; longer counts against the swarm")
     ] = 30.0
     deadline: Annotated[
-        Duration, option("duration", "after this it is not carried out any more; up to 7d")
-    ] = 86400.0
+        str | None,
+        option("text", "not carried out after that: 2h from now, or a time; 24h unless set"),
+    ] = None
     wait: Annotated[
         Duration, option("duration", "wait for the result; the request goes on if it takes longer")
     ] = 0
@@ -49,29 +50,9 @@ class RequestSend(Request, frozen=True, kw_only=True):
     ] = None
     act: Annotated[str, option("text", "request, inform or escalate")] = "request"
     correlation: Annotated[str, option("text", "an id that joins it with other messages")] = ""
-    reply_to: Annotated[str, option("text", "the agent that the result is for; you unless set")] = (
-        ""
-    )
-    confidence: Annotated[
-        Any, option("json", "how sure you are of the payload, 0 to 1; it is passed on")
+    reply_to: Annotated[
+        str | None, option("name", "the agent that the result is for; you unless set")
     ] = None
-    citations: Annotated[Names, option("names", "sources of the payload, which are passed on")] = ()
-    no_notice: Annotated[bool, option("flag", "send no message when the result is there")] = False
-    given: Given = ()
-
-
-class RequestResult(Request, frozen=True, kw_only=True):
-    """The result of a request."""
-
-    request: Id
-    wait: Annotated[Duration, option("duration", "wait for it, for so long")] = 0
-
-
-class RequestCancel(Request, frozen=True, kw_only=True):
-    """End a request."""
-
-    request: Id
-    reason: Annotated[str, option("text", "the reason, shown to others", positional=True)] = ""
     given: Given = ()
 
 
@@ -190,8 +171,7 @@ NOUN = Noun(
         ),
         Operation(
             name="request serve",
-            help="carry out requests of other swarms with a program: payload on stdin, result"
-            " from stdout",
+            help="run a program for each request: payload on stdin, result from stdout",
             request=RequestServe,
             outcomes=(),
             needs="agent",

@@ -166,7 +166,7 @@ class RequestView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     task: str = ""
     decision: str = ""
-    ended: float | None = None
+    ended_at: float | None = None
 
 
 class RequestList(Listing[RequestView], frozen=True, kw_only=True):

@@ -72,7 +72,7 @@ def _sent(request: OutgoingRequest) -> out.RequestView:
         attempt=request.attempt,
         reason=request.reason,
         decision=request.decision,
-        ended=request.ended,
+        ended_at=request.ended,
     )
 
 
@@ -90,7 +90,7 @@ def _received(request: ReceivedRequest) -> out.RequestView:
         to_agent=head.to_agent,
         attempt=head.attempt,
         task=request.task,
-        ended=request.answered,
+        ended_at=request.answered,
     )
 
 
