@@ -53,6 +53,26 @@ class RequestSend(Request, frozen=True, kw_only=True):
     reply_to: Annotated[
         str | None, option("name", "the agent that the result is for; you unless set")
     ] = None
+    confidence: Annotated[
+        Any, option("json", "how sure you are of the payload, 0 to 1; it is passed on")
+    ] = None
+    citations: Annotated[Names, option("names", "sources of the payload, which are passed on")] = ()
+    no_notice: Annotated[bool, option("flag", "send no message when the result is there")] = False
+    given: Given = ()
+
+
+class RequestResult(Request, frozen=True, kw_only=True):
+    """The result of a request."""
+
+    request: Id
+    wait: Annotated[Duration, option("duration", "wait for it, for so long")] = 0
+
+
+class RequestCancel(Request, frozen=True, kw_only=True):
+    """End a request."""
+
+    request: Id
+    reason: Annotated[str, option("text", "the reason, shown to others", positional=True)] = ""
     given: Given = ()
 
 
