@@ -23,7 +23,19 @@ TABLE = registry.operations()
 LOOKS = ("check", "list", "show", "log", "verify", "explain", "info", "health", "doctor", "why",
          "observe", "schema", "bench", "watch")  # fmt: skip
 """Operations that change nothing."""
-EXACT = {"confidence", "cost", "took", "floor", "p50", "p95", "p99", "rate", "ratio", "slots_seconds", "ttl"}
+EXACT = {
+    "confidence",
+    "cost",
+    "took",
+    "floor",
+    "p50",
+    "p95",
+    "p99",
+    "rate",
+    "ratio",
+    "slots_seconds",
+    "ttl",
+}
 """Numbers that are not rounded: what a commit took, and what was measured."""
 SAMPLE = LockBusy(lock="m", holder="ada", since=1794804901.18812, expires_in=12.3456789)
 

@@ -89,6 +89,24 @@ class OnBus(Struct, frozen=True, kw_only=True):
     body_key: str
 
 
+class Waiting(Struct, frozen=True, kw_only=True):
+    """The envelopes that the bus has for us, by their kinds, in the order of posting."""
+
+    requests: list[OnBus]
+    results: list[OnBus]
+    receipts: list[OnBus]
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.requests) + len(self.results) + len(self.receipts)
+
+    @property
+    def full(self) -> bool:
+        """Whether there may be more."""
+        return max(len(self.requests), len(self.results), len(self.receipts)) >= AT_ONCE
+
+
 class Taken(Struct, kw_only=True):
     """What an intake did: requests that became tasks, and those to answer again; results."""
 
@@ -117,10 +135,25 @@ class Intake:
 
     # Requests.
 
-    def requests(self, actor: Actor, own: OwnSwarm) -> Op[Taken]:
-        """Take in some requests of other swarms."""
-        folder = keys.bus_request(own.name)
-        found = yield from self._on_bus(own, folder)
+    def look(self, own: OwnSwarm) -> Op[Waiting]:
+        """What the bus has for us, up to a page of each kind, with one read."""
+        folders = (
+            keys.bus_request(own.name),
+            keys.bus_result(own.name),
+            keys.bus_receipt(own.name),
+        )
+        pages = [Range(folder, limit=AT_ONCE) for folder in folders]
+
+        def work(_runner: Runner) -> Op[list[tuple[Item, ...]]]:
+            ranges = (yield Read(*pages)).ranges
+            return [ranges[page] for page in pages]
+
+        items = yield from self._home.bus.on(own, work)
+        requests, results, receipts = map(_envelopes, folders, items)
+        return Waiting(requests=requests, results=results, receipts=receipts)
+
+    def requests(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[Taken]:
+        """Take in these requests of other swarms."""
         taken = Taken(read=len(found))
         if not found:
             return taken
@@ -209,10 +242,20 @@ class Intake:
 
     # Results and receipts.
 
-    def results(self, actor: Actor, own: OwnSwarm, only: str = "") -> Op[Taken]:
-        """Take in some results, or that of one request alone."""
+    def result(self, actor: Actor, own: OwnSwarm, request: str) -> Op[Taken]:
+        """Take in the result of one request, if it is there."""
         folder = keys.bus_result(own.name)
-        found = yield from self._on_bus(own, folder, only)
+        key = folder + request
+
+        def work(_runner: Runner) -> Op[Item | None]:
+            return (yield Read(key))[key]  # type: ignore[no-any-return]
+
+        item = yield from self._home.bus.on(own, work)
+        found = [] if item is None else _envelopes(folder, (item,))
+        return (yield from self.results(actor, own, found))
+
+    def results(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[Taken]:
+        """Take in these results."""
         taken = Taken(read=len(found))
         if not found:
             return taken
@@ -293,9 +336,8 @@ class Intake:
 
         return (yield from self._changed(deciding, actor))
 
-    def receipts(self, actor: Actor, own: OwnSwarm) -> Op[int]:
+    def receipts(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[int]:
         """Take in receipts: the receiver has a request, and works on it."""
-        found = yield from self._on_bus(own, keys.bus_receipt(own.name))
         if not found:
             return 0
         trust = yield from self._trust(found, AckHead)
@@ -315,27 +357,6 @@ class Intake:
         return len(found)
 
     # Parts.
-
-    def _on_bus(self, own: OwnSwarm, folder: str, only: str = "") -> Op[list[OnBus]]:
-        page = Range(folder, limit=AT_ONCE)
-
-        def work(_runner: Runner) -> Op[tuple[Item, ...]]:
-            if only:
-                item = (yield Read(folder + only))[folder + only]
-                return () if item is None else (item,)
-            return (yield Read(page)).ranges[page]  # type: ignore[no-any-return]
-
-        items = yield from self._home.bus.on(own, work)
-        kind, _, rest = folder.partition("/")
-        bodies = "" if kind == "ack" else f"{kind}-body/{rest}"
-        return [
-            OnBus(
-                key=item.key,
-                value=item.value,
-                body_key=bodies and bodies + item.key.removeprefix(folder),
-            )
-            for item in sorted(items, key=lambda item: item.revision)
-        ]
 
     def _trust(self, found: Sequence[OnBus], kind: type[MessageHead]) -> Op[Trust]:
         """The trust that these envelopes need: also the keys of agents, if one of these signed."""
@@ -574,6 +595,19 @@ def _events(verdicts: Sequence[Verdict], kept: bool) -> Iterable[Event]:
 
 
 # Envelopes.
+
+
+def _envelopes(folder: str, items: Sequence[Item]) -> list[OnBus]:
+    kind, _, rest = folder.partition("/")
+    bodies = "" if kind == "ack" else f"{kind}-body/{rest}"
+    return [
+        OnBus(
+            key=item.key,
+            value=item.value,
+            body_key=bodies and bodies + item.key.removeprefix(folder),
+        )
+        for item in sorted(items, key=lambda item: item.revision)
+    ]
 
 
 def _arrival(opened: OpenedEnvelope[RequestHead], envelope: bytes, body: bytes) -> Arrival:

@@ -229,7 +229,7 @@ class RequestSender:
         try:
             there = yield from self._home.bus.on(own, lambda _: _appears(key, left))
             if there:
-                yield from self._intake.results(actor, own, request)
+                yield from self._intake.result(actor, own, request)
         except BusTrouble:
             key = keys.finding(request)
             yield from _appears(key, min(left, RECONNECT))

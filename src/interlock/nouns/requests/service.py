@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.errors import BusTrouble
+from interlock.errors import BusTrouble, StoreTrouble
 from interlock.nouns.requests.answer_service import Answers
 from interlock.nouns.requests.attempts import Attempts
 from interlock.nouns.requests.home import Home
@@ -26,7 +26,7 @@ from interlock.nouns.requests.send_service import RequestSender
 from interlock.nouns.swarms.bus import RECONNECT
 from interlock.runtime.identity import Actor
 from interlock.steps import NextChanges, Op, OpenWatch, Pause, Read
-from interlock.store import Range, Snapshot
+from interlock.store import Range, Resync, Snapshot, Watch
 
 if TYPE_CHECKING:
     from interlock.nouns.swarms.bus import Bus
@@ -60,14 +60,14 @@ class RequestService:
         """Take in all that the bus has for us; how many envelopes that were."""
         done = 0
         for _ in range(ROUNDS):
-            requests = yield from self.intake.requests(actor, own)
+            found = yield from self.intake.look(own)
+            done += found.count
+            requests = yield from self.intake.requests(actor, own, found.requests)
             for swarm, request in requests.repeated:
                 yield from self.answers.repeat(actor, own, swarm, request)
-            results = yield from self.intake.results(actor, own)
-            receipts = yield from self.intake.receipts(actor, own)
-            now = requests.read + results.read + receipts
-            done += now
-            if not now:
+            yield from self.intake.results(actor, own, found.results)
+            yield from self.intake.receipts(actor, own, found.receipts)
+            if not found.full:
                 break
         return done
 
@@ -93,31 +93,56 @@ class RequestService:
 
     def follow(self, actor: Actor, stopped: Callable[[], bool]) -> Op[None]:
         """Take in and tend until the caller is to stop."""
-        clock = self.home.runner.clock
         holder = self.home.runner.new_id("itk")
-        tended = float("-inf")
         while not stopped():
             own = yield from self.home.own()
-            leads = yield from self._lead(actor, holder)
             try:
-                if clock.monotonic() - tended >= TEND_EVERY:
-                    tended = clock.monotonic()
-                    yield from self._keep_up(actor, own)
-                if leads:
-                    yield from self.take_in(actor, own)
-                before = yield from self._waiting(own, stopped)
-                if before and not leads:
-                    yield Pause(STEP_IN)
-                    if before & (yield from self._present(own)):
-                        yield from self.take_in(actor, own)
+                watch = yield from self.home.bus.on(own, lambda _: _opened(own))  # noqa: B023 - runs now
+                try:
+                    yield from self._follow(actor, own, watch, holder, stopped)
+                finally:
+                    watch.close()
             except BusTrouble:
                 yield from _rest(RECONNECT, stopped)
 
-    def _waiting(self, own: OwnSwarm, stopped: Callable[[], bool]) -> Op[frozenset[str]]:
-        return (yield from self.home.bus.on(own, lambda _: _waiting(own, stopped)))
+    def _follow(
+        self,
+        actor: Actor,
+        own: OwnSwarm,
+        watch: Watch,
+        holder: str,
+        stopped: Callable[[], bool],
+    ) -> Op[None]:
+        """Take in what arrives, as long as our swarm stays the same."""
+        clock = self.home.runner.clock
+        tended = led = float("-inf")
+        leads, arrived = False, True
+        while not stopped():
+            now = clock.monotonic()
+            if now - led >= INTAKE_TTL / 3:
+                led, leads = now, (yield from self._lead(actor, holder))
+            if now - tended >= TEND_EVERY:
+                tended, arrived = now, True
+                if (yield from self.home.own()) != own:
+                    return
+                yield from self._keep_up(actor, own)
+            if arrived and leads:
+                yield from self.take_in(actor, own)
+            elif arrived:
+                yield from self._step_in(actor, own)
+            try:
+                changes = yield NextChanges(watch, SLICE)
+            except StoreTrouble as error:  # the watch is one of the bus
+                raise BusTrouble(f"the bus does not answer: {error}", error) from error
+            arrived = any(isinstance(each, Resync) or not each.deleted for each in changes)
 
-    def _present(self, own: OwnSwarm) -> Op[frozenset[str]]:
-        return (yield from self.home.bus.on(own, lambda _: _present(own)))
+    def _step_in(self, actor: Actor, own: OwnSwarm) -> Op[None]:
+        """Take in what another process has left for a second."""
+        before = yield from self.home.bus.on(own, lambda _: _present(own))
+        if before:
+            yield Pause(STEP_IN)
+            if before & (yield from self.home.bus.on(own, lambda _: _present(own))):
+                yield from self.take_in(actor, own)
 
     def _lead(self, actor: Actor, holder: str) -> Op[bool]:
         """Have the lease of the intake, or renew it."""
@@ -146,23 +171,11 @@ def _present(own: OwnSwarm) -> Op[frozenset[str]]:
     return frozenset(item.key for page in pages for item in ranges[page])
 
 
-def _waiting(own: OwnSwarm, stopped: Callable[[], bool]) -> Op[frozenset[str]]:
-    """Wait until there is an envelope for us, for up to a second; which ones there are."""
-    pages = [Range(folder, limit=8) for folder in _folders(own)]
-    snapshot: Snapshot = yield Read(*pages)
-    found = frozenset(item.key for page in pages for item in snapshot.ranges[page])
-    if found:
-        return found
-    watch = yield OpenWatch(_folders(own), snapshot.revision)
-    try:
-        left = STEP_IN
-        while left > 0 and not stopped():
-            if (yield NextChanges(watch, min(SLICE, left))):
-                return frozenset()
-            left -= SLICE
-    finally:
-        watch.close()
-    return frozenset()
+def _opened(own: OwnSwarm) -> Op[Watch]:
+    """A watch of what arrives for us from now on."""
+    snapshot: Snapshot = yield Read(keys.BUS)
+    watch: Watch = yield OpenWatch(_folders(own), snapshot.revision)
+    return watch
 
 
 def _rest(seconds: float, stopped: Callable[[], bool]) -> Op[None]:
