@@ -1,5 +1,6 @@
-"""Housekeeping of requests: what ``maintain`` does for a home that is a swarm.
+"""Housekeeping of requests: what a pass of ``maintain`` deletes in a home that is a swarm.
 
+The steps that need the bus are ``RequestService.tend``, which ``maintain`` calls after the pass.
 Findings are deleted an hour after their request ended.  Requests, received ones and marks against
 replay are deleted after the deadline, with the time that clocks may differ by: nothing of them can
 arrive any more.
@@ -28,13 +29,6 @@ _MARGIN = 2 * SKEW
 
 class RequestHousekeepingPart(HousekeepingPart):
     """The part of a pass of ``maintain`` that is about requests."""
-
-    def reclaim(self) -> Op[None]:
-        """Do what time brings for the requests of this home; the bus is left to those that serve.
-
-        Attempts that are due are put in the outbox, which the next process with a bus drains.
-        """
-        yield from ()
 
     def expired(self, now: float) -> Op[list[Item]]:
         """The items that were kept for long enough."""

@@ -31,7 +31,8 @@ class RequestSend(Request, frozen=True, kw_only=True):
         ),
     ]
     payload: Annotated[
-        Any, option("json", "what it gets: JSON, or text that is not JSON", positional=True)
+        Any,
+        option("json", "what it gets: JSON, @FILE, or - for stdin; up to 1 MiB", positional=True),
     ] = None
     type: Annotated[str, option("name", "the type of the task")] = "task"
     priority: Annotated[int, option("int", "a higher number comes first", least=1, most=10)] = 5
@@ -157,7 +158,7 @@ NOUN = Noun(
             act=_send,
             examples=(
                 'interlock request send bank can:audit \'{"file": "q3.csv"}\' --wait 30s',
-                "interlock request send bank bob 'please call back' --type note",
+                "interlock request send bank bob @report.json --type review --id q3",
             ),
         ),
         Operation(
