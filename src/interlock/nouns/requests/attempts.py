@@ -95,13 +95,18 @@ class Attempts:
             if found is None or rules.due_step(found, now) != kind:
                 return Decision(outcome="")
             if kind == "time_out":
-                peer = yield from self._home.peer_facts(found.to_swarm)
-                return send_rules.time_out(found, peer, now, jitter)
+                swarm = found.to_swarm
+                yield keys.breaker(swarm), keys.reputation(swarm)  # which it changes
+                peer = yield from self._home.peer_facts(swarm)
+                answers = self._home.unrecorded(swarm)
+                return send_rules.time_out(found, peer, now, jitter, answers)
             reason = rules.escalation_reason(found, now, online=True)
             least = self._home.runner.capabilities.min_ttl
             return send_rules.escalate(found, reason, decision, now, least)
 
         done = yield from self._home.runner.change(deciding, actor)
+        if done.outcome and kind == "time_out":
+            self._home.answered(request.to_swarm, 0, recorded=True)
         return bool(done.outcome)
 
     def _repeat(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
-from interlock.core import keys
+from interlock.core import keys, rate
 from interlock.core.rate import Rate
 from interlock.core.signing import Signer
 from interlock.errors import NotAllowed
@@ -21,10 +21,11 @@ from interlock.nouns.requests.exchange import (
     decode_reputation,
 )
 from interlock.nouns.requests.send_rules import PeerFacts
+from interlock.nouns.swarms import reputation
 from interlock.nouns.swarms.breaker import CLOSED
 from interlock.nouns.swarms.envelope import TrustedKey
 from interlock.nouns.swarms.head import usable_key
-from interlock.nouns.swarms.limits import REQUEST_RATE, QueueFull
+from interlock.nouns.swarms.limits import REQUEST_RATE
 from interlock.nouns.swarms.reputation import UNKNOWN
 from interlock.nouns.swarms.swarm import (
     Floor,
@@ -34,6 +35,7 @@ from interlock.nouns.swarms.swarm import (
     decode_own,
     decode_peer,
 )
+from interlock.runtime.attempt import Unchecked
 from interlock.runtime.reads import every, readable
 from interlock.steps import Op, Read
 from interlock.store import Item
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SKEW = 30.0
+ANSWERS_AT_ONCE = 20
+RECORD_EVERY = 5.0
+"""Seconds after which answers are stored in a reputation, with the next one."""
 
 
 class Trust(Struct, frozen=True, kw_only=True):
@@ -90,7 +95,8 @@ class Home:
         self.bus = bus
         self.rate: Rate = REQUEST_RATE
         self._signers: dict[tuple[str, str], Signer] = {}
-        self._queues: dict[str, tuple[float, QueueFull | None]] = {}
+        self._answers: dict[str, int] = {}
+        self._recorded: dict[str, float] = {}
 
     def now(self) -> float:
         """The time of this client."""
@@ -135,28 +141,55 @@ class Home:
         return Trust(peers=peers, floors=floors, revisions=revisions)
 
     def peer_facts(self, swarm: str, agent: str = "") -> ReadOp[PeerFacts]:
-        """What a decision needs to know of a peer; with an agent also its rate, and the probe."""
+        """What a decision needs to know of a peer; with an agent also its rate, and the probe.
+
+        Many requests to one peer are under way at once, and each end of one changes what is known
+        of the peer.  So the commit checks it only if the request may be a probe.
+        """
         own, circuit, record = keys.peer(swarm), keys.breaker(swarm), keys.reputation(swarm)
-        rates = keys.request_rate("to", swarm, agent)
-        wanted = (own, circuit, record, *((rates,) if agent else ()))
-        items = (yield wanted).items
-        peer = _peer(items[own])
+        items = (yield Unchecked((own, circuit, record))).items
         breaker = decode_breaker(items[circuit]) or CLOSED
+        went = decode_reputation(items[record]) or UNKNOWN
         probing = False
-        if agent and breaker.opened:
-            key = keys.breaker_probe(swarm)
-            probing = (yield (key,)).items[key] is not None
-        facts = PeerFacts(
+        if agent and (breaker.opened or reputation.standing(went, self.now()).blocked):
+            probe = keys.breaker_probe(swarm)
+            items = (yield (own, circuit, record, probe)).items
+            breaker = decode_breaker(items[circuit]) or CLOSED
+            went = decode_reputation(items[record]) or UNKNOWN
+            probing = items[probe] is not None
+        peer = _peer(items[own])
+        rates = rate.EMPTY
+        if agent and self.rate.limit:
+            key = keys.request_rate("to", swarm, agent)
+            rates = decode_rate((yield (key,)).items[key]) or rate.EMPTY
+        return PeerFacts(
             allowed=peer is not None and peer.allowed,
             breaker=breaker,
             probing=probing,
-            reputation=decode_reputation(items[record]) or UNKNOWN,
+            reputation=went,
+            rates=rates,
         )
-        if not agent:
-            return facts
-        from msgspec.structs import replace
 
-        return replace(facts, rates=decode_rate(items[rates]) or facts.rates)
+    def unrecorded(self, swarm: str) -> int:
+        """How many answers of a peer are not in its stored reputation yet."""
+        return self._answers.get(swarm, 0)
+
+    def records_answers(self, swarm: str, new: int) -> bool:
+        """Whether the next commit stores the answers of a peer in its reputation.
+
+        Answers need not be written one by one, where many processes would write the same item; the
+        first one of a process is, since it may be the only one.
+        """
+        last = self._recorded.get(swarm)
+        if last is None or self.unrecorded(swarm) + new >= ANSWERS_AT_ONCE:
+            return True
+        return self.runner.clock.monotonic() - last >= RECORD_EVERY
+
+    def answered(self, swarm: str, new: int, *, recorded: bool) -> None:
+        """Answers of a peer were committed; ``recorded`` says that its reputation has them all."""
+        self._answers[swarm] = 0 if recorded else self.unrecorded(swarm) + new
+        if recorded:
+            self._recorded[swarm] = self.runner.clock.monotonic()
 
 
 def _peer(item: Item | None) -> Peer | None:

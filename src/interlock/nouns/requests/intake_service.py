@@ -42,7 +42,6 @@ from interlock.nouns.requests.intake_rules import (
 )
 from interlock.nouns.requests.request import ArrivedResult, OutgoingRequest
 from interlock.nouns.swarms import reputation
-from interlock.nouns.swarms.breaker import CLOSED
 from interlock.nouns.swarms.envelope import (
     EnvelopeRefused,
     OpenedEnvelope,
@@ -51,7 +50,7 @@ from interlock.nouns.swarms.envelope import (
     open_envelope,
 )
 from interlock.nouns.swarms.head import AckHead, MessageHead, RequestHead, ResultHead
-from interlock.nouns.swarms.reputation import UNKNOWN
+from interlock.nouns.swarms.reputation import UNKNOWN, PeerOutcome
 from interlock.nouns.tasks import progress_rules
 from interlock.nouns.tasks.task import Spec
 from interlock.nouns.tasks.task_reader import TaskReader
@@ -290,6 +289,7 @@ class Intake:
         yield from self._count()
         ids = [self._home.runner.new_id("qua") for _ in (*results, *refused)]
         notices = [self._home.runner.new_id("msg") for _ in results]
+        recorded: dict[str, tuple[int, bool]] = {}
 
         def deciding() -> DecideOp[list[str] | None]:
             now = self._home.now()
@@ -300,6 +300,7 @@ class Intake:
             wrong: list[EnvelopeRefused] = [each for _, each in refused]
             answered: list[str] = []
             peers: dict[str, send_rules.PeerFacts] = {}
+            went: dict[str, list[tuple[OutgoingRequest, PeerOutcome]]] = {}
             asked = yield from _requests([opened.head.request_id for opened, _ in results])
             for (opened, body), notice in zip(results, notices, strict=True):
                 head = opened.head
@@ -313,13 +314,16 @@ class Intake:
                     peer = peers[opened.key.swarm]
                     part = send_rules.answer(before, judged, peer, now, asked=person, notice=notice)
                     parts.append(part)
-                    peers[opened.key.swarm] = _after(peer, part, before.to_swarm)
+                    went.setdefault(opened.key.swarm, []).append((before, "answered"))
                     asked[head.request_id] = judged.request
                     answered.append(head.request_id)
                 elif isinstance(judged, rules.ResultRefused):
                     wrong.append(_refusal(opened, judged))
-                    if judged.conflict:
-                        parts.append(_conflict(peers, opened.key.swarm))
+                    if judged.conflict and before is not None:
+                        went.setdefault(opened.key.swarm, []).append((before, "conflict"))
+            recorded.clear()
+            for swarm, ends in went.items():
+                parts.append((yield from self._reputation(swarm, ends, recorded)))
             kept = [*self._kept(ids, wrong, "result", now)]
             if not parts and not kept:
                 return Decision(outcome=answered)
@@ -334,7 +338,29 @@ class Intake:
             )
             return merged(own, _things(parts, thing))
 
-        return (yield from self._changed(deciding, actor))
+        done = yield from self._changed(deciding, actor)
+        for swarm, (new, all_) in recorded.items() if done is not None else ():
+            self._home.answered(swarm, new, recorded=all_)
+        return done
+
+    def _reputation(
+        self,
+        swarm: str,
+        ends: Sequence[tuple[OutgoingRequest, PeerOutcome]],
+        recorded: dict[str, tuple[int, bool]],
+    ) -> DecideOp[str]:
+        """Add how requests ended to the reputation of a peer, now or with a later commit."""
+        plain = all(outcome == "answered" and not request.probe for request, outcome in ends)
+        if plain and not self._home.records_answers(swarm, len(ends)):
+            recorded[swarm] = len(ends), False
+            return Decision(outcome="")
+        key = keys.reputation(swarm)
+        record = decode_reputation((yield (key,)).items[key]) or UNKNOWN
+        record = reputation.record(record, ["answered"] * self._home.unrecorded(swarm))
+        for request, outcome in ends:
+            record = send_rules.after_request(request, record, outcome)
+        recorded[swarm] = 0, True
+        return Decision(outcome="", puts=(Write(key, record),))
 
     def receipts(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[int]:
         """Take in receipts: the receiver has a request, and works on it."""
@@ -543,23 +569,6 @@ def _decision(request: OutgoingRequest) -> ReadOp[Any]:
         return None
     key = keys.decision(request.decision)
     return decode.decision((yield (key,)).items[key])
-
-
-def _after(peer: send_rules.PeerFacts, part: Decision[str], swarm: str) -> send_rules.PeerFacts:
-    """What is known of a peer after a part of the same commit."""
-    values = {put.key: put.value for put in part.puts}
-    return replace(
-        peer,
-        breaker=CLOSED if keys.breaker(swarm) in part.deletes else peer.breaker,
-        reputation=values.get(keys.reputation(swarm), peer.reputation),
-    )
-
-
-def _conflict(peers: dict[str, send_rules.PeerFacts], swarm: str) -> Decision[str]:
-    """Count a second result with another content."""
-    record = reputation.record(peers[swarm].reputation, ["conflict"])
-    peers[swarm] = replace(peers[swarm], reputation=record)
-    return Decision(outcome="", puts=(Write(keys.reputation(swarm), record),))
 
 
 def _things(parts: Sequence[Decision[str]], whole: str) -> list[Decision[str]]:

@@ -94,7 +94,11 @@ def send(
             *puts,
             Write(keys.request_body(request.id), new.body),
             Write(keys.outbox(request.to_swarm, request.message), new.entry),
-            Write(keys.request_rate("to", request.to_swarm, request.agent), passed.rates),
+            *(
+                (Write(keys.request_rate("to", request.to_swarm, request.agent), passed.rates),)
+                if limit.limit
+                else ()
+            ),
             *((Write(keys.request_name(new.name), named),) if new.name else ()),
             *passed.puts,
         ),
@@ -216,14 +220,20 @@ def attempt(request: OutgoingRequest, after: OutgoingRequest, entry: OutboxEntry
     )
 
 
-def time_out(request: OutgoingRequest, peer: PeerFacts, now: float, jitter: float) -> Decision[str]:
-    """Count the timeout of an attempt, for the circuit breaker and the reputation."""
+def time_out(
+    request: OutgoingRequest, peer: PeerFacts, now: float, jitter: float, answers: int = 0
+) -> Decision[str]:
+    """Count the timeout of an attempt, for the circuit breaker and the reputation.
+
+    ``answers`` came before it and are not in the reputation yet.
+    """
     puts, deletes = changed(request, rules.time_out(request))
     circuit = breaker.after_timeout(peer.breaker, now, jitter, probe=request.probe)
     if circuit != peer.breaker:
         puts = (*puts, Write(keys.breaker(request.to_swarm), circuit))
     if not peer.breaker.opened:
-        record = _recorded(request, peer.reputation, "timeout")
+        before = reputation.record(peer.reputation, ["answered"] * answers)
+        record = after_request(request, before, "timeout")
         puts = (*puts, Write(keys.reputation(request.to_swarm), record))
     return Decision(
         outcome="timed out",
@@ -236,9 +246,10 @@ def time_out(request: OutgoingRequest, peer: PeerFacts, now: float, jitter: floa
     )
 
 
-def _recorded(
+def after_request(
     request: OutgoingRequest, record: Reputation, outcome: reputation.PeerOutcome
 ) -> Reputation:
+    """The reputation of a peer after a request to it ended, or timed out."""
     if request.probe:
         return reputation.record_probe(record, outcome)
     return reputation.record(record, [outcome])
@@ -308,8 +319,9 @@ def answer(
     asked: HumanDecision | None,
     notice: str,
 ) -> Decision[str]:
-    """Keep the result of a request and end it, tell its asker, and count the answer.
+    """Keep the result of a request and end it, tell its asker, and close the circuit.
 
+    The caller adds the answer to the reputation, which need not be written one by one.
     ``asked`` is the open decision about it; ``notice`` is the id of the message to the asker.
     """
     after, found = accepted.request, accepted.finding
@@ -317,7 +329,6 @@ def answer(
     swarm = before.to_swarm
     if breaker.after_answer(peer.breaker) != peer.breaker:
         deletes = (*deletes, keys.breaker(swarm))
-    record = _recorded(before, peer.reputation, "answered")
     closed: tuple[Write, ...] = ()
     if asked is not None and asked.state == "open":
         said = Raw(b'"answered"')
@@ -331,7 +342,6 @@ def answer(
         puts=(
             *puts,
             Write(keys.finding(before.id), found),
-            Write(keys.reputation(swarm), record),
             *closed,
             *(_notice(before, found, notice, now) if before.notice else ()),
         ),
