@@ -299,28 +299,21 @@ class Intake:
             parts: list[Decision[str]] = []
             wrong: list[EnvelopeRefused] = [each for _, each in refused]
             answered: list[str] = []
-            peers: dict[str, send_rules.PeerFacts] = {}
             went: dict[str, list[tuple[OutgoingRequest, PeerOutcome]]] = {}
             asked = yield from _requests([opened.head.request_id for opened, _ in results])
             for (opened, body), notice in zip(results, notices, strict=True):
-                head = opened.head
-                before = asked.get(head.request_id)
-                if opened.key.swarm not in peers:
-                    facts = yield from self._home.peer_facts(opened.key.swarm)
-                    peers[opened.key.swarm] = facts
+                before = asked.get(opened.head.request_id)
                 judged = rules.accept_result(before, _arrived(opened, body), now)
+                swarm = opened.key.swarm
                 if isinstance(judged, rules.ResultAccepted) and before is not None:
-                    person = yield from _decision(before)
-                    peer = peers[opened.key.swarm]
-                    part = send_rules.answer(before, judged, peer, now, asked=person, notice=notice)
-                    parts.append(part)
-                    went.setdefault(opened.key.swarm, []).append((before, "answered"))
-                    asked[head.request_id] = judged.request
-                    answered.append(head.request_id)
+                    parts.append((yield from self._answering(before, judged, notice, now)))
+                    went.setdefault(swarm, []).append((before, "answered"))
+                    asked[before.id] = judged.request
+                    answered.append(before.id)
                 elif isinstance(judged, rules.ResultRefused):
                     wrong.append(_refusal(opened, judged))
                     if judged.conflict and before is not None:
-                        went.setdefault(opened.key.swarm, []).append((before, "conflict"))
+                        went.setdefault(swarm, []).append((before, "conflict"))
             recorded.clear()
             for swarm, ends in went.items():
                 parts.append((yield from self._reputation(swarm, ends, recorded)))
@@ -342,6 +335,13 @@ class Intake:
         for swarm, (new, all_) in recorded.items() if done is not None else ():
             self._home.answered(swarm, new, recorded=all_)
         return done
+
+    def _answering(
+        self, before: OutgoingRequest, judged: rules.ResultAccepted, notice: str, now: float
+    ) -> DecideOp[str]:
+        peer = yield from self._home.peer_facts(before.to_swarm)
+        person = yield from _decision(before)
+        return send_rules.answer(before, judged, peer, now, asked=person, notice=notice)
 
     def _reputation(
         self,
