@@ -60,7 +60,7 @@ Agents
     logbooks/{agent}/{file}       the index of an uploaded file
     logs/{agent}/{file}/{number}  a chunk of such a file
 Requests, at home
-    requests/{id}         a request that an agent of ours sent to another swarm
+    requests/{id}         a request that an agent here sent to another swarm
     request-bodies/{id}   its payload, for another attempt
     request-names/{name}  the request that was sent under a name that its sender chose
     request-due/{moment}/{id}     the next step of an open request, such as another attempt
@@ -69,7 +69,7 @@ Requests, at home
     received/{swarm}/{id} a request of another swarm that is a task here
     unanswered/{swarm}/{id}       it has no result yet
     seen/{swarm}/{message}        a message that was taken in, against replay
-    findings/{id}         the result of a request of ours
+    findings/{id}         the result of a request to another swarm
     quarantine/{id}       a message that was refused, and why
     quarantine-content/{id}       its envelope and payload, if it may be released
     request-rates/{to or from}/{swarm}/{agent}  when an agent made its last requests
@@ -729,7 +729,7 @@ def seen(swarm: str, message: str = "") -> str:
 
 
 def finding(id_: str) -> str:
-    """The result of a request of ours."""
+    """The result of a request to another swarm."""
     return FINDINGS + id_
 
 

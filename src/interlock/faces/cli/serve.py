@@ -4,7 +4,7 @@ The program gets the payload as JSON on its standard input.  If it ends with sta
 output is the result: JSON, or else text.  Any other status is an answer with an error.  Its
 environment has
 
-    INTERLOCK_REQUEST     the id of the request, the same for every attempt to carry it out
+    INTERLOCK_REQUEST     the id of the request, which every attempt to carry it out has
     INTERLOCK_TASK        its task
     INTERLOCK_TOKEN       the token of this attempt, which grows with each
     INTERLOCK_FROM_SWARM, INTERLOCK_FROM_AGENT, INTERLOCK_TASK_TYPE

@@ -198,7 +198,7 @@ class Answers:
         return _answer(received, status, readable(decode_result, items[result_key]))
 
     def _receipt(self, actor: Actor, own: OwnSwarm, received: ReceivedRequest) -> Op[None]:
-        """Tell the asker that its request is a task here."""
+        """Confirm to the asker that its request is a task here."""
         signer, request = self._home.signer(own), received.head
         now = milliseconds(self._home.now())
         head = AckHead(

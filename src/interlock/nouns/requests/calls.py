@@ -72,7 +72,7 @@ class RequestCalls(Calls[D]):
         the answer is the result, if it comes in time; the request goes on if not.  ``timeout`` is
         how long an answer may take: a swarm that takes longer three times in a row is not asked
         for a minute.  A call that is repeated with the same ``id`` sends nothing twice.  Without a
-        wait a message tells the asker of the result, unless ``notice`` is false.
+        wait the asker gets a message with the result, unless ``notice`` is false.
         """
         patience = validate.wait_time(wait)
         chosen = "" if id is None else validate.name(id, "id of a request")

@@ -21,7 +21,7 @@ by its mark, and a result that was accepted before by its digest.
 Posting writes without a check.  An envelope under the same key is an earlier attempt of the same
 message, or rubbish by a client of the bus, and in both cases the new one is better.
 
-**Attempts.**  An asker that hears nothing signs and posts the same message again.  The receiver,
+**Attempts.**  An asker without an answer signs and posts the same message again.  The receiver,
 which has it already, answers each new attempt once: with a receipt while the task is not finished,
 else with the result again.  So no receipt is sent in the ordinary case, and a slow worker is not
 taken for a lost request.  A replay of an earlier attempt is answered by nothing.

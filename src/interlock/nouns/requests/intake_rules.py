@@ -61,7 +61,7 @@ class Arrival(Struct, frozen=True, kw_only=True):
 
     @property
     def head(self) -> RequestHead:
-        """What was signed."""
+        """The signed head."""
         return self.opened.head
 
     @property

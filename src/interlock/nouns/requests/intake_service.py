@@ -198,7 +198,7 @@ class Intake:
         *,
         keep: bool = True,
     ) -> Op[list[Verdict] | None]:
-        """Step 4; None if the trust changed meanwhile."""
+        """Step 4; None if the trust changed before the commit."""
         yield from self._count()
         base = yield from self._home.runner.base()
         at = self._moment(max(len(arrivals), 1))
@@ -285,7 +285,7 @@ class Intake:
         refused: Sequence[tuple[OnBus, EnvelopeRefused]],
         trust: Trust,
     ) -> Op[list[str] | None]:
-        """Step 9; None if the trust changed meanwhile."""
+        """Step 9; None if the trust changed before the commit."""
         yield from self._count()
         ids = [self._home.runner.new_id("qua") for _ in (*results, *refused)]
         notices = [self._home.runner.new_id("msg") for _ in results]

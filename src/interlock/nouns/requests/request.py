@@ -70,7 +70,7 @@ class OutgoingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``taken``      when the receiver took it in
     ``heads``      the digests of all heads that were signed
     ``probe``      it is the probe of the circuit breaker, or of the peer's reputation
-    ``notice``     the asker does not wait, so a message tells it of the result
+    ``notice``     the asker does not wait, so it gets a message with the result
     ``content``    the digest of the result that was accepted
     ``replaced_by``  the task or the request that does the work instead
     """

@@ -319,7 +319,7 @@ def answer(
     asked: HumanDecision | None,
     notice: str,
 ) -> Decision[str]:
-    """Keep the result of a request and end it, tell its asker, and close the circuit.
+    """Keep the result of a request and end it, notify its asker, and close the circuit.
 
     The caller adds the answer to the reputation, which need not be written one by one.
     ``asked`` is the open decision about it; ``notice`` is the id of the message to the asker.

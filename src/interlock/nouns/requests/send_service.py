@@ -235,7 +235,7 @@ class RequestSender:
             yield from _appears(key, min(left, RECONNECT))
 
     def _notice(self, actor: Actor, request: str) -> Op[None]:
-        """The asker stops waiting: a message will tell it of the result."""
+        """The asker stops waiting: it gets a message with the result."""
         key = keys.request(request)
 
         def deciding() -> DecideOp[None]:

@@ -1,6 +1,6 @@
 """Requests at one home: the parts of this folder, put together for a client.
 
-``tend`` is all that a process does for the requests of its swarm besides its own: it takes in what
+``tend`` is all that a process does for the requests of its whole swarm: it takes in what
 the bus has, answers, drains the outbox, and does the steps that time brings.  ``follow`` does so
 for as long as a worker serves: at once when something arrives on the bus, else every few seconds.
 

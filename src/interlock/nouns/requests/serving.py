@@ -111,7 +111,7 @@ class ServedRequest:
 
     @property
     def id(self) -> str:
-        """Its id, which is the same for each attempt to carry it out."""
+        """Its id, which each attempt to carry it out has."""
         return str(self.about.get("id") or self.claim.task)
 
     @property
