@@ -17,8 +17,8 @@ BELOW_CLIENTS = FOUNDATION | {
     "settings", "store", "stores",
 }  # fmt: skip
 CLIENTS = {
-    "client_setup", "client", "client_blocks", "client_messages", "client_tasks",
-    "aio", "aio_messages", "aio_tasks",
+    "client_setup", "client", "client_blocks", "client_messages", "client_requests",
+    "client_tasks", "aio", "aio_messages", "aio_requests", "aio_tasks",
 }  # fmt: skip
 CLIENTS |= {"guard", "interlock", "outcomes"}
 RULES_AND_SERVICES = {
@@ -56,12 +56,15 @@ MAY_IMPORT = {
     "store_location": {"errors", "settings"},
     "client_context": BELOW_CLIENTS,
     "client_setup": BELOW_CLIENTS,
-    "client": BELOW_CLIENTS | {"client_setup", "client_blocks", "client_messages", "client_tasks"},
+    "client": BELOW_CLIENTS
+    | {"client_setup", "client_blocks", "client_messages", "client_requests", "client_tasks"},
     "client_blocks": BELOW_CLIENTS | {"client"},
     "client_messages": BELOW_CLIENTS | {"client"},
+    "client_requests": BELOW_CLIENTS | {"client", "client_tasks"},
     "client_tasks": BELOW_CLIENTS | {"client", "client_blocks"},
-    "aio": BELOW_CLIENTS | {"client_setup", "aio_messages", "aio_tasks"},
+    "aio": BELOW_CLIENTS | {"client_setup", "aio_messages", "aio_requests", "aio_tasks"},
     "aio_messages": BELOW_CLIENTS | {"aio"},
+    "aio_requests": BELOW_CLIENTS | {"aio", "aio_tasks"},
     "aio_tasks": BELOW_CLIENTS | {"aio"},
     "interlock": BELOW_CLIENTS | CLIENTS | {"outcomes"},
     "bench": BELOW_CLIENTS | CLIENTS | {"bench"},

@@ -40,6 +40,7 @@ from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.aio_messages import Messages
+    from interlock.aio_requests import Requests
     from interlock.aio_tasks import Tasks
     from interlock.core.signing import Signer
     from interlock.runtime.noun import Noun
@@ -220,6 +221,7 @@ class Fleet(FleetProperties[Awaiting]):
 
     if TYPE_CHECKING:
         messages: Messages
+        requests: Requests
         tasks: Tasks
 
     def __init__(self, context: Context) -> None:

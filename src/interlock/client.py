@@ -44,6 +44,7 @@ from interlock.threads import background
 if TYPE_CHECKING:
     from interlock.client_blocks import Block, Stream
     from interlock.client_messages import Messages
+    from interlock.client_requests import Requests
     from interlock.client_tasks import Tasks
     from interlock.core.signing import Signer
     from interlock.runtime.noun import Noun
@@ -117,6 +118,7 @@ class Fleet(FleetProperties[Blocking]):
 
     if TYPE_CHECKING:
         messages: Messages
+        requests: Requests
         tasks: Tasks
 
     def __init__(self, context: Context) -> None:

@@ -24,6 +24,7 @@ from interlock.store import Store
 if TYPE_CHECKING:
     from interlock.nouns.agents.report_service import StatusReporter
     from interlock.nouns.agents.session_service import Sessions
+    from interlock.nouns.requests.service import RequestService
     from interlock.nouns.swarms.bus import Bus
     from interlock.nouns.swarms.registry_service import SwarmRegistry
     from interlock.nouns.tasks.service import TaskService
@@ -112,6 +113,13 @@ class Context:
         from interlock.nouns.swarms.bus import Bus
 
         return Bus(self.runner, StoreOpener(), self.settings)
+
+    @cached_property
+    def requests(self) -> RequestService:
+        """Requests between our swarm and others."""
+        from interlock.nouns.requests.service import RequestService
+
+        return RequestService(self.runner, self.bus, self.tasks.moment)
 
     @cached_property
     def swarms(self) -> SwarmRegistry:

@@ -69,6 +69,8 @@ _ENTRIES = [
     NounEntry("interlock.nouns.grants.semaphore_noun", "sem", "semaphores"),
     NounEntry("interlock.nouns.pipelines.noun", "pipeline", "pipelines"),
     NounEntry("interlock.nouns.guards.noun", "guard", "guards"),
+    NounEntry("interlock.nouns.requests.noun", "request", "requests"),
+    NounEntry("interlock.nouns.requests.quarantine_noun", "quarantine", "quarantine"),
     NounEntry("interlock.nouns.messages.decision_noun", "decision"),
     NounEntry("interlock.nouns.swarms.noun", "swarm", "swarms"),
     NounEntry("interlock.nouns.swarms.key_noun", "key", "keys"),

@@ -24,8 +24,8 @@ LOOKS = ("check", "list", "show", "log", "verify", "explain", "info", "health", 
          "observe", "schema", "bench", "watch")  # fmt: skip
 """Operations that change nothing."""
 EXACT = {
-    "conflict_bound", "conflict_rate", "cost", "floor", "p50", "p95", "p99", "rate", "ratio",
-    "slots_seconds", "timeout_bound", "timeout_rate", "took", "ttl",
+    "confidence", "conflict_bound", "conflict_rate", "cost", "floor", "p50", "p95", "p99", "rate",
+    "ratio", "slots_seconds", "timeout_bound", "timeout_rate", "took", "ttl",
 }  # fmt: skip
 """Numbers that are not rounded: what a commit took, and what was measured."""
 SAMPLE = LockBusy(lock="m", holder="ada", since=1794804901.18812, expires_in=12.3456789)

@@ -104,7 +104,7 @@ def test_what_is_in_the_table_alone_can_be_carried_out() -> None:
     alone = {each.name for each in TABLE if each.act is None and not each.call}
     assert alone == {
         "init", "demo", "run", "doctor", "schema", "bench", "lock run", "sem run", "selftest",
-        "task watch", "guard allow", "guard deny", "guard permissions",
+        "task watch", "guard allow", "guard deny", "guard permissions", "request serve",
     }  # fmt: skip
 
 

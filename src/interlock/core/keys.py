@@ -59,6 +59,24 @@ Agents
     logs/{agent}/{number} a chunk of its log: many lines
     logbooks/{agent}/{file}       the index of an uploaded file
     logs/{agent}/{file}/{number}  a chunk of such a file
+Requests, at home
+    requests/{id}         a request that an agent here sent to another swarm
+    request-bodies/{id}   its payload, for another attempt
+    request-names/{name}  the request that was sent under a name that its sender chose
+    request-due/{moment}/{id}     the next step of an open request, such as another attempt
+    escalated/{id}        a request that a person has to decide about
+    outbox/{swarm}/{message}      an envelope that is to be posted on the bus, with its body
+    received/{swarm}/{id} a request of another swarm that is a task here
+    unanswered/{swarm}/{id}       it has no result yet
+    seen/{swarm}/{message}        a message that was taken in, against replay
+    findings/{id}         the result of a request to another swarm
+    quarantine/{id}       a message that was refused, and why
+    quarantine-content/{id}       its envelope and payload, if it may be released
+    request-rates/{to or from}/{swarm}/{agent}  when an agent made its last requests
+Requests, on the bus
+    req/{swarm}/{message} the envelope of a request to a swarm; its payload under req-body/
+    res/{swarm}/{id}      the envelope of a result for a swarm; its payload under res-body/
+    ack/{swarm}/{id}      the receipt of a request, for the swarm that sent it again
 Guards and pipelines
     guards/{name}         the definition of a guard
     observed/{guard}/{need}  what a host last saw outside, by the digests of a guard and of a need
@@ -163,6 +181,29 @@ DEATHS = "deaths/"
 ABLE = "able/"
 LOGBOOKS = "logbooks/"
 LOGS = "logs/"
+REQUESTS = "requests/"
+REQUEST_BODIES = "request-bodies/"
+REQUEST_NAMES = "request-names/"
+REQUEST_DUE = "request-due/"
+ESCALATED = "escalated/"
+OUTBOX = "outbox/"
+RECEIVED = "received/"
+UNANSWERED = "unanswered/"
+SEEN = "seen/"
+FINDINGS = "findings/"
+QUARANTINE = "quarantine/"
+QUARANTINE_CONTENT = "quarantine-content/"
+REQUEST_RATES = "request-rates/"
+BUS_REQUESTS = "req/"
+BUS_REQUEST_BODIES = "req-body/"
+BUS_RESULTS = "res/"
+BUS_RESULT_BODIES = "res-body/"
+BUS_RECEIPTS = "ack/"
+REQUEST_FOLDERS = (
+    REQUESTS, REQUEST_BODIES, REQUEST_NAMES, REQUEST_DUE, ESCALATED, OUTBOX, RECEIVED, UNANSWERED,
+    SEEN, FINDINGS, QUARANTINE, QUARANTINE_CONTENT, REQUEST_RATES,
+    BUS_REQUESTS, BUS_REQUEST_BODIES, BUS_RESULTS, BUS_RESULT_BODIES, BUS_RECEIPTS,
+)  # fmt: skip
 GUARDS = "guards/"
 OBSERVED = "observed/"
 PIPELINES = "pipelines/"
@@ -204,6 +245,7 @@ FOLDERS = frozenset((
     *POOLS, HELD, BROKEN, WAITS, *TASK_FOLDERS, *MESSAGE_FOLDERS, SESSIONS, REPORTS, DEATHS, ABLE,
     LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS, GATES, GATED, RECHECK, SWARM,
     PEERS, FLOORS, BREAKERS, REPUTATIONS, REGISTRY, REVOKED, REFUSALS, SEGMENTS, META,
+    *REQUEST_FOLDERS,
 ))  # fmt: skip
 """Every folder with items that Interlock itself stores, without those of liveness keys."""
 DERIVED = (
@@ -631,6 +673,113 @@ def decision(id_: str) -> str:
 def rate_slot(agent: str, slot: int) -> str:
     """One of the slots of an agent to send."""
     return f"{RATES}{encode(agent)}/{slot:05d}"
+
+
+# Requests.
+
+
+def request(id_: str) -> str:
+    """A request to another swarm."""
+    return REQUESTS + id_
+
+
+def request_body(id_: str) -> str:
+    """The payload of a request."""
+    return REQUEST_BODIES + id_
+
+
+def request_name(name: str) -> str:
+    """The request that was sent under a chosen name."""
+    return REQUEST_NAMES + encode(name)
+
+
+def request_due(moment: float, id_: str) -> str:
+    """The entry for the next step of a request."""
+    return f"{REQUEST_DUE}{max(0, ceil(moment * 1000)):014d}/{id_}"
+
+
+def escalated(id_: str) -> str:
+    """The mark of a request that a person has to decide about."""
+    return ESCALATED + id_
+
+
+def outbox(swarm: str, message: str = "") -> str:
+    """An envelope to post for a swarm; without a message, the folder."""
+    return f"{OUTBOX}{encode(swarm)}/{message}"
+
+
+def outbox_lock(swarm: str) -> str:
+    """The liveness of the process that posts the outbox for a swarm."""
+    return f"{LIVE}outbox/{encode(swarm)}"
+
+
+def received(swarm: str, id_: str = "") -> str:
+    """A request of another swarm; without an id, the folder."""
+    return f"{RECEIVED}{encode(swarm)}/{id_}"
+
+
+def unanswered(swarm: str, id_: str) -> str:
+    """The mark that a received request has no result yet."""
+    return f"{UNANSWERED}{encode(swarm)}/{id_}"
+
+
+def seen(swarm: str, message: str = "") -> str:
+    """The mark that a message was taken in; without a message, the folder."""
+    return f"{SEEN}{encode(swarm)}/{message}"
+
+
+def finding(id_: str) -> str:
+    """The result of a request to another swarm."""
+    return FINDINGS + id_
+
+
+def quarantined(id_: str) -> str:
+    """A message that was refused."""
+    return QUARANTINE + id_
+
+
+def quarantine_content(id_: str) -> str:
+    """The envelope and payload of such a message."""
+    return QUARANTINE_CONTENT + id_
+
+
+def request_rate(direction: str, swarm: str, agent: str) -> str:
+    """When an agent made requests: ours ``to`` a swarm, or one ``from`` that swarm to us."""
+    return f"{REQUEST_RATES}{direction}/{encode(swarm)}/{encode(agent)}"
+
+
+def breaker_probe(swarm: str) -> str:
+    """The liveness of the one request that probes a peer whose breaker is half open."""
+    return f"{LIVE}probe/{encode(swarm)}"
+
+
+def bus_request(swarm: str, message: str = "") -> str:
+    """A request on the bus; without a message, the folder of its receiver."""
+    return f"{BUS_REQUESTS}{encode(swarm)}/{message}"
+
+
+def bus_request_body(swarm: str, message: str) -> str:
+    """The payload of a request on the bus."""
+    return f"{BUS_REQUEST_BODIES}{encode(swarm)}/{message}"
+
+
+def bus_result(swarm: str, id_: str = "") -> str:
+    """A result on the bus; without an id, the folder of its receiver."""
+    return f"{BUS_RESULTS}{encode(swarm)}/{id_}"
+
+
+def bus_result_body(swarm: str, id_: str) -> str:
+    """The payload of a result on the bus."""
+    return f"{BUS_RESULT_BODIES}{encode(swarm)}/{id_}"
+
+
+def bus_receipt(swarm: str, id_: str = "") -> str:
+    """A receipt on the bus; without an id, the folder of its receiver."""
+    return f"{BUS_RECEIPTS}{encode(swarm)}/{id_}"
+
+
+INTAKE = "live/intake"
+"""The liveness of the process that takes in what the bus has for this swarm."""
 
 
 # Guards and pipelines.

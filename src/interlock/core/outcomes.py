@@ -15,7 +15,15 @@ from msgspec import Struct, field
 from interlock.core.decision import Outcome, Refusal, Success
 
 What: TypeAlias = Literal[
-    "agent", "message", "query", "decision", "pipeline", "definition", "swarm"
+    "agent",
+    "message",
+    "query",
+    "decision",
+    "pipeline",
+    "definition",
+    "swarm",
+    "request",
+    "quarantine",
 ]
 """The things that can be unknown."""
 

@@ -99,13 +99,13 @@ def test_an_unclaimed_request_is_retried_after_60_120_and_240_seconds_and_then_e
     ]
 
 
-def test_an_outage_of_the_bus_counts_no_timeouts_and_is_escalated_all_the_same() -> None:
-    assert until_escalated(REQUEST, posts=False) == [
-        ("retry", 60),
-        ("retry", 180),
-        ("retry", 420),
-        ("escalate", 480),
-    ]
+def test_a_request_in_the_outbox_is_neither_repeated_nor_escalated_before_its_deadline() -> None:
+    assert until_escalated(REQUEST, posts=False) == [("escalate", DEADLINE)]
+
+
+def test_the_attempts_are_counted_from_the_time_at_which_the_request_reached_the_bus() -> None:
+    late = rules.time_out(rules.post(REQUEST, NOW + 3600))
+    assert next_step(late) == RequestStep(kind="retry", at=NOW + 3660)
 
 
 def test_a_timeout_longer_than_the_pause_counts_before_the_next_attempt() -> None:
@@ -125,7 +125,8 @@ def test_a_request_that_was_taken_in_waits_until_its_deadline() -> None:
 
 def test_a_short_deadline_escalates_before_the_attempts_end() -> None:
     hurried = replace(REQUEST, deadline=NOW + 100)
-    assert until_escalated(hurried, posts=False) == [("retry", 60), ("escalate", 100)]
+    steps = until_escalated(hurried, posts=True)
+    assert steps == [("time_out", 30), ("retry", 60), ("time_out", 90), ("escalate", 100)]
 
 
 def test_all_attempts_have_one_id_and_each_has_its_head() -> None:
@@ -138,8 +139,10 @@ def test_all_attempts_have_one_id_and_each_has_its_head() -> None:
 
 
 def test_a_clock_that_was_set_back_does_not_stop_the_attempts() -> None:
-    assert due_step(REQUEST, NOW - 10) is None
-    assert due_step(REQUEST, NOW - 3600) == "retry"
+    posted = rules.time_out(rules.post(REQUEST, NOW))
+    assert due_step(posted, NOW - 10) is None
+    assert due_step(posted, NOW - 3600) == "retry"
+    assert due_step(REQUEST, NOW - 3600) is None
 
 
 @pytest.mark.parametrize("kind", ["answered", "cancelled", "escalated"])
@@ -183,9 +186,11 @@ def test_queue_for_later_starts_the_attempts_again_with_the_same_id() -> None:
     waited, _ = rules.escalate(replace(REQUEST, attempt=4), "task_unclaimed", "dec_1", NOW + 480)
     again = rules.resume(waited, "head-5", NOW + 4000)
     assert (again.state, again.id, again.attempt, again.decision) == ("open", "req_1", 5, "")
-    assert next_step(again) == RequestStep(kind="retry", at=NOW + 4060)
+    assert next_step(rules.time_out(rules.post(again, NOW + 4000))) == RequestStep(
+        kind="retry", at=NOW + 4060
+    )
     third = rules.retry(rules.retry(rules.retry(again, "h", NOW), "i", NOW), "j", NOW)
-    step = next_step(third)
+    step = next_step(rules.time_out(rules.post(third, NOW)))
     assert step is not None
     assert step.kind == "escalate"
 

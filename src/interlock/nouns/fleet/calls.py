@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec.structs import replace
+
 from interlock import registry
-from interlock.core import validate
+from interlock.core import keys, validate
+from interlock.errors import BadInput, NotAllowed
 from interlock.runtime.calls import Calls, D, call, opened
 from interlock.runtime.given import Given, proofs
-from interlock.steps import Op
+from interlock.steps import Op, Read
 
 if TYPE_CHECKING:
     from interlock.client_context import Context, Moment
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from interlock.nouns.messages.calls import MessageCalls
     from interlock.nouns.pipelines.calls import PipelineCalls
     from interlock.nouns.record.calls import RecordCalls
+    from interlock.nouns.requests.calls import QuarantineCalls, RequestCalls
     from interlock.nouns.swarms.calls import KeyCalls, SwarmCalls
     from interlock.nouns.tasks.calls import TaskCalls
     from interlock.runtime.health import Health
@@ -39,7 +44,9 @@ class FleetCalls(Calls[D]):
         locks: LockCalls[D]
         messages: MessageCalls[D]
         pipelines: PipelineCalls[D]
+        quarantine: QuarantineCalls[D]
         record: RecordCalls[D]
+        requests: RequestCalls[D]
         semaphores: SemaphoreCalls[D]
         several: SeveralCalls[D]
         swarms: SwarmCalls[D]
@@ -71,8 +78,16 @@ class FleetCalls(Calls[D]):
         """One bounded pass that releases stale locks and claims and deletes expired data."""
         from interlock.runtime.housekeeping import HousekeepingPass
 
+        actor = self.context.identity.actor
         work = HousekeepingPass(self.context.runner, self.context.settings)
-        return (yield from work.run(self.context.identity.actor))
+        done = yield from work.run(actor)
+        if (yield Read(keys.OWN_SWARM))[keys.OWN_SWARM] is None:
+            return done
+        # Only a client has a bus.  Without the key of the swarm nothing is signed or repeated here.
+        with suppress(NotAllowed, BadInput):
+            moved = yield from self.context.requests.tend(actor)
+            done = replace(done, moved=done.moved + moved)
+        return done
 
     @call
     def health(

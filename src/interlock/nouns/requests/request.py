@@ -32,8 +32,10 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from interlock.core import codec, validate
+from interlock.nouns.swarms.head import RequestHead, digest, milliseconds
 
 RequestState: TypeAlias = Literal["open", "escalated", "answered", "cancelled"]
 Act: TypeAlias = Literal["request", "inform", "escalate"]
@@ -68,6 +70,7 @@ class OutgoingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``taken``      when the receiver took it in
     ``heads``      the digests of all heads that were signed
     ``probe``      it is the probe of the circuit breaker, or of the peer's reputation
+    ``notice``     the asker does not wait, so it gets a message with the result
     ``content``    the digest of the result that was accepted
     ``replaced_by``  the task or the request that does the work instead
     """
@@ -92,6 +95,7 @@ class OutgoingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     confidence: float | None = None
     citations: tuple[str, ...] = ()
     probe: bool = False
+    notice: bool = False
     state: RequestState = "open"
     attempt: int = 1
     first: int = 1
@@ -103,6 +107,46 @@ class OutgoingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     content: str = ""
     replaced_by: str = ""
+
+
+def made_at(request: str) -> int:
+    """When a request was made, in milliseconds: its id says so and is signed."""
+    return int(request[4:16], 16)
+
+
+def head_of(request: OutgoingRequest, *, swarm: str, bus: str, key: str, now: float) -> RequestHead:
+    """The head of the present attempt, to be signed now; it expires with the deadline."""
+    return RequestHead(
+        message_id=request.message,
+        request_id=request.id,
+        act=request.act,
+        from_swarm=swarm,
+        from_agent=request.agent,
+        to_swarm=request.to_swarm,
+        to_agent=request.to_agent,
+        task_type=request.task_type,
+        priority=request.priority,
+        request_timeout_ms=milliseconds(request.timeout),
+        correlation_id=request.correlation_id,
+        reply_to=request.reply_to,
+        timestamp=milliseconds(now),
+        expires=milliseconds(request.deadline),
+        deadline=milliseconds(request.deadline),
+        attempt=request.attempt,
+        source_hash=request.source_hash,
+        source_size=request.source_size,
+        confidence=request.confidence,
+        citations=request.citations,
+        key=key,
+        bus=bus,
+    )
+
+
+def with_head(request: OutgoingRequest, head: RequestHead) -> OutgoingRequest:
+    """The request with the digest of the head of its present attempt."""
+    found = digest(head)
+    heads = request.heads if found in request.heads else (*request.heads, found)
+    return replace(request, heads=heads)
 
 
 class ArrivedResult(Struct, frozen=True, kw_only=True):

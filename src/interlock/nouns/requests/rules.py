@@ -1,8 +1,9 @@
 """Requests: attempts, escalation, and which result counts; ``request.py`` has the states.
 
-**Attempts.**  An attempt that the receiver has not taken in is repeated after 60, 120 and 240
-seconds, with the same id.  After the last one the request is escalated: a person gets a decision
-with the fallbacks.  A late answer still ends the request, and closes the decision.
+**Attempts.**  An attempt that reached the bus and that the receiver has not taken in is repeated
+after 60, 120 and 240 seconds, with the same id.  One that waits in the outbox is not: it is on its
+way, and posted when the bus is back.  After the last one the request is escalated: a person gets a
+decision with the fallbacks.  A late answer still ends the request, and closes the decision.
 
     local_execution    acts: a task in our own store does the work instead
     alternative_swarm  acts: a new request to another swarm does the work instead
@@ -110,20 +111,22 @@ def next_step(request: OutgoingRequest) -> RequestStep | None:
         return None
     step = RequestStep(kind="escalate", at=request.deadline)
     timeout = request.deadline
+    if request.posted is None:
+        return step
     if request.taken is None:
-        step = min(_after_attempt(request), step, key=lambda each: each.at)
-        timeout = (request.posted or 0.0) + request.timeout
-    if request.posted is None or request.timed_out:
+        step = min(_after_attempt(request, request.posted), step, key=lambda each: each.at)
+        timeout = request.posted + request.timeout
+    if request.timed_out:
         return step
     return RequestStep(kind="time_out", at=min(timeout, step.at))
 
 
-def _after_attempt(request: OutgoingRequest) -> RequestStep:
+def _after_attempt(request: OutgoingRequest, posted: float) -> RequestStep:
     done = request.attempt - request.first
     if done < len(RETRY_AFTER):
-        return RequestStep(kind="retry", at=request.sent + RETRY_AFTER[done])
+        return RequestStep(kind="retry", at=posted + RETRY_AFTER[done])
     last = max(request.timeout, RETRY_AFTER[0])
-    return RequestStep(kind="escalate", at=request.sent + last)
+    return RequestStep(kind="escalate", at=posted + last)
 
 
 def due_step(request: OutgoingRequest, now: float) -> StepKind | None:
@@ -131,7 +134,8 @@ def due_step(request: OutgoingRequest, now: float) -> StepKind | None:
     step = next_step(request)
     if step is None:
         return None
-    set_back = request.taken is None and now < request.sent - _CLOCK_SET_BACK
+    waits = request.posted if request.taken is None else None
+    set_back = waits is not None and now < waits - _CLOCK_SET_BACK
     return step.kind if now >= step.at or set_back else None
 
 

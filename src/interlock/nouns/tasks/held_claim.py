@@ -90,6 +90,10 @@ class HeldClaim(HeldGrant):
         call = self._calls.release(self.claimed.task, token=self.claimed.token)
         return (yield from self._settle(call, task_types.TaskReleased))
 
+    def settle(self, ending: Callable[[], Op[Outcome]], good: type[T]) -> Op[T]:
+        """End the claim by another operation, which returns an outcome of this kind."""
+        return (yield from self._settle(ending(), good, lambda: self.settle(ending, good)))
+
     def end(self, error: BaseException | None) -> Op[None]:
         """The end of a block: completed, failed if something went wrong, released if interrupted.
 
@@ -277,6 +281,11 @@ class ClaimHandle(HeldHandle[D]):
     def release(self) -> Op[task_types.TaskReleased]:
         """Return the task to the queue; no attempt is counted."""
         return self._holding.release()
+
+    @call
+    def settle(self, ending: Callable[[], Op[Any]], good: type[Any]) -> Op[Any]:
+        """End the claim by another operation, which returns an outcome of this kind."""
+        return self._holding.settle(ending, good)
 
     @call
     def let_go(self) -> Op[None]:

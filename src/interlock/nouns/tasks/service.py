@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from interlock.nouns.tasks.retention import TaskRetention
 
 T = TypeVar("T")
+Along: TypeAlias = Callable[[Decision[Any]], DecideOp[Any]]
+"""Adds to a decision that ends a task."""
 
 
 class TaskService:
@@ -102,9 +104,16 @@ class TaskService:
         return done.outcome
 
     def complete(
-        self, actor: Actor, claimant: task_types.Claimant, result: Raw | None
+        self,
+        actor: Actor,
+        claimant: task_types.Claimant,
+        result: Raw | None,
+        along: Along | None = None,
     ) -> Op[task_types.CompleteOutcome]:
-        """Complete a task, and unblock its dependents."""
+        """Complete a task, and unblock its dependents.
+
+        ``along`` adds to the same commit what belongs to the end of this task.
+        """
         base = yield from self._runner.base()
         left = False
 
@@ -123,6 +132,8 @@ class TaskService:
             )
             decision = yield from reader.change(decide)
             left = any(write.key == keys.todo(claimant.task) for write in decision.puts)
+            if along is not None and decision.changes and decision.outcome:
+                return (yield from along(decision))
             return decision
 
         done = yield from self._end_claim(actor, claimant, deciding)
@@ -138,13 +149,14 @@ class TaskService:
         error: Raw | None,
         *,
         retry: bool,
+        along: Along | None = None,
     ) -> Op[task_types.FailOutcome]:
-        """Fail an attempt."""
+        """Fail an attempt; ``along`` adds to the same commit what belongs to its end."""
         chance = self._runner.random_below(1000) / 1000
         decide = partial(
             rules.fail, claimant=claimant, reason=reason, error=error, chance=chance, retry=retry
         )
-        return (yield from self._change_claim(actor, claimant, decide))
+        return (yield from self._change_claim(actor, claimant, decide, along))
 
     def release(self, actor: Actor, claimant: task_types.Claimant) -> Op[task_types.ReleaseOutcome]:
         """Release a task to the queue."""
@@ -234,12 +246,16 @@ class TaskService:
         actor: Actor,
         claimant: task_types.Claimant,
         decide: Callable[[TaskChanges], Decision[T]],
+        along: Along | None = None,
     ) -> Op[T | task_types.TaskFenced]:
         base = yield from self._runner.base()
 
         def deciding() -> DecideOp[T]:
             reader, _ = yield from self._read_claim(claimant, base)
-            return (yield from reader.change(decide))
+            decision: Decision[T] = yield from reader.change(decide)
+            if along is not None and isinstance(decision.outcome, task_types.TaskFailed):
+                return (yield from along(decision)) if decision.changes else decision
+            return decision
 
         done = yield from self._end_claim(actor, claimant, deciding)
         return (yield from self._with_break(claimant, done.outcome))

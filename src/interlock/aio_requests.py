@@ -1,0 +1,81 @@
+"""Requests of the asyncio client.
+
+await fleet.requests.serve(handler, can=["audit"], concurrency=50)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from interlock.errors import InterlockError
+from interlock.nouns.requests.calls import RequestCalls
+from interlock.nouns.requests.request import LEASE
+from interlock.nouns.requests.serving import ServedRequest, abilities, settled_async
+from interlock.runtime.calls import Awaiting
+from interlock.runtime.outage import AGAIN
+from interlock.steps import drive_async
+
+if TYPE_CHECKING:
+    from interlock.aio import Fleet
+    from interlock.aio_tasks import Claim
+
+
+class Requests(RequestCalls[Awaiting]):
+    """Requests to other swarms, and those that came from them."""
+
+    async def serve(
+        self,
+        handler: Callable[[ServedRequest], Awaitable[object]],
+        *,
+        can: Iterable[str] = (),
+        concurrency: int = 1,
+        stop_on_signals: bool = True,
+        stop_on_messages: bool = True,
+    ) -> None:
+        """Await ``handler(request)`` for ``concurrency`` requests at once, until it stops.
+
+        These are the requests to our agent by name, and to any agent that ``can`` do it.  What the
+        handler returns is the result, which is committed together with the end of the task; its
+        exception is an answer, too, with the status ``error``.  Execution is at least once: use
+        ``request.id`` where the work must have its effect once.
+        """
+        fleet: Fleet = self.context.client
+
+        async def handle(claim: Claim) -> None:
+            request = ServedRequest(claim)
+            ending, good = await settled_async(self.context, request, handler(request))
+            await claim.settle(ending, good)
+
+        worker = fleet.tasks.work(
+            can=abilities(self.context, can),
+            concurrency=concurrency,
+            ttl=LEASE,
+            stop_on_signals=stop_on_signals,
+            stop_on_messages=stop_on_messages,
+        )
+        async with self.tending():
+            await worker.serve(handle)
+
+    @asynccontextmanager
+    async def tending(self) -> AsyncIterator[None]:
+        """Take in, post and repeat requests of our swarm while the block runs."""
+        over = False
+        service, actor = self.context.requests, self.context.me().actor
+        await drive_async(service.home.own(), self.context.store)
+
+        async def follow() -> None:
+            while not over:
+                with suppress(InterlockError):
+                    await drive_async(service.follow(actor, lambda: over), self.context.store)
+                await asyncio.sleep(AGAIN)
+
+        task = asyncio.create_task(follow(), name="interlock-intake")
+        try:
+            yield
+        finally:
+            over = True
+            task.cancel()
+            await asyncio.wait((task,))

@@ -1,0 +1,77 @@
+"""Requests of the blocking client.
+
+fleet.requests.serve(lambda request: audit(request.payload), can=["audit"])
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from interlock.errors import InterlockError
+from interlock.nouns.requests.calls import RequestCalls
+from interlock.nouns.requests.request import LEASE
+from interlock.nouns.requests.serving import ServedRequest, abilities, settled
+from interlock.runtime.calls import Blocking
+from interlock.runtime.outage import AGAIN
+from interlock.steps import drive
+from interlock.threads import background
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+
+class Requests(RequestCalls[Blocking]):
+    """Requests to other swarms, and those that came from them."""
+
+    def serve(
+        self,
+        handler: Callable[[ServedRequest], object],
+        *,
+        can: Iterable[str] = (),
+        stop_on_signals: bool = True,
+        stop_on_messages: bool = True,
+    ) -> None:
+        """Call ``handler(request)`` for one request after the other, until the worker stops.
+
+        These are the requests to our agent by name, and to any agent that ``can`` do it.  What the
+        handler returns is the result, which is committed together with the end of the task; its
+        exception is an answer, too, with the status ``error``.  Execution is at least once: use
+        ``request.id`` where the work must have its effect once.
+        """
+        fleet: Fleet = self.context.client
+        worker = fleet.tasks.work(
+            can=abilities(self.context, can),
+            ttl=LEASE,
+            stop_on_signals=stop_on_signals,
+            stop_on_messages=stop_on_messages,
+        )
+        with self.tending():
+            for claim in worker:
+                with claim:
+                    request = ServedRequest(claim)
+                    ending, good = settled(self.context, request, lambda: handler(request))  # noqa: B023 - called at once
+                    claim.settle(ending, good)
+
+    @contextmanager
+    def tending(self) -> Iterator[None]:
+        """Take in, post and repeat requests of our swarm in a thread while the block runs."""
+        over = threading.Event()
+        service, actor = self.context.requests, self.context.me().actor
+        drive(service.home.own(), self.context.store)  # a home that is no swarm is refused here
+
+        def follow() -> None:
+            while not over.is_set():
+                with suppress(InterlockError):
+                    drive(service.follow(actor, over.is_set), self.context.store)
+                over.wait(AGAIN)
+
+        thread = background(follow, "interlock-intake")
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(timeout=self.context.store.capabilities.allow(2.0))

@@ -1,0 +1,187 @@
+"""``request serve``: a program for each request of another swarm, several at once.
+
+The program gets the payload as JSON on its standard input.  If it ends with status 0, its standard
+output is the result: JSON, or else text.  Any other status is an answer with an error.  Its
+environment has
+
+    INTERLOCK_REQUEST     the id of the request, which every attempt to carry it out has
+    INTERLOCK_TASK        its task
+    INTERLOCK_TOKEN       the token of this attempt, which grows with each
+    INTERLOCK_FROM_SWARM, INTERLOCK_FROM_AGENT, INTERLOCK_TASK_TYPE
+
+Execution is at least once: a host may fail after the work and before the commit.  A program that
+must not have its effect twice stores the id of the request with what it changes.
+
+A claim that is lost ends its program, and so does the end of this command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from interlock.core import validate
+from interlock.core.safe_text import quoted
+from interlock.errors import BadInput
+from interlock.faces.cli.command import note
+from interlock.faces.cli.connect import CommandIdentity, speak_up, url_of
+from interlock.faces.cli.parse import Parsed, usage
+from interlock.nouns.requests.serving import RequestError
+from interlock.nouns.swarms.head import BODY_LIMIT
+from interlock.runtime.processes.tree import end_with_parent
+
+if TYPE_CHECKING:
+    from interlock.aio import Fleet
+    from interlock.nouns.requests.noun import RequestServe
+    from interlock.nouns.requests.serving import ServedRequest
+
+GRACE = 5.0
+"""Seconds between SIGTERM and SIGKILL for a program whose claim is lost."""
+
+
+def serve(parsed: Parsed) -> int:
+    """Carry out requests until a signal or a message asks to stop."""
+    request: RequestServe = parsed.request
+    if not request.command:
+        raise BadInput(f"which program? put it after '--'; {usage(parsed.operation.name)}")
+    return asyncio.run(_serve(CommandIdentity(parsed.common), request))
+
+
+async def _serve(identity: CommandIdentity, request: RequestServe) -> int:
+    from interlock import aio
+
+    limit = None if request.timeout is None else validate.duration(request.timeout, "timeout")
+    async with await aio.connect(
+        identity.store,
+        identity.agent,
+        session=identity.session,
+        trace=identity.trace,
+        key=identity.key,
+    ) as fleet:
+        if fleet.context.agent is None:
+            raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
+        fleet.context.runner.via = "cli"
+        speak_up()
+        program = Program(fleet, identity, request.command, limit)
+        note(f"serving as {fleet.context.agent}; stop with Ctrl-C")
+        await fleet.requests.serve(program.run, can=request.can, concurrency=request.jobs)
+    return 0
+
+
+class Program:
+    """Starts the program for one request after the other."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        identity: CommandIdentity,
+        command: tuple[str, ...],
+        limit: float | None,
+    ) -> None:
+        self._command = command
+        self._limit = limit
+        self._environment = {
+            **os.environ,
+            "INTERLOCK_AGENT": str(fleet.context.agent),
+            "INTERLOCK_STORE": url_of(fleet.store, identity.store),
+        }
+
+    async def run(self, request: ServedRequest) -> Any:  # noqa: ANN401 - any JSON
+        """The result of one run; RequestError if it fails."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=PIPE,
+                stdout=PIPE,
+                env={**self._environment, **_about(request)},
+                start_new_session=True,
+                preexec_fn=end_with_parent,
+            )
+        except OSError as error:
+            said = f"{quoted(self._command[0])} cannot be run: {error.strerror}"
+            note(f"{said}; check its name, PATH and rights")
+            raise RequestError(said) from None
+        try:
+            return await asyncio.wait_for(self._result(process, request), self._limit)
+        except TimeoutError:
+            raise RequestError(f"the program took longer than {self._limit:.0f} s") from None
+        finally:
+            await _ended(process)
+
+    async def _result(self, process: Process, request: ServedRequest) -> Any:  # noqa: ANN401
+        if process.stdin is None or process.stdout is None:
+            raise AssertionError("the program has pipes")
+        feeding = asyncio.create_task(_feed(process, msgspec.json.encode(request.payload)))
+        try:
+            output = await _limited(process.stdout)
+            status = await process.wait()
+        finally:
+            feeding.cancel()
+            await asyncio.wait((feeding,))
+        if status:
+            how = f"ended with status {status}" if status > 0 else f"was killed by signal {-status}"
+            said = output.decode("utf-8", "replace").strip()
+            raise RequestError(f"the program {how}" + (f": {said}" if said else ""))
+        return _parsed(output)
+
+
+def _about(request: ServedRequest) -> dict[str, str]:
+    return {
+        "INTERLOCK_REQUEST": request.id,
+        "INTERLOCK_TASK": request.claim.task,
+        "INTERLOCK_TOKEN": str(request.token),
+        "INTERLOCK_FROM_SWARM": request.from_swarm,
+        "INTERLOCK_FROM_AGENT": request.from_agent,
+        "INTERLOCK_TASK_TYPE": request.task_type,
+    }
+
+
+async def _feed(process: Process, payload: bytes) -> None:
+    """Write the payload; a program need not read it."""
+    if process.stdin is None:
+        return
+    with suppress(ConnectionError):
+        process.stdin.write(payload)
+        await process.stdin.drain()
+    process.stdin.close()
+
+
+async def _limited(stream: asyncio.StreamReader) -> bytes:
+    """All output, if it is not too large."""
+    parts: list[bytes] = []
+    size = 0
+    while part := await stream.read(65536):
+        size += len(part)
+        if size > BODY_LIMIT:
+            raise RequestError(f"the program printed more than {BODY_LIMIT} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _parsed(output: bytes) -> Any:  # noqa: ANN401
+    try:
+        return msgspec.json.decode(output)
+    except (ValueError, RecursionError):
+        return output.decode("utf-8", "replace").rstrip("\n")
+
+
+async def _ended(process: Process) -> None:
+    """End a program that still runs, and all that it started in its process group."""
+    if process.returncode is None:
+        _signal(process, signal.SIGTERM)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), GRACE)
+    _signal(process, signal.SIGKILL)
+    if process.returncode is None:
+        await process.wait()
+
+
+def _signal(process: Process, signum: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signum)

@@ -1,0 +1,259 @@
+"""Answers: from a finished task to a result in the outbox (step 7 of ``exchange.py``).
+
+A worker of ``request serve`` completes its task and stores the result with one commit.  A task of a
+request may also end in other ways: an ordinary worker completes it, an operator cancels it, all its
+workers are lost.  Then the next process that tends the requests of this home finds it by the mark
+``unanswered``, and stores the result that the task has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Event, Write
+from interlock.nouns.guards.gates import merged
+from interlock.nouns.requests.exchange import (
+    OutboxEntry,
+    ReceivedRequest,
+    decode_received,
+)
+from interlock.nouns.requests.posting import Outbox, Posting
+from interlock.nouns.requests.request import ResultStatus
+from interlock.nouns.swarms.envelope import sign_head
+from interlock.nouns.swarms.head import AckHead, ResultHead, milliseconds, result_head
+from interlock.nouns.tasks.task import TaskResult, TaskStatus
+from interlock.nouns.tasks.task_reader import decode_result, decode_status
+from interlock.runtime.identity import Actor
+from interlock.runtime.reads import readable
+from interlock.steps import Op, Read
+from interlock.store import Range
+
+if TYPE_CHECKING:
+    from interlock.nouns.requests.home import Home
+    from interlock.nouns.swarms.swarm import OwnSwarm
+    from interlock.runtime.attempt import DecideOp
+
+SWEPT = 64
+"""Unanswered requests that are looked at together."""
+ERROR_LIMIT = 64 * 1024
+_DONE = ("complete", "failed", "dead")
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What an executor answers; ``body`` is the result as JSON, or the error as a JSON text."""
+
+    status: ResultStatus
+    body: Raw
+    by: str
+    at: float
+    confidence: float | None = None
+    citations: tuple[str, ...] = ()
+
+
+class SignedAnswer(Struct, frozen=True, kw_only=True):
+    """An answer that is signed and ready for the outbox."""
+
+    received: ReceivedRequest
+    answer: Answer
+    posting: Posting
+
+
+def error_body(text: str) -> Raw:
+    """An error as a body."""
+    return Raw(msgspec.json.encode(text[:ERROR_LIMIT]))
+
+
+class Answers:
+    """Results of the requests that one home received; its methods are generators for a driver."""
+
+    def __init__(self, home: Home, outbox: Outbox) -> None:
+        self._home = home
+        self._outbox = outbox
+
+    def received(self, swarm: str, request: str) -> Op[ReceivedRequest | None]:
+        """A request that was taken in."""
+        key = keys.received(swarm, request)
+        return decode_received((yield Read(key))[key])
+
+    def sign(self, own: OwnSwarm, received: ReceivedRequest, answer: Answer) -> SignedAnswer:
+        """Sign a result; it binds the head of the request that was taken in."""
+        signer = self._home.signer(own)
+        head: ResultHead = result_head(
+            received.head,
+            message_id=self._home.runner.new_id("msg"),
+            status=answer.status,
+            executed_by=answer.by,
+            executed_at=answer.at,
+            body=bytes(answer.body),
+            key=signer.fingerprint,
+            now=self._home.now(),
+            confidence=answer.confidence,
+            citations=answer.citations,
+        )
+        to = received.head.from_swarm
+        entry = OutboxEntry(
+            kind="result",
+            to=to,
+            request=head.request_id,
+            envelope=Raw(sign_head(head, signer)),
+            body=answer.body,
+        )
+        posting = Posting(key=keys.outbox(to, head.message_id), entry=entry, body=answer.body)
+        return SignedAnswer(received=received, answer=answer, posting=posting)
+
+    def along(self, signed: SignedAnswer) -> Callable[[Decision[Any]], DecideOp[Any]]:
+        """What makes the end of a task the answer of its request, in the same commit."""
+
+        def adding(decision: Decision[Any]) -> DecideOp[Any]:
+            added = yield from self._answering(signed)
+            return merged(decision, [added])
+
+        return adding
+
+    def _answering(self, signed: SignedAnswer, *, again: bool = False) -> DecideOp[bool]:
+        head = signed.received.head
+        key = keys.received(head.from_swarm, head.request_id)
+        stored = decode_received((yield (key,)).items[key])
+        if stored is None or (stored.answered is not None and not again):
+            return Decision(outcome=False)
+        answer = signed.answer
+        after = replace(
+            stored,
+            answered=self._home.now(),
+            status=answer.status,
+            executed_by=answer.by,
+            executed_at=answer.at,
+        )
+        return Decision(
+            outcome=True,
+            verb="request.reply",
+            thing=f"request/{head.request_id}",
+            puts=(Write(key, after), Write(signed.posting.key, signed.posting.entry)),
+            deletes=(keys.unanswered(head.from_swarm, head.request_id),),
+            events=(Event("request:executed", answer.by, f"request/{head.request_id}"),),
+            trace=head.correlation_id,
+        )
+
+    def post(self, actor: Actor, own: OwnSwarm, signed: SignedAnswer) -> Op[str]:
+        """Step 8: post a result that is in the outbox."""
+        return (yield from self._outbox.post(actor, own, signed.posting))
+
+    def sweep(self, actor: Actor, own: OwnSwarm) -> Op[int]:
+        """Answer requests whose tasks have ended without an answer."""
+        page = Range(keys.UNANSWERED)
+        after, done = "", 0
+        while True:
+            page = Range(keys.UNANSWERED, after, SWEPT)
+            items = (yield Read(page)).ranges[page]
+            for item in items:
+                swarm, id_ = keys.agent_of(item.key), keys.id_of(item.key)
+                done += yield from self.finish(actor, own, swarm, id_)
+            if len(items) < page.limit:
+                return done
+            after = items[-1].key
+
+    def finish(self, actor: Actor, own: OwnSwarm, swarm: str, request: str) -> Op[bool]:
+        """Answer a request if its task has ended, and it has no answer yet."""
+        received = yield from self.received(swarm, request)
+        if received is None or received.answered is not None:
+            return False
+        found = yield from self._outcome(received, actor)
+        if found is None:
+            return False
+        signed = self.sign(own, received, found)
+        done = yield from self._home.runner.change(lambda: self._answering(signed), actor)
+        if done.outcome:
+            yield from self.post(actor, own, signed)
+        return done.outcome
+
+    def repeat(self, actor: Actor, own: OwnSwarm, swarm: str, request: str) -> Op[None]:
+        """Answer a later attempt: with the result again, or with a receipt."""
+        received = yield from self.received(swarm, request)
+        if received is None:
+            return
+        found = yield from self._outcome(received, actor)
+        if found is None:
+            yield from self._receipt(actor, own, received)
+            return
+        signed = self.sign(own, received, found)
+        yield from self._home.runner.change(lambda: self._answering(signed, again=True), actor)
+        yield from self.post(actor, own, signed)
+
+    def _outcome(self, received: ReceivedRequest, actor: Actor) -> Op[Answer | None]:
+        """The answer that the task of a request has; None while it is not finished."""
+        if not received.task:
+            by = received.executed_by or actor.agent or received.head.to_swarm
+            return Answer(status="success", body=Raw(b"null"), by=by, at=received.at)
+        status_key, result_key = keys.status(received.task), keys.result(received.task)
+        items = (yield Read(status_key, result_key)).items
+        status = decode_status(items[status_key])
+        if status is not None and status.state not in _DONE:
+            return None
+        return _answer(received, status, readable(decode_result, items[result_key]))
+
+    def _receipt(self, actor: Actor, own: OwnSwarm, received: ReceivedRequest) -> Op[None]:
+        """Confirm to the asker that its request is a task here."""
+        signer, request = self._home.signer(own), received.head
+        now = milliseconds(self._home.now())
+        head = AckHead(
+            message_id=self._home.runner.new_id("msg"),
+            request_id=request.request_id,
+            from_swarm=own.name,
+            from_agent=actor.agent or own.name,
+            to_swarm=request.from_swarm,
+            to_agent=request.reply_to or request.from_agent,
+            correlation_id=request.correlation_id,
+            in_reply_to=received.digest,
+            timestamp=now,
+            expires=max(request.deadline, now),
+            deadline=max(request.deadline, now),
+            key=signer.fingerprint,
+            bus=request.bus,
+        )
+        entry = OutboxEntry(
+            kind="receipt",
+            to=head.to_swarm,
+            request=head.request_id,
+            envelope=Raw(sign_head(head, signer)),
+        )
+        key = keys.outbox(head.to_swarm, head.message_id)
+
+        def putting() -> DecideOp[None]:
+            yield from ()
+            return Decision(
+                outcome=None,
+                verb="request.confirm",
+                thing=f"request/{head.request_id}",
+                puts=(Write(key, entry),),
+                trace=head.correlation_id,
+            )
+
+        yield from self._home.runner.change(putting, actor)
+        yield from self._outbox.post(actor, own, Posting(key=key, entry=entry, body=Raw(b"")))
+
+
+def _answer(
+    received: ReceivedRequest, status: TaskStatus | None, result: TaskResult | None
+) -> Answer:
+    """The answer of a task that has ended; one that was deleted long ago had no answer.
+
+    A second text must be the same as the first, so who executed it and when is taken from there.
+    """
+    by = (status.by if status else "") or (result.by if result else "") or received.head.to_swarm
+    at = (result.at if result else 0.0) or (status.since if status else 0.0) or received.at
+    if received.answered is not None:
+        by, at = received.executed_by, received.executed_at
+    if status is not None and status.state == "complete":
+        kept = Raw(b"null") if result is None or result.result is UNSET else result.result
+        return Answer(status="success", body=Raw(bytes(kept)), by=by, at=at)
+    said = "" if status is None else status.reason
+    if result is not None and result.error is not UNSET:
+        found = msgspec.json.decode(result.error)
+        said = found if isinstance(found, str) else said
+    return Answer(status="error", body=error_body(said or "no worker finished it"), by=by, at=at)

@@ -1,0 +1,295 @@
+"""Steps of open requests that time brings: timeouts, further attempts, escalations and their ends.
+
+Any process of the asker's swarm does them: one that waits for a result, one that serves, or
+``maintain``.  Each is one commit that relies on the request, so two processes do each of them once.
+
+When a person has decided about an escalated request, or the time for that is up, the decision takes
+effect here: a task of our own, the attempts again, or a request to another swarm.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Event
+from interlock.nouns.guards.gates import merged
+from interlock.nouns.messages import decision_rules, decode
+from interlock.nouns.messages.decision import HumanDecision
+from interlock.nouns.requests import intake_rules, rules, send_rules
+from interlock.nouns.requests.exchange import (
+    REQUEST_LABEL,
+    OutboxEntry,
+    decode_request,
+    requirement,
+)
+from interlock.nouns.requests.posting import Outbox, Posting
+from interlock.nouns.requests.request import (
+    OutgoingRequest,
+    head_of,
+    task_priority,
+    with_head,
+)
+from interlock.nouns.swarms.envelope import sign_head
+from interlock.nouns.swarms.head import ALL_AGENTS, RequestHead
+from interlock.nouns.tasks import progress_rules
+from interlock.nouns.tasks.task import Spec
+from interlock.nouns.tasks.task_reader import TaskReader
+from interlock.runtime.identity import Actor
+from interlock.runtime.reads import every
+from interlock.steps import Op, Read
+from interlock.store import Range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from interlock.nouns.requests.home import Home
+    from interlock.nouns.swarms.swarm import OwnSwarm
+    from interlock.nouns.tasks.task_change import TaskChanges
+    from interlock.runtime.attempt import DecideOp, ReadOp
+
+DUE_AT_ONCE = 64
+
+
+class Attempts:
+    """The timed steps of the requests of one home; its methods are generators for a driver."""
+
+    def __init__(self, home: Home, outbox: Outbox, moment: Callable[[int], float]) -> None:
+        self._home = home
+        self._outbox = outbox
+        self._moment = moment
+
+    def step(self, actor: Actor, own: OwnSwarm) -> Op[int]:
+        """Do what is due; how many steps that were."""
+        page = Range(keys.REQUEST_DUE, limit=DUE_AT_ONCE)
+        items = (yield Read(page)).ranges[page]
+        done = 0
+        for item in items:
+            while (yield from self._due(actor, own, keys.id_of(item.key))):
+                done += 1  # a timeout and the next attempt may be due together
+        for item in (yield from every(keys.ESCALATED, most=DUE_AT_ONCE)):
+            done += yield from self._decided(actor, own, keys.id_of(item.key))
+        return done
+
+    def seconds_to_next(self) -> Op[float | None]:
+        """Seconds until the next step; None if there is none."""
+        page = Range(keys.REQUEST_DUE, limit=1)
+        items = (yield Read(page)).ranges[page]
+        return None if not items else keys.due_at(items[0].key) - self._home.now()
+
+    def _due(self, actor: Actor, own: OwnSwarm, id_: str) -> Op[bool]:
+        request = yield from self._stored(id_)
+        kind = None if request is None else rules.due_step(request, self._home.now())
+        if request is None or kind is None:
+            return False
+        if kind == "retry":
+            return (yield from self._repeat(actor, own, request))
+        jitter = self._home.runner.random_below(1000) / 1000
+        decision = self._home.runner.new_id("dec")
+
+        def deciding() -> DecideOp[str]:
+            found, now = (yield from _read(id_)), self._home.now()
+            if found is None or rules.due_step(found, now) != kind:
+                return Decision(outcome="")
+            if kind == "time_out":
+                swarm = found.to_swarm
+                yield keys.breaker(swarm), keys.reputation(swarm)  # which it changes
+                peer = yield from self._home.peer_facts(swarm)
+                answers = self._home.unrecorded(swarm)
+                return send_rules.time_out(found, peer, now, jitter, answers)
+            reason = rules.escalation_reason(found, now, online=True)
+            least = self._home.runner.capabilities.min_ttl
+            return send_rules.escalate(found, reason, decision, now, least)
+
+        done = yield from self._home.runner.change(deciding, actor)
+        if done.outcome and kind == "time_out":
+            self._home.answered(request.to_swarm, 0, recorded=True)
+        return bool(done.outcome)
+
+    def _repeat(
+        self, actor: Actor, own: OwnSwarm, request: OutgoingRequest, *, resume: bool = False
+    ) -> Op[bool]:
+        """Another attempt: signed outside, and stored if the request is still as it was."""
+        now = self._home.now()
+        again = rules.resume if resume else rules.retry
+        after = again(request, request.heads[-1], now)
+        head, entry = self._signed(own, after, now)
+        after = with_head(after, head)
+        parts: list[Decision[Any]] = []
+
+        def deciding() -> DecideOp[str]:
+            found = yield from _read(request.id)
+            if found != request:
+                return Decision(outcome="")
+            return merged(send_rules.attempt(found, after, entry), parts)
+
+        done = yield from self._home.runner.change(deciding, actor)
+        if not done.outcome:
+            return False
+        key = keys.request_body(request.id)
+        item = (yield Read(key))[key]
+        body = Raw(b"null") if item is None else Raw(item.value)
+        posting = Posting(
+            key=keys.outbox(request.to_swarm, request.message), entry=entry, body=body
+        )
+        yield from self._outbox.post(actor, own, posting)
+        return True
+
+    def _signed(
+        self, own: OwnSwarm, request: OutgoingRequest, now: float
+    ) -> tuple[RequestHead, OutboxEntry]:
+        signer = self._home.signer(own)
+        head = head_of(request, swarm=own.name, bus=own.bus_id, key=signer.fingerprint, now=now)
+        envelope = Raw(sign_head(head, signer))
+        return head, OutboxEntry(
+            kind="request", to=request.to_swarm, request=request.id, envelope=envelope
+        )
+
+    # Decisions of people.
+
+    def _decided(self, actor: Actor, own: OwnSwarm, id_: str) -> Op[bool]:
+        request = yield from self._stored(id_)
+        if request is None or request.state != "escalated":
+            return False
+        decision = yield from self._ended(actor, request.decision)
+        option = None if decision is None else decision_rules.chosen(decision)
+        done = False
+        match "" if option is None else option.name:
+            case "queue_for_later":
+                done = yield from self._repeat(actor, own, request, resume=True)
+            case "local_execution":
+                done = yield from self._do_here(actor, request)
+            case "alternative_swarm":
+                done = yield from self._ask_other(actor, own, request, decision)
+            case _:
+                pass
+        return done
+
+    def _ended(self, actor: Actor, id_: str) -> Op[HumanDecision | None]:
+        """A decision, ended by its default if its time is up."""
+        key, live = keys.decision(id_), keys.live(id_)
+        items = (yield Read(key, live)).items
+        decision = decode.decision(items[key])
+        if decision is None or decision.state != "open" or items[live] is not None:
+            return decision
+        yield from self._home.runner.change(lambda: self._expiring(key, live), actor)
+        return decode.decision((yield Read(key))[key])
+
+    def _expiring(self, key: str, live: str) -> DecideOp[bool]:
+        items = (yield (key, live)).items
+        decision = decode.decision(items[key])
+        if decision is None:
+            return Decision(outcome=False)
+        return decision_rules.expire(decision, self._home.now(), alive=items[live] is not None)
+
+    def _do_here(self, actor: Actor, request: OutgoingRequest) -> Op[bool]:
+        """A task of our own does the work instead."""
+        base = yield from self._home.runner.base()
+        at = self._moment(1)
+
+        def deciding() -> DecideOp[str]:
+            found = yield from _read(request.id)
+            if found is None or found.state != "escalated":
+                return Decision(outcome="")
+            key = keys.request_body(request.id)
+            item = (yield (key,)).items[key]
+            body = Raw(b"null") if item is None else Raw(item.value)
+            spec = _local_spec(found, body, at)
+            ended = send_rules.cancel(
+                found, "local_execution", self._home.now(), f"task/{request.id}"
+            )
+            reader = TaskReader(self._home.runner, base)
+
+            def publish(changes: TaskChanges) -> Decision[None]:
+                progress_rules.read_needs(changes, (), (request.id,))
+                if changes.status(request.id) is not None:
+                    return Decision(outcome=None)
+                progress_rules.read_requirement_sets(changes, (spec,))
+                progress_rules.create(changes, request.id, spec)
+                return changes.decision(None, "request.cancel", f"task/{request.id}")
+
+            return merged(ended, [(yield from reader.change(publish))])
+
+        return bool((yield from self._home.runner.change(deciding, actor)).outcome)
+
+    def _ask_other(
+        self, actor: Actor, own: OwnSwarm, request: OutgoingRequest, decision: HumanDecision | None
+    ) -> Op[bool]:
+        """A new request to the swarm that the person named does the work instead."""
+        said = None if decision is None else msgspec.json.decode(decision.answer)
+        swarm = str(said.get("swarm", "")) if isinstance(said, dict) else ""
+        if not swarm:
+            return (yield from self._repeat(actor, own, request, resume=True))
+        runner, now = self._home.runner, self._home.now()
+        other = msgspec.structs.replace(
+            request,
+            id=runner.new_id("req"),
+            message=runner.new_id("msg"),
+            to_swarm=swarm,
+            made=now,
+            sent=now,
+            heads=(),
+            state="open",
+            attempt=1,
+            first=1,
+            posted=None,
+            timed_out=False,
+            taken=None,
+            decision="",
+            reason="",
+            probe=False,
+        )
+        head, entry = self._signed(own, other, now)
+        other = with_head(other, head)
+        body: list[Raw] = []
+
+        def deciding() -> DecideOp[str]:
+            found = yield from _read(request.id)
+            if found is None or found.state != "escalated":
+                return Decision(outcome="")
+            key = keys.request_body(request.id)
+            item = (yield (key,)).items[key]
+            body[:] = [Raw(b"null") if item is None else Raw(item.value)]
+            new = send_rules.NewRequest(request=other, body=body[0], entry=entry)
+            peer = yield from self._home.peer_facts(swarm, other.agent)
+            sent = send_rules.send(new, None, peer, self._home.rate, self._home.now())
+            if not sent.changes:
+                return Decision(outcome="")
+            ended = send_rules.cancel(
+                found, "alternative_swarm", self._home.now(), f"request/{other.id}"
+            )
+            events = tuple([Event(e.name, e.agent, f"request/{other.id}") for e in sent.events])
+            return merged(ended, [msgspec.structs.replace(sent, events=events)])
+
+        done = yield from runner.change(deciding, actor)
+        if done.outcome:
+            posting = Posting(key=keys.outbox(swarm, other.message), entry=entry, body=body[0])
+            yield from self._outbox.post(actor, own, posting)
+        return bool(done.outcome)
+
+    def _stored(self, id_: str) -> Op[OutgoingRequest | None]:
+        key = keys.request(id_)
+        return decode_request((yield Read(key))[key])
+
+
+def _read(id_: str) -> ReadOp[OutgoingRequest | None]:
+    key = keys.request(id_)
+    return decode_request((yield (key,)).items[key])
+
+
+def _local_spec(request: OutgoingRequest, body: Raw, at: float) -> Spec:
+    """The task that does the work of a request in our own swarm."""
+    head = head_of(request, swarm="", bus="", key="", now=at)
+    wanted = () if request.to_agent == ALL_AGENTS else (requirement(request.to_agent),)
+    return Spec(
+        at=at,
+        by=request.agent,
+        data=intake_rules.task_data(head, bytes(body)),
+        priority=task_priority(request.priority),
+        requires=wanted,
+        labels=(REQUEST_LABEL,),
+        trace=request.correlation_id,
+    )

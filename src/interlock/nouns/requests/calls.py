@@ -1,0 +1,258 @@
+"""The calls of requests and of the quarantine: arguments are validated, services carry them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, get_args
+
+from interlock.core import validate
+from interlock.errors import BadInput
+from interlock.nouns.requests import outcomes as out
+from interlock.nouns.requests.request import (
+    DEADLINE,
+    GREATEST_PRIORITY,
+    LEAST_PRIORITY,
+    PRIORITY,
+    TIMEOUT,
+    Act,
+    RequestState,
+)
+from interlock.nouns.requests.send_service import RequestDraft
+from interlock.nouns.swarms.head import ABILITY, ALL_AGENTS, BODY_LIMIT
+from interlock.runtime.calls import Calls, D, call
+from interlock.runtime.given import Given
+from interlock.steps import Op
+
+if TYPE_CHECKING:
+    from interlock.client_context import Moment
+    from interlock.core.outcomes import GivenFenced
+    from interlock.nouns.requests.service import RequestService
+    from interlock.runtime.identity import Actor
+
+LISTED = 100
+MOST = 10_000
+LONGEST_DEADLINE = 7 * DEADLINE
+CITATIONS_LIMIT = 64
+CITATION_LIMIT = 1024
+STATES: tuple[RequestState, ...] = get_args(RequestState)
+
+
+class RequestCalls(Calls[D]):
+    """Requests to other swarms, and those that came from them."""
+
+    @property
+    def _service(self) -> RequestService:
+        return self.context.requests
+
+    @call
+    def send(
+        self,
+        swarm: str,
+        to: str,
+        payload: object = None,
+        *,
+        type: str = "task",  # noqa: A002 - as the command line calls it
+        priority: int = PRIORITY,
+        timeout: float | str = TIMEOUT,
+        deadline: Moment | None = None,
+        wait: float | str = 0,
+        id: str | None = None,  # noqa: A002 - the word that people use
+        act: Act = "request",
+        correlation: str = "",
+        reply_to: str | None = None,
+        confidence: float | None = None,
+        citations: Iterable[str] = (),
+        notice: bool = True,
+        given: Given = (),
+    ) -> Op[out.SendRequestOutcome | GivenFenced]:
+        """Ask a swarm: its agent ``to``, any of its agents with an ability (``can:X``), or all (*).
+
+        The request is durable when this returns, also while the bus is away; it is carried out at
+        most until its ``deadline``.  A higher ``priority`` (1 to 10) comes first.  With ``wait``
+        the answer is the result, if it comes in time; the request goes on if not.  ``timeout`` is
+        how long an answer may take: a swarm that takes longer three times in a row is not asked
+        for a minute.  A call that is repeated with the same ``id`` sends nothing twice.  Without a
+        wait the asker gets a message with the result, unless ``notice`` is false.
+        """
+        patience = validate.wait_time(wait)
+        chosen = "" if id is None else validate.name(id, "id of a request")
+        draft = RequestDraft(
+            to_swarm=validate.name(swarm, "swarm"),
+            to_agent=_whom(to),
+            body=validate.payload(payload, "payload", BODY_LIMIT),
+            task_type=validate.name(type, "type"),
+            priority=validate.integer(
+                priority, "priority of a request", LEAST_PRIORITY, GREATEST_PRIORITY
+            ),
+            timeout=_positive(timeout, "timeout", LONGEST_DEADLINE),
+            deadline=_deadline(deadline, self.context.runner.clock.wall()),
+            act=_act(act),
+            name=chosen,
+            correlation_id=validate.name(correlation, "correlation") if correlation else "",
+            reply_to="" if reply_to is None else validate.name(reply_to, "reply_to"),
+            confidence=_confidence(confidence),
+            citations=_citations(citations),
+            notice=validate.flag(notice, "notice") and not patience,
+        )
+        identity = self._identity(given)
+        sending = self._sent(identity.actor, draft, patience)
+        return self._fenced(identity, sending)
+
+    def _sent(self, actor: Actor, draft: RequestDraft, wait: float) -> Op[out.SendRequestOutcome]:
+        sent = yield from self._service.sender.send(actor, draft)
+        if not wait or not isinstance(sent, out.RequestSent | out.RequestExists):
+            return sent
+        result = yield from self._service.sender.result(actor, sent.request, wait)
+        return sent if isinstance(result, out.UnknownRequest) else result
+
+    @call
+    def result(self, request: str, *, wait: float | str = 0) -> Op[out.ResultOutcome]:
+        """The result of a request, by its id or by the one that its sender chose.
+
+        With ``wait`` until it is there, for so long; a result is kept for an hour.
+        """
+        actor = self.context.me().actor
+        named = validate.name(request, "request")
+        return self._service.sender.result(actor, named, validate.wait_time(wait))
+
+    @call
+    def cancel(
+        self, request: str, reason: str = "", *, given: Given = ()
+    ) -> Op[out.RequestCancelled | out.RequestOver | out.UnknownRequest | GivenFenced]:
+        """End a request without waiting for its result; the other swarm may still do the work."""
+        identity = self._identity(given)
+        why = validate.text(reason, "reason", validate.REASON_LIMIT)
+        cancelling = self._service.sender.cancel(
+            identity.actor, validate.name(request, "request"), why
+        )
+        return self._fenced(identity, cancelling)
+
+    @call
+    def list(
+        self,
+        *,
+        state: Iterable[str] = (),
+        received: bool = False,
+        swarm: str | None = None,
+        after: str | None = None,
+        limit: int = LISTED,
+    ) -> Op[out.RequestList]:
+        """Requests by id, in these states; or those that were ``received`` from other swarms."""
+        from interlock.nouns.requests.views import list_received, list_requests
+
+        name = "" if swarm is None else validate.name(swarm, "swarm")
+        begin = "" if after is None else validate.name(after, "request")
+        most = validate.integer(limit, "limit", 1, MOST)
+        if validate.flag(received, "received"):
+            return list_received(name, begin, most)
+        return list_requests(_states(state), name, begin, most)
+
+    @call
+    def tend(self) -> Op[int]:
+        """Take in what the bus has, post what waits, and do what is due; how much that was.
+
+        A process that serves does this by itself; so does ``maintain``.
+        """
+        return self._service.tend(self.context.identity.actor)
+
+
+class QuarantineCalls(Calls[D]):
+    """Messages of other swarms that were refused."""
+
+    @call
+    def list(
+        self, *, swarm: str | None = None, after: str | None = None, limit: int = LISTED
+    ) -> Op[out.QuarantineList]:
+        """Messages in quarantine, oldest first."""
+        from interlock.nouns.requests.views import list_quarantine
+
+        return list_quarantine(
+            "" if swarm is None else validate.name(swarm, "swarm"),
+            "" if after is None else validate.name(after, "id"),
+            validate.integer(limit, "limit", 1, MOST),
+        )
+
+    @call
+    def show(self, id: str) -> Op[out.QuarantineView | out.UnknownQuarantine]:  # noqa: A002
+        """One message, with its payload if its sender is known."""
+        from interlock.nouns.requests.views import show_quarantine
+
+        return show_quarantine(validate.name(id, "id"))
+
+    @call
+    def release(
+        self,
+        id: str,  # noqa: A002
+    ) -> Op[out.QuarantineReleased | out.QuarantineKept | out.UnknownQuarantine]:
+        """Take a message in after all: its signature is verified again, the limits do not count."""
+        from interlock.nouns.requests.quarantine_service import release
+
+        actor = self.context.me().actor
+        return release(self.context.requests, actor, validate.name(id, "id"))
+
+    @call
+    def drop(self, *ids: str) -> Op[out.QuarantineDropped | out.UnknownQuarantine]:
+        """Delete messages."""
+        from interlock.nouns.requests.quarantine_service import drop
+
+        if not ids:
+            raise BadInput("which message? 'interlock quarantine list' shows their ids")
+        actor = self.context.me().actor
+        return drop(self.context.requests, actor, tuple(validate.name(id_, "id") for id_ in ids))
+
+
+def _whom(text: str) -> str:
+    if text == ALL_AGENTS:
+        return text
+    if text.startswith(ABILITY):
+        return ABILITY + validate.name(text.removeprefix(ABILITY), "ability")
+    return validate.name(text, "agent of the other swarm")
+
+
+def _positive(text: float | str, what: str, most: float) -> float:
+    found = validate.duration(text, what)
+    if not 0 < found <= most:
+        raise BadInput(f"the {what} is {validate.span(found)}; give up to {validate.span(most)}")
+    return found
+
+
+def _deadline(moment: Moment | None, now: float) -> float:
+    """Seconds until the deadline."""
+    if moment is None:
+        return DEADLINE
+    return _positive(
+        validate.future_moment(moment, now, "deadline") - now, "deadline", LONGEST_DEADLINE
+    )
+
+
+def _act(text: str) -> Act:
+    if text not in get_args(Act):
+        raise BadInput(f"there is no act {text!r}; there are {', '.join(get_args(Act))}")
+    return text  # type: ignore[return-value]
+
+
+def _confidence(value: float | None) -> float | None:
+    if value is None:
+        return None
+    known: object = value
+    if not isinstance(known, int | float) or not 0 <= known <= 1:
+        raise BadInput("the confidence is a number from 0 to 1")
+    return float(known)
+
+
+def _citations(values: Iterable[str]) -> tuple[str, ...]:
+    found = tuple(validate.require_iterable(values, "citations"))
+    if len(found) > CITATIONS_LIMIT:
+        raise BadInput(f"{len(found)} citations are given; {CITATIONS_LIMIT} are allowed")
+    for each in found:
+        if not validate.text(each, "citation", CITATION_LIMIT):
+            raise BadInput("a citation is empty; leave it out")
+    return found
+
+
+def _states(given: Iterable[str]) -> tuple[str, ...]:
+    wanted = validate.names(given, "state", len(STATES))
+    unknown = [each for each in wanted if each not in STATES]
+    if unknown:
+        raise BadInput(f"there is no state {unknown[0]!r}; there are {', '.join(STATES)}")
+    return wanted

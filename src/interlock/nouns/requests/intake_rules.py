@@ -1,0 +1,259 @@
+"""Intake at the receiver: which verified request becomes a task, and what is written with it.
+
+``envelope.py`` has judged the signature, the sender, the audience and the times.  What follows
+needs the receiver's own items, and is decided inside the commit that relies on them:
+
+    repeated   the mark against replay is there, with the same content: nothing is done twice.  A
+               later attempt than any before is answered (``exchange.py``)
+    replaced   the mark is there, and the content is another: quarantine
+    limited    the agent made more requests than its rate allows, by the signed times: quarantine
+    blocked    the record of the peer has too many conflicts: quarantine
+    taken in   the mark, the request and its task, together
+
+A mark is kept until the deadline of its message and the time that clocks may differ by; no mark is
+ever deleted to make room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from interlock.core import keys, rate
+from interlock.core.decision import Write
+from interlock.core.rate import Rate, RateLog
+from interlock.nouns.messages.message import ALL, StoredMessage
+from interlock.nouns.requests.exchange import (
+    REQUEST_LABEL,
+    QuarantineContent,
+    QuarantinedMessage,
+    ReceivedRequest,
+    SeenMark,
+    requirement,
+    task_id,
+)
+from interlock.nouns.requests.request import made_at, task_priority
+from interlock.nouns.swarms import reputation
+from interlock.nouns.swarms.envelope import (
+    SKEW,
+    EnvelopeRefused,
+    OpenedEnvelope,
+)
+from interlock.nouns.swarms.head import ALL_AGENTS, MessageHead, RequestHead, fixed_digest
+from interlock.nouns.swarms.reputation import UNKNOWN, Reputation
+from interlock.nouns.tasks.task import Spec
+
+Refused: TypeAlias = Literal["replaced", "limited", "blocked", "future", "queue_full"]
+
+
+class Arrival(Struct, frozen=True, kw_only=True):
+    """A request from the bus whose envelope and body are right; ``opened`` says who sent it."""
+
+    opened: OpenedEnvelope[RequestHead]
+    envelope: bytes
+    body: bytes
+    released: bool = False
+    """An operator has released it: neither the rate nor the reputation matters."""
+
+    @property
+    def head(self) -> RequestHead:
+        """The signed head."""
+        return self.opened.head
+
+    @property
+    def seen_key(self) -> str:
+        """The key of its mark against replay."""
+        return keys.seen(self.head.from_swarm, self.head.message_id)
+
+    @property
+    def rate_key(self) -> str:
+        """The key of the times at which its agent made requests."""
+        return keys.request_rate("from", self.head.from_swarm, self.head.from_agent)
+
+    @property
+    def task(self) -> str:
+        """The id of its task."""
+        return task_id(self.head.from_swarm, self.head.request_id)
+
+
+class Known(Struct, kw_only=True):
+    """What home knows while a batch is judged; each request of it sees those before it."""
+
+    seen: dict[str, SeenMark | None]
+    rates: dict[str, RateLog]
+    reputations: Mapping[str, Reputation]
+    tasks: dict[str, bool]
+    """Whether a task with this id exists."""
+
+
+class TakenIn(Struct, frozen=True, kw_only=True):
+    """A request that becomes a task, or a message to all agents if there is no spec."""
+
+    arrival: Arrival
+    received: ReceivedRequest
+    spec: Spec | None
+
+
+class Repeated(Struct, frozen=True, kw_only=True):
+    """A message that was taken in before; ``later`` says that it is a later attempt."""
+
+    arrival: Arrival
+    later: bool
+
+
+class RefusedRequest(Struct, frozen=True, kw_only=True):
+    """A request that goes to quarantine."""
+
+    arrival: Arrival
+    reason: Refused
+    detail: str
+
+
+Verdict: TypeAlias = TakenIn | Repeated | RefusedRequest
+
+
+def judge(arrival: Arrival, known: Known, limit: Rate, now: float, at: float) -> Verdict:
+    """Judge one request, and update ``known``; ``at`` is the time that orders its task."""
+    head = arrival.head
+    content = fixed_digest(head)
+    mark = known.seen[arrival.seen_key]
+    if mark is not None:
+        if mark.content != content:
+            detail = f"{head.message_id} was taken in before, with another content"
+            return RefusedRequest(arrival=arrival, reason="replaced", detail=detail)
+        if head.attempt > mark.attempt:
+            known.seen[arrival.seen_key] = replace(mark, attempt=head.attempt)
+            return Repeated(arrival=arrival, later=True)
+        return Repeated(arrival=arrival, later=False)
+    if known.tasks[arrival.task]:
+        detail = f"{head.request_id} was taken in before, as another message"
+        return RefusedRequest(arrival=arrival, reason="replaced", detail=detail)
+    if (refused := _limited(arrival, known, limit, now)) is not None:
+        return refused
+    known.tasks[arrival.task] = True
+    known.seen[arrival.seen_key] = SeenMark(
+        request=head.request_id,
+        content=content,
+        attempt=head.attempt,
+        until=head.deadline / 1000 + SKEW,
+    )
+    to_all = head.to_agent == ALL_AGENTS
+    received = ReceivedRequest(
+        head=head, digest=arrival.opened.digest, task="" if to_all else arrival.task, at=now
+    )
+    return TakenIn(arrival=arrival, received=received, spec=None if to_all else _spec(arrival, at))
+
+
+def _limited(arrival: Arrival, known: Known, limit: Rate, now: float) -> RefusedRequest | None:
+    head, made = arrival.head, made_at(arrival.head.request_id)
+    milliseconds = round(now * 1000)
+    if made > milliseconds + SKEW * 1000:
+        detail = "its id was made at a time to come; compare the clocks"
+        return RefusedRequest(arrival=arrival, reason="future", detail=detail)
+    if arrival.released:
+        return None
+    standing = reputation.standing(known.reputations.get(head.from_swarm, UNKNOWN), now)
+    if "conflicts" in standing.blocked:
+        detail = f"{standing.conflicts} of {standing.samples} exchanges with it were conflicts"
+        return RefusedRequest(arrival=arrival, reason="blocked", detail=detail)
+    before = known.rates[arrival.rate_key]
+    after = rate.admit(before, made, limit, milliseconds)
+    if after is None:
+        detail = f"{head.from_agent} made more than {limit.limit} requests in {limit.window:.0f} s"
+        return RefusedRequest(arrival=arrival, reason="limited", detail=detail)
+    known.rates[arrival.rate_key] = after
+    return None
+
+
+def _spec(arrival: Arrival, at: float) -> Spec:
+    head = arrival.head
+    return Spec(
+        at=at,
+        by=f"{head.from_agent}@{head.from_swarm}",
+        data=task_data(head, arrival.body),
+        priority=task_priority(head.priority),
+        requires=(requirement(head.to_agent),),
+        labels=(REQUEST_LABEL,),
+        deadline=head.deadline / 1000,
+        trace=head.correlation_id,
+    )
+
+
+def task_data(head: RequestHead, body: bytes) -> Raw:
+    """The data of a request's task: what the worker should know of it, and the payload."""
+    about: dict[str, Any] = {
+        "id": head.request_id,
+        "from_swarm": head.from_swarm,
+        "from_agent": head.from_agent,
+        "to_agent": head.to_agent,
+        "act": head.act,
+        "task_type": head.task_type,
+        "priority": head.priority,
+        "correlation_id": head.correlation_id,
+        "timeout": head.request_timeout_ms / 1000,
+        "deadline": head.deadline / 1000,
+    }
+    if head.confidence is not None:
+        about["confidence"] = head.confidence
+    if head.citations:
+        about["citations"] = head.citations
+    return Raw(msgspec.json.encode({"request": about, "payload": Raw(body)}))
+
+
+def taken_in_writes(taken: TakenIn) -> tuple[Write, ...]:
+    """The writes beside those of the task: the request, and the mark that it has no result yet."""
+    head = taken.arrival.head
+    puts = [
+        Write(keys.received(head.from_swarm, head.request_id), taken.received),
+        Write(keys.unanswered(head.from_swarm, head.request_id), {}),
+    ]
+    if taken.spec is None:
+        message = StoredMessage(
+            id=head.message_id,
+            kind="mail",
+            sender=f"{head.from_agent}@{head.from_swarm}",
+            at=round(taken.received.at, 3),
+            to=(ALL,),
+            subject=head.task_type,
+            thread=head.correlation_id,
+            data=Raw(taken.arrival.body),
+            trace=head.correlation_id,
+        )
+        puts.append(Write(keys.topic(ALL, head.message_id), message))
+    return tuple(puts)
+
+
+def quarantine(
+    id_: str, refused: RefusedRequest | EnvelopeRefused, kind: str, now: float
+) -> tuple[Write, ...]:
+    """The writes that keep a message with the reason; its content only if its sender is known."""
+    content: QuarantineContent | None = None
+    if isinstance(refused, RefusedRequest):
+        arrival = refused.arrival
+        head: object = arrival.head
+        key = arrival.head.key
+        content = QuarantineContent(envelope=arrival.envelope, body=arrival.body)
+    else:
+        head, key = refused.head, refused.key
+    known = head if isinstance(head, MessageHead) else None
+    kept = QuarantinedMessage(
+        id=id_,
+        kind=kind,  # type: ignore[arg-type]  # one of three words
+        reason=refused.reason,
+        detail=refused.detail,
+        at=now,
+        message="" if known is None else known.message_id,
+        request="" if known is None else known.request_id,
+        swarm="" if known is None else known.from_swarm,
+        agent="" if known is None else known.from_agent,
+        key=key,
+        content=known is not None and content is not None,
+    )
+    puts = [Write(keys.quarantined(id_), kept)]
+    if kept.content:
+        puts.append(Write(keys.quarantine_content(id_), content))
+    return tuple(puts)

@@ -1,0 +1,203 @@
+"""The declaration of requests: operations, texts, keys, housekeeping."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias, get_args
+
+from interlock.core import keys
+from interlock.core.outcomes import GivenFenced
+from interlock.nouns.requests import outcomes as out
+from interlock.runtime.noun import KeyKind, Noun, Part
+from interlock.runtime.operation import Duration, Given, Operation, Request, option
+
+Names: TypeAlias = tuple[str, ...]
+Id: TypeAlias = Annotated[
+    str, option("name", "the request: its id, or the one that was chosen", positional=True)
+]
+_MODULE = "interlock.nouns.requests"
+_READ = f"{_MODULE}.exchange"
+
+
+class RequestSend(Request, frozen=True, kw_only=True):
+    """Ask another swarm."""
+
+    swarm: Annotated[str, option("name", "the swarm to ask", positional=True)]
+    to: Annotated[
+        str,
+        option(
+            "text",
+            "its agent, can:X for any agent with that ability, or * for all",
+            positional=True,
+        ),
+    ]
+    payload: Annotated[
+        Any,
+        option("json", "what it gets: JSON, @FILE, or - for stdin; up to 1 MiB", positional=True),
+    ] = None
+    type: Annotated[str, option("name", "the type of the task")] = "task"
+    priority: Annotated[int, option("int", "a higher number comes first", least=1, most=10)] = 5
+    timeout: Annotated[
+        Duration, option("duration", "how long an answer may take; longer counts against the swarm")
+    ] = 30.0
+    deadline: Annotated[
+        str | None,
+        option("text", "not carried out after that: 2h from now, or a time; 24h unless set"),
+    ] = None
+    wait: Annotated[
+        Duration, option("duration", "wait for the result; the request goes on if it takes longer")
+    ] = 0
+    id: Annotated[
+        str | None, option("name", "a name for it: a repeated call with it sends nothing twice")
+    ] = None
+    act: Annotated[str, option("text", "request, inform or escalate")] = "request"
+    correlation: Annotated[str, option("text", "an id that joins it with other messages")] = ""
+    reply_to: Annotated[
+        str | None, option("name", "the agent that the result is for; you unless set")
+    ] = None
+    confidence: Annotated[
+        Any, option("json", "how sure you are of the payload, 0 to 1; it is passed on")
+    ] = None
+    citations: Annotated[Names, option("names", "sources of the payload, which are passed on")] = ()
+    no_notice: Annotated[bool, option("flag", "send no message when the result is there")] = False
+    given: Given = ()
+
+
+class RequestResult(Request, frozen=True, kw_only=True):
+    """The result of a request."""
+
+    request: Id
+    wait: Annotated[Duration, option("duration", "wait for it, for so long")] = 0
+
+
+class RequestCancel(Request, frozen=True, kw_only=True):
+    """End a request."""
+
+    request: Id
+    reason: Annotated[str, option("text", "the reason, shown to others", positional=True)] = ""
+    given: Given = ()
+
+
+class RequestsList(Request, frozen=True, kw_only=True):
+    """Requests by id."""
+
+    state: Annotated[
+        Names, option("names", "only in these states: open, escalated, answered, cancelled")
+    ] = ()
+    received: Annotated[bool, option("flag", "those that other swarms sent to us")] = False
+    swarm: Annotated[str | None, option("name", "only to, or from, this swarm")] = None
+    after: Annotated[str | None, option("name", "start after this id")] = None
+    limit: Annotated[int, option("int", "how many to list at most", least=1, most=10_000)] = 100
+
+
+class RequestServe(Request, frozen=True, kw_only=True):
+    """Carry out requests of other swarms with a program."""
+
+    can: Annotated[
+        Names, option("names", "abilities: requests for these, and those for you by name")
+    ] = ()
+    jobs: Annotated[int, option("int", "how many programs run at once", least=1, most=1000)] = 1
+    timeout: Annotated[Duration | None, option("duration", "end a program that takes longer")] = (
+        None
+    )
+    command: Annotated[Names, option("command", "the program, after --", positional=True)] = ()
+
+
+def _send(fleet: Any, request: RequestSend) -> Any:  # noqa: ANN401
+    return fleet.requests.send(
+        request.swarm,
+        request.to,
+        request.payload,
+        type=request.type,
+        priority=request.priority,
+        timeout=request.timeout,
+        deadline=request.deadline,
+        wait=request.wait,
+        id=request.id,
+        act=request.act,
+        correlation=request.correlation,
+        reply_to=request.reply_to,
+        confidence=request.confidence,
+        citations=request.citations,
+        notice=not request.no_notice,
+    )
+
+
+NOUN = Noun(
+    name="request",
+    help="work that agents ask of other swarms, signed and answered once",
+    calls=f"{_MODULE}.calls:RequestCalls",
+    blocking="interlock.client_requests:Requests",
+    awaiting="interlock.aio_requests:Requests",
+    keys=(
+        KeyKind(prefix=keys.REQUESTS, read=f"{_READ}:decode_request"),
+        KeyKind(prefix=keys.REQUEST_BODIES, read=f"{_READ}:examine", bulk=True),
+        KeyKind(prefix=keys.REQUEST_NAMES, read=f"{_READ}:decode_name"),
+        KeyKind(prefix=keys.REQUEST_DUE, read=f"{_READ}:examine"),
+        KeyKind(prefix=keys.ESCALATED, read=f"{_READ}:examine"),
+        KeyKind(prefix=keys.OUTBOX, read=f"{_READ}:decode_outbox"),
+        KeyKind(prefix=keys.RECEIVED, read=f"{_READ}:decode_received"),
+        KeyKind(prefix=keys.UNANSWERED, read=f"{_READ}:examine"),
+        KeyKind(prefix=keys.SEEN, read=f"{_READ}:decode_seen", bulk=True),
+        KeyKind(prefix=keys.FINDINGS, read=f"{_READ}:decode_finding"),
+        KeyKind(prefix=keys.REQUEST_RATES, read=f"{_READ}:decode_rate"),
+        KeyKind(prefix=keys.BREAKERS, read=f"{_READ}:decode_breaker"),
+        KeyKind(prefix=keys.REPUTATIONS, read=f"{_READ}:decode_reputation"),
+    ),
+    ids={"request": "req_"},
+    housekeeping=Part(25, f"{_MODULE}.housekeeping:RequestHousekeepingPart"),
+    events=True,
+    texts=(f"{_MODULE}.text",),
+    operations=(
+        Operation(
+            name="request send",
+            help="ask another swarm; with --wait, print the result",
+            request=RequestSend,
+            outcomes=(*get_args(out.SendRequestOutcome), GivenFenced),
+            needs="agent",
+            for_models=True,
+            act=_send,
+            examples=(
+                'interlock request send bank can:audit \'{"file": "q3.csv"}\' --wait 30s',
+                "interlock request send bank bob @report.json --type review --id q3",
+            ),
+        ),
+        Operation(
+            name="request result",
+            help="print the result of a request, or wait for it",
+            request=RequestResult,
+            outcomes=get_args(out.ResultOutcome),
+            needs="agent",
+            for_models=True,
+            call="requests.result",
+            examples=("interlock request result nightly --wait 10m",),
+        ),
+        Operation(
+            name="request list",
+            help="list requests to other swarms, or those received from them",
+            request=RequestsList,
+            outcomes=(out.RequestList,),
+            needs="store",
+            reads=True,
+            pages=True,
+            call="requests.list",
+            examples=("interlock request list --state open,escalated",),
+        ),
+        Operation(
+            name="request cancel",
+            help="end a request; the other swarm may still do the work",
+            request=RequestCancel,
+            outcomes=(out.RequestCancelled, out.RequestOver, out.UnknownRequest, GivenFenced),
+            needs="agent",
+            call="requests.cancel",
+        ),
+        Operation(
+            name="request serve",
+            help="run a program for each request: payload on stdin, result from stdout",
+            request=RequestServe,
+            outcomes=(),
+            needs="agent",
+            in_shell="interlock.faces.cli.serve:serve",
+            examples=("interlock request serve --can audit --jobs 4 -- ./audit.sh",),
+        ),
+    ),
+)

@@ -1,0 +1,232 @@
+"""What the calls of requests and of the quarantine answer."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from msgspec import Struct
+
+from interlock.core import outcomes
+from interlock.core.decision import Refusal, Success
+from interlock.core.outcomes import Listing, always
+from interlock.nouns.requests.exchange import EntryKind
+from interlock.nouns.requests.request import RequestState, ResultStatus
+
+
+class RequestSent(Success, frozen=True, kw_only=True, tag="requested"):
+    """The request is durable at home; it is also on the bus, unless it is ``spooled``.
+
+    A spooled request is posted as soon as the bus answers; ``reason`` says why it waits.
+    """
+
+    request: str
+    to_swarm: str
+    to_agent: str
+    deadline: float
+    spooled: bool = False
+    reason: str = ""
+
+
+class RequestExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
+    """A request was sent under this id before, and stays as it is."""
+
+    request: str
+    state: RequestState
+
+
+class SwarmNotAllowed(Refusal, frozen=True, kw_only=True, tag="not_allowed"):
+    """The swarm is not on our list."""
+
+    counted = True
+    exit_status = 3
+    http_status = 403
+    swarm: str
+
+
+class RequestLimited(Refusal, frozen=True, kw_only=True, tag="rate_limited"):
+    """The agent made as many requests to this swarm as it may; retry after ``retry_in`` seconds."""
+
+    counted = True
+    http_status = 429
+    agent: str
+    swarm: str
+    limit: int
+    window: float
+    retry_in: float
+
+
+class SwarmUnavailable(Refusal, frozen=True, kw_only=True, tag="unavailable"):
+    """Nothing is sent to this swarm for now: it did not answer, or its record is bad."""
+
+    http_status = 429
+    swarm: str
+    reason: Literal["circuit_open", "conflicts", "timeouts"]
+    retry_in: float
+
+
+class SwarmQueueFull(outcomes.Full, frozen=True, kw_only=True, tag="full"):
+    """Too many requests wait for this swarm."""
+
+    swarm: str
+    depth: int
+    limit: int
+    retry_in: float
+
+
+class RequestAnswered(Success, frozen=True, kw_only=True, tag="result"):
+    """The result of a request."""
+
+    request: str
+    from_swarm: str
+    executed_by: str
+    executed_at: float
+    result_posted_at: float
+    result: Any = None
+    status: ResultStatus = "success"
+    confidence: float | None = None
+    citations: tuple[str, ...] = ()
+
+
+class RequestFailed(outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="failed"):
+    """The swarm that was asked answered with an error."""
+
+    request: str
+    from_swarm: str
+    executed_by: str
+    executed_at: float
+    result_posted_at: float
+    error: str
+    status: ResultStatus = "error"
+    confidence: float | None = None
+    citations: tuple[str, ...] = ()
+
+
+class RequestOpen(Refusal, frozen=True, kw_only=True, tag="unanswered"):
+    """There is no result yet; the request goes on, with further attempts until its deadline.
+
+    ``reason`` says what it waits for: the bus, the receiver, or a person (``decision``).
+    """
+
+    request: str
+    to_swarm: str
+    to_agent: str
+    state: RequestState
+    attempt: int
+    reason: str
+    decision: str = ""
+
+
+class RequestOver(outcomes.Gone, frozen=True, kw_only=True, tag="gone"):
+    """The request has ended and there is no result: it was cancelled, or the result is deleted."""
+
+    request: str
+    state: RequestState
+    reason: str
+    replaced_by: str = ""
+
+
+class RequestCancelled(outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
+    """The request has ended; a result that comes later is not accepted."""
+
+    request: str
+    already: bool = False
+
+
+class UnknownRequest(outcomes.Unknown, frozen=True, kw_only=True, tag="unknown"):
+    """No such request was sent from here, or it was deleted after its deadline."""
+
+    what: Literal["request"] = always("request")
+
+
+SendRefusal: TypeAlias = (
+    RequestExists | SwarmNotAllowed | RequestLimited | SwarmUnavailable | SwarmQueueFull
+)
+ResultOutcome: TypeAlias = (
+    RequestAnswered | RequestFailed | RequestOpen | RequestOver | UnknownRequest
+)
+SendRequestOutcome: TypeAlias = (
+    RequestSent | SendRefusal | RequestAnswered | RequestFailed | RequestOpen | RequestOver
+)
+
+
+class RequestView(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A request, for display; ``from_swarm`` is set for a request that we received."""
+
+    request: str
+    state: str
+    task_type: str
+    agent: str
+    priority: int
+    at: float
+    deadline: float
+    to_swarm: str = ""
+    to_agent: str = ""
+    from_swarm: str = ""
+    attempt: int = 1
+    reason: str = ""
+    task: str = ""
+    decision: str = ""
+    ended_at: float | None = None
+
+
+class RequestList(Listing[RequestView], frozen=True, kw_only=True):
+    """Requests by id; ``more`` is the last id if there are more."""
+
+    listed: ClassVar[str] = "requests"
+
+    requests: tuple[RequestView, ...]
+    more: str | None = None
+
+
+class QuarantineView(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message in quarantine; ``releasable`` says whether an operator may let it in."""
+
+    id: str
+    kind: EntryKind
+    reason: str
+    detail: str
+    at: float
+    releasable: bool = False
+    message: str = ""
+    request: str = ""
+    swarm: str = ""
+    agent: str = ""
+    key: str = ""
+    payload: Any = None
+
+
+class QuarantineList(Listing[QuarantineView], frozen=True, kw_only=True):
+    """Messages in quarantine, oldest first; ``more`` is the last id if there are more."""
+
+    listed: ClassVar[str] = "messages"
+
+    messages: tuple[QuarantineView, ...]
+    more: str | None = None
+
+
+class QuarantineReleased(outcomes.Released, frozen=True, kw_only=True, tag="released"):
+    """The message is taken in; ``task`` is its task, and ``already`` says that it was before."""
+
+    id: str
+    task: str = ""
+    already: bool = False
+
+
+class QuarantineKept(Refusal, frozen=True, kw_only=True, tag="kept"):
+    """The message cannot be released, and stays."""
+
+    id: str
+    reason: str
+    detail: str
+
+
+class QuarantineDropped(Success, frozen=True, kw_only=True, tag="discarded"):
+    """These messages are deleted."""
+
+    dropped: tuple[str, ...]
+
+
+class UnknownQuarantine(outcomes.Unknown, frozen=True, kw_only=True, tag="unknown"):
+    """No such message is in quarantine."""
+
+    what: Literal["quarantine"] = always("quarantine")

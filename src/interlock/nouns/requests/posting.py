@@ -1,0 +1,311 @@
+"""Posting: from the outbox of a home onto the bus (steps 2, 3 and 8 of ``exchange.py``).
+
+The process that made an outbox entry posts it at once.  If the bus does not answer, the entry stays
+where it is: the outbox is the spool.  Any process of the swarm drains it later, one process for
+each target (``live/outbox/{swarm}``), in the order of the commits that made the entries, many with
+one commit on the bus and one at home.  A process that left something in the outbox posts nothing
+past it.
+
+An entry that the bus will never take, or that has expired, leaves the line: it goes to quarantine,
+and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Raw, Struct
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Write
+from interlock.errors import BusTrouble, TooLarge
+from interlock.nouns.requests import send_rules
+from interlock.nouns.requests.exchange import (
+    OutboxEntry,
+    QuarantinedMessage,
+    decode_outbox,
+    decode_request,
+)
+from interlock.nouns.requests.request import OutgoingRequest
+from interlock.runtime.identity import Actor
+from interlock.runtime.reads import looked_up, outside, readable
+from interlock.steps import Op, Read
+from interlock.store import Item, Range
+
+if TYPE_CHECKING:
+    from interlock.nouns.requests.home import Home
+    from interlock.nouns.swarms.swarm import OwnSwarm
+    from interlock.runtime.attempt import DecideOp, ReadOp
+    from interlock.runtime.runner import Runner
+
+AT_ONCE = 64
+"""Envelopes in one commit on the bus."""
+DRAINER_TTL = 30.0
+"""Seconds after which another process drains the outbox of one that died."""
+BYTES_AT_ONCE = 1024 * 1024
+TARGETS_AT_ONCE = 1000
+
+
+class Posting(Struct, frozen=True, kw_only=True):
+    """An outbox entry with its body, ready to be posted."""
+
+    key: str
+    entry: OutboxEntry
+    body: Raw
+
+    @property
+    def message(self) -> str:
+        """The message that it is."""
+        return keys.id_of(self.key)
+
+    @property
+    def size(self) -> int:
+        """Its bytes on the bus."""
+        return len(bytes(self.entry.envelope)) + len(bytes(self.body))
+
+    def writes(self) -> Iterable[Write]:
+        """What is put on the bus."""
+        entry = self.entry
+        match entry.kind:
+            case "request":
+                yield Write(keys.bus_request_body(entry.to, self.message), self.body)
+                yield Write(keys.bus_request(entry.to, self.message), entry.envelope)
+            case "result":
+                yield Write(keys.bus_result_body(entry.to, entry.request), self.body)
+                yield Write(keys.bus_result(entry.to, entry.request), entry.envelope)
+            case "receipt":
+                yield Write(keys.bus_receipt(entry.to, entry.request), entry.envelope)
+
+
+class Outbox:
+    """The outbox of one home; its methods are generators for a driver."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._backlog: set[str] = set()
+        """Targets for which this process left something in the outbox."""
+
+    def post(self, actor: Actor, own: OwnSwarm, posting: Posting) -> Op[str]:
+        """Post an entry that was just made; why it has to wait, or nothing."""
+        to = posting.entry.to
+        try:
+            if to in self._backlog:
+                yield from self.drain(actor, own, to)
+            else:
+                yield from self._put(own, (posting,))
+                yield from self._clear(actor, to, (posting,))
+        except BusTrouble as trouble:
+            self._backlog.add(to)
+            return str(trouble)
+        return ""
+
+    def drain_all(self, actor: Actor, own: OwnSwarm) -> Op[int]:
+        """Post all that waits; how many entries that was."""
+        done = 0
+        for target in (yield from self._targets()):
+            done += yield from self.drain(actor, own, target)
+        return done
+
+    def drain(self, actor: Actor, own: OwnSwarm, target: str) -> Op[int]:
+        """Post what waits for one swarm, in order, unless another process does so."""
+        holder = self._home.runner.new_id("drn")
+        if not (yield from self._lead(actor, target, holder)):
+            return 0
+        done = 0
+        try:
+            while page := (yield from self._page(target)):
+                done += len(page)
+                yield from self._post_page(actor, own, target, page, holder)
+                if not (yield from self._lead(actor, target, holder)):
+                    return done
+            self._backlog.discard(target)
+        finally:
+            yield from self._home.runner.change(lambda: _end_lead(target, holder), actor)
+        return done
+
+    def _post_page(
+        self, actor: Actor, own: OwnSwarm, target: str, page: Sequence[Posting], holder: str
+    ) -> Op[None]:
+        for some in _portions(page):
+            try:
+                yield from self._put(own, some)
+            except TooLarge:
+                for each in some:
+                    yield from self._post_or_refuse(actor, own, each)
+            else:
+                yield from self._clear(actor, target, some, holder)
+
+    def _post_or_refuse(self, actor: Actor, own: OwnSwarm, posting: Posting) -> Op[None]:
+        try:
+            yield from self._put(own, (posting,))
+        except TooLarge as error:
+            refusing = self._home.runner.new_id("qua")
+            said, now = str(error), self._home.now()
+            yield from self._home.runner.change(
+                lambda: _refuse(posting, refusing, said, now), actor
+            )
+        else:
+            yield from self._clear(actor, posting.entry.to, (posting,))
+
+    def _put(self, own: OwnSwarm, some: Sequence[Posting]) -> Op[None]:
+        """Step 2 or 8."""
+
+        def putting() -> DecideOp[None]:
+            yield from ()
+            puts = tuple([write for each in some for write in each.writes()])
+            thing = f"swarm/{some[0].entry.to}"
+            return Decision(outcome=None, verb="bus.post", thing=thing, puts=puts)
+
+        def work(runner: Runner) -> Op[None]:
+            yield from runner.change(putting, self._home.bus.actor(own))
+
+        yield from self._home.bus.on(own, work)
+
+    def _clear(
+        self, actor: Actor, target: str, some: Sequence[Posting], holder: str = ""
+    ) -> Op[None]:
+        """Step 3: delete entries from the outbox, unless another attempt replaced them."""
+
+        def clearing() -> DecideOp[int]:
+            if holder and not (yield from _leads(target, holder)):
+                return Decision(outcome=0)
+            found = yield from _with_requests(some)
+            return send_rules.post(found, target, self._home.now())
+
+        yield from self._home.runner.change(clearing, actor)
+
+    def _lead(self, actor: Actor, target: str, holder: str) -> Op[bool]:
+        """Become the process that drains this target, or stay it."""
+        key = keys.outbox_lock(target)
+
+        def leading() -> DecideOp[bool]:
+            item = (yield (key,)).items[key]
+            if item is not None and _holder(item) not in ("", holder):
+                return Decision(outcome=False)
+            ttl = max(DRAINER_TTL, self._home.runner.capabilities.min_ttl)
+            return Decision(outcome=True, puts=(Write(key, {"by": holder}, ttl),), quiet=True)
+
+        done = yield from self._home.runner.change(leading, actor, hopeful=False)
+        return done.outcome
+
+    def _targets(self) -> Op[list[str]]:
+        """The swarms for which something waits."""
+        found: list[str] = []
+        after = ""
+        while len(found) < TARGETS_AT_ONCE:
+            page = Range(keys.OUTBOX, after, 1)
+            items = (yield Read(page)).ranges[page]
+            if not items:
+                break
+            folder = items[0].key.rpartition("/")[0]
+            found.append(keys.agent_of(items[0].key))
+            after = f"{folder}0"  # behind all keys of this folder: 0 follows the slash
+        return found
+
+    def _page(self, target: str) -> Op[list[Posting]]:
+        page = Range(keys.outbox(target), limit=AT_ONCE)
+        items = (yield Read(page)).ranges[page]
+        ordered = sorted(items, key=lambda item: item.created)
+        entries = [(item, entry) for item in ordered if (entry := readable(decode_outbox, item))]
+        bodies = yield from looked_up(
+            keys.request_body(entry.request) for _, entry in entries if entry.kind == "request"
+        )
+        return [
+            Posting(key=item.key, entry=entry, body=_body(entry, bodies)) for item, entry in entries
+        ]
+
+
+def _body(entry: OutboxEntry, bodies: dict[str, Item | None]) -> Raw:
+    if entry.kind != "request":
+        return entry.body
+    item = bodies.get(keys.request_body(entry.request))
+    return Raw(b"null") if item is None else Raw(item.value)
+
+
+def _portions(page: Sequence[Posting]) -> Iterable[list[Posting]]:
+    """Portions that one commit takes."""
+    some: list[Posting] = []
+    size = 0
+    for each in page:
+        if some and size + each.size > BYTES_AT_ONCE:
+            yield some
+            some, size = [], 0
+        some.append(each)
+        size += each.size
+    if some:
+        yield some
+
+
+def _with_requests(
+    some: Sequence[Posting],
+) -> ReadOp[list[tuple[str, OutgoingRequest | None]]]:
+    """The entries that are still as they were posted, with the requests that they are."""
+    asked = {each.key: keys.request(each.entry.request) for each in some}
+    wanted = [
+        key
+        for each in some
+        for key in (each.key, *((asked[each.key],) if each.entry.kind == "request" else ()))
+    ]
+    items = (yield tuple(dict.fromkeys(wanted))).items
+    found = []
+    for each in some:
+        item = items[each.key]
+        if item is not None and decode_outbox(item).envelope == each.entry.envelope:
+            found.append((each.key, decode_request(items.get(asked[each.key]))))
+    return found
+
+
+def _holder(item: Item) -> str:
+    from msgspec import json
+
+    found = json.decode(item.value)
+    return str(found.get("by", "")) if isinstance(found, dict) else ""
+
+
+def _leads(target: str, holder: str) -> ReadOp[bool]:
+    key = keys.outbox_lock(target)
+    item = (yield (key,)).items[key]
+    return item is not None and (not item.value or _holder(item) == holder)
+
+
+def _end_lead(target: str, holder: str) -> DecideOp[None]:
+    key = keys.outbox_lock(target)
+    item = (yield (key,)).items[key]
+    if item is None or _holder(item) != holder:
+        return Decision(outcome=None)
+    return Decision(outcome=None, puts=(Write(key, {"by": ""}, DRAINER_TTL),), quiet=True)
+
+
+def _refuse(posting: Posting, id_: str, said: str, now: float) -> DecideOp[None]:
+    """An entry leaves the line for quarantine."""
+    item = (yield (posting.key,)).items[posting.key]
+    if item is None:
+        return Decision(outcome=None)
+    entry = posting.entry
+    kept = QuarantinedMessage(
+        id=id_,
+        kind=entry.kind,
+        reason="too_large",
+        detail=said,
+        at=now,
+        message=posting.message,
+        request=entry.request,
+    )
+    return Decision(
+        outcome=None,
+        verb="outbox.refuse",
+        thing=f"request/{entry.request}",
+        puts=(Write(keys.quarantined(id_), kept),),
+        deletes=(posting.key,),
+    )
+
+
+def waiting(target: str) -> Op[int]:
+    """How many entries wait for a swarm, up to a page."""
+
+    def reading() -> ReadOp[int]:
+        page = Range(keys.outbox(target))
+        return len((yield (page,)).ranges[page])
+
+    return outside(reading())

@@ -1,0 +1,290 @@
+"""Sending requests and waiting for their results, at the asker (steps 1 to 3, and 9 and 10).
+
+**Waiting.**  An asker watches ``res/{its swarm}/{request}`` on the bus, and takes the result in by
+itself as soon as it is there.  Another process of its swarm may be quicker: it commits the finding
+before it deletes the result from the bus, so an asker that reads the bus first and its home next
+misses nothing.  While the bus is away the asker watches its home, since another process may reach
+the bus.
+
+The timeout ends the wait, not the request.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Write
+from interlock.errors import BusTrouble
+from interlock.nouns.requests import outcomes as out
+from interlock.nouns.requests import send_rules
+from interlock.nouns.requests.exchange import (
+    OutboxEntry,
+    decode_finding,
+    decode_name,
+    decode_request,
+)
+from interlock.nouns.requests.posting import Outbox, Posting
+from interlock.nouns.requests.request import (
+    Act,
+    OutgoingRequest,
+    RequestFinding,
+    head_of,
+    with_head,
+)
+from interlock.nouns.requests.send_rules import NewRequest
+from interlock.nouns.swarms.bus import RECONNECT
+from interlock.nouns.swarms.envelope import sign_head
+from interlock.runtime.identity import Actor
+from interlock.steps import NextChanges, Op, OpenWatch, Read
+from interlock.store import Snapshot
+
+if TYPE_CHECKING:
+    from interlock.nouns.requests.home import Home
+    from interlock.nouns.requests.intake_service import Intake
+    from interlock.nouns.swarms.swarm import OwnSwarm
+    from interlock.runtime.attempt import DecideOp
+
+
+ID = re.compile(r"req_[0-9a-f]{32}")
+
+
+class RequestDraft(Struct, frozen=True, kw_only=True):
+    """What a caller asks for; durations are in seconds."""
+
+    to_swarm: str
+    to_agent: str
+    body: bytes
+    task_type: str
+    priority: int
+    timeout: float
+    deadline: float
+    act: Act = "request"
+    name: str = ""
+    correlation_id: str = ""
+    reply_to: str = ""
+    confidence: float | None = None
+    citations: tuple[str, ...] = ()
+    notice: bool = False
+
+
+class RequestSender:
+    """Requests to other swarms; its methods are generators for a driver."""
+
+    def __init__(self, home: Home, outbox: Outbox, intake: Intake) -> None:
+        self._home = home
+        self._outbox = outbox
+        self._intake = intake
+
+    def send(self, actor: Actor, draft: RequestDraft) -> Op[out.RequestSent | out.SendRefusal]:
+        """Store a request, and post it if the bus answers."""
+        own = yield from self._home.own()
+        new = self._new(own, actor, draft)
+        request = new.request
+
+        def deciding() -> DecideOp[out.RequestSent | out.SendRefusal]:
+            wanted = keys.request(request.id)
+            if new.name:
+                key = keys.request_name(new.name)
+                if (named := decode_name((yield (key,)).items[key])) is not None:
+                    wanted = keys.request(named.request)
+            before = decode_request((yield (wanted,)).items[wanted])
+            peer = yield from self._home.peer_facts(request.to_swarm, request.agent)
+            return send_rules.send(new, before, peer, self._home.rate, self._home.now())
+
+        done = yield from self._home.runner.change(deciding, actor)
+        sent = done.outcome
+        if not isinstance(sent, out.RequestSent):
+            return sent
+        key = keys.outbox(request.to_swarm, request.message)
+        posting = Posting(key=key, entry=new.entry, body=new.body)
+        reason = yield from self._outbox.post(actor, own, posting)
+        return replace(sent, spooled=bool(reason), reason=reason)
+
+    def _new(self, own: OwnSwarm, actor: Actor, draft: RequestDraft) -> NewRequest:
+        """A request with the signed envelope of its first attempt."""
+        runner, now = self._home.runner, self._home.now()
+        chosen = ID.fullmatch(draft.name) is not None
+        id_ = draft.name if chosen else runner.new_id("req")
+        signer = self._home.signer(own)
+        request = OutgoingRequest(
+            id=id_,
+            message=runner.new_id("msg"),
+            agent=actor.agent,
+            to_swarm=draft.to_swarm,
+            to_agent=draft.to_agent,
+            task_type=draft.task_type,
+            made=now,
+            deadline=now + draft.deadline,
+            sent=now,
+            heads=(),
+            source_hash=sha256(draft.body).hexdigest(),
+            source_size=len(draft.body),
+            act=draft.act,
+            priority=draft.priority,
+            timeout=draft.timeout,
+            correlation_id=draft.correlation_id or id_,
+            reply_to=draft.reply_to or actor.agent,
+            confidence=draft.confidence,
+            citations=draft.citations,
+            notice=draft.notice,
+        )
+        head = head_of(request, swarm=own.name, bus=own.bus_id, key=signer.fingerprint, now=now)
+        entry = OutboxEntry(
+            kind="request",
+            to=request.to_swarm,
+            request=id_,
+            envelope=Raw(sign_head(head, signer)),
+        )
+        return NewRequest(
+            request=with_head(request, head),
+            body=Raw(draft.body),
+            entry=entry,
+            name="" if chosen else draft.name,
+        )
+
+    def find(self, named: str) -> Op[str]:
+        """The id of a request that a caller names by its id, or by the one that it chose."""
+        if ID.fullmatch(named):
+            return named
+        key = keys.request_name(named)
+        found = decode_name((yield Read(key))[key])
+        return named if found is None else found.request
+
+    def result(self, actor: Actor, named: str, wait: float) -> Op[out.ResultOutcome]:
+        """The result of a request, if there is one in time."""
+        request = yield from self.find(named)
+        clock = self._home.runner.clock
+        ends = clock.monotonic() + wait
+        waited = False
+        while True:
+            found = yield from self._look(request)
+            if not isinstance(found, out.RequestOpen):
+                return found
+            left = ends - clock.monotonic()
+            if left <= 0:
+                if waited:
+                    yield from self._notice(actor, request)
+                return found
+            waited = True
+            yield from self._wait(actor, request, left)
+
+    def cancel(
+        self, actor: Actor, named: str, reason: str
+    ) -> Op[out.RequestCancelled | out.RequestOver | out.UnknownRequest]:
+        """End a request; one that was answered stays answered."""
+        request = yield from self.find(named)
+        key = keys.request(request)
+
+        def deciding() -> DecideOp[out.RequestCancelled | out.RequestOver | out.UnknownRequest]:
+            stored = decode_request((yield (key,)).items[key])
+            if stored is None:
+                return Decision(outcome=out.UnknownRequest(unknown=(named,)))
+            if stored.state == "cancelled":
+                return Decision(outcome=out.RequestCancelled(request=request, already=True))
+            if stored.state == "answered":
+                over = out.RequestOver(
+                    request=request, state="answered", reason="it was answered before"
+                )
+                return Decision(outcome=over)
+            said = reason or f"{actor.agent} cancelled it"
+            ended: Decision[Any] = send_rules.cancel(stored, said, self._home.now())
+            return replace(ended, outcome=out.RequestCancelled(request=request))
+
+        return (yield from self._home.runner.change(deciding, actor)).outcome
+
+    def _look(self, request: str) -> Op[out.ResultOutcome]:
+        own, result = keys.request(request), keys.finding(request)
+        snapshot: Snapshot = yield Read(own, result)
+        stored, finding = decode_request(snapshot[own]), decode_finding(snapshot[result])
+        if finding is not None:
+            return outcome_of(finding)
+        if stored is None:
+            return out.UnknownRequest(unknown=(request,))
+        if stored.state in ("answered", "cancelled"):
+            reason = stored.reason or "its result was kept for an hour and is deleted"
+            return out.RequestOver(
+                request=request, state=stored.state, reason=reason, replaced_by=stored.replaced_by
+            )
+        return out.RequestOpen(
+            request=request,
+            to_swarm=stored.to_swarm,
+            to_agent=stored.to_agent,
+            state=stored.state,
+            attempt=stored.attempt,
+            reason=_waits_for(stored),
+            decision=stored.decision,
+        )
+
+    def _wait(self, actor: Actor, request: str, left: float) -> Op[None]:
+        """Wait for a result on the bus, or at home while the bus is away."""
+        own = yield from self._home.own()
+        key = keys.bus_result(own.name, request)
+        try:
+            there = yield from self._home.bus.on(own, lambda _: _appears(key, left))
+            if there:
+                yield from self._intake.result(actor, own, request)
+        except BusTrouble:
+            key = keys.finding(request)
+            yield from _appears(key, min(left, RECONNECT))
+
+    def _notice(self, actor: Actor, request: str) -> Op[None]:
+        """The asker stops waiting: it gets a message with the result."""
+        key = keys.request(request)
+
+        def deciding() -> DecideOp[None]:
+            stored = decode_request((yield (key,)).items[key])
+            if stored is None or stored.notice or stored.state not in ("open", "escalated"):
+                return Decision(outcome=None)
+            return Decision(
+                outcome=None,
+                verb="request.notify",
+                thing=f"request/{request}",
+                puts=(Write(key, replace(stored, notice=True)),),
+            )
+
+        yield from self._home.runner.change(deciding, actor)
+
+
+def _appears(key: str, wait: float) -> Op[bool]:
+    """Whether there is an item under this key, now or in time."""
+    snapshot: Snapshot = yield Read(key)
+    if snapshot[key] is not None:
+        return True
+    watch = yield OpenWatch(key, snapshot.revision)
+    try:
+        return bool((yield NextChanges(watch, wait)))
+    finally:
+        watch.close()
+
+
+def _waits_for(request: OutgoingRequest) -> str:
+    if request.state == "escalated":
+        return "a person decides what to do about it"
+    if request.posted is None:
+        return "it waits in the outbox until the bus answers"
+    if request.taken is not None:
+        return f"{request.to_swarm} works on it"
+    return f"it is on the bus for {request.to_swarm}"
+
+
+def outcome_of(finding: RequestFinding) -> out.RequestAnswered | out.RequestFailed:
+    """A finding, as a caller gets it."""
+    common: dict[str, Any] = {
+        "request": finding.request,
+        "from_swarm": finding.from_swarm,
+        "executed_by": finding.executed_by,
+        "executed_at": finding.executed_at,
+        "result_posted_at": finding.result_posted_at,
+        "confidence": finding.confidence,
+        "citations": finding.citations,
+    }
+    if finding.status == "error":
+        return out.RequestFailed(error=finding.error, **common)
+    return out.RequestAnswered(result=msgspec.json.decode(finding.result), **common)

@@ -1,0 +1,184 @@
+"""Requests at one home: the parts of this folder, put together for a client.
+
+``tend`` is all that a process does for the requests of its whole swarm: it takes in what
+the bus has, answers, drains the outbox, and does the steps that time brings.  ``follow`` does so
+for as long as a worker serves: at once when something arrives on the bus, else every few seconds.
+
+One process of a swarm takes in at once, the one with the lease ``live/intake``; the others look
+every second, and step in for an envelope that they saw before.  So ten processes that serve do not
+verify each request ten times, and none waits long for one that died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Write
+from interlock.errors import BusTrouble, StoreTrouble
+from interlock.nouns.requests.answer_service import Answers
+from interlock.nouns.requests.attempts import Attempts
+from interlock.nouns.requests.home import Home
+from interlock.nouns.requests.intake_service import Intake
+from interlock.nouns.requests.posting import Outbox
+from interlock.nouns.requests.send_service import RequestSender
+from interlock.nouns.swarms.bus import RECONNECT
+from interlock.runtime.identity import Actor
+from interlock.steps import NextChanges, Op, OpenWatch, Pause, Read
+from interlock.store import Range, Resync, Snapshot, Watch
+
+if TYPE_CHECKING:
+    from interlock.nouns.swarms.bus import Bus
+    from interlock.nouns.swarms.swarm import OwnSwarm
+    from interlock.runtime.attempt import DecideOp
+    from interlock.runtime.runner import Runner
+
+TEND_EVERY = 5.0
+"""Seconds between two looks at the outbox, at due steps and at tasks that ended by themselves."""
+INTAKE_TTL = 5.0
+STEP_IN = 1.0
+"""Seconds after which a process without the lease takes in what is still there."""
+SLICE = 0.25
+"""Seconds at most until a process that waits for the bus notices that it is to stop."""
+ROUNDS = 100
+"""Batches that one call takes in at most."""
+
+
+class RequestService:
+    """The requests of one home."""
+
+    def __init__(self, runner: Runner, bus: Bus, moment: Callable[[int], float]) -> None:
+        self.home = Home(runner, bus)
+        self.outbox = Outbox(self.home)
+        self.intake = Intake(self.home, moment)
+        self.sender = RequestSender(self.home, self.outbox, self.intake)
+        self.answers = Answers(self.home, self.outbox)
+        self.attempts = Attempts(self.home, self.outbox, moment)
+
+    def take_in(self, actor: Actor, own: OwnSwarm) -> Op[int]:
+        """Take in all that the bus has for us; how many envelopes that were."""
+        done = 0
+        for _ in range(ROUNDS):
+            found = yield from self.intake.look(own)
+            done += found.count
+            requests = yield from self.intake.requests(actor, own, found.requests)
+            for swarm, request in requests.repeated:
+                yield from self.answers.repeat(actor, own, swarm, request)
+            yield from self.intake.results(actor, own, found.results)
+            yield from self.intake.receipts(actor, own, found.receipts)
+            if not found.full:
+                break
+        return done
+
+    def tend(self, actor: Actor) -> Op[int]:
+        """Do everything that is due for the requests of this swarm; how much that was."""
+        own = yield from self.home.own()
+        done = yield from self._keep_up(actor, own)
+        try:
+            done += yield from self.take_in(actor, own)
+        except BusTrouble:
+            return done
+        return done
+
+    def _keep_up(self, actor: Actor, own: OwnSwarm) -> Op[int]:
+        """The part that goes on while the bus is away."""
+        done = yield from self.attempts.step(actor, own)
+        done += yield from self.answers.sweep(actor, own)
+        try:
+            done += yield from self.outbox.drain_all(actor, own)
+        except BusTrouble:
+            return done
+        return done
+
+    def follow(self, actor: Actor, stopped: Callable[[], bool]) -> Op[None]:
+        """Take in and tend until the caller is to stop."""
+        holder = self.home.runner.new_id("itk")
+        while not stopped():
+            own = yield from self.home.own()
+            try:
+                watch = yield from self.home.bus.on(own, lambda _: _opened(own))  # noqa: B023 - runs now
+                try:
+                    yield from self._follow(actor, own, watch, holder, stopped)
+                finally:
+                    watch.close()
+            except BusTrouble:
+                yield from _rest(RECONNECT, stopped)
+
+    def _follow(
+        self,
+        actor: Actor,
+        own: OwnSwarm,
+        watch: Watch,
+        holder: str,
+        stopped: Callable[[], bool],
+    ) -> Op[None]:
+        """Take in what arrives, as long as our swarm stays the same."""
+        clock = self.home.runner.clock
+        tended = led = float("-inf")
+        leads, arrived = False, True
+        while not stopped():
+            now = clock.monotonic()
+            if now - led >= INTAKE_TTL / 3:
+                led, leads = now, (yield from self._lead(actor, holder))
+            if now - tended >= TEND_EVERY:
+                tended, arrived = now, True
+                if (yield from self.home.own()) != own:
+                    return
+                yield from self._keep_up(actor, own)
+            if arrived and leads:
+                yield from self.take_in(actor, own)
+            elif arrived:
+                yield from self._step_in(actor, own)
+            try:
+                changes = yield NextChanges(watch, SLICE)
+            except StoreTrouble as error:  # the watch is one of the bus
+                raise BusTrouble(f"the bus does not answer: {error}", error) from error
+            arrived = any(isinstance(each, Resync) or not each.deleted for each in changes)
+
+    def _step_in(self, actor: Actor, own: OwnSwarm) -> Op[None]:
+        """Take in what another process has left for a second."""
+        before = yield from self.home.bus.on(own, lambda _: _present(own))
+        if before:
+            yield Pause(STEP_IN)
+            if before & (yield from self.home.bus.on(own, lambda _: _present(own))):
+                yield from self.take_in(actor, own)
+
+    def _lead(self, actor: Actor, holder: str) -> Op[bool]:
+        """Have the lease of the intake, or renew it."""
+
+        def leading() -> DecideOp[bool]:
+            item = (yield (keys.INTAKE,)).items[keys.INTAKE]
+            if item is not None and holder.encode() not in item.value:
+                return Decision(outcome=False)
+            ttl = max(INTAKE_TTL, self.home.runner.capabilities.min_ttl)
+            return Decision(
+                outcome=True, puts=(Write(keys.INTAKE, {"by": holder}, ttl),), quiet=True
+            )
+
+        done = yield from self.home.runner.change(leading, actor, hopeful=False)
+        return done.outcome
+
+
+def _folders(own: OwnSwarm) -> tuple[str, ...]:
+    return keys.bus_request(own.name), keys.bus_result(own.name), keys.bus_receipt(own.name)
+
+
+def _present(own: OwnSwarm) -> Op[frozenset[str]]:
+    """The keys of the first envelopes for us."""
+    pages = [Range(folder, limit=8) for folder in _folders(own)]
+    ranges = (yield Read(*pages)).ranges
+    return frozenset(item.key for page in pages for item in ranges[page])
+
+
+def _opened(own: OwnSwarm) -> Op[Watch]:
+    """A watch of what arrives for us from now on."""
+    snapshot: Snapshot = yield Read(keys.BUS)
+    watch: Watch = yield OpenWatch(_folders(own), snapshot.revision)
+    return watch
+
+
+def _rest(seconds: float, stopped: Callable[[], bool]) -> Op[None]:
+    while seconds > 0 and not stopped():
+        yield Pause(SLICE)
+        seconds -= SLICE

@@ -1,0 +1,185 @@
+"""The outcomes of requests and of the quarantine in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interlock.core.validate import quote
+from interlock.runtime.text import ago, as_json, lasting, listed, since, table
+
+if TYPE_CHECKING:
+    from interlock.nouns.requests import outcomes as out
+    from interlock.runtime.text import Paint, Text
+
+
+def _sent(outcome: out.RequestSent, paint: Paint) -> str:
+    to = f"{outcome.to_agent} of {outcome.to_swarm}"
+    if outcome.spooled:
+        why = f"it waits in the outbox until the bus answers ({outcome.reason})"
+        return f"{paint('yellow', 'requested')} {outcome.request} of {to}: {why}"
+    hint = f"for its result: interlock request result {outcome.request} --wait 30s"
+    return f"{paint('green', 'requested')} {outcome.request} of {to}; {hint}"
+
+
+def _exists(outcome: out.RequestExists, paint: Paint) -> str:
+    hint = f"interlock request result {outcome.request}"
+    return f"{paint('yellow', 'exists')} {outcome.request}: it is {outcome.state}; see '{hint}'"
+
+
+def _not_allowed(outcome: out.SwarmNotAllowed, paint: Paint) -> str:
+    hint = f"interlock swarm allow {quote(outcome.swarm)} --key FINGERPRINT"
+    return f"{paint('red', 'not allowed')} {outcome.swarm} is not on our list; to allow it: {hint}"
+
+
+def _limited(outcome: out.RequestLimited, paint: Paint) -> str:
+    rate = f"{outcome.limit} requests in {lasting(outcome.window)}"
+    return (
+        f"{paint('yellow', 'limited')} {outcome.agent} may make {rate} to {outcome.swarm};"
+        f" retry in {lasting(outcome.retry_in)}"
+    )
+
+
+_UNAVAILABLE = {
+    "circuit_open": "it did not answer three times in a row",
+    "conflicts": "too many of its results were conflicts",
+    "timeouts": "too many of its results came too late",
+}
+
+
+def _unavailable(outcome: out.SwarmUnavailable, paint: Paint) -> str:
+    why = _UNAVAILABLE[outcome.reason]
+    return (
+        f"{paint('red', 'unavailable')} {outcome.swarm}: {why};"
+        f" retry in {lasting(outcome.retry_in)}"
+    )
+
+
+def _full(outcome: out.SwarmQueueFull, paint: Paint) -> str:
+    return (
+        f"{paint('yellow', 'full')} {outcome.depth} requests wait for {outcome.swarm},"
+        f" {outcome.limit} are allowed; retry in {lasting(outcome.retry_in)}"
+    )
+
+
+def _answered(outcome: out.RequestAnswered, paint: Paint) -> str:
+    head = f"{paint('green', 'answered')} by {outcome.executed_by} of {outcome.from_swarm}"
+    return f"{head}, {ago(outcome.executed_at)}\n{as_json(outcome.result)}"
+
+
+def _failed(outcome: out.RequestFailed, paint: Paint) -> str:
+    by = f"{outcome.executed_by} of {outcome.from_swarm}"
+    return f"{paint('red', 'failed')} at {by}: {outcome.error}"
+
+
+def _open(outcome: out.RequestOpen, paint: Paint) -> str:
+    head = f"{paint('yellow', 'unanswered')} {outcome.request}: {outcome.reason}"
+    if outcome.decision:
+        return f"{head}; see 'interlock decision show {outcome.decision}'"
+    return f"{head}; ask again: interlock request result {outcome.request} --wait 1m"
+
+
+def _over(outcome: out.RequestOver, paint: Paint) -> str:
+    instead = f"; {outcome.replaced_by} does the work instead" if outcome.replaced_by else ""
+    return (
+        f"{paint('yellow', 'gone')} {outcome.request} is {outcome.state}: {outcome.reason}{instead}"
+    )
+
+
+def _cancelled(outcome: out.RequestCancelled, paint: Paint) -> str:
+    before = " before" if outcome.already else ""
+    return f"{paint('green', 'cancelled')} {outcome.request}{before}"
+
+
+def _unknown(outcome: out.UnknownRequest, paint: Paint) -> str:
+    names = ", ".join(outcome.unknown)
+    return f"{paint('red', 'unknown')} {names}: see 'interlock request list'"
+
+
+def _list(outcome: out.RequestList, paint: Paint) -> str:
+    if not outcome.requests:
+        return "there is no such request"
+    rows = [
+        (
+            each.request,
+            each.state,
+            f"{each.agent}@{each.from_swarm}" if each.from_swarm else each.agent,
+            each.to_agent if each.from_swarm else f"{each.to_agent}@{each.to_swarm}",
+            each.task_type,
+            str(each.attempt),
+            since(each.at),
+        )
+        for each in outcome.requests
+    ]
+    titles = ("REQUEST", "STATE", "FROM", "TO", "TYPE", "ATTEMPT", "AGE")
+    more = f"\nmore: --after {outcome.more}" if outcome.more else ""
+    return table(titles, rows, paint) + more
+
+
+def _quarantine(outcome: out.QuarantineList, paint: Paint) -> str:
+    if not outcome.messages:
+        return "the quarantine is empty"
+    rows = [
+        (each.id, each.kind, each.swarm or "?", each.reason, each.detail, since(each.at))
+        for each in outcome.messages
+    ]
+    titles = ("ID", "KIND", "SWARM", "REASON", "DETAIL", "AGE")
+    more = f"\nmore: --after {outcome.more}" if outcome.more else ""
+    return table(titles, rows, paint) + more
+
+
+def _quarantined(outcome: out.QuarantineView, paint: Paint) -> str:
+    del paint
+    facts = [
+        ("id", outcome.id),
+        ("kind", outcome.kind),
+        ("refused", f"{outcome.reason}: {outcome.detail}"),
+        ("when", ago(outcome.at)),
+        ("from", f"{outcome.agent}@{outcome.swarm}" if outcome.swarm else "unknown"),
+        ("key", outcome.key),
+        ("request", outcome.request),
+        ("release", "possible" if outcome.releasable else "not possible"),
+    ]
+    if outcome.releasable:
+        facts.append(("payload", as_json(outcome.payload)))
+    return listed(fact for fact in facts if fact[1])
+
+
+def _released(outcome: out.QuarantineReleased, paint: Paint) -> str:
+    before = ", which was taken in before" if outcome.already else ""
+    return f"{paint('green', 'released')} {outcome.id}: task {outcome.task}{before}"
+
+
+def _kept(outcome: out.QuarantineKept, paint: Paint) -> str:
+    return f"{paint('red', 'kept')} {outcome.id}: {outcome.reason}, {outcome.detail}"
+
+
+def _dropped(outcome: out.QuarantineDropped, paint: Paint) -> str:
+    return f"{paint('green', 'dropped')} {', '.join(outcome.dropped)}"
+
+
+def _no_quarantine(outcome: out.UnknownQuarantine, paint: Paint) -> str:
+    names = ", ".join(outcome.unknown)
+    return f"{paint('red', 'unknown')} {names}: see 'interlock quarantine list'"
+
+
+TEXTS: dict[str, Text] = {
+    "RequestSent": _sent,
+    "RequestExists": _exists,
+    "SwarmNotAllowed": _not_allowed,
+    "RequestLimited": _limited,
+    "SwarmUnavailable": _unavailable,
+    "SwarmQueueFull": _full,
+    "RequestAnswered": _answered,
+    "RequestFailed": _failed,
+    "RequestOpen": _open,
+    "RequestOver": _over,
+    "RequestCancelled": _cancelled,
+    "UnknownRequest": _unknown,
+    "RequestList": _list,
+    "QuarantineList": _quarantine,
+    "QuarantineView": _quarantined,
+    "QuarantineReleased": _released,
+    "QuarantineKept": _kept,
+    "QuarantineDropped": _dropped,
+    "UnknownQuarantine": _no_quarantine,
+}

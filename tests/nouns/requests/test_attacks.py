@@ -1,0 +1,543 @@
+"""A client of the bus puts there what it likes: the intake believes none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+from tests.nouns.requests.pair import BUS_ID, Pair, Swarm, new_key, put_item
+
+from interlock.core import codec, keys, signing
+from interlock.core.rate import Rate
+from interlock.core.signing import KeySigner
+from interlock.nouns.requests import outcomes as out
+from interlock.nouns.requests.exchange import QUARANTINE_LIMIT, UNSIGNED_LIMIT
+from interlock.nouns.requests.views import list_quarantine
+from interlock.nouns.swarms.envelope import sign_head
+from interlock.nouns.swarms.head import RequestHead, ResultHead, request_head, result_head
+from interlock.store import Range
+from interlock.testing.audit import audit
+
+BODY = b"[1,2]"
+
+
+class Attack:
+    """A pair of swarms, and an attacker with the credentials of the bus."""
+
+    def __init__(self) -> None:
+        self.pair = Pair()
+        self.south = self.pair.swarm("south", "bob")
+        self.north = self.pair.swarm("north")
+        self.number = 0
+
+    def id(self, kind: str) -> str:
+        self.number += 1
+        moment = round(self.pair.clock.wall() * 1000)
+        return codec.make_id(kind, moment, self.number.to_bytes(10, "big"))
+
+    def head(self, body: bytes = BODY, **changes: Any) -> RequestHead:
+        head = request_head(
+            message_id=self.id("msg"),
+            request_id=self.id("req"),
+            from_swarm="north",
+            from_agent="ada",
+            to_swarm="south",
+            to_agent="can:sum",
+            task_type="sum",
+            body=body,
+            key=self.pair.keys["north"].fingerprint,
+            bus=BUS_ID,
+            now=self.pair.clock.wall(),
+        )
+        return replace(head, **changes)
+
+    def envelope(self, head: Any, signer: KeySigner | None = None) -> bytes:
+        return sign_head(head, signer or self.pair.keys["north"])
+
+    def put(self, envelope: bytes, body: bytes = BODY, message: str = "") -> None:
+        message = message or self.id("msg")
+        for key, value in (
+            (keys.bus_request("south", message), envelope),
+            (keys.bus_request_body("south", message), body),
+        ):
+            put_item(self.pair, self.pair.bus, key, Raw(value))
+
+    def post(self, head: RequestHead, signer: KeySigner | None = None, body: bytes = BODY) -> None:
+        self.put(self.envelope(head, signer), body, head.message_id)
+
+    def reasons(self) -> list[str]:
+        """Take in, and what the quarantine says; nothing stays on the bus."""
+        self.south.take_in()
+        pages = [Range(f"{prefix}/south/") for prefix in ("req", "req-body", "res", "ack")]
+        found = self.pair.bus.read(*pages).ranges
+        assert [item.key for page in pages for item in found[page]] == []
+        listed = self.south.run(list_quarantine("", "", 10_000))
+        return [each.reason for each in listed]
+
+    def tasks(self) -> int:
+        page = Range(keys.READY)
+        return len(self.pair.homes["south"].read(page).ranges[page])
+
+
+@pytest.fixture
+def attack() -> Attack:
+    return Attack()
+
+
+def test_an_honest_request_is_taken_in(attack: Attack) -> None:
+    attack.post(attack.head())
+    assert (attack.reasons(), attack.tasks()) == ([], 1)
+
+
+def forged(attack: Attack) -> None:
+    envelope = msgspec.json.decode(attack.envelope(attack.head()))
+    envelope["signatures"][0]["sig"] = signing.to_base64(bytes(64))
+    attack.put(codec.encode(envelope))
+
+
+def truncated(attack: Attack) -> None:
+    attack.put(attack.envelope(attack.head())[:-3])
+
+
+def re_addressed(attack: Attack) -> None:
+    attack.post(attack.head(to_swarm="east"))
+
+
+def other_bus(attack: Attack) -> None:
+    attack.post(attack.head(bus="bus_2"))
+
+
+def expired(attack: Attack) -> None:
+    head = attack.head()
+    attack.pair.clock.advance(86400 + 31)
+    attack.post(head)
+
+
+def future(attack: Attack) -> None:
+    head = attack.head()
+    attack.post(replace(head, timestamp=head.timestamp + 31_000))
+
+
+def future_id(attack: Attack) -> None:
+    attack.pair.clock.jump_wall(60)
+    head = attack.head()
+    attack.pair.clock.jump_wall(-60)
+    now = round(attack.pair.clock.wall() * 1000)
+    attack.post(replace(head, timestamp=now))
+
+
+def unknown_key(attack: Attack) -> None:
+    signer = new_key(99)
+    attack.post(attack.head(key=signer.fingerprint), signer)
+
+
+def key_of_the_message(attack: Attack) -> None:
+    """The attacker's key, and its public part beside it: no field of a message says who signs."""
+    signer = new_key(99)
+    envelope = msgspec.json.decode(attack.envelope(attack.head(key=signer.fingerprint), signer))
+    envelope["key"] = signing.to_base64(signer.public_key)
+    attack.put(codec.encode(envelope))
+
+
+def other_swarms_key(attack: Attack) -> None:
+    own = attack.pair.keys["south"]
+    attack.pair.trust("south", "south")
+    attack.post(attack.head(key=own.fingerprint), own)
+
+
+def small_order_key(attack: Attack) -> None:
+    key = bytes([1]) + bytes(31)
+    name = signing.fingerprint(key)
+    peer = attack.pair.peer("north", public=signing.to_base64(key), fingerprint=name)
+    put_item(attack.pair, attack.pair.homes["south"], keys.peer("north"), peer)
+    envelope = msgspec.json.decode(attack.envelope(attack.head()))
+    head = msgspec.json.decode(signing.from_base64(envelope["payload"]) or b"")
+    head["key"] = name
+    envelope["payload"] = signing.to_base64(codec.encode(head))
+    envelope["signatures"] = [{"keyid": name, "sig": signing.to_base64(key + bytes(32))}]
+    attack.put(codec.encode(envelope))
+
+
+def changed_head(attack: Attack) -> None:
+    envelope = msgspec.json.decode(attack.envelope(attack.head()))
+    payload = signing.from_base64(envelope["payload"]) or b""
+    envelope["payload"] = signing.to_base64(payload.replace(b'"priority":5', b'"priority":9'))
+    attack.put(codec.encode(envelope))
+
+
+def other_base64(attack: Attack) -> None:
+    envelope = attack.envelope(attack.head())
+    attack.put(envelope.replace(b'=="}]', b'\\u003d="}]'))
+
+
+def duplicate_keys(attack: Attack) -> None:
+    envelope = attack.envelope(attack.head())
+    attack.put(envelope.replace(b'{"payloadType"', b'{"payloadType":"x","payloadType"', 1))
+
+
+def nested(attack: Attack) -> None:
+    attack.put(b"[" * 16_000 + b"]" * 16_000)
+
+
+def nested_body(attack: Attack) -> None:
+    body = b"[" * 100_000 + b"]" * 100_000
+    attack.post(attack.head(body), body=body)
+
+
+def no_json_body(attack: Attack) -> None:
+    body = b"\xff\x00 not JSON"
+    attack.post(attack.head(body), body=body)
+
+
+def short_body(attack: Attack) -> None:
+    attack.post(attack.head(), body=b"[1]")
+
+
+def other_body(attack: Attack) -> None:
+    attack.post(attack.head(), body=b"[9,9]")
+
+
+def no_body(attack: Attack) -> None:
+    head = attack.head()
+    key = keys.bus_request("south", head.message_id)
+    put_item(attack.pair, attack.pair.bus, key, Raw(attack.envelope(head)))
+
+
+def large_envelope(attack: Attack) -> None:
+    attack.put(attack.envelope(attack.head()) + b" " * 20_000)
+
+
+def large_body(attack: Attack) -> None:
+    attack.post(attack.head(source_size=100_000_000))
+
+
+def other_type(attack: Attack) -> None:
+    request = attack.head()
+    head = result_head(
+        replace(request, from_swarm="south", to_swarm="north"),
+        message_id=attack.id("msg"),
+        status="success",
+        executed_by="ada",
+        executed_at=attack.pair.clock.wall(),
+        body=BODY,
+        key=attack.pair.keys["north"].fingerprint,
+        now=attack.pair.clock.wall(),
+    )
+    attack.put(attack.envelope(head), message=head.message_id)
+
+
+def misplaced(attack: Attack) -> None:
+    attack.put(attack.envelope(attack.head()), message="msg_another")
+
+
+def not_on_the_list(attack: Attack) -> None:
+    put_item(
+        attack.pair,
+        attack.pair.homes["south"],
+        keys.peer("north"),
+        replace(attack.pair.peer("north"), allowed=False),
+    )
+    attack.post(attack.head())
+
+
+def revoked_key(attack: Attack) -> None:
+    name = attack.pair.keys["north"].fingerprint
+    put_item(
+        attack.pair,
+        attack.pair.homes["south"],
+        keys.peer("north"),
+        replace(attack.pair.peer("north"), revoked=(name,)),
+    )
+    attack.post(attack.head(timestamp=1))  # also dated back
+
+
+ATTACKS: list[tuple[Callable[[Attack], None], str]] = [
+    (forged, "signature_verification_failed"),
+    (truncated, "malformed"),
+    (re_addressed, "wrong_audience"),
+    (other_bus, "wrong_bus"),
+    (expired, "expired"),
+    (future, "future"),
+    (future_id, "future"),
+    (unknown_key, "unknown_key"),
+    (key_of_the_message, "malformed"),
+    (other_swarms_key, "wrong_sender"),
+    (small_order_key, "unknown_key"),
+    (changed_head, "signature_verification_failed"),
+    (other_base64, "malformed"),
+    (duplicate_keys, "malformed"),
+    (nested, "too_large"),
+    (nested_body, "malformed"),
+    (no_json_body, "malformed"),
+    (short_body, "body_mismatch"),
+    (other_body, "body_mismatch"),
+    (no_body, "body_mismatch"),
+    (large_envelope, "too_large"),
+    (large_body, "too_large"),
+    (other_type, "wrong_type"),
+    (misplaced, "wrong_request"),
+    (not_on_the_list, "unknown_key"),
+    (revoked_key, "revoked_key"),
+]
+
+
+@pytest.mark.parametrize(("act", "reason"), ATTACKS, ids=lambda each: getattr(each, "__name__", ""))
+def test_it_is_kept_in_quarantine_with_its_reason(
+    attack: Attack, act: Callable[[Attack], None], reason: str
+) -> None:
+    act(attack)
+    assert (attack.reasons(), attack.tasks()) == ([reason], 0)
+    attack.post(attack.head(key=attack.pair.keys["north"].fingerprint))
+    assert audit(attack.pair.homes["south"]) == []
+
+
+# Replay.
+
+
+def test_a_replay_is_taken_in_once(attack: Attack) -> None:
+    head = attack.head()
+    for _ in range(3):
+        attack.post(head)
+        assert attack.reasons() == []
+        assert attack.tasks() == 1
+
+
+def test_a_message_that_is_signed_again_is_the_same_message(attack: Attack) -> None:
+    head = attack.head()
+    attack.post(head)
+    attack.reasons()
+    attack.pair.clock.advance(3600)
+    now = round(attack.pair.clock.wall() * 1000)
+    attack.post(replace(head, timestamp=now, attempt=2))
+    assert (attack.reasons(), attack.tasks()) == ([], 1)
+
+
+@pytest.mark.parametrize("field", ["body", "priority", "request_id", "deadline"])
+def test_the_same_message_with_another_content_goes_to_quarantine(
+    attack: Attack, field: str
+) -> None:
+    head = attack.head()
+    attack.post(head)
+    attack.reasons()
+    body = BODY
+    match field:
+        case "body":
+            body = b"[9,9]"
+            other = replace(attack.head(body), message_id=head.message_id)
+            other = replace(other, request_id=head.request_id)
+        case "priority":
+            other = replace(head, priority=9)
+        case "request_id":
+            other = replace(head, request_id=attack.id("req"))
+        case _:
+            other = replace(head, deadline=head.deadline + 1000)
+    attack.post(other, body=body)
+    assert (attack.reasons(), attack.tasks()) == (["replaced"], 1)
+
+
+def test_the_same_request_as_another_message_goes_to_quarantine(attack: Attack) -> None:
+    head = attack.head()
+    attack.post(head)
+    attack.reasons()
+    attack.post(replace(head, message_id=attack.id("msg")))
+    assert (attack.reasons(), attack.tasks()) == (["replaced"], 1)
+
+
+def test_another_swarm_cannot_take_the_id_of_a_request() -> None:
+    attack = Attack()
+    attack.pair.add("east")
+    attack.pair.trust("south", "east")
+    head = attack.head()
+    east = attack.pair.keys["east"]
+    copied = replace(head, from_swarm="east", key=east.fingerprint, message_id=attack.id("msg"))
+    attack.post(copied, east)
+    attack.reasons()
+    attack.post(head)
+    assert (attack.reasons(), attack.tasks()) == ([], 2)
+
+
+# Trust that changes between verifying and committing.
+
+
+def test_a_key_that_is_revoked_between_verifying_and_committing_takes_nothing_in(
+    attack: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attack.post(attack.head())
+    south = attack.pair.swarm("south", "carl")
+    name = attack.pair.keys["north"].fingerprint
+    verify = south.requests.intake._open
+
+    def verify_and_revoke(*args: Any) -> Any:
+        found = verify(*args)
+        if found[0]:
+            put_item(
+                attack.pair,
+                attack.pair.homes["south"],
+                keys.peer("north"),
+                replace(attack.pair.peer("north"), revoked=(name,)),
+            )
+        return found
+
+    monkeypatch.setattr(south.requests.intake, "_open", verify_and_revoke)
+    south.take_in()
+    assert (attack.reasons(), attack.tasks()) == (["revoked_key"], 0)
+
+
+# Floods.
+
+
+def test_the_receiver_enforces_the_rate_by_the_signed_times(attack: Attack) -> None:
+    attack.south.requests.home.rate = Rate(3, 3600.0)
+    for _ in range(5):
+        attack.post(attack.head())
+    assert (attack.reasons(), attack.tasks()) == (["limited"] * 2, 3)
+    attack.post(attack.head(from_agent="eve"))
+    attack.reasons()
+    assert attack.tasks() == 4
+
+
+def test_a_flood_of_rubbish_is_bounded_and_leaves_room_for_signed_messages(attack: Attack) -> None:
+    for number in range(UNSIGNED_LIMIT + 20):
+        attack.put(b"rubbish %d" % number)
+    assert len(attack.reasons()) == UNSIGNED_LIMIT < QUARANTINE_LIMIT
+    attack.post(attack.head(bus="bus_2"))
+    attack.post(attack.head())
+    assert (attack.reasons().count("wrong_bus"), attack.tasks()) == (1, 1)
+
+
+def test_a_replay_flood_commits_nothing(attack: Attack) -> None:
+    head = attack.head()
+    attack.post(head)
+    attack.reasons()
+    before = attack.pair.homes["south"].read(Range("x/")).revision
+    for _ in range(20):
+        attack.post(head)
+        attack.reasons()
+    assert attack.pair.homes["south"].read(Range("x/")).revision == before
+
+
+# Results.
+
+
+def sent(attack: Attack) -> tuple[str, RequestHead]:
+    """A request of north that south has taken in, and its head."""
+    request = attack.north.sent()
+    attack.south.take_in()
+    received = attack.south.run(attack.south.requests.answers.received("north", request))
+    assert received is not None
+    return request, received.head
+
+
+def post_result(
+    attack: Attack, head: RequestHead, body: bytes = b"3", signer: str = "south", **changes: Any
+) -> None:
+    key = attack.pair.keys[signer]
+    result: ResultHead = result_head(
+        head,
+        message_id=attack.id("msg"),
+        status="success",
+        executed_by="bob",
+        executed_at=1.0,
+        body=body,
+        key=key.fingerprint,
+        now=attack.pair.clock.wall(),
+    )
+    result = replace(result, **changes)
+    id_ = head.request_id
+    for place, value in (
+        (keys.bus_result("north", id_), sign_head(result, key)),
+        (keys.bus_result_body("north", id_), body),
+    ):
+        put_item(attack.pair, attack.pair.bus, place, Raw(value))
+
+
+def refused(attack: Attack) -> list[str]:
+    attack.north.take_in()
+    return [each.reason for each in attack.north.run(list_quarantine("", "", 100))]
+
+
+def test_a_result_binds_the_head_of_its_request(attack: Attack) -> None:
+    request, head = sent(attack)
+    _, other = sent(attack)
+    post_result(attack, replace(other, request_id=request))
+    assert refused(attack) == ["wrong_head"]
+    assert isinstance(attack.north.result(request), out.RequestOpen)
+    post_result(attack, head)
+    attack.north.take_in()
+    assert isinstance(attack.north.result(request), out.RequestAnswered)
+
+
+def test_a_result_of_another_swarm_does_not_count() -> None:
+    attack = Attack()
+    attack.pair.add("east")
+    attack.pair.trust("north", "east")
+    request, head = sent(attack)
+    post_result(attack, head, signer="east", from_swarm="east")
+    assert refused(attack) == ["wrong_swarm"]
+    assert isinstance(attack.north.result(request), out.RequestOpen)
+
+
+def test_a_result_of_a_request_that_was_never_sent_does_not_count(attack: Attack) -> None:
+    _, head = sent(attack)
+    post_result(attack, replace(head, request_id=attack.id("req")))
+    assert refused(attack) == ["unknown_request"]
+
+
+def test_a_second_result_with_other_bytes_is_a_conflict_and_the_first_stays(
+    attack: Attack,
+) -> None:
+    request, head = sent(attack)
+    post_result(attack, head)
+    post_result(attack, head)
+    assert refused(attack) == []
+    post_result(attack, head, body=b"4")
+    assert refused(attack) == ["equivocation"]
+    found = attack.north.result(request)
+    assert found.result == 3
+    facts = attack.north.run(_standing(attack.north))
+    assert facts == ".c"
+
+
+def _standing(swarm: Swarm) -> Any:
+    from interlock.nouns.requests.exchange import decode_reputation
+    from interlock.steps import Read
+
+    item = (yield Read(keys.reputation("south")))[keys.reputation("south")]
+    found = decode_reputation(item)
+    return "" if found is None else found.outcomes
+
+
+# Quarantine.
+
+
+def test_an_operator_releases_a_limited_request(attack: Attack) -> None:
+    from interlock.nouns.requests.quarantine_service import drop, release
+
+    attack.south.requests.home.rate = Rate(1, 3600.0)
+    attack.post(attack.head())
+    attack.post(attack.head())
+    assert attack.reasons() == ["limited"]
+    kept = attack.south.run(list_quarantine("", "", 10)).messages[0]
+    assert kept.releasable
+    service, actor = attack.south.requests, attack.south.actor
+    done = attack.south.run(release(service, actor, kept.id))
+    assert isinstance(done, out.QuarantineReleased)
+    assert (attack.tasks(), attack.reasons()) == (2, [])
+    assert isinstance(attack.south.run(drop(service, actor, (kept.id,))), out.UnknownQuarantine)
+
+
+def test_what_no_known_key_signed_cannot_be_released(attack: Attack) -> None:
+    from interlock.nouns.requests.quarantine_service import drop, release
+
+    forged(attack)
+    attack.reasons()
+    kept = attack.south.run(list_quarantine("", "", 10)).messages[0]
+    assert not kept.releasable
+    service, actor = attack.south.requests, attack.south.actor
+    assert isinstance(attack.south.run(release(service, actor, kept.id)), out.QuarantineKept)
+    attack.south.run(drop(service, actor, (kept.id,)))
+    assert attack.reasons() == []

@@ -1,0 +1,257 @@
+"""Both clients, the commands and real stores: two homes and a bus, with keys in files."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import interlock
+from interlock import aio
+from interlock.core import keys, signing
+from interlock.core.decision import Decision, Write
+from interlock.nouns.requests.serving import RequestReply, ServedRequest
+from interlock.nouns.swarms import key_files
+from interlock.nouns.swarms.head import ListedKey
+from interlock.nouns.swarms.swarm import OwnSwarm, Peer, PeerKey
+from interlock.runtime.attempt import DecideOp
+from interlock.runtime.identity import Actor
+from interlock.steps import drive
+from interlock.testing.servers.redis import RedisServer
+
+NAMES = ("north", "south")
+
+
+def put(fleet: interlock.Fleet, key: str, value: object) -> None:
+    def deciding() -> DecideOp[None]:
+        yield (key,)
+        puts = (Write(key, value),)
+        return Decision(outcome=None, verb="test.put", thing="test", puts=puts)
+
+    drive(fleet.context.runner.change(deciding, Actor("test")), fleet.store)
+
+
+def set_up(homes: dict[str, str], bus: str) -> None:
+    """Two swarms that trust each other."""
+    signers = {}
+    for name in homes:
+        key_files.create(name)
+        signers[name] = key_files.load(name)
+    public = {name: signing.to_base64(each.public_key) for name, each in signers.items()}
+    for name, url in homes.items():
+        with interlock.connect(url) as fleet:
+            own = OwnSwarm(
+                name=name,
+                bus=bus,
+                bus_shown=bus,
+                bus_id=drive(fleet.context.bus.reach(bus), fleet.store),
+                key=name,
+                keys=(ListedKey(public=public[name]),),
+                registered=0.0,
+            )
+            put(fleet, keys.OWN_SWARM, own)
+            for other in homes.keys() - {name}:
+                key = PeerKey(
+                    fingerprint=signers[other].fingerprint,
+                    how="pinned",
+                    since=0.0,
+                    public=public[other],
+                )
+                put(fleet, keys.peer(other), Peer(swarm=other, keys=(key,)))
+
+
+@pytest.fixture
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setenv(key_files.FOLDER, f"{tmp_path}/keys")
+    found = {name: f"{tmp_path}/{name}.db" for name in NAMES}
+    set_up(found, f"{tmp_path}/bus.db")
+    return found
+
+
+@pytest.fixture
+def served(homes: dict[str, str]) -> Iterator[Callable[..., None]]:
+    """Serves in a thread until the test ends."""
+    stops: list[Callable[[], None]] = []
+
+    def begin(handler: Callable[[ServedRequest], object]) -> None:
+        ready = threading.Event()
+        fleets: list[interlock.Fleet] = []
+
+        def serve() -> None:
+            with interlock.connect(homes["south"], agent="bob") as fleet:
+                fleets.append(fleet)
+                ready.set()
+                fleet.requests.serve(handler, can=["sum"], stop_on_signals=False)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert ready.wait(10)
+
+        def stop() -> None:
+            with interlock.connect(homes["south"], agent="boss") as boss:
+                boss.messages.stop("bob", "the test is over")
+            thread.join(20)
+            assert not thread.is_alive()
+
+        stops.append(stop)
+
+    yield begin
+    for stop in stops:
+        stop()
+
+
+def test_a_blocking_client_asks_and_another_serves(
+    homes: dict[str, str], served: Callable[..., None]
+) -> None:
+    def handler(request: ServedRequest) -> object:
+        if request.payload == "fail":
+            raise ValueError("no number")
+        return RequestReply(result=sum(request.payload), confidence=0.5, citations=("a",))
+
+    served(handler)
+    with interlock.connect(homes["north"], agent="ada") as fleet:
+        found = fleet.requests.send("south", "can:sum", [1, 2], wait=20)
+        assert isinstance(found, interlock.RequestAnswered)
+        assert (found.result, found.executed_by) == (3, "bob")
+        assert (found.confidence, found.citations) == (0.5, ("a",))
+        failed = fleet.requests.send("south", "bob", "fail", wait=20, id="wrong")
+        assert isinstance(failed, interlock.RequestFailed)
+        assert failed.error == "ValueError: no number"
+        assert fleet.requests.result("wrong") == failed
+        listed = fleet.requests.list()
+        assert [each.state for each in listed] == ["answered", "answered"]
+        assert fleet.record.verify()
+    with interlock.connect(homes["south"], agent="eve") as fleet:
+        assert len(fleet.requests.list(received=True, swarm="north")) == 2
+
+
+def test_an_async_client_asks_many_at_once_and_another_serves_them_at_once(
+    homes: dict[str, str],
+) -> None:
+    many = 12
+    open_: list[str] = []
+    most = 0
+
+    async def scenario() -> list[Any]:
+        nonlocal most
+        all_here = asyncio.Event()
+
+        async def handler(request: ServedRequest) -> object:
+            nonlocal most
+            open_.append(request.id)
+            most = max(most, len(open_))
+            if len(open_) == many:
+                all_here.set()
+            await asyncio.wait_for(all_here.wait(), 20)
+            return sum(request.payload)
+
+        async with (
+            await aio.connect(homes["north"], agent="ada") as north,
+            await aio.connect(homes["south"], agent="bob") as south,
+        ):
+            serving = asyncio.create_task(
+                south.requests.serve(handler, can=["sum"], concurrency=many, stop_on_signals=False)
+            )
+            asked = [
+                north.requests.send("south", "can:sum", [number, 1], wait=30)
+                for number in range(many)
+            ]
+            found = await asyncio.gather(*asked)
+            serving.cancel()
+            await asyncio.wait((serving,))
+            return found
+
+    found = asyncio.run(scenario())
+    assert [each.result for each in found] == [number + 1 for number in range(many)]
+    assert most == many
+
+
+def test_maintain_posts_takes_in_and_deletes_what_is_old(homes: dict[str, str]) -> None:
+    with (
+        interlock.connect(homes["north"], agent="ada") as north,
+        interlock.connect(homes["south"], agent="bob") as south,
+    ):
+        sent = north.requests.send("south", "bob", {"x": 1})
+        assert isinstance(sent, interlock.RequestSent)
+        south.maintain()
+        claimed = south.tasks.next(can=["@bob"])
+        assert isinstance(claimed, interlock.Claimed)
+        south.tasks.complete(claimed.task, token=claimed.token, result="done")
+        south.maintain()
+        north.maintain()
+        found = north.requests.result(sent.request)
+        assert isinstance(found, interlock.RequestAnswered)
+        assert found.result == "done"
+        (mail,) = north.messages.inbox()
+        assert mail.subject == f"success of {sent.request}"
+
+
+COMMAND = [sys.executable, "-m", "interlock"]
+
+
+def test_a_program_serves_requests_in_the_shell(homes: dict[str, str]) -> None:
+    program = 'read x; test "$x" = \'"bad"\' && { echo broken; exit 3; }; echo "got $x"'
+    serve = ["--store", homes["south"], "--agent", "bob", "request", "serve"]
+    with (
+        subprocess.Popen(
+            [*COMMAND, *serve, "--can", "echo", "--jobs", "2", "--", "sh", "-c", program],
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as server,
+        ExitStack() as stopping,
+    ):
+        stopping.callback(server.terminate)  # also if the test fails
+        assert server.stderr is not None
+        assert "serving as bob" in server.stderr.readline()
+        send = [*COMMAND, "--store", homes["north"], "--agent", "ada", "request", "send", "south"]
+        good = subprocess.run(
+            [*send, "can:echo", "[7]", "--wait", "20s", "--json"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert '"result":"got [7]"' in good.stdout
+        bad = subprocess.run(
+            [*send, "bob", '"bad"', "--wait", "20s"], capture_output=True, text=True, check=False
+        )
+        assert (bad.returncode, "status 3: broken" in bad.stdout + bad.stderr) == (1, True)
+        server.terminate()
+        assert server.wait(20) == 0
+
+
+def test_homes_and_bus_on_redis(
+    redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(key_files.FOLDER, f"{tmp_path}/keys")
+    places = {name: redis_server.url(f"requests-{name}") for name in (*NAMES, "bus")}
+    bus = places.pop("bus")
+    set_up(places, bus)
+
+    async def scenario() -> list[Any]:
+        async def handler(request: ServedRequest) -> object:
+            return request.payload
+
+        async with (
+            await aio.connect(places["north"], agent="ada") as north,
+            await aio.connect(places["south"], agent="bob") as south,
+        ):
+            serving = asyncio.create_task(
+                south.requests.serve(handler, can=["echo"], concurrency=8, stop_on_signals=False)
+            )
+            found = await asyncio.gather(
+                *[north.requests.send("south", "can:echo", n, wait=30) for n in range(20)]
+            )
+            serving.cancel()
+            await asyncio.wait((serving,))
+            verified = await north.record.verify()
+            assert verified
+            return found
+
+    assert [each.result for each in asyncio.run(scenario())] == list(range(20))
