@@ -67,7 +67,7 @@ Guards and pipelines
     definitions/{name}/{digest}  a definition of pipelines; written once
     gates/{thing}         what a task or pipeline waits for: its guard, leaf and facts
     gated/{fact}/{thing}  the thing waits for a change of this fact
-    recheck/{fact}        the fact has changed: the gates that wait for it are to be checked again
+    recheck/{id}          facts have changed: the gates that wait for them are to be checked again
     meta/new-tasks        a gate waits for tasks that are not published yet
 Liveness: the only keys that expire
     live/{id}             a session or a grant
@@ -157,6 +157,8 @@ DEFINITIONS = "definitions/"
 GATES = "gates/"
 GATED = "gated/"
 RECHECK = "recheck/"
+ITSELF = "gate/"
+"""A fact that begins like this is a thing whose gate is to be checked."""
 LIVE = "live/"
 ALLOWS = "live/allows/"
 CLOCK = "live/clock"
@@ -684,14 +686,9 @@ def gated_of(key: str) -> tuple[str, str]:
     return decode(fact), decode(thing)
 
 
-def recheck(fact: str) -> str:
-    """The mark that the gates of a fact are to be checked again."""
-    return RECHECK + encode(fact)
-
-
-def recheck_of(key: str) -> str:
-    """The fact of such a key."""
-    return decode(key.removeprefix(RECHECK))
+def recheck(id_: str) -> str:
+    """The note that the gates of some facts are to be checked again."""
+    return RECHECK + id_
 
 
 def definition(name: str, digest: str = "") -> str:

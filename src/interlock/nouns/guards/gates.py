@@ -33,6 +33,7 @@ from interlock.nouns.guards import condition as c
 from interlock.nouns.guards import guard as g
 from interlock.nouns.guards.leaf_rules import STUCK
 from interlock.nouns.guards.rules import Evaluation
+from interlock.nouns.tasks.task_reader import decode_status
 from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.gates import NEW_TASKS, GatedEntry
 from interlock.runtime.runner import Runner
@@ -40,10 +41,14 @@ from interlock.store import Item
 
 
 class GateFact(Struct, frozen=True, kw_only=True):
-    """A fact that a gate waits for (``lock/merge``), with the value of its entry."""
+    """A fact that a gate waits for (``lock/merge``), with the value of its entry.
+
+    ``state`` is the state in which a task was found, by a read that no commit checks.
+    """
 
     fact: str
     entry: GatedEntry = GatedEntry()
+    state: str = ""
 
 
 class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,9 +121,12 @@ def _tasks(leaf: Evaluation, chosen: c.TaskFilter) -> GateFact:
     last = leaf.fact.last if isinstance(leaf.fact, c.TasksFact) else {}
     stuck = isinstance(leaf.condition, c.NoBlockedTasks)
     ids = [id_ for state, id_ in last.items() if state in STUCK or not stuck]
-    open_ids = [last[state] for state in last if state != "complete" and last[state] in ids]
+    open_ids = [
+        (last[state], state) for state in last if state != "complete" and last[state] in ids
+    ]
     if leaf.wanted and open_ids:
-        return GateFact(fact=f"task/{max(open_ids)}")
+        id_, found = max(open_ids)
+        return GateFact(fact=f"task/{id_}", state=found)
     return GateFact(fact=NEW_TASKS, entry=GatedEntry(prefix=chosen.prefix))
 
 
@@ -149,7 +157,7 @@ def wait_for(
     if after != before:
         parts.append(Decision(outcome=None, puts=(Write(own, after),)))
     for each in facts:
-        mark = yield from _mark(runner, base, each.fact)
+        mark = yield from _mark(runner, base, each, new=each.fact not in old)
         parts.append(mark)
     return merged(Decision(outcome=None), parts)
 
@@ -170,24 +178,34 @@ def _entries(thing: str, facts: Iterable[GateFact], old: Collection[str]) -> Dec
     )
 
 
-def _mark(runner: Runner, base: int, fact: str) -> DecideOp[None]:
+def _mark(runner: Runner, base: int, wanted: GateFact, *, new: bool) -> DecideOp[None]:
     """Mark the item of a fact, so that a change of it checks the gates.
 
-    The commit cannot check that no task was published since the tasks were read.  So the mark for
-    new tasks counts only if it was there before, and a publisher deletes it: else the gate is
-    checked again, right after this commit.
+    The commit cannot check that no task was published since the tasks were read.  But it checks the
+    mark for new tasks, which a publisher that finds it writes again.  Where it was not there
+    before, the gate is checked again right after this commit.  It is always written, so that a
+    client which is about to delete it finds that a gate waits.  A task that has another state than
+    the one that was read before also has the gate checked again.
     """
+    fact = wanted.fact
     if fact == NEW_TASKS:
-        if (yield (keys.NEW_TASKS,)).items[keys.NEW_TASKS] is not None:
+        before = (yield (keys.NEW_TASKS,)).items[keys.NEW_TASKS]
+        if before is not None and not new:
             return Decision(outcome=None)
         put = Write(keys.NEW_TASKS, {})
-        return Decision(outcome=None, puts=(put,), awaited=(f"{NEW_TASKS}/",))
+        again = (f"{NEW_TASKS}/",) if before is None else ()
+        return Decision(outcome=None, puts=(put,), awaited=again)
     kind, _, name = fact.partition("/")
     flag = registry.gate_flag(kind)
     if flag is None:
         return Decision(outcome=None)
     marked: Decision[None] = yield from flag(runner, base, name, gated=True)
-    return marked
+    if not wanted.state:
+        return marked
+    key = keys.status(name)
+    status = decode_status((yield (key,)).items[key])
+    late = status is None or status.state != wanted.state
+    return replace(marked, awaited=(fact,)) if late else marked
 
 
 def stop_waiting(thing: str) -> DecideOp[None]:
@@ -225,6 +243,7 @@ def merged(own: Decision[Any], others: Iterable[Decision[Any]]) -> Decision[Any]
         signals=tuple(dict.fromkeys(key for part in parts for key in part.signals)),
         events=tuple([event for part in parts for event in part.events]),
         awaited=tuple(dict.fromkeys(fact for part in parts for fact in part.awaited)),
+        created=tuple(dict.fromkeys(thing for part in parts for thing in part.created)),
     )
 
 

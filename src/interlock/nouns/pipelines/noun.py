@@ -69,6 +69,7 @@ class PipelineCancel(Request, frozen=True, kw_only=True):
 
 NOUN = Noun(
     gates={"pipeline": "interlock.nouns.pipelines.service:move_on"},
+    gate_flags={"pipeline": "interlock.nouns.pipelines.pipeline_reader:set_gated"},
     name="pipeline",
     help="phases that follow each other, each behind its guards",
     calls="interlock.nouns.pipelines.calls:PipelineCalls",

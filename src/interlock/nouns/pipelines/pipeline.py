@@ -67,7 +67,8 @@ class PipelineRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     the phase, or ended.  ``by`` is the agent that moved it last.  ``asked`` says that an agent
     wants it to go on, so it goes on by itself when the guard passes.  ``attempt`` counts failed
     checks of the guard behind its phase, ``entering`` those of the guard before the next one.
-    ``grants`` are the things that it holds, and ``reason`` is why it ended.
+    ``grants`` are the things that it holds, and ``reason`` is why it ended.  ``gated`` says that
+    gates wait for its next step.
     """
 
     state: PipelineState
@@ -84,6 +85,7 @@ class PipelineRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     grants: tuple[PhaseGrant, ...] = ()
     trace: str = ""
+    gated: bool = False
 
 
 class CurrentDefinition(Struct, frozen=True, kw_only=True):

@@ -353,16 +353,19 @@ def _decision(
     events += [Event("pipeline:warned", change.by) for _ in change.warned]
     events.append(Event(f"pipeline:{event}", change.by))
     warned = [f"warned by {name}" for name in change.warned]
+    thing = f"pipeline/{change.pipeline}"
     return Decision(
         outcome=outcome,
         verb=f"pipeline.{verb}",
-        thing=f"pipeline/{change.pipeline}",
+        thing=thing,
         puts=(Write(keys.pipeline(change.pipeline), after),),
         deletes=_rest_of(change, after),
         events=tuple(events),
         trace=change.run.trace,
         reason="; ".join([part for part in (reason, *warned) if part]),
         observed=change.observed,
+        awaited=(thing,) if change.run.gated and event != "blocked" else (),
+        created=(thing,) if change.new else (),
     )
 
 

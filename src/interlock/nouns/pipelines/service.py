@@ -16,7 +16,7 @@ from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.nouns.grants.request import Demand
 from interlock.nouns.guards import guard as g
-from interlock.nouns.guards.gates import Gate, awaited_now, merged, stop_waiting, wait_for
+from interlock.nouns.guards.gates import Gate, merged, stop_waiting, wait_for
 from interlock.nouns.guards.guard import Guard, GuardResult
 from interlock.nouns.guards.observations import Observed, observations
 from interlock.nouns.guards.service import check_inside, observed_facts
@@ -234,11 +234,9 @@ class PipelineService:
     def _moved(
         self, change: RunChange, decision: Decision[Any], parts: list[Decision[Any]]
     ) -> DecideOp[Any]:
-        """The decision of a pipeline that has moved, which gates may wait for."""
-        thing = f"pipeline/{change.pipeline}"
-        still = yield from stop_waiting(thing)
-        awaited = yield from awaited_now(thing)
-        return replace(merged(decision, [*parts, still]), awaited=(*decision.awaited, *awaited))
+        """The decision of a pipeline that has moved on: it waits for nothing of its last phase."""
+        still = yield from stop_waiting(f"pipeline/{change.pipeline}")
+        return merged(decision, [*parts, still])
 
     def _judge(
         self,
@@ -441,11 +439,9 @@ def move_on(runner: Runner, base: int, pipeline: str) -> DecideOp[Any]:
     own = keys.pipeline(pipeline)
     run = decode_run((yield (own,)).items[own])
     if run is None or run.state != "running" or not run.asked:
-        return replace(
-            (yield from stop_waiting(f"pipeline/{pipeline}")),
-            verb="guard.clear",
-            thing=f"pipeline/{pipeline}",
-        )
+        thing = f"pipeline/{pipeline}"
+        over: Decision[None] = yield from stop_waiting(thing)
+        return replace(over, verb="guard.clear", thing=thing) if over.changes else over
     settings = runner.settings or Settings()
     service = PipelineService(runner, settings, lambda _: round(runner.clock.wall(), 6))
     return (yield from service.advancing(run.by, pipeline, base))

@@ -1,7 +1,8 @@
 """Housekeeping of tasks: bounded steps of any client, and the whole pass of ``maintain``.
 
 Lost claims, due tasks, dependents of complete needs that did not fit into a commit, stale entries
-of the ``ready`` index: all of it is found through an index, in bounded steps.  A worker that finds
+of the ``ready`` index, gates that a client left to others (``recheck``): all of it is found through
+an index, in bounded steps.  A worker that finds
 no task does a step, so nothing depends on a janitor being alive.  A pass does all of it at once,
 for a fleet without a waiting worker.  Ended tasks have no entries in these indexes and cost
 nothing.  Each step stands by itself: any number of clients may do it at once, and the second one
@@ -49,6 +50,7 @@ RECLAIMED_AT_ONCE = 16
 DRAINED_AT_ONCE = 8
 DUE_AT_ONCE = 12
 EXPIRED_AT_ONCE = 16
+NOTES_AT_ONCE = 4
 READY_AT_ONCE = 16
 """Ready tasks of which a step checks that their sets of requirements are listed."""
 
@@ -83,7 +85,8 @@ class TaskHousekeeping:
         claims = Range(keys.CLAIMS, self._claims_after, CLAIMS_AT_ONCE)
         due = Range(keys.DUE, limit=DUE_AT_ONCE)
         ready = Range(keys.READY, self._sets_after, READY_AT_ONCE)
-        snapshot: Snapshot = yield Read(todo, claims, due, ready)
+        notes = Range(keys.RECHECK, limit=NOTES_AT_ONCE)
+        snapshot: Snapshot = yield Read(todo, claims, due, ready, notes)
         page = snapshot.ranges[claims]
         self._claims_after = page[-1].key if len(page) == claims.limit else ""
         done = 0
@@ -97,6 +100,10 @@ class TaskHousekeeping:
         if stale:  # the reclaimed tasks rest now
             found = (yield Read(due)).ranges[due]
             self.expect_due([item.key for item in found])
+        if noted := snapshot.ranges[notes]:
+            from interlock.nouns.guards.housekeeping import check_noted
+
+            done += yield from check_noted(self._runner, actor, noted)
         return done > 0
 
     def _wake_behind(self, actor: Actor, first: Sequence[Item]) -> Op[int]:

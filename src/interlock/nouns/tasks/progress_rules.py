@@ -70,10 +70,11 @@ def create(changes: TaskChanges, id_: str, spec: Spec, need: str = "") -> TaskSt
 
 def _announce(changes: TaskChanges, id_: str, spec: Spec) -> None:
     """Report a task that was published, also to the gates that wait for new tasks."""
-    changes.rely(keys.NEW_TASKS)
     if changes.facts.has(keys.NEW_TASKS):
-        changes.delete(keys.NEW_TASKS)  # a gate that is about to wait for it must read again
+        changes.put(keys.NEW_TASKS, {})  # a gate that is about to wait for it must read again
         changes.awaits(f"tasks/{id_}" if changes.size < FEW_OPERATIONS else "tasks/")
+    else:
+        changes.rely(keys.NEW_TASKS)
     changes.task_event("published", spec.by, id_)
 
 

@@ -84,13 +84,13 @@ class TaskService:
     ) -> Op[task_types.Published | task_types.TaskExists]:
         """Publish a task."""
         sets = (keys.requirement_set(spec.requirement_set),) if spec.requires else ()
-        wanted = (keys.status(task), keys.NEW_TASKS, *sets)
+        wanted = (keys.status(task), *sets)
         guess: dict[str, Item | None] = {}
         if not self._runner.capabilities.transacts:
-            guess = {wanted[0]: None, keys.NEW_TASKS: None}
+            guess = {wanted[0]: None}
             for key in sets:
                 guess |= self._runner.recall(key)
-        known = guess if len(guess) == len(wanted) else None
+        known = {**guess, keys.NEW_TASKS: None} if len(guess) == len(wanted) else None
         decide = partial(rules.publish, id_=task, spec=spec)
         done = yield from change(self._runner, actor, wanted, decide, known)
         for key in sets:
