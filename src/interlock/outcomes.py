@@ -90,7 +90,7 @@ if TYPE_CHECKING:
         SeveralReleased,
         SeveralWaiting,
     )
-    from interlock.nouns.guards.results import GuardDropped, GuardsDefined
+    from interlock.nouns.guards.results import GuardDropped, GuardsDefined, GuardsLooked
     from interlock.nouns.messages.message import (
         Acknowledged,
         AlreadyAcknowledged,
@@ -196,7 +196,7 @@ HOMES = {
         "SeveralAcquired", "SeveralBusy", "SeveralDeadlock", "SeveralFenced", "SeveralGone",
         "SeveralNotOwner", "SeveralReleased", "SeveralWaiting",
     ),
-    "interlock.nouns.guards.results": ("GuardDropped", "GuardsDefined"),
+    "interlock.nouns.guards.results": ("GuardDropped", "GuardsDefined", "GuardsLooked"),
     "interlock.nouns.messages.message": (
         "Acknowledged", "AlreadyAcknowledged", "Arrived", "Halted", "InboxFull", "Limited",
         "MessageExists", "NobodyToStop", "NotSubscribed", "NothingUnread", "PausedAgent", "Resumed",
@@ -230,8 +230,9 @@ __all__ = [
     "AlreadyResolved", "Anchored", "Answered", "Arrived", "Asked", "Away", "Blocked", "Broken",
     "Busy", "Cancelled", "Checked", "Claimed", "Completed", "Deadlock", "DeathsAcknowledged",
     "Defined", "Exists", "Expired", "Exported", "Extended", "Failed", "Fenced", "Forgotten", "Full",
-    "GivenFenced", "Gone", "Granted", "GuardBlocked", "GuardDropped", "GuardsDefined", "Halted",
-    "Handed", "Imported", "InboxFull", "Increased", "Joined", "Late", "Leaving", "Left", "Limited",
+    "GivenFenced", "Gone", "Granted", "GuardBlocked", "GuardDropped", "GuardsDefined",
+    "GuardsLooked", "Halted", "Handed", "Imported", "InboxFull", "Increased", "Joined", "Late",
+    "Leaving", "Left", "Limited",
     "LockAcquired", "LockBroken", "LockBusy", "LockDeadlock", "LockExtended", "LockFenced",
     "LockGone", "LockGranted", "LockNotOwner", "LockReleased", "LockWaiting", "Maintained",
     "MessageExists", "Moved", "NoDeath", "NoGuard", "NoHolder", "NoSemaphore", "NoTask",

@@ -81,6 +81,7 @@ Liveness: the only keys that expire
     live/rest/{thing}     a task, or pipeline/{id}, rests before its next attempt
     live/observed/{guard}/{need}  the observation is no older than the guard allows
     live/allows/{guard}/{host}  this host lets the guard, by its digest, look outside
+    live/looks/{guard}/{host}/{root}  a process of this host looks, for gates, below this root
     live/clock            expires after all others: the engine has measured without a break
 Signals: never stored
     wake/{grant}          the waiter was granted, or must look again
@@ -161,6 +162,7 @@ ITSELF = "gate/"
 """A fact that begins like this is a thing whose gate is to be checked."""
 LIVE = "live/"
 ALLOWS = "live/allows/"
+LOOKS = "live/looks/"
 CLOCK = "live/clock"
 """A liveness key that outlives all others: while it stands, the engine has measured without a break
 since the commit that put it."""
@@ -648,6 +650,17 @@ def allows_of(key: str) -> tuple[str, str]:
     """The digest and the host of such a note."""
     guard, _, host = key.removeprefix(ALLOWS).partition("/")
     return guard, decode(host)
+
+
+def looks(guard: str, host: str = "", root: str = "") -> str:
+    """The process that looks for a guard on a host, below a root; without a host, the folder."""
+    return f"{LOOKS}{guard}/{encode(host)}/{encode(root)}" if host else f"{LOOKS}{guard}/"
+
+
+def looks_of(key: str) -> tuple[str, str]:
+    """The digest of the guard and the host of such a key."""
+    guard, _, rest = key.removeprefix(LOOKS).partition("/")
+    return guard, decode(rest.partition("/")[0])
 
 
 def pipeline(id_: str) -> str:

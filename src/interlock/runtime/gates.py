@@ -66,11 +66,11 @@ class GatedEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A thing that waits for a fact.
 
     ``prefix`` is how the ids of the tasks begin that it waits for.  ``guard`` is the guard whose
-    facts a host has to look at, for the fact ``observed/{digest}``.
+    facts a host has to look at, for the fact ``observed/{digest}``; else ``null``.
     """
 
     prefix: str = ""
-    guard: Raw | None = None
+    guard: Raw = Raw(b"null")
 
 
 class RecheckNote(Struct, frozen=True, kw_only=True, omit_defaults=True):

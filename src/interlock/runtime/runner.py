@@ -445,8 +445,8 @@ class LocalTransaction:
         first = cast("Draft", self.draft)
         behind = first.last or first.txn.hash
         draft = self._runner.draft(attempt, self._actor, checked=False, behind=behind)
-        if not draft.txn.quiet:
-            self.draft = replace(first, last=draft.txn.hash)
+        if not draft.txn.quiet:  # the first entry stands for all of them; a quiet one has none
+            self.draft = draft if first.txn.quiet else replace(first, last=draft.txn.hash)
         return draft.txn
 
     def call_off(self) -> Draft | None:

@@ -39,6 +39,9 @@ from interlock.runtime.gates import NEW_TASKS, GatedEntry
 from interlock.runtime.runner import Runner
 from interlock.store import Item
 
+OBSERVED = "observed/"
+"""How a fact begins that is what hosts see for a guard, by its digest."""
+
 
 class GateFact(Struct, frozen=True, kw_only=True):
     """A fact that a gate waits for (``lock/merge``), with the value of its entry.
@@ -98,7 +101,7 @@ def _as_wanted(part: Evaluation) -> bool:
 
 
 def _cost(facts: Collection[GateFact]) -> tuple[bool, int]:
-    return any(each.fact.startswith(_OBSERVED) for each in facts), len(facts)
+    return any(each.fact.startswith(OBSERVED) for each in facts), len(facts)
 
 
 def _leaf(guard: g.Guard, leaf: Evaluation) -> list[GateFact]:
@@ -130,13 +133,10 @@ def _tasks(leaf: Evaluation, chosen: c.TaskFilter) -> GateFact:
     return GateFact(fact=NEW_TASKS, entry=GatedEntry(prefix=chosen.prefix))
 
 
-_OBSERVED = "observed/"
-
-
 def observed_fact(guard: g.Guard) -> GateFact:
     """The observations of a guard; the entry has the guard, for the hosts that may look."""
-    entry = GatedEntry(guard=Raw(g.canonical(guard)))
-    return GateFact(fact=f"{_OBSERVED}{g.digest(guard)}", entry=entry)
+    entry = GatedEntry(guard=Raw(codec.encode(guard)))
+    return GateFact(fact=f"{OBSERVED}{g.digest(guard)}", entry=entry)
 
 
 # In the store.

@@ -130,9 +130,10 @@ def guard(outcome: results.GuardView, paint: Paint) -> str:
 
 
 def _hosts(outcome: results.GuardView) -> str:
-    said = [
-        each.host if each.live else f"{each.host} (no agent runs there)" for each in outcome.hosts
-    ]
+    said = []
+    for each in outcome.hosts:
+        idle = "" if each.live else " (no agent runs there)"
+        said.append(f"{each.host} (it looks again and again)" if each.looks else each.host + idle)
     return ", ".join(said) or ("none" if outcome.allowed else "no live host may look")
 
 
@@ -150,6 +151,15 @@ def _here(view: results.GuardView) -> str:
     return "allowed" if view.allowed else "not allowed"
 
 
+def looked(outcome: results.GuardsLooked, paint: Paint) -> str:
+    """What this host looked for, and what it may not look for."""
+    news = f"; there was news about {', '.join(outcome.changed)}" if outcome.changed else ""
+    lines = [f"{paint('green', 'looked')} for {', '.join(outcome.guards) or 'nothing'}{news}"]
+    if outcome.not_allowed:
+        lines.append(f"not allowed here: {', '.join(outcome.not_allowed)}")
+    return "\n".join(lines)
+
+
 TEXTS: dict[str, Text] = {
     "GuardBlocked": guard_blocked,
     "GuardCheck": checked,
@@ -157,6 +167,7 @@ TEXTS: dict[str, Text] = {
     "GuardList": guards,
     "GuardPermissionList": permissions,
     "GuardView": guard,
+    "GuardsLooked": looked,
     "GuardsAllowed": allowed,
     "GuardsDefined": defined,
     "GuardsDenied": denied,

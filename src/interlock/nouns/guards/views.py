@@ -16,9 +16,9 @@ from interlock.nouns.guards import condition as c
 from interlock.nouns.guards import guard as g
 from interlock.nouns.guards import rules
 from interlock.nouns.guards.definition import definition
+from interlock.nouns.guards.hosts import allowing_hosts
 from interlock.nouns.guards.leaf_rules import RULES
 from interlock.nouns.guards.observations import (
-    allowing_hosts,
     observation_key,
     outside_needs,
     stored_observation,

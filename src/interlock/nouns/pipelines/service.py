@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from interlock.nouns.grants.request import Demand
 from interlock.nouns.guards import guard as g
 from interlock.nouns.guards.gates import Gate, merged, stop_waiting, wait_for
 from interlock.nouns.guards.guard import Guard, GuardResult
-from interlock.nouns.guards.observations import Observed, observations
+from interlock.nouns.guards.observations import Observed, with_observations
 from interlock.nouns.guards.service import check_inside, observed_facts
 from interlock.nouns.pipelines import holding, phase_tasks, rules
 from interlock.nouns.pipelines import pipeline as core
@@ -71,16 +72,17 @@ class PipelineService:
             for task in phase.tasks:
                 validate.task_id(phase_tasks.task_id(pipeline, task.id))
         pre = definition.phases[0].pre
-        guards = [pre] if pre else []
-        observed = yield from observations(self._runner, guards, self._runner.clock)
         base = yield from self._runner.base()
-        done = yield from self._runner.change(
-            lambda: self._starting(
-                actor, name, pipeline, base=base, observed=observed, trace=trace
-            ),
-            actor,
-        )
-        return done.outcome  # type: ignore[no-any-return]
+
+        def begin(observed: Observed) -> Op[core.StartOutcome]:
+            starting = partial(
+                self._starting, actor, name, pipeline, base=base, observed=observed, trace=trace
+            )
+            done = yield from self._runner.change(starting, actor)
+            return done.outcome  # type: ignore[no-any-return]
+
+        guards = [pre] if pre else []
+        return (yield from with_observations(self._runner, guards, self._runner.clock, begin))
 
     def _starting(
         self, actor: Actor, name: str, pipeline: str, *, base: int, observed: Observed, trace: str
@@ -119,18 +121,18 @@ class PipelineService:
             raise BadInput(
                 f"pipeline {pipeline!r} has no phase {expected!r}; its phases: {', '.join(names)}"
             )
-        observed: Observed = {}
-        if explicit and rules.overtaken(pipeline, run, expected) is None:
-            guards = _guards(rules.next_step(run, definition))
-            observed = yield from observations(self._runner, guards, self._runner.clock)
         base = yield from self._runner.base()
-        done = yield from self._runner.change(
-            lambda: self.advancing(
-                actor.agent, pipeline, base, expected, observed, explicit=explicit
-            ),
-            actor,
-        )
-        return done.outcome  # type: ignore[no-any-return]
+
+        def go_on(observed: Observed) -> Op[core.AdvanceOutcome]:
+            advancing = partial(
+                self.advancing, actor.agent, pipeline, base, expected, observed, explicit=explicit
+            )
+            done = yield from self._runner.change(advancing, actor)
+            return done.outcome  # type: ignore[no-any-return]
+
+        looks = explicit and rules.overtaken(pipeline, run, expected) is None
+        guards = _guards(rules.next_step(run, definition)) if looks else []
+        return (yield from with_observations(self._runner, guards, self._runner.clock, go_on))
 
     def advancing(
         self,
