@@ -270,6 +270,7 @@ class _Guard:
             ttl=self._ttl,
             trace=identity.trace,
             caller=_inside(identity.caller),
+            look=None,
         )
         tell(self._parsed, fleet)
         speak_up()

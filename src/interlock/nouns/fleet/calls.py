@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from interlock import registry
 from interlock.core import validate
+from interlock.errors import BadInput
 from interlock.runtime.calls import Calls, D, call, opened
 from interlock.runtime.given import Given, proofs
 from interlock.steps import Op
@@ -64,12 +65,25 @@ class FleetCalls(Calls[D]):
         return fleet
 
     @call
-    def maintain(self) -> Op[Maintained]:
-        """One bounded pass that releases stale locks and claims and deletes expired data."""
-        from interlock.runtime.housekeeping import HousekeepingPass
+    def maintain(
+        self, *, guards: bool = False, timeout: float | str | None = None
+    ) -> Op[Maintained]:
+        """One bounded pass that releases stale locks and claims and deletes expired data.
 
-        work = HousekeepingPass(self.context.runner, self.context.settings)
-        return (yield from work.run(self.context.identity.actor))
+        With ``guards`` it also looks at branches, files and commands, for things that wait for
+        guards which this host allows, and goes on with all of it until the ``timeout`` is over:
+        without a limit by default, one round with 0.
+        """
+        if not guards:
+            from interlock.runtime.housekeeping import HousekeepingPass
+
+            if timeout is not None:
+                raise BadInput("a time limit is for guards; add --guards (guards=True)")
+            work = HousekeepingPass(self.context.runner, self.context.settings)
+            return (yield from work.run(self.context.identity.actor))
+        from interlock.nouns.guards.maintenance import GuardMaintenance
+
+        return (yield from GuardMaintenance(self.context, timeout).run())
 
     @call
     def health(

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Annotated
 
+from msgspec import field
+
 from interlock.core import outcomes
 from interlock.core import validate as words
 from interlock.core.decision import Success
@@ -140,6 +142,19 @@ class Diagnosis(outcomes.Listing[Finding], frozen=True, kw_only=True):
 
 class MaintainRequest(Request, frozen=True, kw_only=True):
     """Release stale grants and delete expired data."""
+
+    guards: Annotated[
+        bool,
+        option(
+            "flag",
+            "keep looking at branches, files and commands, for things that wait for guards which"
+            " this host allows",
+        ),
+    ] = False
+    timeout: Annotated[
+        Duration | None,
+        option("duration", "with --guards: stop after this time; one round with 0"),
+    ] = field(default=None, name="for")
 
 
 class BenchRequest(Request, frozen=True, kw_only=True):
@@ -287,7 +302,10 @@ NOUN = Noun(
             request=MaintainRequest,
             outcomes=(Maintained,),
             needs="store",
+            in_shell="interlock.faces.cli.fleet:maintain",
             call="maintain",
+            local=lambda request: request.guards,
+            examples=("interlock maintain", "interlock maintain --guards --for 10m"),
         ),
         Operation(
             name="bench",

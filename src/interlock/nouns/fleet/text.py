@@ -56,6 +56,10 @@ def _maintained(outcome: Maintained, _paint: Paint) -> str:
     if outcome.forgotten_tasks:
         tasks = outcome.forgotten_tasks
         done += f", deleted {tasks} task{'' if tasks == 1 else 's'}"
+    if outcome.looks:
+        done += f", looked {outcome.looks} time{'' if outcome.looks == 1 else 's'} for guards"
+    if outcome.changed:
+        done += f", saw changes for {', '.join(map(printable, outcome.changed))}"
     return f"{done}\n{outcome.finding}" if outcome.finding else done
 
 

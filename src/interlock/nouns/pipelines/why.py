@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from interlock.core import keys, validate
 from interlock.core.validate import quote, span
+from interlock.nouns.guards.hosts import who_looks
 from interlock.nouns.pipelines.holding import Hindrance
 from interlock.nouns.pipelines.pipeline import PipelineRun
 from interlock.nouns.pipelines.pipeline_reader import decode_run
@@ -61,6 +62,7 @@ def _explain(context: Context, id_: str, passed: tuple[str, ...]) -> Op[Why]:
     # No host looks for an explanation: what it last saw stands in the item.
     reason = before.reason if before is not None and same and not found.thing else found.reason
     more = yield from _chain(context, found, (*passed, id_))
+    looks = yield from who_looks(found.facts)
     return Why(
         thing=thing,
         blocked=True,
@@ -68,7 +70,7 @@ def _explain(context: Context, id_: str, passed: tuple[str, ...]) -> Op[Why]:
         clear=", ".join(found.acts) or "see its definition",
         by=", ".join(found.by),
         since=before.since if before is not None and same else None,
-        meanwhile=more,
+        meanwhile=(*more, *looks),
         state=run.state,
     )
 
