@@ -82,6 +82,7 @@ Liveness: the only keys that expire
     live/observed/{guard}/{need}  the observation is no older than the guard allows
     live/allows/{guard}/{host}  this host lets the guard, by its digest, look outside
     live/looks/{guard}/{host}/{root}  a process of this host looks, for gates, below this root
+    live/wants/{guard}/{id}  a call waits for what hosts see for this guard
     live/clock            expires after all others: the engine has measured without a break
 Signals: never stored
     wake/{grant}          the waiter was granted, or must look again
@@ -163,6 +164,7 @@ ITSELF = "gate/"
 LIVE = "live/"
 ALLOWS = "live/allows/"
 LOOKS = "live/looks/"
+WANTS = "live/wants/"
 CLOCK = "live/clock"
 """A liveness key that outlives all others: while it stands, the engine has measured without a break
 since the commit that put it."""
@@ -655,6 +657,16 @@ def allows_of(key: str) -> tuple[str, str]:
 def looks(guard: str, host: str = "", root: str = "") -> str:
     """The process that looks for a guard on a host, below a root; without a host, the folder."""
     return f"{LOOKS}{guard}/{encode(host)}/{encode(root)}" if host else f"{LOOKS}{guard}/"
+
+
+def wants(guard: str, id_: str = "") -> str:
+    """A call that waits for what hosts see for a guard; without an id, the folder."""
+    return f"{WANTS}{guard}/{id_}"
+
+
+def wants_of(key: str) -> str:
+    """The digest of the guard of such a key."""
+    return key.removeprefix(WANTS).partition("/")[0]
 
 
 def looks_of(key: str) -> tuple[str, str]:

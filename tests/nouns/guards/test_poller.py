@@ -15,11 +15,12 @@ from tests.nouns.pipelines.pipelines import Mover, phases
 from tests.processes.helpers import until
 
 import interlock
-from interlock import aio
+from interlock import aio, guard
 from interlock.core import codec, keys
 from interlock.errors import BadInput, NotAllowed, StoreAway
 from interlock.nouns.guards import guard as g
 from interlock.nouns.guards.allowed import allow, deny
+from interlock.nouns.guards.calls import GuardCalls
 from interlock.nouns.guards.gates import observed_fact
 from interlock.nouns.guards.hosts import who_looks
 from interlock.nouns.guards.observations import allowed_roots, look, observation_key, share
@@ -207,8 +208,8 @@ def test_an_explicit_step_is_not_overtaken_by_what_its_own_look_sees(stage: Stag
 def test_an_observation_that_says_the_same_checks_no_gate(stage: Stage) -> None:
     stage.allow()
     stage.block()
-    guard = guard_of(READY)
-    asked = {g.digest(guard): guard}
+    own = guard_of(READY)
+    asked = {g.digest(own): own}
     client = stage.mover.client
     seen = look(asked, allowed_roots(asked), stage.clock)
     before = stage.verbs()
@@ -224,12 +225,12 @@ def test_a_gate_that_missed_an_observation_is_checked_at_the_first_look(stage: S
     stage.allow()
     stage.block()
     (stage.root / "READY").touch()
-    guard = guard_of(READY)
-    asked = {g.digest(guard): guard}
-    seen = look(asked, allowed_roots(asked), stage.clock)[g.digest(guard)]
+    own = guard_of(READY)
+    asked = {g.digest(own): own}
+    seen = look(asked, allowed_roots(asked), stage.clock)[g.digest(own)]
     puts = []
     for need, fact in seen.items():
-        key = observation_key(g.digest(guard), need)  # type: ignore[arg-type]
+        key = observation_key(g.digest(own), need)  # type: ignore[arg-type]
         puts += [Put(key, codec.encode(fact)), Put(keys.observed_live(key), b"{}", 60.0)]
     stage.store.commit(Txn(id="late", puts=tuple(puts), quiet=True))
     done = stage.round()
@@ -392,6 +393,30 @@ def test_pollers_of_two_hosts_or_two_roots_look_both(
     other.go(5)
     assert stage.phase() == "two"
     other.end()
+
+
+def test_a_call_on_a_host_that_may_not_look_is_served_by_one_that_looks(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = guard.named("ready", guard.file_exists("READY"))
+    client, bob = stage.mover.client, stage.bed.client("bob")
+    client.run(GuardCalls(client.context).define(named))
+    waits = bob.start(bob.locks.acquire("merge", guard="ready", wait=600))
+    assert waits.asleep
+    assert stage.round().not_allowed == ("ready",)
+    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "other list"))
+    allow(g.digest(named), stage.root)
+    loop = Loop(stage, stage.bed.client("looker"))
+    assert loop.poller.looks == 1
+    (stage.root / "READY").touch()
+    loop.go(2)
+    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "list"))
+    assert waits.run().done
+    assert waits.result()
+    monkeypatch.setenv("INTERLOCK_GUARDS_DIR", str(tmp_path / "other list"))
+    loop.go(LIVES / 3 + 1)
+    assert loop.go(60) == 0, "the call has ended"
+    loop.end()
 
 
 def test_a_permission_and_a_denial_count_while_a_poller_runs(stage: Stage) -> None:

@@ -1,12 +1,15 @@
-"""The guards whose facts from outside gates wait for, by the entries of the gates.
+"""The guards whose facts from outside something waits for: a gate, or a call on another host.
 
-Every client of a store can write an entry, with any guard in it.  So only the digests on the list
-of this host are asked for, and a guard counts only if it has the digest of its entry.
+Each of them has an entry with the guard (``gated/observed%2F{digest}/{thing}`` and
+``live/wants/{digest}/{id}``).  Every client of a store can write an entry, with any guard in it.
+So only the digests on the list of this host are asked for, and a guard counts only if it has the
+digest of its entry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from typing import NamedTuple
 
 from interlock.core import keys
 from interlock.errors import BadInput
@@ -25,6 +28,8 @@ _RANGES = 50
 
 def digest_of(key: str) -> str:
     """The digest of the guard that an entry is about."""
+    if key.startswith(keys.WANTS):
+        return keys.wants_of(key)
     return keys.gated_of(key)[0].removeprefix(OBSERVED)
 
 
@@ -35,33 +40,42 @@ def allowed_folders() -> dict[str, str]:
     return {each.digest: each.root for each in listed() if isinstance(each, AllowedDefinition)}
 
 
-def awaited_guards(digests: Sequence[str]) -> Op[tuple[dict[str, g.Guard], int]]:
-    """The guards of these digests that gates wait for, and the revision of the first read."""
-    found: dict[str, g.Guard] = {}
+class AwaitedGuard(NamedTuple):
+    """A guard that something waits for, and the keys of calls that do."""
+
+    guard: g.Guard
+    calls: frozenset[str]
+
+
+def awaited_guards(digests: Sequence[str]) -> Op[tuple[dict[str, AwaitedGuard], int]]:
+    """The guards of these digests that something waits for, and the revision of the first read."""
+    guards: dict[str, g.Guard] = {}
+    calls: dict[str, set[str]] = {digest: set() for digest in digests}
     revision: int | None = None
-    pages = {digest: Range(keys.gated(OBSERVED + digest), limit=_PAGE) for digest in digests}
+    pages = [(digest, Range(keys.gated(OBSERVED + digest), limit=_PAGE)) for digest in digests]
+    pages += [(digest, Range(keys.wants(digest), limit=_PAGE)) for digest in digests]
     while pages or revision is None:
-        some = dict(list(pages.items())[:_RANGES])
-        snapshot: Snapshot = yield Read(*some.values())
+        some, pages = pages[:_RANGES], pages[_RANGES:]
+        snapshot: Snapshot = yield Read(*[page for _, page in some])
         revision = snapshot.revision if revision is None else revision
-        for digest, page in some.items():
+        for digest, page in some:
             items = snapshot.ranges[page]
-            guard = next(filter(None, (_guard_of(item, digest) for item in items)), None)
-            if guard is not None:
-                found[digest] = guard
-            elif len(items) == page.limit:  # entries that are not what they should be hide others
-                pages[digest] = Range(page.prefix, items[-1].key)
-                continue
-            del pages[digest]
-    return found, revision
+            found = {item.key: guard for item in items if (guard := _guard_of(item, digest))}
+            if found:
+                guards[digest] = next(iter(found.values()))
+            calls[digest] |= {key for key in found if key.startswith(keys.WANTS)}
+            if not found and len(items) == page.limit:  # odd entries may hide others
+                pages.append((digest, Range(page.prefix, items[-1].key)))
+    awaited = {key: AwaitedGuard(guard, frozenset(calls[key])) for key, guard in guards.items()}
+    return awaited, revision
 
 
 def names_not_allowed(allowed: Container[str]) -> Op[dict[str, None]]:
-    """The names of guards that gates wait for, beside the allowed ones; some, if there are many."""
-    page = Range(ENTRIES)
-    snapshot: Snapshot = yield Read(page)
+    """The names of guards that are waited for, beside the allowed ones; some, if there are many."""
+    gates, calls = Range(ENTRIES), Range(keys.WANTS)
+    ranges = (yield Read(gates, calls)).ranges
     names: dict[str, None] = {}
-    for item in snapshot.ranges[page]:
+    for item in (*ranges[gates], *ranges[calls]):
         digest = digest_of(item.key)
         guard = None if digest in allowed else _guard_of(item, digest)
         if guard is not None:

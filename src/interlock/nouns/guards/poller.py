@@ -1,16 +1,17 @@
 """Looks at the outside again and again, for gates that wait for it.
 
-A gate that waits for a branch, a file or a command has an entry, which has its guard:
-``gated/observed%2F{digest}/{thing}``.  A host that allows the guard looks, and stores what it saw;
-if that is news, the gates are checked again (``observations.share``).
+A gate that waits for a branch, a file or a command has an entry with its guard, and so has a call
+that waits on a host which does not allow the guard.  A host that allows it looks, and stores what
+it saw; if that is news, the gates are checked again and the callers are woken
+(``observations.share``).
 
 Every client of a store can write an entry.  So a poller asks only for the guards on the list of its
 host (``awaited_guards.py``), and reads the list again before each look.
 
 The pace of a guard is one second at first.  It doubles while this host sees the same, up to half of
 the maximum age: so what is stored stays new enough, and a look that sees the same is no news.  The
-pace is one second again after a change, and when another gate waits for the guard.  The pause after
-a look is at least as long as the look took.
+pace is one second again after a change, and when something else waits for the guard.  The pause
+after a look is at least as long as the look took.
 
 Each look has a thread of its own, and so a slow command does not hold up another guard.  Guards
 without commands that look below the same root share a look, since one git process can answer for
@@ -118,10 +119,12 @@ class PolledGuard:
         self.looking = False
         self.again = True
         """Whether its gates have to be checked even without news: one of them is new."""
+        self.calls: frozenset[str] = frozenset()
+        """The calls on other hosts that wait for it."""
         self._values: list[object] | None = None
 
     def wanted(self, now: float) -> None:
-        """Another gate waits for it."""
+        """Something else waits for it."""
         self.again = True
         self.pace = first_pace(now)
 
@@ -287,10 +290,14 @@ class OutsidePoller:
         found, revision = yield from awaited_guards(list(roots))
         for digest in [each for each in self._guards if each not in found]:
             del self._guards[digest]
-        for digest, guard in found.items():
+        for digest, (guard, calls) in found.items():
             known = self._guards.get(digest)
             if known is None or known.root != roots[digest]:
-                self._guards[digest] = PolledGuard(digest, guard, roots[digest], self._found_at)
+                known = PolledGuard(digest, guard, roots[digest], self._found_at)
+                self._guards[digest] = known
+            elif calls - known.calls:
+                known.wanted(self._found_at)
+            known.calls = calls
         if others:
             yield from self._find_others()
         return revision
@@ -305,7 +312,7 @@ class OutsidePoller:
     def _claim_due(self) -> Op[None]:
         """Look for new entries and permissions, and stay the poller that looks."""
         now = self._clock.monotonic()
-        renew = now >= self._found_at + (LIVES / 3 if self._guards else LIVES)
+        renew = now >= self._found_at + LIVES / 3
         if now >= self._find_at or renew:
             yield from self._find(others=not renew)
         elif all(each.claimed for each in self._guards.values()):
