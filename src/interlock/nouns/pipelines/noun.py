@@ -139,7 +139,7 @@ NOUN = Noun(
         ),
         Operation(
             name="pipeline cancel",
-            help="end a pipeline; it releases what it holds",
+            help="end a pipeline; it releases what it holds and cancels its open tasks",
             request=PipelineCancel,
             outcomes=get_args(core.CancelOutcome),
             needs="agent",

@@ -68,7 +68,8 @@ class PipelineRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     wants it to go on, so it goes on by itself when the guard passes.  ``attempt`` counts failed
     checks of the guard behind its phase, ``entering`` those of the guard before the next one.
     ``grants`` are the things that it holds, and ``reason`` is why it ended.  ``gated`` says that
-    gates wait for its next step.
+    gates wait for its next step, and ``closing`` that it has ended and some of its tasks are still
+    to be cancelled.
     """
 
     state: PipelineState
@@ -86,6 +87,7 @@ class PipelineRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     grants: tuple[PhaseGrant, ...] = ()
     trace: str = ""
     gated: bool = False
+    closing: bool = False
 
 
 class CurrentDefinition(Struct, frozen=True, kw_only=True):
@@ -194,12 +196,16 @@ class PipelineFailed(outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="f
 
 
 class PipelineCancelled(outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
-    """An agent ended the pipeline, which has released all that it held."""
+    """An agent ended the pipeline, which has released all that it held.
+
+    ``tasks`` is how many of its tasks were open: they are cancelled, too.
+    """
 
     pipeline: str
     phase: str = ""
     reason: str = ""
     already: bool = False
+    tasks: int = 0
 
 
 class Overtaken(Refusal, frozen=True, kw_only=True, tag="overtaken"):

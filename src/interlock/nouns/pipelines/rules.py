@@ -22,7 +22,10 @@ that a guard relied on, and the pools.  If one of them keeps the pipeline, it st
     unknown  it waits, and nothing is counted; only ``warn`` lets it pass
 
 Each phase counts from zero: the failures of its post guard, and of the pre guard of the next one.
-A pipeline that ends releases what it holds with the same commit.  Its open tasks stay.
+A pipeline that ends releases what it holds with the same commit.  One that is cancelled cancels its
+open tasks with it, as ``task cancel`` does: a worker finds its claim fenced at its next act.  Those
+that do not fit into the commit follow right after it (``closing``).  A pipeline that fails or is
+complete has no open task, since a guard is checked after the tasks of the phase.
 """
 
 from __future__ import annotations
@@ -94,6 +97,13 @@ class RunChange(Struct, frozen=True, kw_only=True):
     warned: tuple[str, ...] = ()
     observed: tuple[ObservedFact, ...] = ()
     min_ttl: float = 0.0
+
+
+class CancelledTasks(Struct, frozen=True, kw_only=True):
+    """How many tasks of a pipeline were open, and whether some are still to be cancelled."""
+
+    open: int = 0
+    left: bool = False
 
 
 def fresh(definition: str, digest: str, by: str, now: float, trace: str = "") -> PipelineRun:
@@ -322,13 +332,28 @@ def fail(change: RunChange, why: GiveUp) -> Decision[core.PipelineFailed]:
     return _decision(change, outcome, after, "failed", why.reason)
 
 
-def cancel(change: RunChange, reason: str) -> Decision[core.PipelineCancelled]:
+def cancel(
+    change: RunChange, reason: str, tasks: CancelledTasks
+) -> Decision[core.PipelineCancelled]:
     """An agent ends the pipeline."""
-    after = _ended(change, "cancel", reason)
+    after = replace(_ended(change, "cancel", reason), closing=tasks.left)
     outcome = core.PipelineCancelled(
-        pipeline=change.pipeline, phase=change.run.phase, reason=reason
+        pipeline=change.pipeline, phase=change.run.phase, reason=reason, tasks=tasks.open
     )
     return _decision(change, outcome, after, "cancelled", reason)
+
+
+def close(pipeline: str, run: PipelineRun, tasks: CancelledTasks) -> Decision[str]:
+    """Further tasks of a pipeline that was cancelled are cancelled."""
+    thing = f"pipeline/{pipeline}"
+    return Decision(
+        outcome="closing" if tasks.left else "closed",
+        verb="pipeline.close",
+        thing=thing,
+        puts=(Write(keys.pipeline(pipeline), replace(run, closing=tasks.left)),),
+        trace=run.trace,
+        awaited=(keys.ITSELF + thing,) if tasks.left else (),
+    )
 
 
 def _ended(change: RunChange, act: str, reason: str) -> PipelineRun:
@@ -364,7 +389,10 @@ def _decision(
         trace=change.run.trace,
         reason="; ".join([part for part in (reason, *warned) if part]),
         observed=change.observed,
-        awaited=(thing,) if change.run.gated and event != "blocked" else (),
+        awaited=(
+            *((thing,) if change.run.gated and event != "blocked" else ()),
+            *((keys.ITSELF + thing,) if after.closing else ()),
+        ),
         created=(thing,) if change.new else (),
     )
 

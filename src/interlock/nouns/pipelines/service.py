@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from interlock.core import keys, validate
 from interlock.core.decision import Decision, Write
 from interlock.core.thing_names import key_of
-from interlock.errors import BadInput
+from interlock.errors import BadInput, StoreDamaged
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts
 from interlock.nouns.grants.pool_reader import PoolReader
@@ -36,16 +36,18 @@ from interlock.nouns.pipelines.pipeline_reader import (
     definition_inside,
 )
 from interlock.nouns.pipelines.rules import GiveUp, PhaseStep, RunChange, Stage, Stay
+from interlock.nouns.tasks.rules import OPEN, cancel_open
 from interlock.nouns.tasks.task import FRESH
 from interlock.nouns.tasks.task_change import TaskChanges
-from interlock.nouns.tasks.task_reader import TaskReader
-from interlock.runtime.attempt import DecideOp, ReadOp
+from interlock.nouns.tasks.task_reader import TaskReader, decode_status
+from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.gates import GatedEntry
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, outside
 from interlock.runtime.runner import Runner
 from interlock.settings import Settings
 from interlock.steps import Op, Read
+from interlock.store import Item
 
 
 class PipelineService:
@@ -176,7 +178,47 @@ class PipelineService:
         if (refused := rules.overtaken(pipeline, run, None)) is not None:
             return Decision(outcome=refused)
         change = self._change(pipeline, run, by, self._runner.clock.wall())
-        return (yield from self._end(change, base, rules.cancel(change, reason)))
+        said = f"pipeline {pipeline} was cancelled" + (f": {reason}" if reason else "")
+        tasks = yield from self._cancel_tasks(change, base, said)
+        decision = rules.cancel(change, reason, tasks.outcome)
+        return (yield from self._end(change, base, decision, [tasks]))
+
+    def closing(self, pipeline: str, run: PipelineRun, base: int) -> DecideOp[Any]:
+        """Cancel further tasks of a pipeline that was cancelled."""
+        change = self._change(pipeline, run, run.by, self._runner.clock.wall())
+        said = f"pipeline {pipeline} was cancelled" + (f": {run.reason}" if run.reason else "")
+        tasks = yield from self._cancel_tasks(change, base, said)
+        return merged(rules.close(pipeline, run, tasks.outcome), [tasks])
+
+    def _cancel_tasks(
+        self, change: RunChange, base: int, reason: str
+    ) -> DecideOp[rules.CancelledTasks]:
+        """Cancel the open tasks of the phase, as many as fit into the commit."""
+        try:
+            definition = yield from definition_inside(change.run.definition, change.run.digest)
+        except StoreDamaged:  # a pipeline can be cancelled all the same
+            return Decision(outcome=rules.CancelledTasks())
+        phase = rules.next_step(change.run, definition).leaving
+        ids = (
+            [phase_tasks.task_id(change.pipeline, task.id) for task in phase.tasks] if phase else []
+        )
+        found: dict[str, Item | None] = {}
+        for start in range(0, len(ids), KEYS_AT_ONCE):
+            some = tuple([keys.status(id_) for id_ in ids[start : start + KEYS_AT_ONCE]])
+            found |= (yield Unchecked(some)).items
+        states = {id_: decode_status(found[keys.status(id_)]) for id_ in ids}
+        left = [id_ for id_, status in states.items() if status and status.state in OPEN]
+        if not left:
+            return Decision(outcome=rules.CancelledTasks())
+        reader = TaskReader(self._runner, base)
+        most = phase_tasks.most_cancelled(reader.facts, len(change.run.grants))
+        tasks = rules.CancelledTasks(open=len(left), left=len(left) > most)
+
+        def decide(changes: TaskChanges) -> Decision[rules.CancelledTasks]:
+            cancel_open(changes, left[:most], change.by, reason)
+            return changes.decision(tasks, "pipeline.cancel", f"pipeline/{change.pipeline}")
+
+        return (yield from reader.change(decide))
 
     # One step.
 
@@ -228,10 +270,16 @@ class PipelineService:
             decision = replace(decision, verb="pipeline.block", thing=thing)
         return merged(decision, [waiting])
 
-    def _end(self, change: RunChange, base: int, decision: Decision[Any]) -> DecideOp[Any]:
+    def _end(
+        self,
+        change: RunChange,
+        base: int,
+        decision: Decision[Any],
+        parts: Sequence[Decision[Any]] = (),
+    ) -> DecideOp[Any]:
         """End the pipeline: it releases what it holds, and waits for nothing."""
         released = yield from self._release(change, base)
-        return (yield from self._moved(change, decision, [released]))
+        return (yield from self._moved(change, decision, [released, *parts]))
 
     def _moved(
         self, change: RunChange, decision: Decision[Any], parts: list[Decision[Any]]
@@ -436,16 +484,18 @@ class PipelineService:
 def move_on(runner: Runner, base: int, pipeline: str) -> DecideOp[Any]:
     """Let a pipeline take its next step if its guards pass now; else it waits further.
 
-    It acts for the agent that moved the pipeline last.
+    One that was cancelled cancels further tasks.  It acts for the agent that moved it last.
     """
     own = keys.pipeline(pipeline)
     run = decode_run((yield (own,)).items[own])
+    settings = runner.settings or Settings()
+    service = PipelineService(runner, settings, lambda _: round(runner.clock.wall(), 6))
+    if run is not None and run.closing:
+        return (yield from service.closing(pipeline, run, base))
     if run is None or run.state != "running" or not run.asked:
         thing = f"pipeline/{pipeline}"
         over: Decision[None] = yield from stop_waiting(thing)
         return replace(over, verb="guard.clear", thing=thing) if over.changes else over
-    settings = runner.settings or Settings()
-    service = PipelineService(runner, settings, lambda _: round(runner.clock.wall(), 6))
     return (yield from service.advancing(run.by, pipeline, base))
 
 

@@ -70,7 +70,12 @@ def _failed(outcome: core.PipelineFailed, paint: Paint) -> str:
 def _cancelled(outcome: core.PipelineCancelled, paint: Paint) -> str:
     before = " before" if outcome.already else ""
     said = f": {outcome.reason}" if outcome.reason else ""
-    return f"{paint('green', 'cancelled')} {outcome.pipeline}{before}{said}"
+    tasks = f", with {_count(outcome.tasks, 'open task')}" if outcome.tasks else ""
+    return f"{paint('green', 'cancelled')} {outcome.pipeline}{tasks}{before}{said}"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _overtaken(outcome: core.Overtaken, paint: Paint) -> str:

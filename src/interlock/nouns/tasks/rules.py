@@ -259,6 +259,26 @@ def cancel(changes: TaskChanges, id_: str, agent: str, reason: str) -> Decision[
     if status.state in ("complete", "failed", "dead"):
         over = f"it is {status.state} already; nothing is left to cancel"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=over))
+    _cancel(changes, id_, status, agent, reason)
+    return changes.decision(task.TaskCancelled(task=id_), "task.cancel", f"task/{id_}")
+
+
+def cancel_open(changes: TaskChanges, ids: Sequence[str], agent: str, reason: str) -> int:
+    """Cancel those of these tasks that are not over; returns how many."""
+    changes.facts.need_statuses(ids)
+    found = {id_: status for id_ in ids if (status := changes.facts.status(id_)) is not None}
+    left = {id_: status for id_, status in found.items() if status.state in OPEN}
+    changes.facts.need_all(changes.facts.claim, left)
+    waiting = [id_ for id_, status in left.items() if status.state == "pending" and not status.due]
+    changes.facts.need_all(changes.facts.spec, waiting)
+    for id_, status in left.items():
+        _cancel(changes, id_, status, agent, reason)
+    return len(left)
+
+
+def _cancel(
+    changes: TaskChanges, id_: str, status: task.TaskStatus, agent: str, reason: str
+) -> None:
     held = changes.facts.claim(id_)
     if held is not None:
         changes.end_claim(id_, held)
@@ -266,8 +286,7 @@ def cancel(changes: TaskChanges, id_: str, agent: str, reason: str) -> Decision[
         changes.delete(changes.facts.spec(id_).ready_key(id_))
     said = f"{_CANCELLED} {agent}" + (f": {reason}" if reason else "")
     changes.move(id_, "cancel", "failed", since=changes.now, by=agent, reason=said)
-    changes.task_event("cancelled", agent)
-    return changes.decision(task.TaskCancelled(task=id_), "task.cancel", f"task/{id_}")
+    changes.task_event("cancelled", agent, id_)
 
 
 def requeue(
@@ -333,6 +352,8 @@ def liveness_value(claim: TaskOwner, id_: str) -> dict[str, str]:
 
 
 _CANCELLED = "cancelled by"
+OPEN: tuple[task.State, ...] = ("blocked", "pending", "running")
+"""The states of a task that is not over."""
 
 
 def _claim(
