@@ -69,6 +69,7 @@ def test_a_blocked_pipeline_says_guard_leaf_reason_and_acts(p: Shell) -> None:
         "acts": ["bob releases lock deploy"],
         "attempts": 0,
         "retry_in": None,
+        "cycle": [],
     }
     done = p.run("pipeline", "advance", "r1")
     assert done.status == 1

@@ -547,3 +547,84 @@ def test_the_log_names_every_entry_once(bed: Testbed, where: str) -> None:
     ids = [entry.id for entry in entries(bed)]
     assert len(ids) == len(set(ids))
     assert all(bed.store.read(LOG + id_)[LOG + id_] is not None for id_ in ids)
+
+
+# Pipelines that wait for each other.
+
+CYCLES = {
+    "each for the end of the other": (
+        'post = [{pipeline_complete = "r2"}]',
+        'post = [{pipeline_complete = "r1"}]',
+    ),
+    "each for the lock of the other": (
+        'hold = ["lock/a"]\npost = [{lock_free = "b"}]',
+        'hold = ["lock/b"]\npost = [{lock_free = "a"}]',
+    ),
+    "one for the end, the other for slots": (
+        'hold = ["sem/builds=2"]\npost = [{pipeline_complete = "r2"}]',
+        'post = [{semaphore_available = "builds"}]',
+    ),
+}
+
+
+@pytest.mark.parametrize("which", CYCLES)
+def test_pipelines_that_wait_for_each_other_are_named_by_the_answer_why_and_health(
+    bed: Testbed, where: str, which: str
+) -> None:
+    ada = mover(bed, where, "ada")
+    ada.client.run(ada.client.semaphores.resize("builds", 2))
+    for number, fields in enumerate(CYCLES[which], 1):
+        ada.define(phases(fields, "", name=f"p{number}"))
+        ada.start(f"p{number}", f"r{number}")
+    assert ada.advance("r1").cycle == ()
+    assert deadlocks(ada) == []
+    cycle = ("pipeline/r2", "pipeline/r1", "pipeline/r2")
+    assert ada.advance("r2").cycle == cycle
+    for id_ in ("r1", "r2"):
+        why = ada.client.run(ada.client.fleet.why(f"pipeline/{id_}"))
+        (said,) = [each for each in why.meanwhile if "wait for each other" in each]
+        assert {"pipeline/r1", "pipeline/r2"} <= set(said.replace(";", " ").split())
+    assert deadlocks(ada) == [
+        "pipeline/r1: waiting never ends (pipeline/r1 -> pipeline/r2 -> pipeline/r1)"
+    ]
+    assert ada.cancel("r2")
+    assert deadlocks(ada) == []
+
+
+def deadlocks(ada: Mover) -> list[str]:
+    problems = ada.client.run(ada.client.fleet.health()).problems
+    return [each.says for each in problems if each.kind == "deadlock"]
+
+
+def test_a_start_that_closes_a_cycle_names_it(bed: Testbed, where: str) -> None:
+    ada = mover(bed, where, "ada")
+    ada.define(phases('post = [{pipeline_complete = "r2"}]', name="p1"))
+    ada.define(phases('pre = [{pipeline_complete = "r1"}]', name="p2"))
+    ada.start("p1", "r1")
+    ada.advance("r1")
+    assert ada.start("p2", "r2").cycle == ("pipeline/r2", "pipeline/r1", "pipeline/r2")
+
+
+OPEN_ENDS = {
+    "an alternative": (
+        'post = [{any = [{pipeline_complete = "r2"}, {lock_free = "x"}]}]',
+        'post = [{pipeline_complete = "r1"}]',
+    ),
+    "slots that an agent has, too": (
+        'hold = ["sem/builds"]\npost = [{pipeline_complete = "r2"}]',
+        'post = [{semaphore_available = "builds"}]',
+    ),
+}
+
+
+@pytest.mark.parametrize("which", OPEN_ENDS)
+def test_a_cycle_that_an_agent_can_open_is_none(bed: Testbed, where: str, which: str) -> None:
+    ada, bob = mover(bed, where, "ada"), mover(bed, where, "bob")
+    bob.lock("x")
+    ada.client.run(ada.client.semaphores.resize("builds", 2))
+    bob.client.run(bob.client.semaphores.acquire("builds"))
+    for number, fields in enumerate(OPEN_ENDS[which], 1):
+        ada.define(phases(fields, "", name=f"p{number}"))
+        ada.start(f"p{number}", f"r{number}")
+    assert [ada.advance(id_).cycle for id_ in ("r1", "r2")] == [(), ()]
+    assert deadlocks(ada) == []

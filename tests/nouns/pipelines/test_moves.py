@@ -371,17 +371,6 @@ def test_why_names_the_leaf_the_holder_and_the_chain(bed: Testbed, ada: Mover, b
     assert ada.client.run(ada.client.fleet.why("pipeline/none")).state == "unknown"
 
 
-def test_why_names_a_cycle_of_pipelines_that_wait_for_each_other(ada: Mover) -> None:
-    for name, other in (("p", "r2"), ("q", "r1")):
-        ada.define(phases(f'post = [{{pipeline_complete = "{other}"}}]', name=name))
-    ada.start("p", "r1")
-    ada.start("q", "r2")
-    ada.advance("r1")
-    ada.advance("r2")
-    why = ada.client.run(ada.client.fleet.why("pipeline/r1"))
-    assert any("wait for each other: pipeline/r1 -> pipeline/r2" in each for each in why.meanwhile)
-
-
 def test_health_names_pipelines_that_wait_for_long_and_those_that_failed(
     bed: Testbed, ada: Mover, bob: Mover
 ) -> None:

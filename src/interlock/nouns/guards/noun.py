@@ -201,6 +201,7 @@ NOUN = Noun(
     waits={keys.GUARDS: "interlock.nouns.guards.guard_wait:wait_targets"},
     why={"guard": "interlock.nouns.guards.views:why"},
     events=True,
+    health=Part(36, "interlock.nouns.guards.gate_cycles:health"),
     housekeeping=Part(25, "interlock.nouns.guards.housekeeping:GuardHousekeepingPart"),
     texts=("interlock.nouns.guards.text",),
     operations=(

@@ -132,7 +132,10 @@ class PipelineDefined(outcomes.Defined, frozen=True, kw_only=True, tag="defined"
 
 
 class PipelineStarted(Success, frozen=True, kw_only=True, tag="started"):
-    """The pipeline is in its first phase, or waits before it (``phase`` is empty) for a guard."""
+    """The pipeline is in its first phase, or waits before it (``phase`` is empty) for a guard.
+
+    ``cycle`` are things that wait for each other, this pipeline among them.
+    """
 
     pipeline: str
     definition: str
@@ -141,6 +144,7 @@ class PipelineStarted(Success, frozen=True, kw_only=True, tag="started"):
     leaf: str = ""
     reason: str = ""
     acts: tuple[str, ...] = ()
+    cycle: tuple[str, ...] = ()
 
 
 class PipelineExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
@@ -172,7 +176,8 @@ class PipelineBlocked(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"
     """A guard keeps the pipeline in its phase; it goes on by itself when the guard passes.
 
     ``leaf`` is the condition that decides, ``acts`` would clear it.  ``attempts`` is how often the
-    guard failed, if that is limited, and ``retry_in`` when it is checked again.
+    guard failed, if that is limited, and ``retry_in`` when it is checked again.  ``cycle`` are
+    things that wait for each other, this pipeline among them: none of them goes on by itself.
     """
 
     pipeline: str
@@ -183,6 +188,7 @@ class PipelineBlocked(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"
     acts: tuple[str, ...] = ()
     attempts: int = 0
     retry_in: float | None = None
+    cycle: tuple[str, ...] = ()
 
 
 class PipelineFailed(outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="failed"):

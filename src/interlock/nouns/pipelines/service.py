@@ -81,7 +81,7 @@ class PipelineService:
                 self._starting, actor, name, pipeline, base=base, observed=observed, trace=trace
             )
             done = yield from self._runner.change(starting, actor)
-            return done.outcome  # type: ignore[no-any-return]
+            return (yield from self._with_cycle(done.outcome))  # type: ignore[no-any-return]
 
         guards = [pre] if pre else []
         return (yield from with_observations(self._runner, guards, self._runner.clock, begin))
@@ -130,11 +130,19 @@ class PipelineService:
                 self.advancing, actor.agent, pipeline, base, expected, observed, explicit=explicit
             )
             done = yield from self._runner.change(advancing, actor)
-            return done.outcome  # type: ignore[no-any-return]
+            return (yield from self._with_cycle(done.outcome))  # type: ignore[no-any-return]
 
         looks = explicit and rules.overtaken(pipeline, run, expected) is None
         guards = _guards(rules.next_step(run, definition)) if looks else []
         return (yield from with_observations(self._runner, guards, self._runner.clock, go_on))
+
+    def _with_cycle(self, outcome: Any) -> Op[Any]:  # noqa: ANN401 - any outcome
+        """The outcome of a pipeline that waits, with the things that wait for each other."""
+        if not isinstance(outcome, core.PipelineBlocked | core.PipelineStarted) or not outcome.leaf:
+            return outcome
+        from interlock.nouns.guards.gate_cycles import cycle_from
+
+        return replace(outcome, cycle=(yield from cycle_from(f"pipeline/{outcome.pipeline}")))
 
     def advancing(
         self,

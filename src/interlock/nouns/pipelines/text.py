@@ -153,7 +153,8 @@ def _where(outcome: core.Overtaken | core.PipelineExists) -> str:
 
 def _why(outcome: core.PipelineBlocked | core.PipelineStarted) -> str:
     clear = f"; to clear it: {', '.join(outcome.acts)}" if outcome.acts else ""
-    return f"{outcome.guard}: {outcome.leaf}: {outcome.reason}{clear}"
+    never = f"; they wait for each other: {' -> '.join(outcome.cycle)}" if outcome.cycle else ""
+    return f"{outcome.guard}: {outcome.leaf}: {outcome.reason}{clear}{never}"
 
 
 def _warned(guards: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from interlock.core import keys, validate
 from interlock.core.validate import quote, span
+from interlock.nouns.guards.gate_cycles import CYCLE, cycle_from, cycle_text
 from interlock.nouns.guards.hosts import who_looks
 from interlock.nouns.pipelines.holding import Hindrance
 from interlock.nouns.pipelines.pipeline import PipelineRun
@@ -62,6 +63,9 @@ def _explain(context: Context, id_: str, passed: tuple[str, ...]) -> Op[Why]:
     # No host looks for an explanation: what it last saw stands in the item.
     reason = before.reason if before is not None and same and not found.thing else found.reason
     more = yield from _chain(context, found, (*passed, id_))
+    if not passed and not any(CYCLE in each for each in more):
+        cycle = yield from cycle_from(thing)
+        more = (cycle_text(cycle), *more) if cycle else more
     looks = yield from who_looks(found.facts)
     return Why(
         thing=thing,
@@ -100,8 +104,7 @@ def _chain(context: Context, found: Hindrance, passed: tuple[str, ...]) -> Op[tu
     if kind != "pipeline":
         return _said((yield from explain(context, found.thing)))
     if name in passed:
-        cycle = " -> ".join(f"pipeline/{each}" for each in (*passed, name))
-        return (f"they wait for each other: {cycle}",)
+        return (cycle_text(f"pipeline/{each}" for each in (*passed[passed.index(name) :], name)),)
     if len(passed) > FOLLOWED:
         return ("and so on",)
     return _said((yield from _explain(context, name, passed)))
