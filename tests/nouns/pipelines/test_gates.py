@@ -452,6 +452,28 @@ def test_a_gate_that_comes_to_wait_during_the_change_is_not_missed(way: str) -> 
             return
 
 
+def test_a_caller_that_is_interrupted_while_it_checks_gates_keeps_no_lock() -> None:
+    """The lock is acquired by then: it is released, and another client checks the gates."""
+    checking = 0
+    for steps in count():
+        bed = Testbed()
+        ada, bob = mover(bed, "remote", "ada"), mover(bed, "remote", "bob")
+        ada.define(phases('post = [{lock_held = "x"}]', ""))
+        for id_ in ("r1", "r2"):
+            ada.start(id_=id_)
+            ada.advance(id_)
+        hand = after_steps(bob, bob.client.locks.acquire("x"), steps)
+        if hand.done:
+            break
+        checking += ada.holder("x") == "bob"
+        hand.interrupt(KeyboardInterrupt())
+        assert ada.holder("x") == ""
+        maintain(ada)
+        assert not any(key.startswith(keys.RECHECK) for key in keys_left(bed))
+        assert audit(bed.store) == []
+    assert checking > 2
+
+
 # What no commit reports.
 
 

@@ -2,13 +2,15 @@
 
 The commit that opens a gate checks it (``runtime/gates.py``).  Housekeeping finds the rest:
 
-    a client died, or lost the store, before it had checked the gates: its note is left.  Clients
-    carry out notes after one of a thousand commits, workers when they find no task, and so does
-    ``maintain``
-    a grant expired, or the delay of a retry is over: neither is a commit.  A task may match a
-    filter by its state.  An entry, or the mark of an item, is lost: an older version wrote the
-    item.  ``maintain`` checks every gate, a bounded number in one pass; a note has the place where
-    the next pass continues
+    a note is left     its client died, or lost the store, before it had checked the gates.  Clients
+                       carry out notes after one of a thousand commits, workers when they find no
+                       task, and so does ``maintain``
+    no commit came     a grant expired, or the delay of a retry is over; a task came to match a
+                       filter by its state, or failed where a guard waits for that
+    something is lost  an entry, or the mark of an item that a client of an older version wrote
+
+``maintain`` checks every gate for the last two, a bounded number in one pass: a note has the place
+where the next pass continues.
 """
 
 from __future__ import annotations
