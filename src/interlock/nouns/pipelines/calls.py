@@ -104,7 +104,7 @@ class PipelineCalls(Calls[D]):
         """Pipelines by id, in these states; ``after`` an id, if ``more`` are left."""
         from interlock.nouns.pipelines.views import list_pipelines
 
-        asked = (state,) if isinstance(state, str) else tuple(state)
+        asked = validate.names(state, "state", len(pipelines.PIPELINE_STATES))
         for each in asked:
             if each not in pipelines.PIPELINE_STATES:
                 known = ", ".join(pipelines.PIPELINE_STATES)
