@@ -20,6 +20,7 @@ Tasks
     sets/{set}            the requirements of a set that has ready tasks
     due/{moment}/{id}     tasks that must not begin yet
     hangs/{need}/{id}     a blocked task, under one need that is not complete
+    hangs/-{guard}/{id}   a blocked task, under the guard that keeps it
     todo/{need}           a complete need with tasks under it that were not moved on yet
     claims/{session}/{id} a task under the session that works on it
     ended/{id}            tasks that failed, or are dead letters
@@ -116,6 +117,7 @@ READY = "ready/"
 SETS = "sets/"
 DUE = "due/"
 HANGS = "hangs/"
+BEHIND_GUARDS = "hangs/-"
 TODO = "todo/"
 CLAIMS = "claims/"
 ENDED = "ended/"
@@ -469,6 +471,11 @@ def hangs(need: str, task: str = "") -> str:
     return f"{HANGS}{encode(need)}/{encode(task)}"
 
 
+def behind_guard(guard: str, task: str) -> str:
+    """A task that is blocked, under the guard that keeps it; no id of a task begins with '-'."""
+    return f"{BEHIND_GUARDS}{encode(guard)}/{encode(task)}"
+
+
 def hangs_of(key: str) -> tuple[str, str]:
     """The need and the blocked task of such a key."""
     need, _, task = key.removeprefix(HANGS).partition("/")
@@ -683,6 +690,11 @@ def pipeline(id_: str) -> str:
 def pipeline_of(key: str) -> str:
     """The id of a pipeline in its key."""
     return decode(key[len(PIPELINES) :])
+
+
+def guard_rest(task: str) -> str:
+    """The liveness that measures the time until a guard of a task counts a failure again."""
+    return f"{LIVE}rest/guard/{encode(task)}"
 
 
 def pipeline_rest(id_: str) -> str:

@@ -7,6 +7,7 @@ begin.  A plain name is offered to each noun in turn, tasks first.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
@@ -18,6 +19,8 @@ from interlock.steps import Op
 if TYPE_CHECKING:
     from interlock.client_context import Context
 
+_ABOVE: ContextVar[tuple[str, ...]] = ContextVar("explained", default=())
+"""The things whose explanation led to this one: a cycle ends where it meets one of them."""
 NAMED = 5
 """How many holders are named, each with what it waits for itself."""
 
@@ -74,6 +77,31 @@ class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def explain(context: Context, thing: str) -> Op[Why]:
     """What blocks a thing, explained by its noun."""
+    above = _ABOVE.get()
+    if thing in above:
+        cycle = " -> ".join((*above[above.index(thing) :], thing))
+        because = f"they wait for each other: {cycle}"
+        return Why(thing=thing, blocked=True, because=because, clear="let one of them go on")
+    _ABOVE.set((*above, thing))
+    try:
+        return (yield from _explain(context, thing))
+    finally:
+        _ABOVE.set(above)
+
+
+def explained_further(context: Context, thing: str) -> Op[tuple[str, ...]]:
+    """What another explanation leads to, in lines: what blocks that thing, to the end."""
+    return lines_of((yield from explain(context, thing)))
+
+
+def lines_of(why: Why) -> tuple[str, ...]:
+    """An explanation as a part of another one."""
+    if not why.blocked:
+        return (f"{why.thing}: {why.because}",)
+    return (f"{why.thing}: {why.because}; to clear it: {why.clear}", *why.meanwhile)
+
+
+def _explain(context: Context, thing: str) -> Op[Why]:
     kind, _, name = validate.text(thing, "thing", validate.METADATA_LIMIT).partition("/")
     for noun in registry.nouns():
         for own, reference in noun.why.items():

@@ -10,7 +10,7 @@ Everything else may change at any time: an agent works, a person advances a pipe
 published, a host sees something new.  So the things are reduced: one that waits for something else
 than other stuck things is not stuck.  Those that remain wait for each other, or behind such things.
 
-An operator ends it: ``pipeline cancel``, ``task cancel``, ``lock break``.
+An operator ends it: ``pipeline cancel``, ``task cancel``, ``lock break``, ``guard define``.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from interlock.store import Item
 FOLLOWED = 100
 """The most things that are followed from one."""
 CYCLE = "they wait for each other"
+_DEFINITION = "guard/"
 ANYONE = ""
 """An agent, a person or a host may change it."""
 
@@ -63,9 +64,15 @@ def waits_of(gates: Mapping[str, Gate | None]) -> Op[dict[str, frozenset[str]]]:
     anyone = frozenset({ANYONE})
     found = {}
     for thing, gate in gates.items():
-        each = [changers.get(fact, anyone) for fact in gate.facts] if gate is not None else []
+        each = [changers.get(fact, anyone) for fact in _moving(gate)]
         found[thing] = frozenset().union(*each) if each else anyone
     return found
+
+
+def _moving(gate: Gate | None) -> list[str]:
+    """The facts that may change by themselves: a definition is changed by an operator."""
+    facts = () if gate is None else gate.facts
+    return [fact for fact in facts if not fact.startswith(_DEFINITION)] or list(facts)
 
 
 def stuck(waits: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:

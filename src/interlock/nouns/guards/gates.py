@@ -32,7 +32,7 @@ from interlock.core.decision import Decision, Write
 from interlock.nouns.guards import condition as c
 from interlock.nouns.guards import guard as g
 from interlock.nouns.guards.leaf_rules import STUCK
-from interlock.nouns.guards.rules import Evaluation
+from interlock.nouns.guards.rules import Evaluation, evaluate, failing
 from interlock.nouns.tasks.task_reader import decode_status
 from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.gates import NEW_TASKS, GatedEntry
@@ -74,6 +74,24 @@ _GATE: codec.Decoder[Gate] = codec.Decoder(Gate)
 def decode_gate(item: Item | None) -> Gate | None:
     """What keeps a thing."""
     return _GATE.read_if_present(item)
+
+
+class Hindrance(Struct, frozen=True, kw_only=True):
+    """What keeps a thing from its next step; ``by`` are the agents that can clear it.
+
+    ``stored`` is the reason without the present time, and ``thing`` what the leaf is about, such as
+    ``lock/deploy``, if that may wait for something itself.  ``facts`` are those that have to change
+    before the thing can move on.
+    """
+
+    guard: str
+    leaf: str
+    reason: str
+    acts: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
+    stored: str = ""
+    thing: str = ""
+    facts: tuple[GateFact, ...] = ()
 
 
 # Which facts.
@@ -137,6 +155,61 @@ def observed_fact(guard: g.Guard) -> GateFact:
     """The observations of a guard; the entry has the guard, for the hosts that may look."""
     entry = GatedEntry(guard=Raw(codec.encode(guard)))
     return GateFact(fact=f"{OBSERVED}{g.digest(guard)}", entry=entry)
+
+
+# In words.
+
+
+def hindrance_of(guard: g.Guard, result: g.GuardResult) -> Hindrance:
+    """What a guard that did not pass says."""
+    leaf = next((each for each in failing(result.evaluation) if each.text == result.leaf), None)
+    return Hindrance(
+        guard=result.guard,
+        leaf=result.leaf if leaf is None or leaf.wanted else f"!{leaf.text}",
+        reason=result.reason,
+        acts=result.acts,
+        by=() if leaf is None else _clearers(leaf.fact),
+        stored=result.reason if leaf is None else _timeless(leaf),
+        thing="" if leaf is None else _thing(leaf),
+        facts=facts_of(guard, result),
+    )
+
+
+def _timeless(leaf: Evaluation) -> str:
+    """The reason of a leaf with moments in the place of spans, which the item can keep."""
+    if leaf.condition is None:
+        return leaf.reason
+    return evaluate(
+        leaf.condition, {} if not (leaf.need and leaf.fact) else {leaf.need: leaf.fact}
+    ).reason
+
+
+def _thing(leaf: Evaluation) -> str:
+    """What a leaf is about, if that may wait for something itself."""
+    match leaf.need, leaf.fact:
+        case c.LockNeed(lock=name), _:
+            return f"lock/{name}"
+        case c.SemaphoreNeed(semaphore=name), _:
+            return f"sem/{name}"
+        case c.PipelineNeed(pipeline=name), _:
+            return f"pipeline/{name}"
+        case c.TasksNeed(), c.TasksFact(open=unfinished) if unfinished:
+            return f"task/{unfinished[0][0]}"
+        case _:
+            return ""
+
+
+def _clearers(fact: c.Fact | None) -> tuple[str, ...]:
+    """The agents that could change a fact."""
+    match fact:
+        case c.LockFact(holder=holder) if holder:
+            return (holder,)
+        case c.SemaphoreFact(holders=holders):
+            return holders
+        case c.TasksFact(open=unfinished):
+            return tuple(dict.fromkeys(worker for _, _, worker in unfinished if worker))
+        case _:
+            return ()
 
 
 # In the store.

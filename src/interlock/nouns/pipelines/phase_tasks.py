@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence
 
 from interlock.errors import BadInput, TooLarge
 from interlock.nouns.guards import condition as c
-from interlock.nouns.guards.gates import GateFact
+from interlock.nouns.guards.gates import GateFact, Hindrance
 from interlock.nouns.guards.guard import Guard, GuardResult, check
 from interlock.nouns.pipelines.definition import PhaseDefinition, PhaseTask, PipelineDefinition
-from interlock.nouns.pipelines.holding import Hindrance
 from interlock.nouns.tasks import progress_rules
 from interlock.nouns.tasks.progress_rules import ENTRY_TEXT
 from interlock.nouns.tasks.task import Spec, TaskOwner, TaskStatus

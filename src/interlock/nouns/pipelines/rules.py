@@ -37,8 +37,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, ObservedFact, Write
-from interlock.nouns.guards import condition as c
-from interlock.nouns.guards.gates import facts_of
+from interlock.nouns.guards.gates import Hindrance, hindrance_of
 from interlock.nouns.guards.guard import (
     BlockAction,
     FailAction,
@@ -46,10 +45,8 @@ from interlock.nouns.guards.guard import (
     GuardResult,
     RetryAction,
 )
-from interlock.nouns.guards.rules import Evaluation, evaluate, failing
 from interlock.nouns.pipelines import pipeline as core
 from interlock.nouns.pipelines.definition import PhaseDefinition, PipelineDefinition
-from interlock.nouns.pipelines.holding import Hindrance
 from interlock.nouns.pipelines.pipeline import BlockedBy, PhaseGrant, PipelineRun
 
 T = TypeVar("T")
@@ -177,58 +174,6 @@ def judge(
         reason = f"guard {result.guard} failed {failures} times; last: {hindrance.reason}"
         return GiveUp(reason=reason, hindrance=hindrance)
     return Stay(hindrance=hindrance, counted=stage, delay=delay)
-
-
-def hindrance_of(guard: Guard, result: GuardResult) -> Hindrance:
-    """What a guard that did not pass says."""
-    leaf = next((each for each in failing(result.evaluation) if each.text == result.leaf), None)
-    return Hindrance(
-        guard=result.guard,
-        leaf=result.leaf,
-        reason=result.reason,
-        acts=result.acts,
-        by=() if leaf is None else _clearers(leaf.fact),
-        stored=result.reason if leaf is None else _timeless(leaf),
-        thing="" if leaf is None else _thing(leaf),
-        facts=facts_of(guard, result),
-    )
-
-
-def _timeless(leaf: Evaluation) -> str:
-    """The reason of a leaf with moments in the place of spans, which the item can keep."""
-    if leaf.condition is None:
-        return leaf.reason
-    return evaluate(
-        leaf.condition, {} if not (leaf.need and leaf.fact) else {leaf.need: leaf.fact}
-    ).reason
-
-
-def _thing(leaf: Evaluation) -> str:
-    """What a leaf is about, if that may wait for something itself."""
-    match leaf.need, leaf.fact:
-        case c.LockNeed(lock=name), _:
-            return f"lock/{name}"
-        case c.SemaphoreNeed(semaphore=name), _:
-            return f"sem/{name}"
-        case c.PipelineNeed(pipeline=name), _:
-            return f"pipeline/{name}"
-        case c.TasksNeed(), c.TasksFact(open=unfinished) if unfinished:
-            return f"task/{unfinished[0][0]}"
-        case _:
-            return ""
-
-
-def _clearers(fact: c.Fact | None) -> tuple[str, ...]:
-    """The agents that could change a fact."""
-    match fact:
-        case c.LockFact(holder=holder) if holder:
-            return (holder,)
-        case c.SemaphoreFact(holders=holders):
-            return holders
-        case c.TasksFact(open=unfinished):
-            return tuple(dict.fromkeys(worker for _, _, worker in unfinished if worker))
-        case _:
-            return ()
 
 
 # Decisions.  Each is merged with those about pools and tasks of the same step.

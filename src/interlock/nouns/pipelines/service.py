@@ -17,7 +17,14 @@ from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.nouns.grants.request import Demand
 from interlock.nouns.guards import guard as g
-from interlock.nouns.guards.gates import Gate, merged, stop_waiting, wait_for
+from interlock.nouns.guards.gates import (
+    Gate,
+    Hindrance,
+    hindrance_of,
+    merged,
+    stop_waiting,
+    wait_for,
+)
 from interlock.nouns.guards.guard import Guard, GuardResult
 from interlock.nouns.guards.observations import Observed, with_observations
 from interlock.nouns.guards.service import check_inside, observed_facts
@@ -27,7 +34,6 @@ from interlock.nouns.pipelines.definition import (
     PhaseDefinition,
     PipelineDefinition,
 )
-from interlock.nouns.pipelines.holding import Hindrance
 from interlock.nouns.pipelines.pipeline import PhaseGrant, PipelineRun
 from interlock.nouns.pipelines.pipeline_reader import (
     decode_current,
@@ -312,7 +318,7 @@ class PipelineService:
             if leaving.tasks:
                 guard, result = yield from self._check_tasks(change, leaving, base)
                 if not result.allowed:
-                    return results, Stay(hindrance=rules.hindrance_of(guard, result))
+                    return results, Stay(hindrance=hindrance_of(guard, result))
             if leaving.post is not None:
                 checks.append(("post", leaving, leaving.post))
         if (entering := step.entering) is not None and entering.pre is not None:

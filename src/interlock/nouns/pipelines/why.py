@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from interlock.core import keys, validate
 from interlock.core.validate import quote, span
 from interlock.nouns.guards.gate_cycles import CYCLE, cycle_from, cycle_text
+from interlock.nouns.guards.gates import Hindrance
 from interlock.nouns.guards.hosts import who_looks
-from interlock.nouns.pipelines.holding import Hindrance
 from interlock.nouns.pipelines.pipeline import PipelineRun
 from interlock.nouns.pipelines.pipeline_reader import decode_run
 from interlock.nouns.pipelines.service import PipelineService
-from interlock.runtime.why import Why, explain
+from interlock.runtime.why import Why, explained_further, lines_of
 from interlock.steps import Op, Read
 
 if TYPE_CHECKING:
@@ -102,15 +102,9 @@ def _chain(context: Context, found: Hindrance, passed: tuple[str, ...]) -> Op[tu
     if not kind:
         return ()
     if kind != "pipeline":
-        return _said((yield from explain(context, found.thing)))
+        return (yield from explained_further(context, found.thing))
     if name in passed:
         return (cycle_text(f"pipeline/{each}" for each in (*passed[passed.index(name) :], name)),)
     if len(passed) > FOLLOWED:
         return ("and so on",)
-    return _said((yield from _explain(context, name, passed)))
-
-
-def _said(why: Why) -> tuple[str, ...]:
-    if not why.blocked:
-        return (f"{why.thing}: {why.because}",)
-    return (f"{why.thing}: {why.because}; to clear it: {why.clear}", *why.meanwhile)
+    return lines_of((yield from _explain(context, name, passed)))
