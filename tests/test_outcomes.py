@@ -24,11 +24,11 @@ GRANT = {"holder", "token", "expires_in", "grant"}
 SHARED: dict[str, set[str]] = {
     "acquired": GRANT,
     "away": {"to"},
-    "blocked": {"reason", "retry_in"},
+    "blocked": {"reason", "retry_in", "guard", "leaf", "acts"},
     "broken": {"holder", "token", "reason", "next"},
     "busy": set(),
     "cancelled": set(),
-    "completed": {"already"},
+    "completed": {"already", "warned"},
     "deadlock": {"cycle"},
     "defined": set(),
     "exists": set(),

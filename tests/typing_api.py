@@ -52,7 +52,8 @@ from interlock.nouns.guards.results import GuardsLooked
 from interlock.nouns.messages.message import Inbox, Kind, SendOutcome
 from interlock.nouns.messages.query import ReplyOutcome
 from interlock.nouns.record.noun import Verified
-from interlock.nouns.tasks.task import TaskEvent, TaskList, TaskView
+from interlock.nouns.tasks.task import TaskEvent
+from interlock.nouns.tasks.task_view import TaskList, TaskView
 from interlock.runtime.health import Health
 from interlock.runtime.housekeeping import Maintained
 from interlock.runtime.why import Why

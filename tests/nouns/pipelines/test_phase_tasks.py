@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.nouns.pipelines.pipelines import Mover, phases, run_of
 from tests.nouns.tasks import task_truths
+from tests.nouns.tasks.gated import FREE, Agent, status_of
 
 from interlock.core import keys
 from interlock.errors import BadInput
@@ -59,6 +60,22 @@ def test_the_phase_is_done_when_its_tasks_are_complete(bed: Testbed, ada: Mover)
     ada.client.run(ada.client.tasks.complete(claim.task, token=claim.token))
     assert "1 of 2 tasks" in ada.advance().reason
     assert ada.do_tasks() == ["r1.b"]
+    assert run_of(bed.store).phase == "two"
+
+
+def test_a_task_of_a_phase_may_have_guards_and_evidence(bed: Testbed, ada: Mover) -> None:
+    agent = Agent(ada.client)
+    agent.define(FREE)
+    ada.lock("deploy")
+    ada.define(phases('tasks = [{id = "a", guards = ["calm"], evidence = ["calm"]}]', ""))
+    ada.start()
+    assert status_of(bed.store, "r1.a").guard == "calm"
+    agent.unlock("deploy")
+    assert agent.claim("r1.a")
+    agent.lock("deploy")
+    assert not agent.complete("r1.a")
+    agent.unlock("deploy")
+    assert agent.complete("r1.a")
     assert run_of(bed.store).phase == "two"
 
 

@@ -99,6 +99,8 @@ def specs_of(
             requires=tuple(sorted(task.requires)),
             needs=tuple([task_id(pipeline, need) if need in own else need for need in task.needs]),
             labels=task.labels,
+            guards=task.guards,
+            evidence=task.evidence,
             trace=trace,
         )
         for place, task in enumerate(_in_order(phase.tasks))

@@ -1,5 +1,8 @@
 """Why a task does not make progress: its needs down to the last one, and who can clear that.
 
+A task that a guard keeps is explained by the condition that fails: the guard is checked again, as a
+claim would, and nothing is written.  No host looks at the outside for an explanation.
+
 A blocked task hangs on one unmet need, which may hang on another.  That chain is followed to its
 end, however long it is.  The other unmet needs are counted; the first few are named and followed,
 beginning with needs that ended without being complete.  Of all ends the answer names the one first
@@ -31,7 +34,7 @@ from interlock.nouns.tasks.task_reader import decode_status
 from interlock.nouns.tasks.views import DAMAGED, TaskSnapshot, read_snapshots
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up
 from interlock.runtime.runner import Runner
-from interlock.runtime.why import NAMED, Need, Why
+from interlock.runtime.why import NAMED, Need, Why, explained_further
 from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
 
@@ -52,9 +55,17 @@ _CHAIN_SHOWN = 4
 
 
 def task(context: Context, name: str) -> Op[Why]:
-    """Explain a task."""
+    """Explain a task, and what the thing waits for that a guard of it asks about."""
     explanations = TaskExplanations(context.runner, context.sessions)
     found = yield from explanations.task(validate.task_id(name))
+    if explanations.leads_to:
+        from interlock.nouns.guards.gate_cycles import CYCLE, cycle_from, cycle_text
+
+        more = yield from explained_further(context, explanations.leads_to)
+        if not any(CYCLE in line for line in more):
+            cycle = yield from cycle_from(found.thing)
+            more = (cycle_text(cycle), *more) if cycle else more
+        found = replace(found, meanwhile=(*found.meanwhile, *more))
     return (yield from with_ended(found, context.runner.clock.wall()))
 
 
@@ -84,16 +95,20 @@ class TaskExplanations:
         self._runner = runner
         self._sessions = sessions
         self._able: Able = {}
+        self.leads_to = ""
+        """What the guard asks about that keeps the task, such as ``lock/deploy``."""
 
     def task(self, id_: str) -> Op[Why]:
         """What keeps this task from being done."""
         snapshot = (yield from read_snapshots(self._runner, [id_]))[id_]
-        if snapshot.state == "blocked":
+        if snapshot.hangs or (snapshot.batch and snapshot.state == "blocked"):
             return (yield from self._blocked(snapshot))
         yield from self._read_abilities([snapshot])
-        found, more = self._explain(snapshot), ""
+        found, more = (yield from self._at_gate(snapshot)) or self._explain(snapshot), ""
+        self.leads_to = found.leads_to
         if snapshot.claim is not None and snapshot.alive:
             more = yield from self._where(snapshot, snapshot.claim)
+            more += yield from self._evidence(snapshot)
         elif snapshot.state == "pending" and not found.blocked:
             more = (yield from _before(snapshot)) + (yield from self._takers(snapshot))
             found = replace(found, clear=f"claim it: interlock task claim {quote(id_)}")
@@ -106,8 +121,46 @@ class TaskExplanations:
             by=found.by,
             since=found.since,
             expires_in=found.expires_in,
-            meanwhile=(yield from _meanwhile(snapshot)),
+            meanwhile=(*(yield from _meanwhile(snapshot)), *found.looks),
         )
+
+    def _at_gate(self, snapshot: TaskSnapshot) -> Op[Explanation | None]:
+        """Explain a task by the condition of its guard that does not hold now."""
+        if snapshot.status is None or not snapshot.status.guard:
+            return None
+        from interlock.nouns.guards.hosts import who_looks
+        from interlock.nouns.tasks import gates
+
+        refusal = yield from gates.refusal_now(self._runner, snapshot.status.guards)
+        if refusal is None:
+            return Explanation(
+                says="its guards pass now; the next worker or 'interlock maintain' finds that",
+                clear=f"claim it: interlock task claim {quote(snapshot.task)}",
+                since=snapshot.status.since,
+                rank=2,
+            )
+        gate, at = (yield from gates.gate_of(snapshot.task)), refusal.hindrance
+        same = gate is not None and (gate.guard, gate.leaf) == (at.guard, at.leaf)
+        checked = f"; it is counted again in {span(snapshot.left)}" if snapshot.left else ""
+        return Explanation(
+            says=f"guard {at.guard}: {f'{at.leaf}: ' if at.leaf else ''}{at.reason}{checked}",
+            clear=", ".join(at.acts) or f"see 'interlock guard show {quote(at.guard)}'",
+            by=", ".join(at.by),
+            since=gate.since if gate is not None and same else snapshot.status.since,
+            rank=4 if refusal.result == "unknown" else 1,
+            leads_to=at.thing,
+            looks=(yield from who_looks(at.facts)),
+        )
+
+    def _evidence(self, snapshot: TaskSnapshot) -> Op[str]:
+        """What a running task lacks before it can be completed."""
+        names = snapshot.known_status.evidence
+        if not names:
+            return ""
+        from interlock.nouns.tasks.gates import refusal_now
+
+        refusal = yield from refusal_now(self._runner, names)
+        return "" if refusal is None else f"; it lacks evidence: {refusal.entry}"
 
     def _read_abilities(self, snapshots: Iterable[TaskSnapshot]) -> Op[None]:
         """Read the abilities of agents, if any of these requires something."""
@@ -142,8 +195,11 @@ class TaskExplanations:
         yield from self._follow(tree)
         yield from self._read_abilities(tree.snapshots.values())
         leaves = {task: self._explain(tree.snapshots[task]) for task in tree.leaves()}
+        for task, leaf in list(leaves.items()):
+            leaves[task] = (yield from self._at_gate(tree.snapshots[task])) or leaf
         worst = max(leaves, key=lambda task: leaves[task].rank)
         found, end = leaves[worst], tree.snapshots[worst]
+        self.leads_to = found.leads_to
         cut = f", and so on: {FOLLOWED} tasks were followed" if end.hangs else ""
         others = f"; {tree.unmet} of its needs are not complete" if tree.unmet > 1 else ""
         return Why(
@@ -157,7 +213,7 @@ class TaskExplanations:
             since=first.known_status.since,
             expires_in=found.expires_in,
             needs=tuple(_lines(tree, leaves, worst)),
-            meanwhile=(yield from _meanwhile(end)),
+            meanwhile=(*(yield from _meanwhile(end)), *found.looks),
         )
 
     def _read_needs(self, tree: _NeedsTree) -> Op[None]:
@@ -333,7 +389,8 @@ Able: TypeAlias = Mapping[str, frozenset[str]]
 class Explanation(Struct, frozen=True, kw_only=True):
     """What keeps a task from being done, and who can clear it.
 
-    The higher the ``rank``, the less likely it clears by itself.
+    The higher the ``rank``, the less likely it clears by itself.  ``leads_to`` is what a guard asks
+    about, such as ``lock/deploy``, and ``looks`` says which hosts look at it.
     """
 
     says: str
@@ -343,6 +400,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     expires_in: float | None = None
     blocked: bool = True
     rank: int = 0
+    leads_to: str = ""
+    looks: tuple[str, ...] = ()
 
 
 def able_sessions(able: Able, requires: Iterable[str]) -> list[str]:
@@ -379,6 +438,10 @@ def explain(snapshot: TaskSnapshot, now: float, able: Able) -> Explanation:
 
 def _still(task: str, status: TaskStatus, now: float) -> Explanation:
     """Explain a task that its own workers do not move: blocked or ended."""
+    if status.guard:
+        says = f"guard {status.guard} does not pass"
+        clear = f"see 'interlock why {quote(f'task/{task}')}'"
+        return Explanation(says=says, clear=clear, since=status.since, rank=1)
     if status.state == "blocked":
         clear = f"see 'interlock why {quote(f'task/{status.on}')}'"
         return Explanation(says=f"it needs {status.on}", clear=clear, since=status.since, rank=-1)
