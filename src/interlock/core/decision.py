@@ -95,12 +95,12 @@ class Write(Struct, frozen=True, gc=False):
 
 
 _ENDINGS = """
-    ack beat break cancel checkpoint clear complete decline drop expire extend fail forget leave
-    mend ready reclaim refuse release remove reply requeue resolve retire seal survey suspect tidy
-    unblock unsubscribe withdraw
+    ack beat block break cancel checkpoint clear complete decline drop expire extend fail forget
+    leave mend ready reclaim refuse release remove reply requeue resolve retire seal survey
+    suspect tidy unblock unsubscribe withdraw
 """
 ENDINGS = frozenset(_ENDINGS.split())
-"""The last words of verbs that end, renew or delete something: a full store takes these.
+"""The last words of verbs that end, renew, keep or delete something: a full store takes these.
 
 Everything else begins something: a grant, a wait, a task, a message, a session.
 """
