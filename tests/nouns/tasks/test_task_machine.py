@@ -500,7 +500,8 @@ class TaskMachine(RuleBasedStateMachine):
         client = self.clients[self._worker(data)]
         client.run(TaskRetention(client.runner, keep).run(Actor()))
         truths = task_truths.look(self.under)
-        for job in [job for job in self.model.jobs.values() if job.name not in truths.statuses]:
+        gone = [job for job in self.model.jobs.values() if job.name not in truths.statuses]
+        for job in sorted(gone, key=lambda job: -job.number):  # a task goes before its needs
             self.model.forget(job)
         self.claims = [held for held in self.claims if held.task in self.model.jobs]
         self.observe()
