@@ -105,6 +105,15 @@ def retry_one(bob: Mover) -> None:
     assert bob.client.run(bob.client.tasks.retry("a.1"))
 
 
+def claim_one(bob: Mover) -> None:
+    publish_two(bob)
+    assert bob.client.run(bob.client.tasks.claim("a.1"))
+
+
+def release_one(bob: Mover) -> None:
+    assert bob.client.run(bob.client.tasks.release("a.1"))
+
+
 def start_other(bob: Mover) -> None:
     bob.define(phases("", "", name="q"))
     bob.start("q", "q1")
@@ -136,6 +145,11 @@ WAYS: dict[str, tuple[str, Act, Act]] = {
         'post = [{no_blocked_tasks = {prefix = "a."}}]',
         fail_one,
         retry_one,
+    ),
+    "no task is running": (
+        'post = [{tasks_complete = {prefix = "a.", state = "running", none_ok = true}}]',
+        claim_one,
+        release_one,
     ),
     "another pipeline starts": (
         'post = [{pipeline_in_phase = {pipeline = "q1", phase = "one"}}]',

@@ -50,12 +50,13 @@ AT_ONCE = 1.0
 """A task that becomes ready within this many seconds counts as ready since its publishing."""
 
 
-_WORK = ("pending", "running")
-
-
 def _may_open_gates(before: State, after: State) -> bool:
-    """Whether another state of a task may open a gate; a claim or its end alone does not."""
-    return before != after and not (before in _WORK and after in _WORK)
+    """Whether another state of a task may open a gate; a claim alone counts as none.
+
+    Every task is claimed, so each claim would check the gates that wait for its completion.  The
+    end of a claim does count: a guard may wait until no task is running.
+    """
+    return before != after and (before, after) != ("pending", "running")
 
 
 class TaskFacts(Facts):
