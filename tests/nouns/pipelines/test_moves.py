@@ -367,7 +367,8 @@ def test_why_names_the_leaf_the_holder_and_the_chain(bed: Testbed, ada: Mover, b
     assert (why.blocked, why.by, why.since) == (True, "bob", bed.clock.wall() - 5)
     assert "p/one/post: lock-free=deploy: bob holds lock deploy" in why.because
     assert why.clear == "bob releases lock deploy"
-    assert why.meanwhile[0].startswith("lock/deploy: held by bob")
+    assert (why.guard, why.leaf) == ("p/one/post", "lock-free=deploy")
+    assert [(each.thing, each.by) for each in why.chain] == [("lock/deploy", "bob")]
     assert ada.client.run(ada.client.fleet.why("pipeline/none")).state == "unknown"
 
 

@@ -56,7 +56,9 @@ def test_the_phase_is_done_when_its_tasks_are_complete(bed: Testbed, ada: Mover)
     claim: Any = ada.client.run(ada.client.tasks.next(can=["*"]))
     why = ada.client.run(ada.client.fleet.why("pipeline/r1"))
     assert why.by == "ada"
-    assert why.meanwhile[0].startswith("task/r1.")
+    assert (why.guard, why.leaf) == ("p/one/tasks", "tasks-complete=r1.")
+    assert [(each.thing, each.by) for each in why.chain] == [("task/r1.b", "ada")]
+    assert why.chain[0].because.startswith(f"it needs {claim.task} (running): ada has worked on it")
     ada.client.run(ada.client.tasks.complete(claim.task, token=claim.token))
     assert "1 of 2 tasks" in ada.advance().reason
     assert ada.do_tasks() == ["r1.b"]

@@ -488,7 +488,10 @@ def test_why_names_the_leaf_the_holder_and_since_when(bed: Testbed, ada: Agent) 
     why = ada.why()
     assert why.because == "guard calm: lock-free=deploy: ada holds lock deploy, for 5 s"
     assert (why.by, why.clear, why.since) == ("ada", "ada releases lock deploy", since)
-    assert why.meanwhile[0].startswith("lock/deploy: ")
+    assert (why.guard, why.leaf) == ("calm", "lock-free=deploy")
+    assert [(each.thing, each.by, each.since) for each in why.chain] == [
+        ("lock/deploy", "ada", since)
+    ]
     ada.publish("t2", needs=["t1"])
     below = ada.why("task/t2")
     assert below.because.startswith("it needs t1 (blocked): guard calm: lock-free=deploy:")

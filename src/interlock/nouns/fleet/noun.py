@@ -200,9 +200,9 @@ class StoreExists(outcomes.Exists, Success, frozen=True, kw_only=True, tag="exis
 
 def _why(fleet: "FleetCalls", request: WhyRequest) -> "Op[Why]":
     kind, _, name = request.thing.partition("/")
-    if (kind in ("agent", "session") and name) or kind.startswith("ses_"):
+    if (kind == "session" and name) or kind.startswith("ses_"):
         raise BadInput(
-            "'why' knows tasks, locks, semaphores, guards, queries and messages;"
+            "'why' knows tasks, locks, semaphores, pipelines, guards, agents, queries and messages;"
             f" see 'interlock agent show {words.quote(name or kind)}', or write"
             f" lock/{request.thing} for a lock of that name"
         )
@@ -259,7 +259,11 @@ NOUN = Noun(
             needs="store",
             reads=True,
             act=_why,
-            examples=("interlock why lock/merge", "interlock why task/t1"),
+            examples=(
+                "interlock why lock/merge",
+                "interlock why task/t1",
+                "interlock why agent/ada",
+            ),
         ),
         Operation(
             name="observe",

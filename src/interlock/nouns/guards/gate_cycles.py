@@ -15,7 +15,7 @@ An operator ends it: ``pipeline cancel``, ``task cancel``, ``lock break``, ``gua
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from interlock.core import keys
 from interlock.core.thing_names import key_of
@@ -32,7 +32,6 @@ from interlock.store import Item
 
 FOLLOWED = 100
 """The most things that are followed from one."""
-CYCLE = "they wait for each other"
 _DEFINITION = "guard/"
 ANYONE = ""
 """An agent, a person or a host may change it."""
@@ -103,9 +102,11 @@ def cycles(waits: Mapping[str, frozenset[str]]) -> list[tuple[str, ...]]:
     return list(found.values())
 
 
-def cycle_text(cycle: Iterable[str]) -> str:
-    """A cycle in words, and what ends it."""
-    return f"{CYCLE}: {' -> '.join(cycle)}; cancel one of them"
+def cycle_text(cycle: Sequence[str]) -> str:
+    """A cycle in words, from its first member by name, and what ends it."""
+    at = cycle.index(min(cycle))
+    members = (*cycle[at:-1], *cycle[:at], cycle[at])
+    return f"they wait for each other: {' -> '.join(members)}; cancel one of them"
 
 
 def _item_of(fact: str) -> str:

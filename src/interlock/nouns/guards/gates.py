@@ -168,9 +168,9 @@ def hindrance_of(guard: g.Guard, result: g.GuardResult) -> Hindrance:
         leaf=result.leaf if leaf is None or leaf.wanted else f"!{leaf.text}",
         reason=result.reason,
         acts=result.acts,
-        by=() if leaf is None else _clearers(leaf.fact),
+        by=() if leaf is None else clearers(leaf),
         stored=result.reason if leaf is None else _timeless(leaf),
-        thing="" if leaf is None else _thing(leaf),
+        thing="" if leaf is None else subject(leaf),
         facts=facts_of(guard, result),
     )
 
@@ -184,7 +184,7 @@ def _timeless(leaf: Evaluation) -> str:
     ).reason
 
 
-def _thing(leaf: Evaluation) -> str:
+def subject(leaf: Evaluation) -> str:
     """What a leaf is about, if that may wait for something itself."""
     match leaf.need, leaf.fact:
         case c.LockNeed(lock=name), _:
@@ -199,9 +199,9 @@ def _thing(leaf: Evaluation) -> str:
             return ""
 
 
-def _clearers(fact: c.Fact | None) -> tuple[str, ...]:
-    """The agents that could change a fact."""
-    match fact:
+def clearers(leaf: Evaluation) -> tuple[str, ...]:
+    """The agents that could change the fact of a leaf."""
+    match leaf.fact:
         case c.LockFact(holder=holder) if holder:
             return (holder,)
         case c.SemaphoreFact(holders=holders):

@@ -28,13 +28,13 @@ from interlock.errors import BadInput, StoreDamaged
 from interlock.nouns.agents.session_service import Sessions, decode_session
 from interlock.nouns.agents.views import session_overview
 from interlock.nouns.grants.pool_reader import decode_pool
-from interlock.nouns.grants.why import meanwhile, with_ended
+from interlock.nouns.grants.why import WaitsOfCallers, meanwhile, with_ended
 from interlock.nouns.tasks.task import BATCH, Spec, TaskOwner, TaskStatus
 from interlock.nouns.tasks.task_reader import decode_status
 from interlock.nouns.tasks.views import DAMAGED, TaskSnapshot, read_snapshots
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up
 from interlock.runtime.runner import Runner
-from interlock.runtime.why import NAMED, Need, Why, explained_further
+from interlock.runtime.why import NAMED, Need, Why
 from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
 
@@ -55,17 +55,9 @@ _CHAIN_SHOWN = 4
 
 
 def task(context: Context, name: str) -> Op[Why]:
-    """Explain a task, and what the thing waits for that a guard of it asks about."""
+    """Explain a task."""
     explanations = TaskExplanations(context.runner, context.sessions)
     found = yield from explanations.task(validate.task_id(name))
-    if explanations.leads_to:
-        from interlock.nouns.guards.gate_cycles import CYCLE, cycle_from, cycle_text
-
-        more = yield from explained_further(context, explanations.leads_to)
-        if not any(CYCLE in line for line in more):
-            cycle = yield from cycle_from(found.thing)
-            more = (cycle_text(cycle), *more) if cycle else more
-        found = replace(found, meanwhile=(*found.meanwhile, *more))
     return (yield from with_ended(found, context.runner.clock.wall()))
 
 
@@ -95,8 +87,6 @@ class TaskExplanations:
         self._runner = runner
         self._sessions = sessions
         self._able: Able = {}
-        self.leads_to = ""
-        """What the guard asks about that keeps the task, such as ``lock/deploy``."""
 
     def task(self, id_: str) -> Op[Why]:
         """What keeps this task from being done."""
@@ -105,13 +95,13 @@ class TaskExplanations:
             return (yield from self._blocked(snapshot))
         yield from self._read_abilities([snapshot])
         found, more = (yield from self._at_gate(snapshot)) or self._explain(snapshot), ""
-        self.leads_to = found.leads_to
         if snapshot.claim is not None and snapshot.alive:
             more = yield from self._where(snapshot, snapshot.claim)
             more += yield from self._evidence(snapshot)
         elif snapshot.state == "pending" and not found.blocked:
             more = (yield from _before(snapshot)) + (yield from self._takers(snapshot))
             found = replace(found, clear=f"claim it: interlock task claim {quote(id_)}")
+        waits = yield from self._meanwhile(snapshot)
         return Why(
             thing=f"task/{id_}",
             state=snapshot.state,
@@ -121,13 +111,17 @@ class TaskExplanations:
             by=found.by,
             since=found.since,
             expires_in=found.expires_in,
-            meanwhile=(*(yield from _meanwhile(snapshot)), *found.looks),
+            meanwhile=(*waits.lines, *found.meanwhile),
+            guard=found.guard,
+            leaf=found.leaf,
+            leads_to=(*waits.leads_to, *found.leads_to),
         )
 
     def _at_gate(self, snapshot: TaskSnapshot) -> Op[Explanation | None]:
         """Explain a task by the condition of its guard that does not hold now."""
         if snapshot.status is None or not snapshot.status.guard:
             return None
+        from interlock.nouns.guards.gate_cycles import cycle_from, cycle_text
         from interlock.nouns.guards.hosts import who_looks
         from interlock.nouns.tasks import gates
 
@@ -141,6 +135,7 @@ class TaskExplanations:
             )
         gate, at = (yield from gates.gate_of(snapshot.task)), refusal.hindrance
         same = gate is not None and (gate.guard, gate.leaf) == (at.guard, at.leaf)
+        cycle = yield from cycle_from(f"task/{snapshot.task}")
         checked = f"; it is counted again in {span(snapshot.left)}" if snapshot.left else ""
         return Explanation(
             says=f"guard {at.guard}: {f'{at.leaf}: ' if at.leaf else ''}{at.reason}{checked}",
@@ -148,9 +143,22 @@ class TaskExplanations:
             by=", ".join(at.by),
             since=gate.since if gate is not None and same else snapshot.status.since,
             rank=4 if refusal.result == "unknown" else 1,
-            leads_to=at.thing,
-            looks=(yield from who_looks(at.facts)),
+            guard=at.guard,
+            leaf=at.leaf,
+            leads_to=(at.thing,) if at.thing else (),
+            meanwhile=(
+                *((cycle_text(cycle),) if cycle else ()),
+                *(yield from who_looks(at.facts)),
+            ),
         )
+
+    def _meanwhile(self, snapshot: TaskSnapshot) -> Op[WaitsOfCallers]:
+        """The waits of the worker that has the task."""
+        claim = snapshot.claim
+        if claim is None or not snapshot.alive:
+            return WaitsOfCallers()
+        worker = caller_name(claim.agent, claim.session, claim.caller)
+        return (yield from meanwhile(self._runner, {worker: claim.agent}))
 
     def _evidence(self, snapshot: TaskSnapshot) -> Op[str]:
         """What a running task lacks before it can be completed."""
@@ -199,9 +207,9 @@ class TaskExplanations:
             leaves[task] = (yield from self._at_gate(tree.snapshots[task])) or leaf
         worst = max(leaves, key=lambda task: leaves[task].rank)
         found, end = leaves[worst], tree.snapshots[worst]
-        self.leads_to = found.leads_to
         cut = f", and so on: {FOLLOWED} tasks were followed" if end.hangs else ""
         others = f"; {tree.unmet} of its needs are not complete" if tree.unmet > 1 else ""
+        waits = yield from self._meanwhile(end)
         return Why(
             thing=f"task/{first.task}",
             state="blocked",
@@ -213,7 +221,10 @@ class TaskExplanations:
             since=first.known_status.since,
             expires_in=found.expires_in,
             needs=tuple(_lines(tree, leaves, worst)),
-            meanwhile=(*(yield from _meanwhile(end)), *found.looks),
+            meanwhile=(*waits.lines, *found.meanwhile),
+            guard=found.guard,
+            leaf=found.leaf,
+            leads_to=(*waits.leads_to, *found.leads_to),
         )
 
     def _read_needs(self, tree: _NeedsTree) -> Op[None]:
@@ -340,15 +351,6 @@ def _before(snapshot: TaskSnapshot) -> Op[str]:
     return f"; {many} before it" if before < COUNTED else f"; {before} or more are before it"
 
 
-def _meanwhile(snapshot: TaskSnapshot) -> Op[tuple[str, ...]]:
-    """The waits of the worker that has the task."""
-    claim = snapshot.claim
-    if claim is None or not snapshot.alive:
-        return ()
-    worker = caller_name(claim.agent, claim.session, claim.caller)
-    return (yield from meanwhile({worker: claim.agent}))
-
-
 def _chain(path: Sequence[str]) -> str:
     """The chain of needs in words, without the middle of a long one."""
     names = [_name(task) for task in path]
@@ -389,8 +391,8 @@ Able: TypeAlias = Mapping[str, frozenset[str]]
 class Explanation(Struct, frozen=True, kw_only=True):
     """What keeps a task from being done, and who can clear it.
 
-    The higher the ``rank``, the less likely it clears by itself.  ``leads_to`` is what a guard asks
-    about, such as ``lock/deploy``, and ``looks`` says which hosts look at it.
+    The higher the ``rank``, the less likely it clears by itself.  ``leads_to`` is the thing that
+    the guard asks about, such as ``lock/deploy``, and ``meanwhile`` says which hosts look at it.
     """
 
     says: str
@@ -400,8 +402,10 @@ class Explanation(Struct, frozen=True, kw_only=True):
     expires_in: float | None = None
     blocked: bool = True
     rank: int = 0
-    leads_to: str = ""
-    looks: tuple[str, ...] = ()
+    guard: str = ""
+    leaf: str = ""
+    leads_to: tuple[str, ...] = ()
+    meanwhile: tuple[str, ...] = ()
 
 
 def able_sessions(able: Able, requires: Iterable[str]) -> list[str]:
