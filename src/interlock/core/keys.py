@@ -212,11 +212,18 @@ def encode(name: str) -> str:
 
 
 def decode(segment: str) -> str:
-    """The name that a segment of a key stands for."""
+    """The name that a segment of a key stands for.
+
+    A segment that no name is encoded to stands for itself: any client can write a key, and one that
+    is damaged must not prevent a release, or end ``maintain``.
+    """
     if "%" not in segment:
         return segment
     first, *rest = segment.encode().split(b"%")
-    return (first + b"".join([bytes((int(p[:2], 16),)) + p[2:] for p in rest])).decode()
+    try:
+        return (first + b"".join([bytes((int(p[:2], 16),)) + p[2:] for p in rest])).decode()
+    except ValueError:
+        return segment
 
 
 def _percent(found: re.Match[str]) -> str:

@@ -316,6 +316,35 @@ def test_an_entry_of_a_kind_that_only_a_newer_version_knows_is_left_alone(
 # The local engine: one transaction.
 
 
+ODD_FACTS = b'["gate/", "gate/pipeline", "lock/", "sem/", "task/", "tasks/", "guard/", "", "%", "observed/"]'
+ODD_ITEMS = {
+    "gated/lock%2Fx/%ZZ": b"{}",
+    "gated/lock%2Fx/": b"{}",
+    "gated/lock%2Fx/pipeline%2F": b"[",
+    "gates/%FF": b'{"facts": ["lock/x"]}',
+    "gates/task%2Fgone": b'{"facts": ' + ODD_FACTS + b"}",
+    "gates/pipeline%2F": b'{"facts": ["lock/", "%"]}',
+    "recheck/odd": b'{"facts": ' + ODD_FACTS + b"}",
+}
+
+
+@pytest.mark.parametrize("key", ODD_ITEMS)
+def test_an_odd_item_that_a_client_wrote_prevents_no_release_and_no_maintenance(
+    bed: Testbed, where: str, key: str
+) -> None:
+    ada, bob = mover(bed, where, "ada"), mover(bed, where, "bob")
+    ada.define(phases('post = [{lock_free = "x"}]', ""))
+    ada.start()
+    lock(bob)
+    assert not ada.advance()
+    bed.store.commit(Txn(id="odd", puts=(Put(key, ODD_ITEMS[key]),), quiet=True))
+    unlock(bob)
+    assert run_of(bed.store).phase == "two"
+    run = ada.client.run
+    assert run(ada.client.fleet.maintain())
+    run(ada.client.fleet.health())
+
+
 def entries(bed: Testbed) -> list[Entry]:
     from interlock.core import codec
 
