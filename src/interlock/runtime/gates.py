@@ -17,7 +17,8 @@ So nothing polls.  An item without the mark costs nothing.
 Some facts are no items:
 
     a thing that does not exist   has no item to mark: the decision that creates it says so
-                                  (``Decision.created``), and its gates are checked without a note
+                                  (``Decision.created``), its gates are looked for before the
+                                  commit, for the note, and checked after it
     tasks/{id}                    is a new task.  Gates that wait for tasks which do not exist yet
                                   have their entries under ``tasks``, each with the beginning of the
                                   ids; ``meta/new-tasks`` is the mark.  A publisher that finds the
@@ -227,8 +228,11 @@ def check_gates(
     moved = 0
     runner.notes.update(wanted.keys)
     try:
-        if not wanted.keys and not (wanted := (yield from _with_gates(wanted))).note.facts:
-            return 0
+        if not wanted.keys:
+            note = wanted.note
+            wanted = Recheck(note=replace(note, facts=(yield from with_gates(note.facts))))
+            if not wanted.note.facts:
+                return 0
         base = yield from runner.base()
         gates = GateCheck(runner, base, wanted, most)
         while gates.goes_on:
@@ -249,13 +253,13 @@ def check_gates(
     return moved
 
 
-def _with_gates(wanted: Recheck) -> Op[Recheck]:
-    """Only those facts that gates wait for."""
-    facts = wanted.note.facts
+def with_gates(facts: Sequence[str]) -> Op[tuple[str, ...]]:
+    """Those of these facts that gates wait for."""
+    if not facts:
+        return ()
     pages = {fact: _page(_folder(fact)[0], "", whole=True) for fact in facts}
     found = (yield Read(*dict.fromkeys(pages.values()))).ranges
-    left = tuple(fact for fact in facts if fact.startswith(keys.ITSELF) or found[pages[fact]])
-    return replace(wanted, note=replace(wanted.note, facts=left))
+    return tuple([fact for fact in facts if fact.startswith(keys.ITSELF) or found[pages[fact]]])
 
 
 def _leave(runner: Runner, gates: GateCheck) -> DecideOp[str]:

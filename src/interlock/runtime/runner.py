@@ -273,7 +273,7 @@ class Runner:
                 # A wrong guess does not disprove the hope.
                 known, guessed, hope = {} if guessed else known, False, hope and guessed
                 continue
-            attempt, recheck = self._noted(attempt)
+            attempt, recheck = yield from self._noted(attempt, guessed=guessed)
             draft = self.draft(attempt, actor, checked=True)
             answer = yield from self._commit(draft)
             if isinstance(answer, Committed):
@@ -295,17 +295,24 @@ class Runner:
                 known = {}  # as old as the pause
         raise StoreBusy("too many others change the same thing; try again")
 
-    def _noted(self, attempt: Attempt) -> tuple[Attempt, Recheck | None]:
-        """The attempt with a note of the facts that it changes, and the gates to be checked."""
+    def _noted(self, attempt: Attempt, *, guessed: bool) -> Op[tuple[Attempt, Recheck | None]]:
+        """The attempt with a note of the facts that it changes, and the gates to be checked.
+
+        A thing that it creates has no mark yet.  If gates wait for it now, the note has it, too;
+        gates that come to wait before the commit are found by the check after it.  A guess saves
+        a round trip and is often wrong (the thing exists), so that read is left out then.
+        """
         decision = attempt.decision
         if not decision.awaited and not decision.created:
             return attempt, None
-        from interlock.runtime.gates import Recheck, changed_facts, note_of
+        from interlock.runtime.gates import Recheck, changed_facts, note_of, with_gates
 
         recheck = Recheck(note=note_of(changed_facts(decision)))
-        if decision.awaited:
+        created = () if guessed else note_of(decision.created).facts
+        awaited = (*decision.awaited, *(yield from with_gates(created)))
+        if awaited:
             own = keys.recheck(self.new_id("chk"))
-            note = Write(own, note_of(decision.awaited))
+            note = Write(own, note_of(awaited))
             recheck = replace(recheck, keys=(own,))
             attempt = replace(attempt, decision=replace(decision, puts=(*decision.puts, note)))
         return attempt, recheck

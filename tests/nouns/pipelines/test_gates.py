@@ -316,7 +316,7 @@ def test_an_entry_of_a_kind_that_only_a_newer_version_knows_is_left_alone(
 # The local engine: one transaction.
 
 
-ODD_FACTS = b'["gate/", "gate/pipeline", "lock/", "sem/", "task/", "tasks/", "guard/", "", "%", "observed/"]'
+ODD_FACTS = b'["gate/", "gate/pipeline", "lock/", "sem/", "task/", "tasks/", "guard/", "", "%"]'
 ODD_ITEMS = {
     "gated/lock%2Fx/%ZZ": b"{}",
     "gated/lock%2Fx/": b"{}",
@@ -426,6 +426,28 @@ def test_a_client_that_dies_before_it_checked_the_gates_leaves_them_to_another(
         assert audit(bed.store) == []
         if not crashed and not bob.client.network.drawn:
             assert commit >= 3
+            return
+
+
+@pytest.mark.parametrize("way", ["another pipeline starts", "a semaphore is made"])
+def test_a_client_that_dies_after_it_created_a_thing_leaves_its_gates_to_another(way: str) -> None:
+    fields, _, after = WAYS[way]
+    for commit in count():
+        bed = Testbed()
+        ada, bob = Mover(bed.client("ada")), Mover(bed.remote("bob"))
+        ada.define(phases(fields, ""))
+        ada.start()
+        assert not ada.advance()
+        bob.client.network.script([None] * commit + ["crash after"])
+        try:
+            after(bob)
+        except Crash:
+            things = (keys.pipeline("q1"), keys.semaphore("builds"))
+            created = any(bed.store.read(*things).items.values())
+            thousandth_commit(Mover(bed.remote("heir")))
+            assert run_of(bed.store).phase == ("two" if created else "one"), commit
+        else:
+            assert commit
             return
 
 

@@ -205,27 +205,14 @@ def _defining(guards: Sequence[g.Guard], agent: str) -> DecideOp[GuardsDefined]:
     )
     if not put:
         return Decision(outcome=outcome)
-    facts = [f"guard/{guard.name}" for guard in put]
-    awaited = yield from _gates_of(facts)
     return Decision(
         outcome=outcome,
         verb="guard.define",
         thing=f"guard/{put[0].name}",
         puts=tuple([Write(keys.guard(guard.name), guard) for guard in put]),
         events=tuple([Event("guard:defined", agent, f"guard/{guard.name}") for guard in put]),
-        awaited=awaited,
-        created=tuple(facts),  # a gate may come to wait for it after the read
+        created=tuple([f"guard/{guard.name}" for guard in put]),  # gates may wait for it
     )
-
-
-def _gates_of(definitions: Iterable[str]) -> ReadOp[tuple[str, ...]]:
-    """The definitions of these that gates wait for: another one may open them."""
-    from interlock.nouns.guards.gates import awaited_now
-
-    found: list[str] = []
-    for fact in definitions:
-        found += yield from awaited_now(fact)
-    return tuple(found)
 
 
 def _is_same(guard: g.Guard, item: Item) -> bool:
@@ -250,7 +237,6 @@ def _dropping(name: str, agent: str) -> DecideOp[GuardDropped | NoGuard]:
         thing=f"guard/{name}",
         deletes=(key,),
         events=(Event("guard:dropped", agent),),
-        awaited=(yield from _gates_of((f"guard/{name}",))),
         created=(f"guard/{name}",),
     )
 
