@@ -441,7 +441,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 GO = guard.named("calm", guard.file_exists("GO"), max_age="60s")
 
 
-def test_a_worker_looks_for_a_guard_that_its_host_allows(
+def test_a_claim_by_name_looks_for_a_guard_that_its_host_allows_and_next_does_not(
     bed: Testbed, ada: Agent, project: Path
 ) -> None:
     ada.define(GO)
@@ -452,9 +452,10 @@ def test_a_worker_looks_for_a_guard_that_its_host_allows(
     allow(g.digest(GO), project)
     assert ada.claim().result == "failed"
     (project / "GO").touch()
-    assert isinstance(ada.next(), core.NoTask), "an observation counts for its maximum age"
+    assert ada.claim().result == "failed", "an observation counts for its maximum age"
     bed.clock.advance(61)
-    assert ada.next().task == "t1"
+    assert isinstance(ada.next(), core.NoTask), "a worker without a task runs no command"
+    assert ada.claim().task == "t1"
     claimed = next(each for each in entries(bed.store) if each.verb == "task.claim")
     assert [each.condition for each in claimed.observed] == ["file-exists=GO"]
 

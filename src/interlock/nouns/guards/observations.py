@@ -350,13 +350,6 @@ def stored_observations(guards: Iterable[Guard], now: float) -> Op[Observed]:
     return _stored({digest(guard): guard for guard in guards if outside_needs(guard)}, now)
 
 
-def unobserved(guards: Iterable[Guard]) -> Op[list[Guard]]:
-    """The guards of these that lack an observation which is new enough."""
-    asking = {digest(guard): guard for guard in guards}
-    items = yield from looked_up(_stored_keys(asking))
-    return [guard for key, guard in asking.items() if _facts(key, guard, items, 0.0)[1]]
-
-
 def stored_inside(guards: Collection[Guard], now: float) -> ReadOp[dict[str, Facts]]:
     """What hosts saw for these guards, read by the decision that relies on it.
 

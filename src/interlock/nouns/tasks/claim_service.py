@@ -294,15 +294,6 @@ class ClaimService:
         attempt.looked |= looked
         return still
 
-    def _look(self, attempt: ClaimAttempt) -> Op[bool]:
-        """Let this host look for guards that keep tasks, once in each call; whether it did."""
-        if attempt.looked or not self._housekeeping.saw_gates:
-            return False
-        from interlock.nouns.tasks import gates
-
-        attempt.looked = True
-        return (yield from gates.look_for_tasks(self._runner))
-
     def _claim_best(
         self, attempt: ClaimAttempt, able: frozenset[str]
     ) -> Op[task_types.ClaimOutcome]:
@@ -322,10 +313,7 @@ class ClaimService:
                     yield from delete_idle_sets(self._runner, identity.actor, idle)
             if outcome is not None:
                 return outcome
-            if last:
-                break
-            moved = yield from self._housekeeping.step(identity.actor)
-            if not (yield from self._look(attempt)) and not moved:
+            if last or not (yield from self._housekeeping.step(identity.actor)):
                 break
         return task_types.NoTask(reason="no task that is ready is one that you can do")
 

@@ -19,9 +19,8 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event
-from interlock.errors import InterlockError, StoreDamaged, TooLarge
+from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.guards import guard as g
-from interlock.nouns.guards.awaited_guards import allowed_folders, awaited_guards
 from interlock.nouns.guards.gates import (
     Gate,
     decode_gate,
@@ -34,7 +33,6 @@ from interlock.nouns.guards.observations import (
     observations,
     outside_needs,
     stored_observations,
-    unobserved,
 )
 from interlock.nouns.guards.service import check_inside, decode_guard, observed_facts
 from interlock.nouns.tasks import gate_rules
@@ -47,14 +45,10 @@ from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import outside, readable
 from interlock.runtime.runner import Runner
-from interlock.steps import InThread, Op, Read
+from interlock.steps import Op, Read
 from interlock.store import LIVE, Snapshot
 
 T = TypeVar("T")
-
-LOOKED_FOR = 32
-"""Guards that a worker without a task looks for at most."""
-
 
 # Inside a decision.
 
@@ -261,29 +255,6 @@ def look_for(runner: Runner, task: str) -> Op[Observed]:
     status = decode_status((yield Read(key))[key])
     guards = yield from outside(find_guards(() if status is None else status.guards))
     return (yield from observations(runner, list(guards.values()), runner.clock))
-
-
-def look_for_tasks(runner: Runner) -> Op[bool]:
-    """Look for guards that keep things, if this host allows them and no host has looked in time.
-
-    Returns whether this host looked.
-    """
-    digests: list[str] = yield InThread(_allowed_digests)
-    if not digests:
-        return False
-    awaited, _ = yield from awaited_guards(digests)
-    late = yield from unobserved([each.guard for each in awaited.values()])
-    if late:
-        yield from observations(runner, late[:LOOKED_FOR], runner.clock)
-    return bool(late)
-
-
-def _allowed_digests() -> list[str]:
-    """The guards that this host allows; none if its list cannot be read."""
-    try:
-        return list(allowed_folders())
-    except InterlockError:
-        return []
 
 
 def gate_of(task: str) -> Op[Gate | None]:

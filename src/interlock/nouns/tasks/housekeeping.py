@@ -65,8 +65,6 @@ class TaskHousekeeping:
         self._due_after = ""
         self._sets_after = ""
         self._gates_after = ""
-        self.saw_gates = False
-        """Whether guards kept tasks at the last step."""
         self._next_look: float | None = None
         """The monotonic time at which the next known claim or rest expires."""
 
@@ -115,7 +113,6 @@ class TaskHousekeeping:
     def _check_gates(self, actor: Actor, entries: Sequence[Item]) -> Op[int]:
         """Check some gates again: a grant that expires is no commit, and a client may have died."""
         self._gates_after = entries[-1].key if len(entries) == GATES_AT_ONCE else ""
-        self.saw_gates = bool(entries)
         if not entries:
             return 0
         from interlock.nouns.tasks.gates import check_some
