@@ -87,7 +87,7 @@ def test_one_of_two_workers_gets_a_task_when_its_gate_opens(url: str, crew: Proc
         fleet.guards.define(guard.named("calm", guard.lock_free("deploy")))
         holder = crew.start("hold", url, "ada", 60, "deploy")
         assert holder.read_line() == "held deploy"
-        assert getattr(fleet.tasks.publish("t1", guards=["calm"]), "guard", "") == "calm"
+        assert getattr(fleet.tasks.publish("t1", guard=["calm"]), "guard", "") == "calm"
         both = [crew.start("toil", url, name, 60, 0) for name in ("bob", "cleo")]
         until(lambda: {"bob", "cleo"} <= {each.agent for each in fleet.agents.list()})
         assert state(fleet, "t1") == "blocked"
@@ -104,7 +104,7 @@ def test_one_of_two_workers_gets_a_task_when_its_gate_opens(url: str, crew: Proc
         assert events(fleet, "t1") == told
         lost = crew.start("hold", url, "ada", ttl, "deploy")
         assert lost.read_line() == "held deploy"
-        fleet.tasks.publish("t2", guards=["calm"])
+        fleet.tasks.publish("t2", guard=["calm"])
         lost.kill()
         dan = crew.start("toil", url, "dan", 60, 0)
         assert dan.read_line() == "begun t2 1"

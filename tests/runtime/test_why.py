@@ -245,8 +245,8 @@ def test_a_chain_that_comes_back_ends_there(stage: Testbed) -> None:
     define = GuardCalls(ada.context).define
     ada.run(define(guard.named("a", guard.tasks_complete(prefix="b"))))
     ada.run(define(guard.named("b", guard.tasks_complete(prefix="a"))))
-    ada.run(ada.tasks.publish("a1", guards=["a"]))
-    ada.run(ada.tasks.publish("b1", guards=["b"]))
+    ada.run(ada.tasks.publish("a1", guard=["a"]))
+    ada.run(ada.tasks.publish("b1", guard=["b"]))
     found = why(stage, "task/a1")
     assert [each.thing for each in found.chain] == ["task/b1"]
     assert found.meanwhile == (

@@ -79,7 +79,7 @@ Liveness: the only keys that expire
     live/{grant}.limit    the maximum hold of a grant: put once and never renewed
     live/{grant}.refused  a refusal in favour of this grant was recorded within the last minute
     live/deadline/{task}  the task may still begin
-    live/rest/{thing}     a task, or pipeline/{id}, rests before its next attempt
+    live/rest/{thing}     a task, or the guard of a pipeline, rests before its next attempt
     live/observed/{guard}/{need}  the observation is no older than the guard allows
     live/allows/{guard}/{host}  this host lets the guard, by its digest, look outside
     live/looks/{guard}/{host}/{root}  a process of this host looks, for gates, below this root
@@ -704,9 +704,12 @@ def guard_rest(task: str) -> str:
     return f"{LIVE}rest/guard/{encode(task)}"
 
 
-def pipeline_rest(id_: str) -> str:
-    """The liveness that measures the time until the guard of a pipeline is checked again."""
-    return f"{LIVE}rest/pipeline/{encode(id_)}"
+def pipeline_rest(id_: str, stage: str) -> str:
+    """The liveness that measures the time until a guard of a pipeline is checked again.
+
+    The guards behind a phase (``post``) and before the next one (``pre``) rest apart.
+    """
+    return f"{LIVE}rest/pipeline/{encode(id_)}/{stage}"
 
 
 def gate(thing: str) -> str:

@@ -178,11 +178,26 @@ def test_within_the_delay_a_guard_that_passes_lets_it_go_on(
     ada.start()
     token = bob.lock("deploy")
     ada.advance()
-    rest = keys.pipeline_rest("r1")
+    rest = keys.pipeline_rest("r1", "post")
     assert bed.store.read(rest)[rest] is not None
     bob.unlock("deploy", token)
     assert run_of(bed.store).phase == "two"
     assert bed.store.read(rest)[rest] is None
+
+
+def test_the_guard_of_the_next_phase_counts_although_that_of_this_one_rests(
+    bed: Testbed, ada: Mover, bob: Mover
+) -> None:
+    retry = 'on_failure = {retry = "10s", limit = 2}'
+    ada.define(phases(f"{FREE}\n{retry}", f'pre = [{{lock_free = "freeze"}}]\n{retry}'))
+    ada.start()
+    token = bob.lock("deploy")
+    bob.lock("freeze")
+    assert ada.advance().attempts == 1
+    bob.unlock("deploy", token)  # the post guard passes, within its delay
+    assert (run_of(bed.store).attempt, run_of(bed.store).entering) == (1, 1)
+    waiting = keys.pipeline_rest("r1", "pre")
+    assert bed.store.read(waiting)[waiting] is not None
 
 
 def test_maintain_takes_the_step_that_no_commit_opened(

@@ -69,7 +69,7 @@ def test_a_task_of_a_phase_may_have_guards_and_evidence(bed: Testbed, ada: Mover
     agent = Agent(ada.client)
     agent.define(FREE)
     ada.lock("deploy")
-    ada.define(phases('tasks = [{id = "a", guards = ["calm"], evidence = ["calm"]}]', ""))
+    ada.define(phases('tasks = [{id = "a", guard = ["calm"], evidence = ["calm"]}]', ""))
     ada.start()
     assert status_of(bed.store, "r1.a").guard == "calm"
     agent.unlock("deploy")

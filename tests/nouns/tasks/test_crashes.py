@@ -37,7 +37,7 @@ def scene(stage: Testbed) -> None:
         owner.run(owner.tasks.publish(f"leaf{number}", needs=["root", *more]))
     owner.run(owner.tasks.publish("later", not_before=3.5))
     owner.run(GuardCalls(owner.context).define(CALM))
-    owner.run(owner.tasks.publish("guarded", guards=["calm"], evidence=["calm"]))
+    owner.run(owner.tasks.publish("guarded", guard=["calm"], evidence=["calm"]))
 
 
 def take(client: Client, lock: str) -> None:
@@ -128,12 +128,12 @@ def send_back(stage: Testbed, client: Client) -> Op[Any]:
 
 
 def publish_behind_a_guard(stage: Testbed, client: Client) -> Op[Any]:
-    return client.tasks.publish("late", guards=["calm"])
+    return client.tasks.publish("late", guard=["calm"])
 
 
 def publish_behind_a_closed_gate(stage: Testbed, client: Client) -> Op[Any]:
     take(client, "deploy")
-    return client.tasks.publish("late", guards=["calm"])
+    return client.tasks.publish("late", guard=["calm"])
 
 
 def open_the_gate(stage: Testbed, client: Client) -> Op[Any]:

@@ -22,7 +22,7 @@ from interlock.store import VOID, Log, Put, Range, Store, Txn
 from interlock.testing.audit import audit
 from interlock.testing.testbed import Stepper, Testbed
 
-CALM: dict[str, Any] = {"guards": ["calm"]}
+CALM: dict[str, Any] = {"guard": ["calm"]}
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_several_guards_must_all_pass(bed: Testbed, ada: Agent) -> None:
     ada.define(FREE, guard.named("quiet", guard.lock_free("night")))
     ada.lock("deploy")
     ada.lock("night")
-    ada.publish(guards=["calm", "quiet"])
+    ada.publish(guard=["calm", "quiet"])
     assert status_of(bed.store).guard == "calm"
     ada.unlock("deploy")
     assert status_of(bed.store).guard == "quiet"
@@ -220,7 +220,7 @@ def test_several_guards_must_all_pass(bed: Testbed, ada: Agent) -> None:
 
 def test_a_task_waits_for_other_tasks(bed: Testbed, ada: Agent) -> None:
     ada.define(guard.named("built", guard.tasks_complete(prefix="build/")))
-    ada.publish("t1", guards=["built"])
+    ada.publish("t1", guard=["built"])
     found = ada.claim()
     assert (found.guard, found.result) == ("built", "failed")
     ada.publish("build/1")
@@ -535,8 +535,8 @@ def test_why_ends_where_two_tasks_wait_for_each_other(ada: Agent) -> None:
         guard.named("a", guard.tasks_complete(prefix="b")),
         guard.named("b", guard.tasks_complete(prefix="a")),
     )
-    ada.publish("a1", guards=["a"])
-    ada.publish("b1", guards=["b"])
+    ada.publish("a1", guard=["a"])
+    ada.publish("b1", guard=["b"])
     assert any("wait for each other" in line for line in ada.why("task/a1").meanwhile)
     (problem,) = ada.client.run(ada.client.fleet.health()).problems
     assert problem.kind == "deadlock"

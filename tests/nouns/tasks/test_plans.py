@@ -157,8 +157,8 @@ def test_the_tasks_of_a_plan_wait_for_their_guards(
     ada = Agent(join(stage, "ada"))
     ada.define(FREE)
     ada.lock()
-    plan = [{"id": f"t{n}", "guards": ["calm"], "evidence": ["calm"]} for n in range(12)]
-    plan += [{"id": "last", "needs": ["t0"], "guards": ["calm"]}, {"id": "plain"}]
+    plan = [{"id": f"t{n}", "guard": ["calm"], "evidence": ["calm"]} for n in range(12)]
+    plan += [{"id": "last", "needs": ["t0"], "guard": ["calm"]}, {"id": "plain"}]
     done = ada.client.run(ada.client.tasks.publish_all(plan))
     assert isinstance(done, Imported)
     assert (done.tasks, done.ready, done.blocked, done.guarded) == (14, 1, 1, 12)

@@ -209,7 +209,7 @@ class TaskMachine(RuleBasedStateMachine):
                 name,
                 {"name": name},
                 needs=needs,
-                guards=guards,
+                guard=guards,
                 backoff_most=LONGEST_REST,
                 **moments,
                 **{word: term for word, term in terms.items() if word != "guarded"},

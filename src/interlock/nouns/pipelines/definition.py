@@ -34,7 +34,7 @@ class PhaseTask(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_un
     requires: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
-    guards: tuple[str, ...] = ()
+    guard: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PHASE = ("name", "pre", "post", "on_failure", "max_age", "retries", "hold", "tasks")
-_TASK = ("id", "data", "priority", "requires", "needs", "labels", "guards", "evidence")
+_TASK = ("id", "data", "priority", "requires", "needs", "labels", "guard", "evidence")
 
 
 class PipelineReader:
@@ -179,7 +179,7 @@ def _task(draft: PlanTask) -> d.PhaseTask:
         requires=draft.requires,
         needs=draft.needs,
         labels=draft.labels,
-        guards=draft.guards,
+        guard=draft.guard,
         evidence=draft.evidence,
     )
 

@@ -90,7 +90,7 @@ def _plain_task(task: PhaseTask) -> dict[str, object]:
         "needs": task.needs,
         "labels": task.labels,
     }
-    later = {"guards": task.guards, "evidence": task.evidence}
+    later = {"guard": task.guard, "evidence": task.evidence}
     return plain | {field: names for field, names in later.items() if names}
 
 

@@ -99,7 +99,7 @@ def specs_of(
             requires=tuple(sorted(task.requires)),
             needs=tuple([task_id(pipeline, need) if need in own else need for need in task.needs]),
             labels=task.labels,
-            guards=task.guards,
+            guards=task.guard,
             evidence=task.evidence,
             trace=trace,
         )

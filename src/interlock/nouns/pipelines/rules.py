@@ -222,7 +222,7 @@ def stay(change: RunChange, why: Stay, retry_in: float | None = None) -> Decisio
     if not why.delay:
         return decision
     rest = Write(
-        keys.pipeline_rest(change.pipeline),
+        keys.pipeline_rest(change.pipeline, cast("Stage", why.counted)),
         {"for": f"pipeline/{change.pipeline}"},
         max(why.delay, change.min_ttl),
     )
@@ -343,7 +343,8 @@ def _decision(
 
 
 def _rest_of(change: RunChange, after: PipelineRun) -> tuple[str, ...]:
-    """The liveness key of a rest, once the pipeline has gone on."""
-    counted = bool(change.run.attempt or change.run.entering)
-    moved = (after.phase, after.state) != (change.run.phase, change.run.state)
-    return (keys.pipeline_rest(change.pipeline),) if counted and moved else ()
+    """The liveness keys of rests, once the pipeline has gone on."""
+    if (after.phase, after.state) == (change.run.phase, change.run.state):
+        return ()
+    counts = {"post": change.run.attempt, "pre": change.run.entering}
+    return tuple([keys.pipeline_rest(change.pipeline, each) for each in counts if counts[each]])

@@ -324,7 +324,7 @@ class PipelineService:
         if (entering := step.entering) is not None and entering.pre is not None:
             checks.append(("pre", entering, entering.pre))
         for stage, phase, guard in checks:
-            rests = yield from self._rests(change, guard)
+            rests = yield from self._rests(change, stage, guard)
             result = (yield from check_inside([guard], observed, change.now))[0]
             results.append(result)
             found = rules.judge(change.run, phase, stage, result, rests=rests, explicit=explicit)
@@ -332,12 +332,12 @@ class PipelineService:
                 return results, found
         return results, None
 
-    def _rests(self, change: RunChange, guard: Guard) -> ReadOp[bool]:
+    def _rests(self, change: RunChange, stage: Stage, guard: Guard) -> ReadOp[bool]:
         """Whether the delay of a retry is not over; the commit checks that."""
-        counted = change.run.attempt or change.run.entering
+        counted = change.run.attempt if stage == "post" else change.run.entering
         if not counted or not isinstance(guard.on_failure, g.RetryAction):
             return False
-        key = keys.pipeline_rest(change.pipeline)
+        key = keys.pipeline_rest(change.pipeline, stage)
         return (yield (key,)).items[key] is not None
 
     def _check_tasks(

@@ -37,8 +37,8 @@ class TaskCalls(Calls[D]):
         requires: Iterable[str] = (),
         needs: Iterable[str] = (),
         labels: Iterable[str] = (),
-        guards: Iterable[str] = (),
-        evidence: Iterable[str] = (),
+        guard: str | Iterable[str] = (),
+        evidence: str | Iterable[str] = (),
         not_before: Moment | None = None,
         deadline: Moment | None = None,
         retries: int = task_types.RETRIES,
@@ -49,8 +49,8 @@ class TaskCalls(Calls[D]):
         """Publish a task; without an id it gets a fresh one.
 
         A lower ``priority`` comes first.  ``next`` gives it only to workers that can do all that it
-        ``requires``, and it is blocked until all its ``needs`` are complete and all its ``guards``
-        pass.  It can be completed while all guards of its ``evidence`` pass.  It does not begin
+        ``requires``, and it is blocked until all its ``needs`` are complete and each ``guard``
+        passes.  It can be completed while all guards of its ``evidence`` pass.  It does not begin
         ``not_before`` a moment, and is a dead letter if no worker began it by its ``deadline``
         (a duration from now, or a time).  An attempt that fails is repeated up to ``retries``
         times, after a rest of ``backoff``, twice that, and so on, up to ``backoff_most``.
@@ -75,8 +75,8 @@ class TaskCalls(Calls[D]):
             requires=tuple(sorted(validate.names(requires, "requires", task_types.REQUIRES_LIMIT))),
             needs=wanted,
             labels=validate.names(labels, "labels", task_types.LABELS_LIMIT),
-            guards=validate.names(guards, "guards", task_types.GUARDS_LIMIT),
-            evidence=validate.names(evidence, "evidence", task_types.GUARDS_LIMIT),
+            guards=_guards(guard, "guard"),
+            evidence=_guards(evidence, "evidence"),
             not_before=begins,
             deadline=_deadline(deadline, now, begins),
             retries=validate.integer(retries, "number of retries", 0, task_types.MOST_RETRIES),
@@ -356,6 +356,12 @@ class TaskCalls(Calls[D]):
 
 def _payload(value: object, what: str) -> Raw | None:
     return None if value is None else Raw(validate.payload(value, what, task_types.DATA_LIMIT))
+
+
+def _guards(given: str | Iterable[str], what: str) -> tuple[str, ...]:
+    """The names of guards: one, or several."""
+    several = (given,) if isinstance(given, str) else given
+    return validate.names(several, what, task_types.GUARDS_LIMIT)
 
 
 def _states(given: Iterable[str]) -> frozenset[task_types.State]:

@@ -213,7 +213,7 @@ def _add(fleet: "FleetCalls", request: TaskAdd) -> "Op[task_types.PublishOutcome
         requires=request.requires,
         needs=request.needs,
         labels=request.label,
-        guards=request.guard,
+        guard=request.guard,
         evidence=request.evidence,
         not_before=request.not_before,
         deadline=request.deadline,

@@ -144,9 +144,9 @@ def _counted(changes: TaskChanges, wanted: Plan, begun: BatchStart | None) -> Ch
             moment = wanted.spec(draft, at, "").not_before
             soon = moment is None or moment <= changes.now
             later += not soon
-            guarded += soon and bool(draft.guards)
+            guarded += soon and bool(draft.guard)
         else:
-            guarded += bool(draft.guards)
+            guarded += bool(draft.guard)
     tasks = len(wanted.drafts)
     return Checked(
         plan=wanted.id,
@@ -286,7 +286,7 @@ def check_sizes(wanted: Plan, most: int) -> None:
 
 def _weight(draft: PlanTask) -> int:
     """An upper estimate of the bytes of a task."""
-    names = (*draft.needs, *draft.requires, *draft.labels, *draft.guards, *draft.evidence)
+    names = (*draft.needs, *draft.requires, *draft.labels, *draft.guard, *draft.evidence)
     return _ENVELOPE + len(bytes(draft.data)) + sum(map(len, names)) + 3 * len(names)
 
 
