@@ -1,7 +1,7 @@
 """Why something is blocked: the explanation as a value, and the noun that explains a thing.
 
 A noun declares a function for each kind of thing that it can explain, and how ids of that kind
-begin.  A plain name is offered to each noun in turn, tasks first.
+begin.  A plain name is offered to each noun in turn (``why_plain``).
 
 Such a function explains one thing, and names the things that this one depends on (``leads_to``):
 the lock that a guard asks about, the pipeline that holds a lock, the agent that was asked.  The
@@ -99,7 +99,7 @@ class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def explain(context: Context, thing: str) -> Op[Why]:
     """What blocks a thing, explained by its noun, and what blocks the things that it depends on."""
-    first = yield from _explain(context, thing)
+    first = yield from explain_one(context, thing)
     found = {first.thing: first}
     left = list(first.leads_to)
     more = dict.fromkeys(first.meanwhile)
@@ -109,7 +109,7 @@ def explain(context: Context, thing: str) -> Op[Why]:
         if len(found) > FOLLOWED:
             more["and so on"] = None
             break
-        found[following] = why = yield from _explain(context, following)
+        found[following] = why = yield from explain_one(context, following)
         left = [*why.leads_to, *left]  # depth first: a chain is followed to its end before the next
         more |= dict.fromkeys(why.meanwhile)
     chain = [
@@ -138,7 +138,7 @@ def _clearer(why: Why, found: Mapping[str, Why]) -> str:
     return why.by
 
 
-def _explain(context: Context, thing: str) -> Op[Why]:
+def explain_one(context: Context, thing: str) -> Op[Why]:
     """What blocks a thing, explained by its noun."""
     kind, _, name = validate.text(thing, "thing", validate.METADATA_LIMIT).partition("/")
     for noun in registry.nouns():

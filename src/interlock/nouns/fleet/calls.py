@@ -160,8 +160,9 @@ class FleetCalls(Calls[D]):
     def why(self, thing: str) -> Op[Why]:
         """Explain what blocks a thing, since when, and who can clear it.
 
-        ``task/ID``, ``lock/NAME``, ``sem/NAME``, ``guard/NAME``, ``query/ID`` or ``message/ID``; a
-        plain name is that of a task, if there is one, else of a lock.
+        ``task/ID``, ``lock/NAME``, ``sem/NAME``, ``pipeline/ID``, ``guard/NAME``, ``agent/NAME``,
+        ``query/ID`` or ``message/ID``; a plain name is that of a task, a pipeline, a semaphore or
+        a guard, if there is one, else of a lock.
         """
         from interlock.runtime.why import explain
 

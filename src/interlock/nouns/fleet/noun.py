@@ -67,7 +67,8 @@ class WhyRequest(Request, frozen=True, kw_only=True):
         str,
         option(
             "name",
-            "task/t1, lock/merge (or just t1, merge), sem/builds, guard/calm, qry_...",
+            "task/t1, lock/merge, pipeline/r1 (or just t1, merge, r1), sem/builds, guard/calm,"
+            " agent/ada, qry_...",
             positional=True,
         ),
     ]
@@ -212,6 +213,7 @@ def _why(fleet: "FleetCalls", request: WhyRequest) -> "Op[Why]":
 NOUN = Noun(
     name="fleet",
     texts=("interlock.nouns.fleet.text",),
+    why_plain="interlock.nouns.fleet.plain_name:why",
     operations=(
         Operation(
             name="init",

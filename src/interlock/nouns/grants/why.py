@@ -53,8 +53,8 @@ def lock(context: Context, name: str) -> Op[Why]:
 
 
 def plain(context: Context, name: str) -> Op[Why]:
-    """Explain a plain name, which is that of a lock since there is no such task."""
-    besides = ", and there is no task of that name"
+    """Explain a plain name, which is that of a lock since nothing else has it."""
+    besides = ", and nothing else has that name"
     return (yield from _lock(context, validate.name(name, "thing"), besides))
 
 

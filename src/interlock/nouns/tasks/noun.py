@@ -253,7 +253,6 @@ NOUN = Noun(
         for prefix in keys.TASK_FOLDERS
     ),
     why={"task": "interlock.nouns.tasks.why:task"},
-    why_plain="interlock.nouns.tasks.why:plain",
     health=Part(30, "interlock.nouns.tasks.health:health"),
     housekeeping=Part(10, "interlock.nouns.tasks.housekeeping:TaskHousekeepingPart"),
     history="interlock.nouns.tasks.history:TaskHistory",

@@ -24,10 +24,9 @@ from msgspec.structs import replace
 from interlock.core import keys, validate
 from interlock.core.validate import ALL_ABILITIES, quote, span
 from interlock.core.wait import caller_name
-from interlock.errors import BadInput, StoreDamaged
+from interlock.errors import StoreDamaged
 from interlock.nouns.agents.session_service import Sessions, decode_session
 from interlock.nouns.agents.views import session_overview
-from interlock.nouns.grants.pool_reader import decode_pool
 from interlock.nouns.grants.why import WaitsOfCallers, meanwhile, with_ended
 from interlock.nouns.tasks.task import BATCH, Spec, TaskOwner, TaskStatus
 from interlock.nouns.tasks.task_reader import decode_status
@@ -36,7 +35,7 @@ from interlock.runtime.reads import KEYS_AT_ONCE, looked_up
 from interlock.runtime.runner import Runner
 from interlock.runtime.why import NAMED, Need, Why
 from interlock.steps import Op, Read
-from interlock.store import Item, Range, Snapshot
+from interlock.store import Item, Range
 
 if TYPE_CHECKING:
     from interlock.client_context import Context
@@ -59,25 +58,6 @@ def task(context: Context, name: str) -> Op[Why]:
     explanations = TaskExplanations(context.runner, context.sessions)
     found = yield from explanations.task(validate.task_id(name))
     return (yield from with_ended(found, context.runner.clock.wall()))
-
-
-def plain(context: Context, name: str) -> Op[Why | None]:
-    """Explain a plain name if it is that of a task."""
-    if (yield from task_or_lock(validate.name(name, "thing"))).startswith("task/"):
-        return (yield from task(context, name))
-    return None
-
-
-def task_or_lock(name: str) -> Op[str]:
-    """The task of this name, or else the lock; if there are both, the caller has to choose."""
-    task, lock = keys.status(name), keys.lock(name)
-    snapshot: Snapshot = yield Read(task, lock)
-    if snapshot[task] is None or name.startswith(BATCH):
-        return f"lock/{name}"
-    pool = decode_pool(snapshot[lock], 0)
-    if pool is not None and (pool.grants or pool.waiters):
-        raise BadInput(f"{name!r} is a task and a lock; ask for 'task/{name}' or for 'lock/{name}'")
-    return f"task/{name}"
 
 
 class TaskExplanations:
