@@ -331,23 +331,27 @@ def _is_of(host: str, item: Item) -> bool:
     return seen is not None and seen.host == host
 
 
-def _stored(asking: Mapping[str, Guard], now: float) -> Op[dict[str, Facts]]:
-    """What other hosts saw for these guards."""
+def _stored(
+    asking: Mapping[str, Guard], now: float, *, not_here: bool = True
+) -> Op[dict[str, Facts]]:
+    """What hosts saw for these guards; ``not_here`` says that this host does not allow them."""
     wanted = _stored_keys(asking)
     items = (yield from looked_up(wanted, times=True)) if wanted else {}
     found = {key: _facts(key, guard, items, now) for key, guard in asking.items()}
     unknown = [key for key, (_, missing) in found.items() if missing]
-    hosts = (yield from allowing_hosts(unknown)) if unknown else {}
+    hosts = (yield from allowing_hosts(unknown, own=not not_here)) if unknown else {}
+    no_fact = _no_fact if not_here else _not_seen
     for key in unknown:
         facts, missing = found[key]
-        says = _no_fact(asking[key], hosts.get(key, ()), missing.values(), now)
+        says = no_fact(asking[key], hosts.get(key, ()), missing.values(), now)
         facts.update(dict.fromkeys(missing, says))
     return {key: facts for key, (facts, _) in found.items()}
 
 
 def stored_observations(guards: Iterable[Guard], now: float) -> Op[Observed]:
     """What hosts saw for these guards, and which hosts could say more; this one does not look."""
-    return _stored({digest(guard): guard for guard in guards if outside_needs(guard)}, now)
+    asking = {digest(guard): guard for guard in guards if outside_needs(guard)}
+    return (yield from _stored(asking, now, not_here=False))
 
 
 def stored_inside(guards: Collection[Guard], now: float) -> ReadOp[dict[str, Facts]]:
@@ -421,6 +425,18 @@ def _no_fact(
         return c.NoFact(says=f"{none}: no agent runs on {few_hosts(idle)}, which may", hosts=idle)
     remedy = "run 'interlock guard allow FILE' on a host that has the files"
     return c.NoFact(says=f"{none}; {remedy}")
+
+
+def _not_seen(
+    guard: Guard, hosts: Sequence[AllowingHost], last: Iterable[c.Observation | None], now: float
+) -> c.NoFact:
+    """That no observation counts, for a reader who does not look: this host may be one of these."""
+    if not hosts:
+        remedy = "run 'interlock guard allow FILE' on a host that has the files"
+        return c.NoFact(says=f"no host may look{_looked(last, now)}; {remedy}")
+    names = tuple([each.host for each in hosts])
+    late = f"no host has looked within {span(guard.max_age)}{_looked(last, now)}"
+    return c.NoFact(says=f"{late}; {few_hosts(names)} may look", hosts=names)
 
 
 def _not_here() -> str:

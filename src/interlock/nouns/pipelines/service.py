@@ -26,7 +26,11 @@ from interlock.nouns.guards.gates import (
     wait_for,
 )
 from interlock.nouns.guards.guard import Guard, GuardResult
-from interlock.nouns.guards.observations import Observed, with_observations
+from interlock.nouns.guards.observations import (
+    Observed,
+    stored_observations,
+    with_observations,
+)
 from interlock.nouns.guards.service import check_inside, observed_facts
 from interlock.nouns.pipelines import holding, phase_tasks, rules
 from interlock.nouns.pipelines import pipeline as core
@@ -462,7 +466,7 @@ class PipelineService:
     def hindrance(self, pipeline: str) -> Op[Hindrance | None]:
         """What keeps a running pipeline from its next step now; nothing is written.
 
-        This host does not look at the outside, so a guard about that is unknown.
+        This host does not look at the outside: it relies on what hosts saw last, if that is new.
         """
         own = keys.pipeline(pipeline)
         run = decode_run((yield Read(own))[own])
@@ -471,13 +475,15 @@ class PipelineService:
         definition = yield from self._definition(run)
         base = yield from self._runner.base()
         change = self._change(pipeline, run, run.by, self._runner.clock.wall())
-        return (yield from outside(self._hindrance(change, definition, base)))
+        guards = _guards(rules.next_step(run, definition))
+        observed = yield from stored_observations(guards, change.now)
+        return (yield from outside(self._hindrance(change, definition, base, observed)))
 
     def _hindrance(
-        self, change: RunChange, definition: PipelineDefinition, base: int
+        self, change: RunChange, definition: PipelineDefinition, base: int, observed: Observed
     ) -> ReadOp[Hindrance | None]:
         step = rules.next_step(change.run, definition)
-        _, found = yield from self._judge(change, step, base, {}, explicit=False)
+        _, found = yield from self._judge(change, step, base, observed, explicit=False)
         if found is None:
             entered = yield from self._enter(change, definition, step, base)
             return entered.hindrance if isinstance(entered, Stay) else None

@@ -53,14 +53,12 @@ def pipeline(context: Context, name: str) -> Op[Why]:
         return _free(context, id_, run)
     before = run.blocked_by
     same = before is not None and (before.guard, before.leaf) == (found.guard, found.leaf)
-    # No host looks for an explanation: what it last saw stands in the item.
-    reason = before.reason if before is not None and same and not found.thing else found.reason
     cycle = yield from cycle_from(thing)
     looks = yield from who_looks(found.facts)
     return Why(
         thing=thing,
         blocked=True,
-        because=f"{_where(run)}; {found.guard}: {found.leaf}: {reason}",
+        because=f"{_where(run)}; {found.guard}: {found.leaf}: {found.reason}",
         clear=", ".join(found.acts) or "see its definition",
         by=", ".join(found.by),
         since=before.since if before is not None and same else None,
