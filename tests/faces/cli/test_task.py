@@ -79,7 +79,7 @@ def test_a_task_behind_guards_says_what_keeps_it_and_what_it_lacks(
     ada.run("guard", "allow", "guards.toml")
     done = ada.run("task", "done", "t1", *token(claimed))
     assert "it lacks evidence; guard built: file-exists=app" in done.out
-    assert "then: interlock task done t1, or interlock task fail t1" in done.out
+    assert "the claim stays yours: complete the task again, or fail it" in done.out
     (ada.folder / "app").touch()
     assert ada.json("task", "done", "t1", *token(claimed))[1]["outcome"] == "completed"
 

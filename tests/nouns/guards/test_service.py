@@ -180,6 +180,14 @@ def test_observers_see_definitions(ada: Fleet) -> None:
     ]
 
 
+def test_a_file_defines_its_guards(ada: Fleet, tmp_path: Path) -> None:
+    (tmp_path / "g.toml").write_text('[guard.quiet]\nwhen = {lock_free = "x"}\n')
+    assert ada.guards.define(CALM, tmp_path / "g.toml").new == ("calm", "quiet")
+    assert ada.guards.define(str(tmp_path / "g.toml")).same == ("quiet",)
+    with pytest.raises(BadInput, match="cannot be read"):
+        ada.guards.define("calm")
+
+
 def test_guards_are_kept_under_their_names(ada: Fleet) -> None:
     other = guard.named("other", guard.file_exists("x"), on_failure=guard.warn())
     defined = ada.guards.define(CALM, other)

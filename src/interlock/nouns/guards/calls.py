@@ -46,12 +46,15 @@ class GuardCalls(Calls[D]):
         return requests.check(self.context.runner, asked)
 
     @call
-    def define(self, *guards: Guard) -> Op[GuardsDefined]:
-        """Put guards into the store, in one commit; one of the same name is replaced."""
+    def define(self, *guards: Guard | str | os.PathLike[str]) -> Op[GuardsDefined]:
+        """Put guards into the store, in one commit; one of the same name is replaced.
+
+        A path stands for all guards of that file.
+        """
         from interlock.nouns.guards import requests, service
 
         actor = self._identity(()).actor
-        legal = requests.legal_guards(guards)
+        legal = requests.legal_guards(requests.with_files(guards))
         if not legal:
             raise BadInput("which guards? give at least one, made with interlock.guard.named")
         return service.define(self.context.runner, legal, actor)

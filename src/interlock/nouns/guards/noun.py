@@ -170,9 +170,8 @@ def _looks_here(request: GuardsCheck) -> bool:
 
 
 def _define(fleet: "FleetCalls", request: GuardsDefine) -> "Op[GuardsDefined]":
-    from interlock.nouns.guards import requests
 
-    return fleet.guards.define(*requests.guards_of_file(request.file))
+    return fleet.guards.define(request.file)
 
 
 def _list(fleet: "FleetCalls", _request: GuardsList) -> "Op[GuardList]":

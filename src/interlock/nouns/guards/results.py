@@ -68,9 +68,13 @@ class GuardsDefined(outcomes.Defined, frozen=True, kw_only=True, tag="defined"):
 
 
 class GuardDropped(Success, frozen=True, kw_only=True, tag="dropped"):
-    """The guard was deleted from the store."""
+    """The guard was deleted from the store.
+
+    ``waiting`` are the first tasks of those that wait until a guard of this name is defined again.
+    """
 
     guard: str
+    waiting: tuple[str, ...] = ()
 
 
 class GuardsLooked(Success, frozen=True, kw_only=True, tag="looked"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from interlock.core.safe_text import printable
 from interlock.runtime.text import ago, columns, guard_blocked, lasting, listed, no_guard, table
 
 if TYPE_CHECKING:
@@ -98,8 +99,12 @@ def defined(outcome: results.GuardsDefined, paint: Paint) -> str:
 
 
 def dropped(outcome: results.GuardDropped, paint: Paint) -> str:
-    """It is gone."""
-    return f"{paint('green', 'dropped')} {outcome.guard}"
+    """It is gone, and what waits for it goes on waiting."""
+    said = f"{paint('green', 'dropped')} {outcome.guard}"
+    if not outcome.waiting:
+        return said
+    waiting = ", ".join(map(printable, outcome.waiting))
+    return f"{said}; what waits for it waits until it is defined again: {waiting}"
 
 
 def guards(outcome: noun.GuardList, paint: Paint) -> str:

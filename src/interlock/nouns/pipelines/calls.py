@@ -145,10 +145,12 @@ def _definitions(what: object) -> tuple[PipelineDefinition, ...]:
         from interlock.nouns.guards.definition import read
 
         path = os.fspath(what)
-        found = tuple(read(path).pipelines.values())
-        if not found:
+        file = read(path)
+        if not (found := tuple(file.pipelines.values())):
+            guards = "; for its guards: interlock guard define FILE" if file.guards else ""
             raise BadInput(
-                f"{path}: there is no pipeline in it; define one under [[pipeline.NAME.phase]]"
+                f"{path}: there is no pipeline in it; define one under"
+                f" [[pipeline.NAME.phase]]{guards}"
             )
         return found
     several = tuple(what) if isinstance(what, Iterable) else ()

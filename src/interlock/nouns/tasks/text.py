@@ -103,8 +103,8 @@ def _evidence_missing(outcome: task_types.EvidenceMissing, paint: Paint) -> str:
     said = f"guard {outcome.guard}: {_leaf(outcome)}{_acts(outcome.acts)}"
     count = f" (failure {outcome.failures})" if outcome.failures else ""
     soon = "" if outcome.retry_in is None else f" in {lasting(outcome.retry_in)}"
-    then = f"then{soon}: interlock task done {quote(task)}, or interlock task fail {quote(task)}"
-    return f"{word} {task}: it lacks evidence; {said}{count}; the claim stays yours; {then}"
+    then = f"the claim stays yours: complete the task again{soon}, or fail it"
+    return f"{word} {task}: it lacks evidence; {said}{count}; {then}"
 
 
 def _evidence_failed(outcome: task_types.EvidenceFailed, paint: Paint) -> str:
