@@ -29,8 +29,9 @@ FINE: dict[str, dict[str, Any]] = {
     "tasks": {"specs": [{"id": "x"}]},
     "agents": {"lines": ["x"]},
     "guards": {},
+    "pipelines": {},
     "record": {},
-    "": {},
+    "": {"timeout": 0},
 }
 """What is given beside the odd value; what has no default and is not named here is ``x``."""
 LEFT_OUT = {

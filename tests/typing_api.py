@@ -48,10 +48,12 @@ from interlock.nouns.agents.log_rules import LogLine
 from interlock.nouns.agents.session_rules import Agent
 from interlock.nouns.grants.lock import LockView
 from interlock.nouns.grants.semaphore import SemaphoreView
+from interlock.nouns.guards.results import GuardsLooked
 from interlock.nouns.messages.message import Inbox, Kind, SendOutcome
 from interlock.nouns.messages.query import ReplyOutcome
 from interlock.nouns.record.noun import Verified
-from interlock.nouns.tasks.task import TaskEvent, TaskList, TaskView
+from interlock.nouns.tasks.task import TaskEvent
+from interlock.nouns.tasks.task_view import TaskList, TaskView
 from interlock.runtime.health import Health
 from interlock.runtime.housekeeping import Maintained
 from interlock.runtime.why import Why
@@ -191,6 +193,8 @@ def guards() -> None:
 def checks(fleet: interlock.Fleet) -> None:
     calm = guard.named("calm", guard.lock_free("deploy"), on_failure=guard.retry("30s", 5))
     fleet.guards.define(calm)
+    assert_type(fleet.guards.look(), GuardsLooked)
+    assert_type(fleet.maintain(guards=True, timeout="1s"), Maintained)
     for answer in (fleet.guards.check("calm"), fleet.guards.check(calm, guard.lock_free("x"))):
         if isinstance(answer, interlock.NoGuard):
             assert_type(answer.guard, str)

@@ -38,7 +38,7 @@ from interlock.nouns.pipelines import pipeline
 from interlock.nouns.record.calls import RecordCalls
 from interlock.nouns.record.noun import Compared, RecordFinding, Verified
 from interlock.nouns.tasks import task
-from interlock.nouns.tasks.task import ListedTask, TaskList, TaskView
+from interlock.nouns.tasks.task_view import ListedTask, TaskList, TaskView
 from interlock.runtime.calls import Calls
 from interlock.runtime.health import Health, Problem
 from interlock.runtime.housekeeping import Maintained

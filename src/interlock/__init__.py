@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         NotAllowed,
         StoreTrouble,
         Unavailable,
+        Unproven,
     )
     from interlock.outcomes import *  # noqa: F403 - each is a name of the package, too
     from interlock.runtime.identity import trace
@@ -40,7 +41,7 @@ _HOMES = {
     "interlock.core.decision": ("Proof", "Refusal", "Success"),
     "interlock.errors": (
         "BadInput", "Changed", "Deadlocked", "InterlockError", "Lapsed", "Lost",
-        "NotAllowed", "StoreTrouble", "Unavailable",
+        "NotAllowed", "StoreTrouble", "Unavailable", "Unproven",
     ),
     "interlock.runtime.identity": ("trace",),
     "interlock.version": ("__version__",),
@@ -50,7 +51,7 @@ _MODULES = ("aio", "errors", "guard", "outcomes")
 __all__ = [
     "BadInput", "Changed", "Deadlocked", "Fleet", "Held", "InterlockError", "Lapsed", "Lost",
     "Message", "NotAllowed", "Proof", "Refusal", "StoreTrouble", "Success", "Unavailable",
-    "__version__", "aio", "connect", "errors", "guard", "outcomes", "trace",
+    "Unproven", "__version__", "aio", "connect", "errors", "guard", "outcomes", "trace",
 ]  # fmt: skip
 
 

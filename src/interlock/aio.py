@@ -23,6 +23,7 @@ from interlock.client_setup import (
     agent_and_session,
     find_or_open_store_async,
     make_context,
+    wants_looks,
 )
 from interlock.clock import Clock
 from interlock.core.validate import FOREVER
@@ -235,6 +236,7 @@ class Fleet(FleetProperties[Awaiting]):
         context.on_due = context.housekeeping.on_late = self._wake
         callers.grant_services.add(context.grants)
         self._tasks: list[asyncio.Task[None]] = []
+        self._looking: asyncio.Task[None] | None = None
 
     def _calls(self, noun: Noun) -> Calls[Awaiting]:
         kind: type[Calls[Awaiting]] = registry.load(noun.awaiting or noun.calls)
@@ -334,7 +336,7 @@ class Fleet(FleetProperties[Awaiting]):
             if self._tasks and not self.trouble:  # let a pass that has begun finish
                 await asyncio.wait(self._tasks[:1], timeout=self.store.capabilities.allow(1.0))
             self._cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*self._all_tasks, return_exceptions=True)
             with suppress(InterlockError):
                 await drive_async(self._end(kept=bool(self._tasks)), self.store)
         finally:  # a cancellation must close the stores, too
@@ -343,8 +345,12 @@ class Fleet(FleetProperties[Awaiting]):
             if "bus" in self.context.__dict__:
                 await self.context.bus.close_async()
 
+    @property
+    def _all_tasks(self) -> list[asyncio.Task[None]]:
+        return [*self._tasks, *([] if self._looking is None else [self._looking])]
+
     def _cancel(self) -> None:
-        for task in self._tasks:
+        for task in self._all_tasks:
             task.cancel()
 
     async def __aenter__(self) -> Self:
@@ -358,6 +364,14 @@ class Fleet(FleetProperties[Awaiting]):
         self._nudge.set()
         if not self._tasks:
             self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._watch())]
+
+    def keep_looking(self) -> None:
+        """Look at the outside from a background task, for gates that wait for it."""
+        from interlock.nouns.guards.poller import OutsidePoller
+
+        if self._looking is None:
+            op = OutsidePoller(self.context).run(patient=True)
+            self._looking = asyncio.create_task(drive_async(op, self.context.store))
 
     def _wake(self) -> None:
         """Wake the keeper from any thread."""
@@ -406,6 +420,7 @@ async def connect(
     grant_ttl: float | None = None,
     caller: str = "",
     no_retry: bool = False,
+    look: bool | None = None,
     clock: Clock | None = None,
     store: Store | None = None,
 ) -> Fleet:
@@ -429,10 +444,13 @@ async def connect(
         context.runner.via = "python-async"
         term, inherited = ttl if join else None, resumed != session
         await drive_async(context.begin(resumed, term, inherited=inherited), store)
+        looks = wants_looks(context, look)
     except BaseException:
         await store.close_async()
         raise
     fleet = Fleet(context)
     if context.session_lease is not None:
         fleet.keep()
+    if looks:
+        fleet.keep_looking()
     return fleet

@@ -383,4 +383,4 @@ async def _handled(claim: Claim, handler: Callable[[Claim], Awaitable[object]]) 
     async with claim:
         result = await handler(claim)
         if not claim.settled:
-            await claim.complete(result)
+            await claim.conclude(result)

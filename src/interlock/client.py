@@ -27,6 +27,7 @@ from interlock.client_setup import (
     agent_and_session,
     find_or_open_store,
     make_context,
+    wants_looks,
 )
 from interlock.clock import Clock
 from interlock.core.validate import FOREVER
@@ -47,8 +48,13 @@ if TYPE_CHECKING:
     from interlock.client_requests import Requests
     from interlock.client_tasks import Tasks
     from interlock.core.signing import Signer
+    from interlock.nouns.guards.poller import OutsidePoller
     from interlock.runtime.noun import Noun
     from interlock.runtime.operation import Request
+
+
+_BEAT = "interlock-beat"
+"""The thread that renews the leases."""
 
 
 def blocking(function: Callable[..., Op[Any]]) -> Callable[..., Any]:
@@ -132,6 +138,7 @@ class Fleet(FleetProperties[Blocking]):
         context.on_due = context.housekeeping.on_late = self._wake
         self._waking = threading.RLock()  # a signal handler may wake the client, too
         self._threads: dict[str, threading.Thread] = {}
+        self._poller: OutsidePoller | None = None
         callers.grant_services.add(context.grants)
         _open.add(self)
 
@@ -241,11 +248,13 @@ class Fleet(FleetProperties[Blocking]):
         if self._stopped.is_set():
             return
         self._stopped.set()
+        if self._poller is not None:
+            self._poller.stop()
         self.nudge()
         _open.discard(self)
         try:
             with suppress(InterlockError):
-                drive(self._end(kept=bool(self._threads)), self.store)
+                drive(self._end(kept=_BEAT in self._threads), self.store)
             for thread in tuple(self._threads.values()):
                 if thread.ident is not None:
                     thread.join(timeout=self.store.capabilities.allow(1.0))
@@ -264,9 +273,21 @@ class Fleet(FleetProperties[Blocking]):
         """Renew the leases from a background thread; with ``watch`` another one checks them."""
         if nudge:
             self.nudge()
-        self._start("interlock-beat", self._beat)
+        self._start(_BEAT, self._beat)
         if watch:
             self._start("interlock-watch", self._watch)
+
+    def keep_looking(self) -> None:
+        """Look at the outside from a background thread, for gates that wait for it."""
+        from interlock.nouns.guards.poller import OutsidePoller
+
+        if self._poller is None:
+            self._poller = OutsidePoller(self.context)
+            self._start("interlock-looks", self._look)
+
+    def _look(self) -> None:
+        if self._poller is not None:
+            drive(self._poller.run(patient=True), self.context.store)
 
     def nudge(self) -> None:
         """Wake the keeper, which does all due work; takes no lock."""
@@ -330,6 +351,7 @@ def connect(
     grant_ttl: float | None = None,
     caller: str = "",
     no_retry: bool = False,
+    look: bool | None = None,
     clock: Clock | None = None,
     store: Store | None = None,
 ) -> Fleet:
@@ -343,6 +365,9 @@ def connect(
     With ``grant_ttl`` a grant has its own lifetime and so outlives the session.
     ``caller`` names the caller for deadlock detection, if several tasks or threads act as one.
     A wait continues through an outage of the store; with ``no_retry`` it ends with the error.
+    With ``look`` a background thread looks at branches, files and commands, for things that wait
+    for guards which this host allows; without the argument, ``look`` of ``[guard]`` in the settings
+    says whether a client with a session does that.
     ``trace`` is the trace id of this client's entries in the record; without one it is
     INTERLOCK_TRACE, else a new id.
     ``key`` signs this client's entries in the record: the name of a key, or the path of its file;
@@ -361,6 +386,7 @@ def connect(
         grant_ttl=grant_ttl,
         caller=caller,
         no_retry=no_retry,
+        look=look,
         clock=clock,
     )
 
@@ -373,16 +399,20 @@ def begun(
     inherited: bool = False,
     ttl: float = SESSION_TTL,
     join: bool = True,
+    look: bool | None = False,
     **options: Any,  # noqa: ANN401 - those of ``make_context``
 ) -> Fleet:
     """A client of an open store under this name and session; it ignores the environment."""
     try:
         context = make_context(store, agent, **options)
         drive(context.begin(session, ttl if join else None, inherited=inherited), store)
+        looks = wants_looks(context, look)
     except BaseException:
         store.close()
         raise
     fleet = Fleet(context)
     if context.session_lease is not None:
         fleet.keep()
+    if looks:
+        fleet.keep_looking()
     return fleet

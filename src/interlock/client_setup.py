@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from interlock.client_context import Context
 from interlock.clock import Clock, SystemClock
+from interlock.core import validate
 from interlock.errors import BadInput
 from interlock.nouns.fleet.calls import FleetCalls
 from interlock.runtime.calls import D
@@ -113,6 +114,16 @@ def _signer(key: str | Signer | None) -> Signer | None:
     from interlock.nouns.swarms.key_files import record_signer
 
     return record_signer(key)
+
+
+def wants_looks(context: Context, look: bool | None) -> bool:
+    """Whether a client looks at the outside for gates: if it says so, else by the settings.
+
+    The settings are for agents that live: those with a session.
+    """
+    if look is not None:
+        return validate.flag(look, "look")
+    return context.session_lease is not None and context.settings.looks()
 
 
 def make_context(

@@ -209,7 +209,7 @@ class Worker:
             with claim:
                 result = handler(claim)
                 if not claim.settled:
-                    claim.complete(result)
+                    claim.conclude(result)
 
     def _left(self, handover: Handover) -> None:
         """Clean up after the loop; an interrupt may have come before it got its last claim."""

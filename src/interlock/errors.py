@@ -5,6 +5,7 @@
     │   ├── Unavailable          a `with` block could not acquire
     │   │   └── Deadlocked       ... and never could: the wait is part of a cycle
     │   ├── Lost                 the grant has ended; another client may hold it
+    │   ├── Unproven             a task lacks evidence, so a `with` block did not complete it
     │   ├── Lapsed            4  the session was not renewed in time and has expired
     │   └── Changed              a shared file is gone, or has changed
     ├── BadInput              2  the request itself is wrong
@@ -72,6 +73,16 @@ class Lost(No):
     """A grant that has ended: stop the work that relied on it."""
 
     code = "fenced"
+
+
+class Unproven(No):
+    """A task that lacks evidence, and is not complete; `outcome` names the guard."""
+
+    code = "blocked"
+
+    def __init__(self, message: str, outcome: object = None) -> None:
+        super().__init__(message)
+        self.outcome = outcome
 
 
 class Lapsed(No):

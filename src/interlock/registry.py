@@ -68,7 +68,10 @@ _ENTRIES = [
     NounEntry("interlock.nouns.grants.lock_noun", "lock", "locks"),
     NounEntry("interlock.nouns.grants.semaphore_noun", "sem", "semaphores"),
     NounEntry("interlock.nouns.pipelines.noun", "pipeline", "pipelines"),
-    NounEntry("interlock.nouns.guards.noun", "guard", "guards"),
+    NounEntry(
+        "interlock.nouns.guards.noun", "guard", "guards",
+        client_step="interlock.nouns.guards.housekeeping:client_step",
+    ),
     NounEntry("interlock.nouns.requests.noun", "request", "requests"),
     NounEntry("interlock.nouns.requests.quarantine_noun", "quarantine", "quarantine"),
     NounEntry("interlock.nouns.messages.decision_noun", "decision"),
@@ -129,8 +132,9 @@ def client_steps() -> list[str]:
 
 
 def gate(kind: str) -> Any:  # noqa: ANN401 - as the noun declares it
-    """The function that lets a thing of this kind move on if its guards pass."""
-    return load(next(each.gates[kind] for each in nouns() if kind in each.gates))
+    """The function that lets a thing of this kind move on if its guards pass; None if unknown."""
+    found = next((each.gates[kind] for each in nouns() if kind in each.gates), None)
+    return None if found is None else load(found)
 
 
 def gate_flag(kind: str) -> Any:  # noqa: ANN401

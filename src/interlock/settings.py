@@ -28,6 +28,9 @@
     [limits]
     pause_after = 20
 
+    [guard]
+    look = true
+
     [query."*"]
     timeout = "30s"
 
@@ -67,6 +70,7 @@ _TABLES = {
     "record": ("hot", "keep", "sealed"),
     "task": ("keep", "kept"),
     "limits": ("pause_after",),
+    "guard": ("look",),
 }
 _KNOWN = (*_KINDS, *_TABLES, "store")
 _ALL = "*"
@@ -75,6 +79,7 @@ _LEAST_PACE = 1.0
 LEAST_WINDOW = 0.01
 MOST_MESSAGES = 10_000_000
 _DIGITS = 18
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _NO_PATH = ("sqlite:", "memory:", "~")
 
 
@@ -142,6 +147,10 @@ class Settings:
         After ``pause_after`` refusals within a minute a sender is paused; 0 for never.
         """
         return self._limits("limits")
+
+    def looks(self) -> bool:
+        """Whether agents look at the outside, for gates that wait for it, unless they say so."""
+        return bool(self._limits("guard").get("look"))
 
     def query(self, to: str, type_: str = "") -> float | None:
         """How long to wait for an answer, if that is set.
@@ -274,6 +283,8 @@ def _pace(value: str | float, where: str) -> float:
 
 def _limit(key: str, value: object, where: str) -> dict[str, float]:
     """One limit as a setting of its noun."""
+    if key == "look":
+        return {key: _flag(value, where)}
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise BadInput(f"the {where} must be a number, or text like 256MB or 90d")
     if key == "hot":
@@ -286,6 +297,14 @@ def _hot(value: str | float, where: str) -> dict[str, float]:
     if str(value).strip().isdecimal():
         return {"hot_entries": size, "hot_bytes": 0}
     return {"hot_entries": 0, "hot_bytes": size}
+
+
+def _flag(value: object, where: str) -> bool:
+    """Yes or no: a boolean of the file, or a word of the environment."""
+    word = str(value).strip().lower()
+    if isinstance(value, bool | str) and word in (*_YES, *_NO):
+        return word in _YES
+    raise BadInput(f"the {where} is either true or false, not {str(value)[:40]!r}")
 
 
 def _number(value: str | float, where: str) -> float:

@@ -256,7 +256,7 @@ class Shell:
         text = text.replace(os.path.realpath(self._folder.parent), HOME)
         for usual, real in self._ports.items():
             text = text.replace(str(real), usual)
-        return re.sub(rf"\b{re.escape(os.uname().nodename)}(?=:\d|\))", HOST, text)
+        return re.sub(rf"\b{re.escape(os.uname().nodename)}(?=:\d|\)|, which)", HOST, text)
 
     @staticmethod
     def _pipe(pipe: IO[str] | None) -> IO[str]:

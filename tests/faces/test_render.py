@@ -16,7 +16,7 @@ from interlock.nouns.grants.lock_noun import LockList
 from interlock.nouns.messages import query as queries
 from interlock.nouns.messages.message import Received
 from interlock.nouns.record.noun import Entries
-from interlock.nouns.tasks import task as listing
+from interlock.nouns.tasks import task_view as listing
 from interlock.nouns.tasks.task import TaskFailed
 from interlock.runtime.health import Health, Problem
 from interlock.runtime.text import ago, columns, lasting, render

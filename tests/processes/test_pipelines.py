@@ -11,7 +11,9 @@ from tests.processes import checks
 from tests.processes.helpers import ProcessGroup
 
 import interlock
+from interlock.core import keys
 from interlock.nouns.pipelines.pipeline import PipelineCompleted
+from interlock.store import Range
 
 ROUNDS = 8
 TEXT = "".join(
@@ -76,4 +78,44 @@ def test_an_advancer_that_is_killed_at_any_commit_leaves_a_pipeline_that_goes_on
         for number in range(4):
             slots: Any = fleet.semaphores.show(f"own{number}")
             assert slots.available == len(points)
+    checks.sound(url)
+
+
+GATED = """
+[[pipeline.{0}.phase]]
+name = "one"
+post = [{1}]
+
+[[pipeline.{0}.phase]]
+name = "two"
+"""
+
+
+def test_a_release_that_is_killed_at_any_write_moves_all_that_waits_or_nothing(
+    url: str, movers: ProcessGroup
+) -> None:
+    with interlock.connect(url, agent="heir") as fleet:
+        local = fleet.store.capabilities.transacts
+        # Elsewhere the first one conflicts: bob does not know yet that a gate waits for his lock.
+        points = "1 before,inside,1 after" if local else "2 before,2 after,3 before,3 after"
+        for place, point in enumerate(points.split(",")):
+            lock, first, second = (f"{letter}{place}" for letter in "xab")
+            leaf = f"{{pipeline_in_phase = {{pipeline = '{first}', phase = 'two'}}}}"
+            fleet.pipelines.define(definition(GATED.format(first, f"{{lock_free = '{lock}'}}")))
+            fleet.pipelines.define(definition(GATED.format(second, leaf)))
+            bob = movers.start("release", url, lock, point)
+            assert bob.read_line() == "ready"
+            for id_ in (first, second):
+                fleet.pipelines.start(id_, id=id_)
+                assert not fleet.pipelines.advance(id_)
+            bob.write_line()
+            bob.died()
+            released = fleet.locks.show(lock).state == "free"
+            assert released == (place > local)
+            if not local:  # the note of a dead client is for any other one
+                fleet.tasks.next()
+            views: list[Any] = [fleet.pipelines.show(id_) for id_ in (first, second)]
+            assert [each.phase for each in views] == ["two" if released else "one"] * 2, point
+        notes = Range(keys.RECHECK)
+        assert fleet.store.read(notes).ranges[notes] == ()
     checks.sound(url)

@@ -11,6 +11,7 @@ import pytest
 from tests.processes.helpers import Process, ProcessGroup, store_times, until
 
 import interlock
+from interlock import guard
 from interlock.core import keys
 from interlock.errors import StoreBusy
 from interlock.nouns.tasks.task_reader import decode_claim, decode_status
@@ -77,6 +78,40 @@ def test_the_task_of_a_killed_worker_is_done_by_another_once(url: str, crew: Pro
         assert bob.remaining_lines() == ["over SIGTERM"]
         told = ["published", "claimed", "reclaimed", "claimed", "completed"]
         assert events(fleet, "t1") == told
+
+
+def test_one_of_two_workers_gets_a_task_when_its_gate_opens(url: str, crew: ProcessGroup) -> None:
+    """A gate opens with the release of a lock, and with the death of its holder."""
+    ttl = store_times(url).at_least(1.0)
+    with interlock.connect(url, agent="boss") as fleet:
+        fleet.guards.define(guard.named("calm", guard.lock_free("deploy")))
+        holder = crew.start("hold", url, "ada", 60, "deploy")
+        assert holder.read_line() == "held deploy"
+        assert getattr(fleet.tasks.publish("t1", guard=["calm"]), "guard", "") == "calm"
+        both = [crew.start("toil", url, name, 60, 0) for name in ("bob", "cleo")]
+        until(lambda: {"bob", "cleo"} <= {each.agent for each in fleet.agents.list()})
+        assert state(fleet, "t1") == "blocked"
+        holder.write_line()
+        until(lambda: any(each.has_line() for each in both))
+        (got,) = [each for each in both if each.has_line()]
+        assert got.read_line() == "begun t1 1"
+        got.write_line()
+        assert got.read_line() == "done t1"
+        for worker in both:
+            os.kill(worker.pid, signal.SIGTERM)
+            assert worker.remaining_lines() == ["over SIGTERM"], "the other one got nothing"
+        told = ["published", "blocked", "ready", "claimed", "completed"]
+        assert events(fleet, "t1") == told
+        lost = crew.start("hold", url, "ada", ttl, "deploy")
+        assert lost.read_line() == "held deploy"
+        fleet.tasks.publish("t2", guard=["calm"])
+        lost.kill()
+        dan = crew.start("toil", url, "dan", 60, 0)
+        assert dan.read_line() == "begun t2 1"
+        dan.write_line()
+        assert dan.read_line() == "done t2"
+        os.kill(dan.pid, signal.SIGTERM)
+        assert dan.remaining_lines() == ["over SIGTERM"]
 
 
 def test_a_worker_that_was_stopped_for_too_long_is_cancelled_and_finishes_nothing(

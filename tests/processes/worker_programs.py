@@ -67,6 +67,14 @@ def toil(url: str, agent: str, session: str, ttl: str) -> None:
         say("over", worker.stopped)
 
 
+def hold(url: str, agent: str, session: str, lock: str) -> None:
+    """Hold a lock until a line of the test comes."""
+    with interlock.connect(url, agent=agent, ttl=float(session)) as fleet, fleet.lock(lock):
+        say("held", lock)
+        sys.stdin.readline()
+    say("released", lock)
+
+
 async def listen(url: str, subscribers: str, tasks: str) -> None:
     """This many subscribers, each of which gets this many events."""
     async with await aio.connect(url) as fleet:

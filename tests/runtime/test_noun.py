@@ -46,4 +46,4 @@ def test_the_folders_of_all_declared_items_are_listed() -> None:
 def test_every_folder_that_has_a_name_is_listed() -> None:
     named = {each for each in vars(keys).values() if isinstance(each, str) and each.endswith("/")}
     folders = {folder for folder in named if folder.count("/") == 1}
-    assert folders - {keys.LIVE, keys.WAKE} == keys.FOLDERS
+    assert folders - {keys.LIVE, keys.WAKE, keys.ITSELF} == keys.FOLDERS

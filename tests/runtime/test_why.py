@@ -3,12 +3,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from interlock import guard
 from interlock.core import keys
 from interlock.core.wait import caller_name_of
 from interlock.nouns.grants import why as why_service
 from interlock.nouns.grants.pool_reader import decode_pool
+from interlock.nouns.guards.calls import GuardCalls
+from interlock.nouns.pipelines.calls import PipelineCalls
+from interlock.nouns.pipelines.definition import PhaseDefinition, PipelineDefinition
 from interlock.runtime.why import Why
-from interlock.store import Put, Txn
+from interlock.store import Put, Range, Txn
 from interlock.testing.testbed import Client, Testbed
 
 
@@ -166,3 +170,85 @@ def test_a_dead_waiter_is_in_nobodys_way(stage: Testbed) -> None:
     slots(bob, 3, wait=60)
     stage.clock.advance(2.0)
     assert why(stage, "sem/builds").blocked is False
+
+
+# Chains across nouns.
+
+
+def links(found: Why) -> list[tuple[str, str]]:
+    return [(each.thing, each.by) for each in found.chain]
+
+
+def piped(client: Client, *phases: PhaseDefinition) -> None:
+    """Start a pipeline r1 with these phases."""
+    calls = PipelineCalls(client.context)
+    client.run(calls.define(PipelineDefinition(name="p", phases=phases)))
+    client.run(calls.start("p", id="r1"))
+
+
+def test_a_lock_that_a_pipeline_holds_leads_to_the_guard_that_keeps_the_pipeline(
+    stage: Testbed,
+) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.locks.acquire("freeze"))
+    piped(
+        bob,
+        PhaseDefinition(
+            name="merge",
+            hold=("lock/merge",),
+            post=guard.named("p/merge/post", guard.lock_free("freeze")),
+        ),
+        PhaseDefinition(name="deploy"),
+    )
+    bob.run(PipelineCalls(bob.context).advance("r1"))
+    found = why(stage, "lock/merge")
+    assert (found.by, found.clear) == ("pipeline:r1", "pipeline/r1 leaves its phase, or ends")
+    assert links(found) == [("pipeline/r1", "ada"), ("lock/freeze", "ada")]
+    assert "lock-free=freeze: ada holds lock freeze" in found.chain[0].because
+    assert links(why(stage, "pipeline/r1")) == [("lock/freeze", "ada")]
+
+
+def test_an_agent_is_explained_by_what_it_waits_for(stage: Testbed) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.locks.acquire("a"))
+    stage.clock.advance(3.0)
+    began = stage.clock.wall()
+    bob.start(bob.locks.acquire("a", wait=60))
+    found = why(stage, "agent/bob")
+    assert (found.blocked, found.by, found.since) == (True, "ada", began)
+    assert found.because == "bob waits for lock/a, held by ada"
+    assert links(found) == [("lock/a", "ada")]
+    ada_now = why(stage, "agent/ada")
+    assert (ada_now.blocked, ada_now.state, ada_now.chain) == (False, "alive", ())
+    assert why(stage, "agent/zoe").exit_status == 1
+
+
+def test_a_question_leads_to_the_guard_that_keeps_the_agent_that_was_asked(stage: Testbed) -> None:
+    ada, bob, cleo = stage.client("ada"), stage.client("bob"), stage.client("cleo")
+    cleo.run(cleo.locks.acquire("db"))
+    bob.run(GuardCalls(bob.context).define(guard.named("calm", guard.lock_free("db"))))
+    waits = bob.start(bob.locks.acquire("deploy", guard="calm", wait=60))
+    assert waits.asleep
+    asked = ada.start(ada.messages.query("bob", "ready?", timeout=60))
+    page = Range(keys.QUERIES)
+    (query,) = stage.store.read(page).ranges[page]
+    found = why(stage, f"query/{keys.id_of(query.key)}")
+    assert found.by == "bob"
+    assert links(found) == [("agent/bob", "cleo"), ("lock/db", "cleo")]
+    assert found.chain[0].because.startswith("bob waits for guard/calm: lock-free=db: cleo holds")
+    asked.interrupt(KeyboardInterrupt())
+
+
+def test_a_chain_that_comes_back_ends_there(stage: Testbed) -> None:
+    """Each thing is explained once, however many others lead to it."""
+    ada = stage.client("ada")
+    define = GuardCalls(ada.context).define
+    ada.run(define(guard.named("a", guard.tasks_complete(prefix="b"))))
+    ada.run(define(guard.named("b", guard.tasks_complete(prefix="a"))))
+    ada.run(ada.tasks.publish("a1", guard=["a"]))
+    ada.run(ada.tasks.publish("b1", guard=["b"]))
+    found = why(stage, "task/a1")
+    assert [each.thing for each in found.chain] == ["task/b1"]
+    assert found.meanwhile == (
+        "they wait for each other: task/a1 -> task/b1 -> task/a1; cancel one of them",
+    )

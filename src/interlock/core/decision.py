@@ -95,12 +95,12 @@ class Write(Struct, frozen=True, gc=False):
 
 
 _ENDINGS = """
-    ack beat break cancel checkpoint clear complete decline deny drop expire extend fail forget
-    forgive leave mend ready reclaim refuse release remove reply requeue resolve retire revoke seal
-    survey suspect tidy unblock unsubscribe withdraw
+    ack beat block break cancel checkpoint clear complete decline deny drop expire extend fail
+    forget forgive leave mend ready reclaim refuse release remove reply requeue resolve retire
+    revoke seal survey suspect tidy unblock unsubscribe withdraw
 """
 ENDINGS = frozenset(_ENDINGS.split())
-"""The last words of verbs that end, renew or delete something: a full store takes these.
+"""The last words of verbs that end, renew, keep or delete something: a full store takes these.
 
 Everything else begins something: a grant, a wait, a task, a message, a session.
 """
@@ -122,7 +122,8 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     ``reason`` is the reason that an operator gave, for the record.
     ``observed`` are the facts from outside that it relies on, for the record.
     ``awaited`` are the facts that it changes and that gates wait for (``lock/merge``): the runner
-    checks these gates again, in the same transaction or right after it.
+    checks these gates again, in the same transaction or right after it.  ``created`` are things
+    that did not exist before, which gates may wait for.
     """
 
     outcome: T_co
@@ -140,6 +141,7 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     reason: str = ""
     observed: tuple[ObservedFact, ...] = ()
     awaited: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:
@@ -235,6 +237,7 @@ class Changes(Generic[F]):
         self._signals: dict[str, None] = {}
         self._events: list[tuple[str, str, str]] = []
         self._awaited: dict[str, None] = {}
+        self._created: dict[str, None] = {}
 
     def put(self, key: str, value: object, ttl: float | None = None) -> None:
         """Write a value; this undoes a delete of its key."""
@@ -265,6 +268,10 @@ class Changes(Generic[F]):
         """Have the gates checked again that wait for this fact, which the decision changes."""
         self._awaited[fact] = None
 
+    def creates(self, thing: str) -> None:
+        """Have the gates checked that wait for this thing, which did not exist before."""
+        self._created[thing] = None
+
     @property
     def size(self) -> int:
         """How many operations the commit has so far."""
@@ -292,6 +299,7 @@ class Changes(Generic[F]):
             events=tuple([self._event(thing, *each) for each in self._events]),
             trace=trace,
             awaited=tuple(self._awaited),
+            created=tuple(self._created),
         )
 
     def _event(self, whole: str, name: str, agent: str, thing: str) -> Event:

@@ -20,6 +20,7 @@ Tasks
     sets/{set}            the requirements of a set that has ready tasks
     due/{moment}/{id}     tasks that must not begin yet
     hangs/{need}/{id}     a blocked task, under one need that is not complete
+    hangs/-{guard}/{id}   a blocked task, under the guard that keeps it
     todo/{need}           a complete need with tasks under it that were not moved on yet
     claims/{session}/{id} a task under the session that works on it
     ended/{id}            tasks that failed, or are dead letters
@@ -85,7 +86,7 @@ Guards and pipelines
     definitions/{name}/{digest}  a definition of pipelines; written once
     gates/{thing}         what a task or pipeline waits for: its guard, leaf and facts
     gated/{fact}/{thing}  the thing waits for a change of this fact
-    recheck/{fact}        the fact has changed: the gates that wait for it are to be checked again
+    recheck/{id}          facts have changed: the gates that wait for them are to be checked again
     meta/new-tasks        a gate waits for tasks that are not published yet
 Swarms, in the home store
     swarm/self            this home as a swarm: its name, its bus and its keys
@@ -109,9 +110,11 @@ Liveness: the only keys that expire
     live/{grant}.limit    the maximum hold of a grant: put once and never renewed
     live/{grant}.refused  a refusal in favour of this grant was recorded within the last minute
     live/deadline/{task}  the task may still begin
-    live/rest/{thing}     a task, or pipeline/{id}, rests before its next attempt
+    live/rest/{thing}     a task, or the guard of a pipeline, rests before its next attempt
     live/observed/{guard}/{need}  the observation is no older than the guard allows
     live/allows/{guard}/{host}  this host lets the guard, by its digest, look outside
+    live/looks/{guard}/{host}/{root}  a process of this host looks, for gates, below this root
+    live/wants/{guard}/{id}  a call waits for what hosts see for this guard
     live/clock            expires after all others: the engine has measured without a break
 Signals: never stored
     wake/{grant}          the waiter was granted, or must look again
@@ -145,6 +148,7 @@ READY = "ready/"
 SETS = "sets/"
 DUE = "due/"
 HANGS = "hangs/"
+BEHIND_GUARDS = "hangs/-"
 TODO = "todo/"
 CLAIMS = "claims/"
 ENDED = "ended/"
@@ -211,6 +215,8 @@ DEFINITIONS = "definitions/"
 GATES = "gates/"
 GATED = "gated/"
 RECHECK = "recheck/"
+ITSELF = "gate/"
+"""A fact that begins like this is a thing whose gate is to be checked."""
 SWARM = "swarm/"
 OWN_SWARM = "swarm/self"
 OWN_ENTRY = "swarm/entry"
@@ -222,6 +228,8 @@ REGISTRY = "registry/"
 REVOKED = "revoked/"
 LIVE = "live/"
 ALLOWS = "live/allows/"
+LOOKS = "live/looks/"
+WANTS = "live/wants/"
 CLOCK = "live/clock"
 """A liveness key that outlives all others: while it stands, the engine has measured without a break
 since the commit that put it."""
@@ -270,11 +278,18 @@ def encode(name: str) -> str:
 
 
 def decode(segment: str) -> str:
-    """The name that a segment of a key stands for."""
+    """The name that a segment of a key stands for.
+
+    A segment that no name is encoded to stands for itself: any client can write a key, and one that
+    is damaged must not prevent a release, or end ``maintain``.
+    """
     if "%" not in segment:
         return segment
     first, *rest = segment.encode().split(b"%")
-    return (first + b"".join([bytes((int(p[:2], 16),)) + p[2:] for p in rest])).decode()
+    try:
+        return (first + b"".join([bytes((int(p[:2], 16),)) + p[2:] for p in rest])).decode()
+    except ValueError:
+        return segment
 
 
 def _percent(found: re.Match[str]) -> str:
@@ -527,6 +542,11 @@ def due_at(key: str) -> float:
 def hangs(need: str, task: str = "") -> str:
     """A blocked task under its need; without a task, the folder of the need."""
     return f"{HANGS}{encode(need)}/{encode(task)}"
+
+
+def behind_guard(guard: str, task: str) -> str:
+    """A task that is blocked, under the guard that keeps it; no id of a task begins with '-'."""
+    return f"{BEHIND_GUARDS}{encode(guard)}/{encode(task)}"
 
 
 def hangs_of(key: str) -> tuple[str, str]:
@@ -821,6 +841,27 @@ def allows_of(key: str) -> tuple[str, str]:
     return guard, decode(host)
 
 
+def looks(guard: str, host: str = "", root: str = "") -> str:
+    """The process that looks for a guard on a host, below a root; without a host, the folder."""
+    return f"{LOOKS}{guard}/{encode(host)}/{encode(root)}" if host else f"{LOOKS}{guard}/"
+
+
+def wants(guard: str, id_: str = "") -> str:
+    """A call that waits for what hosts see for a guard; without an id, the folder."""
+    return f"{WANTS}{guard}/{id_}"
+
+
+def wants_of(key: str) -> str:
+    """The digest of the guard of such a key."""
+    return key.removeprefix(WANTS).partition("/")[0]
+
+
+def looks_of(key: str) -> tuple[str, str]:
+    """The digest of the guard and the host of such a key."""
+    guard, _, rest = key.removeprefix(LOOKS).partition("/")
+    return guard, decode(rest.partition("/")[0])
+
+
 def pipeline(id_: str) -> str:
     """A pipeline that was started."""
     return PIPELINES + encode(id_)
@@ -831,9 +872,17 @@ def pipeline_of(key: str) -> str:
     return decode(key[len(PIPELINES) :])
 
 
-def pipeline_rest(id_: str) -> str:
-    """The liveness that measures the time until the guard of a pipeline is checked again."""
-    return f"{LIVE}rest/pipeline/{encode(id_)}"
+def guard_rest(task: str) -> str:
+    """The liveness that measures the time until a guard of a task counts a failure again."""
+    return f"{LIVE}rest/guard/{encode(task)}"
+
+
+def pipeline_rest(id_: str, stage: str) -> str:
+    """The liveness that measures the time until a guard of a pipeline is checked again.
+
+    The guards behind a phase (``post``) and before the next one (``pre``) rest apart.
+    """
+    return f"{LIVE}rest/pipeline/{encode(id_)}/{stage}"
 
 
 def gate(thing: str) -> str:
@@ -857,14 +906,9 @@ def gated_of(key: str) -> tuple[str, str]:
     return decode(fact), decode(thing)
 
 
-def recheck(fact: str) -> str:
-    """The mark that the gates of a fact are to be checked again."""
-    return RECHECK + encode(fact)
-
-
-def recheck_of(key: str) -> str:
-    """The fact of such a key."""
-    return decode(key.removeprefix(RECHECK))
+def recheck(id_: str) -> str:
+    """The note that the gates of some facts are to be checked again."""
+    return RECHECK + id_
 
 
 def definition(name: str, digest: str = "") -> str:

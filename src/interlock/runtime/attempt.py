@@ -14,10 +14,9 @@ The result is an ``Attempt``: the decision, and every item that the commit has t
 
 ``draft_transaction`` makes the transaction.  Its entry in the record names its writer, the outcome,
 the hashes of the entries it follows, and the digest of every value that it puts; a client with a
-key signs it.  A refusal changes
-nothing that stays, so no later item would carry the hash of its entry, and the last entry of a
-process could disappear unnoticed.  Such an entry also writes one of a few slots: the next entry in
-that slot links it.
+key signs it.  A refusal changes nothing that stays, so no later item would carry the hash of its
+entry, and the last entry of a process could disappear unnoticed.  Such an entry also writes one of
+a few slots: the next entry in that slot links it.
 
 Entries form a chain.  Every entry links the committed entries of its writer that no other entry
 links yet: usually one, several when commits were in flight together.  If an entry is not committed,
@@ -241,19 +240,12 @@ def draft_transaction(
             observed=decision.observed,
         )
     )
-    if runner.signer is not None:
-        try:
-            entry = sign(entry, runner.signer)
-        except BaseException:
+    try:
+        entry = _finished(runner, entry, size)
+    except BaseException:
+        if not behind:  # the entry before this one is not committed yet, so no other may link it
             runner.chain.give_back(Draft(Txn(id=txn), after))
-            raise
-    if size + len(entry) > runner.capabilities.max_bytes:
-        if not behind:
-            runner.chain.give_back(Draft(Txn(id=txn), after))
-        raise TooLarge(
-            f"this takes {size + len(entry)} bytes in one transaction and this store takes"
-            f" {runner.capabilities.max_bytes}; ask for less at once"
-        )
+        raise
     return Draft(
         Txn(
             id=txn,
@@ -268,6 +260,21 @@ def draft_transaction(
         ),
         after,
     )
+
+
+def _finished(runner: Runner, entry: bytes, size: int) -> bytes:
+    """The entry with the signature of its writer, if it has a key, and not too large with the rest.
+
+    ``size`` is that of all puts.
+    """
+    if runner.signer is not None:
+        entry = sign(entry, runner.signer)
+    if size + len(entry) > runner.capabilities.max_bytes:
+        raise TooLarge(
+            f"this takes {size + len(entry)} bytes in one transaction and this store takes"
+            f" {runner.capabilities.max_bytes}; ask for less at once"
+        )
+    return entry
 
 
 def needs_link(decision: Decision[Any]) -> bool:

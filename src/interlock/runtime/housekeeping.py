@@ -49,10 +49,14 @@ _passed: WeakKeyDictionary[Store, float] = WeakKeyDictionary()
 class Maintained(Success, frozen=True, kw_only=True, tag="maintained"):
     """What a pass did: grants, claims and sessions reclaimed, entries sealed, what is left to do.
 
-    ``moved`` is how many tasks made progress: their time came, their needs were complete, or their
-    deadline was over.  ``forgotten`` is how many old messages and queries were deleted,
-    ``forgotten_tasks`` how many tasks.  ``finding`` says why the record could not be sealed any
-    further, for example because it is damaged.
+    ``moved`` is how many tasks and pipelines made progress: their time came, their needs were
+    complete, their deadline was over, or a guard passed.  ``forgotten`` is how many old messages
+    and queries were deleted, ``forgotten_tasks`` how many tasks.  ``finding`` says why the record
+    could not be sealed any further, for example because it is damaged.
+
+    With ``guards``: ``looks`` is how often this host looked at the outside for guards, ``changed``
+    are the guards that there was news about, and ``not_allowed`` those that things wait for and
+    that this host does not allow.
     """
 
     reclaimed: int = 0
@@ -62,6 +66,9 @@ class Maintained(Success, frozen=True, kw_only=True, tag="maintained"):
     forgotten: int = 0
     forgotten_tasks: int = 0
     finding: str = ""
+    looks: int = 0
+    changed: tuple[str, ...] = ()
+    not_allowed: tuple[str, ...] = ()
 
 
 class HousekeepingPart:

@@ -15,7 +15,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from interlock.core import validate
-from interlock.errors import Lapsed, OutcomeUnknown, StoreAway, StoreBusy, StoreTrouble
+from interlock.errors import (
+    InterlockError,
+    Lapsed,
+    OutcomeUnknown,
+    StoreAway,
+    StoreBusy,
+    StoreTrouble,
+)
 from interlock.steps import Op, Pause
 
 if TYPE_CHECKING:
@@ -116,7 +123,7 @@ class OutageLog:
         self._listener = listener
         self._said = ""
 
-    def warn(self, trouble: StoreTrouble) -> None:
+    def warn(self, trouble: InterlockError) -> None:
         """The listener gets no changes for now."""
         if not self._said:
             import logging

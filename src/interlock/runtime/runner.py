@@ -53,7 +53,7 @@ from interlock.store import Committed, Conflict, Item, Put, Store, Txn, View
 
 if TYPE_CHECKING:
     from interlock.core.signing import Signer
-    from interlock.runtime.gates import GateCheck
+    from interlock.runtime.gates import GateCheck, Recheck
     from interlock.settings import Settings
 
 T = TypeVar("T")
@@ -73,14 +73,14 @@ class Decided(Struct, Generic[T], frozen=True, gc=False):
     """A decision that stands: its outcome, and the revision if something was committed.
 
     ``items`` came back with the commit, as the decision asked; a ``quiet`` commit left
-    no entry.  ``awaited`` are facts that it changed, whose gates are still to be checked.
+    no entry.  ``recheck`` are the gates that it may have opened and that are still to be checked.
     """
 
     outcome: T
     revision: int | None
     items: Mapping[str, Item | None] = {}
     quiet: bool = False
-    awaited: tuple[str, ...] = ()
+    recheck: Recheck | None = None
 
 
 class Runner:
@@ -102,6 +102,8 @@ class Runner:
         self._base: int | None = None
         self.settings: Settings | None = None
         """The settings of the client, for things that move on with a change of this client."""
+        self.notes: set[str] = set()
+        """The notes of gates that this client checks now, and leaves out in its housekeeping."""
         self.via = "python"
         """The component that writes, as the entries of claims name it."""
         self.signer = signer
@@ -151,10 +153,10 @@ class Runner:
             done = yield from self._optimistic(
                 deciding, actor, known, urgent=urgent, hopeful=hopeful
             )
-            if done.awaited:
-                from interlock.runtime.gates import check_gates
+        if done.recheck is not None:
+            from interlock.runtime.gates import check_gates
 
-                yield from check_gates(self, actor.plain, done.awaited)
+            yield from check_gates(self, actor.plain, done.recheck)
         if done.revision is None or done.quiet:
             yield from self.counted(done.outcome, actor)
         return done
@@ -241,7 +243,8 @@ class Runner:
                 raise
             decision = cast("Attempt", work.attempt).decision
             revision = None if committed is None else committed.revision
-            return Decided(decision.outcome, revision, quiet=decision.quiet)
+            left = None if committed is None else work.left
+            return Decided(decision.outcome, revision, quiet=decision.quiet, recheck=left)
         raise StoreBusy("the store keeps failing while it commits; run 'interlock doctor'")
 
     def _optimistic(
@@ -274,7 +277,8 @@ class Runner:
                 # A wrong guess does not disprove the hope.
                 known, guessed, hope = {} if guessed else known, False, hope and guessed
                 continue
-            draft = self.draft(_with_marks(attempt), actor, checked=True)
+            attempt, recheck = yield from self._noted(attempt, guessed=guessed)
+            draft = self.draft(attempt, actor, checked=True)
             answer = yield from self._commit(draft)
             if isinstance(answer, Committed):
                 self._learn(draft.txn, answer.revision)
@@ -284,7 +288,7 @@ class Runner:
                     answer.revision,
                     answer.items,
                     decision.quiet,
-                    decision.awaited,
+                    recheck,
                 )
             known, guessed = {} if answer is None else dict(answer.items), False
             hope = hopeful and all(known.get(key, ALIVE) is not None for key in attempt.hoped)
@@ -294,6 +298,28 @@ class Runner:
                 yield Pause(self._jitter(0 if urgent else number - EAGER_ATTEMPTS))
                 known = {}  # as old as the pause
         raise StoreBusy("too many others change the same thing; try again")
+
+    def _noted(self, attempt: Attempt, *, guessed: bool) -> Op[tuple[Attempt, Recheck | None]]:
+        """The attempt with a note of the facts that it changes, and the gates to be checked.
+
+        A thing that it creates has no mark yet.  If gates wait for it now, the note has it, too;
+        gates that come to wait before the commit are found by the check after it.  A guess saves
+        a round trip and is often wrong (the thing exists), so that read is left out then.
+        """
+        decision = attempt.decision
+        if not decision.awaited and not decision.created:
+            return attempt, None
+        from interlock.runtime.gates import Recheck, changed_facts, note_of, with_gates
+
+        recheck = Recheck(note=note_of(changed_facts(decision)))
+        created = () if guessed else note_of(decision.created).facts
+        awaited = (*decision.awaited, *(yield from with_gates(created)))
+        if awaited:
+            own = keys.recheck(self.new_id("chk"))
+            note = Write(own, note_of(awaited))
+            recheck = replace(recheck, keys=(own,))
+            attempt = replace(attempt, decision=replace(decision, puts=(*decision.puts, note)))
+        return attempt, recheck
 
     def _commit(self, draft: Draft) -> Op[Committed | Conflict | None]:
         """The answer to a commit; None if it certainly did not happen and nothing else is known."""
@@ -340,35 +366,19 @@ _pools: dict[int, deque[bytes]] = {}
 os.register_at_fork(after_in_child=_pools.clear)  # parent and child must not make the same ids
 
 
-def _left(facts: tuple[str, ...]) -> Decision[str]:
-    """The decision that leaves marks of facts whose gates could not all be checked."""
-    from interlock.runtime.gates import marks
-
-    return Decision(outcome="left", puts=marks(facts), quiet=True)
-
-
-def _with_marks(attempt: Attempt) -> Attempt:
-    """The attempt, with marks of the facts that it changes and that gates wait for."""
-    decision = attempt.decision
-    if not decision.awaited:
-        return attempt
-    from interlock.runtime.gates import marks
-
-    marked = replace(decision, puts=(*decision.puts, *marks(decision.awaited)))
-    return Attempt(marked, attempt.seen, attempt.on, attempt.hoped)
-
-
 class LocalTransaction:
     """The work of one transaction: it may run again, and in a thread of the engine.
 
     ``more`` says that the decision may have opened gates: ``again`` checks one of them, in the same
-    transaction of the engine.  Its entry links the one before it.
+    transaction of the engine.  Its entry links the one before it.  ``left`` are those that did not
+    fit in, of which the transaction leaves a note.
     """
 
     def __init__(self, runner: Runner, deciding: Callable[[], DecideOp[Any]], actor: Actor) -> None:
         self.attempt: Attempt | None = None
         self.draft: Draft | None = None
         self.more = False
+        self.left: Recheck | None = None
         self._gates: GateCheck | None = None
         self._runner = runner
         self._deciding = deciding
@@ -383,15 +393,15 @@ class LocalTransaction:
                 return None
             self._runner.chain.give_back(self.draft)
             self.attempt, self.draft = decide_inside(self._deciding(), view), None
-            self.more = False
+            self.more, self.left = False, None
             if needs_link(self.attempt.decision):
                 key = keys.refusal_slot(self._runner.random_below(SLOTS))
                 self.attempt = with_link(self.attempt, view.read(key), key, self._actor)
             if not self.attempt.decision.changes:
                 return None
             self.draft = self._runner.draft(self.attempt, self._actor, checked=False)
-            if self.attempt.decision.awaited:
-                self._follow(self.attempt.decision.awaited, view)
+            if self.attempt.decision.awaited or self.attempt.decision.created:
+                self._follow(self.attempt.decision, view)
             return self.draft.txn
 
     def again(self, view: View) -> Txn | None:
@@ -401,32 +411,53 @@ class LocalTransaction:
         """
         with self._guard:
             gates = cast("GateCheck", self._gates)
-            if self._off or not gates.within_bound:
-                self.more = False
-                return self._drafted(Attempt(_left(gates.left), {}, 0)) if gates.left else None
-            txn, awaited = None, tuple[str, ...]()
-            with suppress(InterlockError):
+            if self._off or not gates.goes_on:
+                return self._leave(gates)
+            from interlock.runtime.gates import changed_facts
+
+            try:
                 attempt = decide_inside(gates.deciding(), view)
-                if attempt.decision.changes:
-                    txn, awaited = self._drafted(attempt), attempt.decision.awaited
-            gates.checked(awaited)
-            self.more = bool(gates.left)
+                txn = self._drafted(attempt) if attempt.decision.changes else None
+            except InterlockError:
+                gates.skip()
+                txn = None
+            else:
+                gates.checked(changed_facts(attempt.decision))
+            self.more = gates.left is not None
             return txn
 
-    def _follow(self, facts: tuple[str, ...], view: View) -> None:
-        from interlock.runtime.gates import GateCheck
+    def _follow(self, decision: Decision[Any], view: View) -> None:
+        from interlock.runtime.gates import (
+            STEPS_INSIDE,
+            GateCheck,
+            Recheck,
+            RecheckNote,
+            changed_facts,
+        )
 
         item = view.read(keys.BASE).items[keys.BASE]
         base = 0 if item is None else int(item.value)
-        self._gates = GateCheck(self._runner, base, facts, marked=False)
+        wanted = Recheck(note=RecheckNote(facts=changed_facts(decision)))
+        self._gates = GateCheck(self._runner, base, wanted, STEPS_INSIDE)
         self.more = True
+
+    def _leave(self, gates: GateCheck) -> Txn | None:
+        """Leave a note of the gates that were not checked."""
+        self.more = False
+        if (left := gates.left) is None:
+            return None
+        from interlock.runtime.gates import Recheck, left_note
+
+        decision = left_note(self._runner, left)
+        self.left = Recheck(note=left, keys=(decision.puts[0].key,))
+        return self._drafted(Attempt(decision, {}, 0))
 
     def _drafted(self, attempt: Attempt) -> Txn:
         first = cast("Draft", self.draft)
         behind = first.last or first.txn.hash
         draft = self._runner.draft(attempt, self._actor, checked=False, behind=behind)
-        if not draft.txn.quiet:
-            self.draft = replace(first, last=draft.txn.hash)
+        if not draft.txn.quiet:  # the first entry stands for all of them; a quiet one has none
+            self.draft = draft if first.txn.quiet else replace(first, last=draft.txn.hash)
         return draft.txn
 
     def call_off(self) -> Draft | None:

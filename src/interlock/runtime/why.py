@@ -1,15 +1,20 @@
 """Why something is blocked: the explanation as a value, and the noun that explains a thing.
 
 A noun declares a function for each kind of thing that it can explain, and how ids of that kind
-begin.  A plain name is offered to each noun in turn, tasks first.
+begin.  A plain name is offered to each noun in turn (``why_plain``).
+
+Such a function explains one thing, and names the things that this one depends on (``leads_to``):
+the lock that a guard asks about, the pipeline that holds a lock, the agent that was asked.  The
+chain is followed here: to its end, each thing once, and a bounded number of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock import registry
 from interlock.core import validate
@@ -18,6 +23,8 @@ from interlock.steps import Op
 if TYPE_CHECKING:
     from interlock.client_context import Context
 
+FOLLOWED = 20
+"""The most things of a chain that are explained."""
 NAMED = 5
 """How many holders are named, each with what it waits for itself."""
 
@@ -39,12 +46,26 @@ class Need(Struct, frozen=True, kw_only=True, omit_defaults=True):
     depth: int = 1
 
 
+class WhyLink(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A thing that the explained one depends on, and what blocks that."""
+
+    thing: str
+    blocked: bool
+    because: str
+    clear: str
+    by: str = ""
+    since: float | None = None
+
+
 class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An explanation for a person, with its parts for a program.
 
-    ``meanwhile`` says what the agents wait for that could clear it, or that are to acquire it.
-    ``state`` is the state of a task, and ``needs`` are the incomplete tasks that block it, direct
-    and indirect.  ``ended`` are grants that an operator ended within a day, and why.
+    ``guard`` is the guard that keeps the thing, and ``leaf`` its condition that fails.
+    ``leads_to`` are the things that this one depends on; ``chain`` explains those, and the things
+    that they depend on, to the end.  ``meanwhile`` says what the agents wait for that could clear
+    it, or that are to acquire it, and which hosts look.  ``state`` is the state of a task, and
+    ``needs`` are the incomplete tasks that block it, direct and indirect.  ``ended`` are grants
+    that an operator ended within a day, and why.
     """
 
     exit_statuses: ClassVar[str] = "0 or 1"
@@ -61,6 +82,10 @@ class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str = ""
     needs: tuple[Need, ...] = ()
     ended: tuple[str, ...] = ()
+    guard: str = ""
+    leaf: str = ""
+    leads_to: tuple[str, ...] = ()
+    chain: tuple[WhyLink, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is such a thing."""
@@ -73,6 +98,47 @@ class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def explain(context: Context, thing: str) -> Op[Why]:
+    """What blocks a thing, explained by its noun, and what blocks the things that it depends on."""
+    first = yield from explain_one(context, thing)
+    found = {first.thing: first}
+    left = list(first.leads_to)
+    more = dict.fromkeys(first.meanwhile)
+    while left:
+        if (following := left.pop(0)) in found:
+            continue
+        if len(found) > FOLLOWED:
+            more["and so on"] = None
+            break
+        found[following] = why = yield from explain_one(context, following)
+        left = [*why.leads_to, *left]  # depth first: a chain is followed to its end before the next
+        more |= dict.fromkeys(why.meanwhile)
+    chain = [
+        WhyLink(
+            thing=name,
+            blocked=why.blocked,
+            because=why.because,
+            clear=why.clear,
+            by=_clearer(why, found),
+            since=why.since,
+        )
+        for name, why in found.items()
+        if why is not first
+    ]
+    by = _clearer(first, found)
+    return replace(first, by=by, chain=tuple(chain), meanwhile=tuple(more))
+
+
+def _clearer(why: Why, found: Mapping[str, Why]) -> str:
+    """Who can clear it: the agent that it names, or else the one that its chain names first."""
+    passed: set[str] = set()
+    while not why.by and why.thing not in passed:
+        passed.add(why.thing)
+        below = [found[each] for each in why.leads_to if each in found]
+        why = next((each for each in below if each.blocked), why)
+    return why.by
+
+
+def explain_one(context: Context, thing: str) -> Op[Why]:
     """What blocks a thing, explained by its noun."""
     kind, _, name = validate.text(thing, "thing", validate.METADATA_LIMIT).partition("/")
     for noun in registry.nouns():

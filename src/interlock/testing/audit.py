@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from interlock.check_record import BLIND
+from interlock.check_record import BLIND, UNSTAMPED
 from interlock.core import codec, keys
 from interlock.core.entry import Entry, decode
 from interlock.nouns.record.verify import verify
@@ -62,7 +62,8 @@ def _replay(store: Store, entries: list[tuple[Item, Entry]]) -> Iterator[str]:
             yield f"{item.key} is not stamped by its own bytes"
         for key, saw in entry.saw.items():
             there = state[key][1].hash if key in state else None
-            if saw != (BLIND if there and saw == BLIND else there):
+            unrecorded = saw == BLIND and (there or key.startswith(UNSTAMPED))
+            if saw != there and not unrecorded:
                 yield f"{entry.verb} {entry.id} saw {saw} under {key}, where {there} stood"
         state.update({key: (digest, item) for key, digest in entry.put.items()})
         for key in entry.deleted:

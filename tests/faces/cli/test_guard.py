@@ -334,6 +334,7 @@ def test_a_permission_is_listed_and_ends_though_its_file_is_gone(guarded: Shell)
     assert digest[:12] in guarded.run("guard", "permissions").out
     done = guarded.run("guard", "deny", digest[:12])
     assert done.out == "denied tested; deleted 1 observation of this host\n"
+    assert re.search(r"denied .* tested of guards.toml", guarded.run("guard", "permissions").out)
     assert guarded.json("guard", "check", "--name", "tested")[1]["outcome"] == "unknown"
     assert guarded.run("guard", "check", "--name", "calm").status == 0
     for wrong in ("guards.toml", "abcdefabcdef"):
@@ -425,6 +426,26 @@ def test_why_names_each_failing_leaf_its_holder_and_since_when(guarded: Shell) -
     assert "!file-exists=STOP is false: STOP is a file" in why["because"]
     assert why["clear"] == "bob releases lock deploy; remove file STOP"
     assert why["since"] is not None
+
+
+def test_drop_names_the_tasks_that_wait_for_the_guard(guarded: Shell) -> None:
+    guarded.run("guard", "define", "guards.toml")
+    guarded.run("task", "add", "t1", "--guard", "tested")
+    said = "dropped tested; what waits for it waits until it is defined again: task/t1\n"
+    assert guarded.run("guard", "drop", "tested").out == said
+
+
+def test_a_file_without_guards_says_what_it_defines(guarded: Shell) -> None:
+    (guarded.folder / "p.toml").write_text(PIPELINES)
+    done = guarded.run("guard", "define", "p.toml")
+    assert done.status == 2
+    assert "for its pipelines: interlock pipeline define FILE" in done.err
+
+
+def test_deny_of_a_name_says_what_it_takes(guarded: Shell) -> None:
+    done = guarded.run("guard", "deny", "calm")
+    assert done.status == 2
+    assert "a digest that 'interlock guard permissions' shows" in done.err
 
 
 def test_why_says_that_no_live_host_may_look(guarded: Shell) -> None:

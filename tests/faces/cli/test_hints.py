@@ -120,10 +120,10 @@ def test_options_behind_the_program_belong_to_the_program(shell: Shell) -> None:
     assert shell.run("lock", "run", "x", "echo", "hi", "--agent", "bob").out == "hi --agent bob\n"
 
 
-@pytest.mark.parametrize("thing", ["agent/ada", "session/ses_12", "ses_12"])
-def test_only_locks_and_semaphores_can_be_explained(ada: Shell, thing: str) -> None:
+@pytest.mark.parametrize("thing", ["session/ses_12", "ses_12"])
+def test_why_of_a_session_names_the_command_that_shows_it(ada: Shell, thing: str) -> None:
     said = hint(ada, "why", thing)
-    assert "'why' knows tasks, locks, semaphores, guards, queries and messages" in said
+    assert "'why' knows tasks, locks, semaphores, pipelines, guards, agents" in said
     assert f"agent show {thing.rpartition('/')[2]}" in said
     assert ada.run("why", f"lock/{thing}").status == 0
 

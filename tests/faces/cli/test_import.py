@@ -24,7 +24,8 @@ def test_a_file_is_imported_once(ada: Shell, plan: Path) -> None:
     status, answer = ada.json("task", "import", str(plan))
     assert status == 0
     assert answer.pop("plan") == checked["plan"]
-    assert answer == {"outcome": "imported", "tasks": 2, "ready": 1, "blocked": 1, "later": 0}
+    counts = {"tasks": 2, "ready": 1, "blocked": 1, "later": 0, "guarded": 0}
+    assert answer == {"outcome": "imported", **counts}
     status, again = ada.json("task", "import", "plan.json")
     assert (status, again["outcome"], again["plan"]) == (1, "exists", checked["plan"])
 

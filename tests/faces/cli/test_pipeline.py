@@ -69,6 +69,7 @@ def test_a_blocked_pipeline_says_guard_leaf_reason_and_acts(p: Shell) -> None:
         "acts": ["bob releases lock deploy"],
         "attempts": 0,
         "retry_in": None,
+        "cycle": [],
     }
     done = p.run("pipeline", "advance", "r1")
     assert done.status == 1
@@ -141,10 +142,32 @@ def test_define_says_which_guards_need_a_host_that_looks(ada: Shell, tmp_path: P
     assert "run 'interlock guard allow FILE' on each host that may look" in out
 
 
+def test_why_says_what_a_host_saw_after_the_pipeline_was_blocked(
+    ada: Shell, tmp_path: Path
+) -> None:
+    ada.exported["INTERLOCK_GUARDS_DIR"] = str(tmp_path / "guards")
+    (tmp_path / "o.toml").write_text(
+        '[[pipeline.o.phase]]\nname = "one"\npost = [{file_exists = "ready"}]\n'
+    )
+    ada.run("pipeline", "define", "o.toml")
+    ada.run("pipeline", "start", "o", "--id", "o1")
+    assert "does not allow it" in ada.run("pipeline", "advance", "o1").out
+    why = ada.json("why", "o1")[1]
+    assert "no host may look; run 'interlock guard allow FILE'" in why["because"]
+    ada.run("guard", "allow", "o.toml")
+    why = ada.json("why", "o1")[1]
+    assert "no host has looked within 60 s; host" in why["because"]
+    assert why["clear"].startswith("check the guard on host ")
+    assert "there is no ready" in ada.run("pipeline", "advance", "o1").out
+    why = ada.json("why", "o1")[1]
+    assert "there is no ready" in why["because"]
+    assert why["clear"] == "create file ready"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[guard.x]\nwhen = [{lock_free = 'a'}]\n", "there is no pipeline in it"),
+        ("[guard.x]\nwhen = [{lock_free = 'a'}]\n", "for its guards: interlock guard define FILE"),
         ("[[pipeline.p.phase]]\nnam = 'x'\n", "bad.toml"),
         ("[pipeline.p\n", "bad.toml"),
     ],

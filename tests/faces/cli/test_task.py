@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 from tests.faces.shell import Here, Shell, until
@@ -53,6 +54,34 @@ def test_the_promised_words_are_answered_as_promised(ada: Shell) -> None:
     status, completed = ada.json("task", "done", "t1", *own)
     assert (status, begin(completed, 2)) == (0, {"outcome": "completed", "task": "t1"})
     assert ada.json("task", "done", "t1", *own) == (0, {**completed, "already": True})
+
+
+def test_a_task_behind_guards_says_what_keeps_it_and_what_it_lacks(
+    ada: Shell, tmp_path: Path
+) -> None:
+    ada.exported["INTERLOCK_GUARDS_DIR"] = str(tmp_path / "home")
+    (ada.folder / "guards.toml").write_text(
+        '[guard.calm]\nwhen = {lock_free = "deploy"}\n[guard.built]\nwhen = {file_exists = "app"}\n'
+    )
+    ada.run("guard", "define", "guards.toml")
+    lock = ada.json("lock", "acquire", "deploy")[1]
+    add = ("task", "add", "t1", "--guard", "calm", "--evidence", "built")
+    assert "it begins when guard calm passes: lock-free=deploy" in ada.run(*add).out
+    status, blocked = ada.json("task", "claim", "t1")
+    assert (status, blocked["outcome"], blocked["guard"]) == (1, "blocked", "calm")
+    assert (blocked["leaf"], blocked["acts"]) == ("lock-free=deploy", ["ada releases lock deploy"])
+    assert "guard calm: lock-free=deploy: ada holds lock deploy" in ada.run("task", "list").out
+    assert "ada releases lock deploy" in ada.run("why", "task/t1").out
+    shown = ada.json("task", "show", "t1")[1]
+    assert (shown["guards"], shown["evidence"]) == (["calm"], ["built"])
+    ada.run("lock", "release", "deploy", *token(lock))
+    claimed = ada.json("task", "next")[1]
+    ada.run("guard", "allow", "guards.toml")
+    done = ada.run("task", "done", "t1", *token(claimed))
+    assert "it lacks evidence; guard built: file-exists=app" in done.out
+    assert "the claim stays yours: complete the task again, or fail it" in done.out
+    (ada.folder / "app").touch()
+    assert ada.json("task", "done", "t1", *token(claimed))[1]["outcome"] == "completed"
 
 
 def test_whoever_comes_too_late_is_told_what_is_in_the_way(here: Here) -> None:

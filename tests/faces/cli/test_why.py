@@ -87,6 +87,23 @@ def test_a_plain_name_is_a_task_if_there_is_one_else_a_lock(
 
 
 @pytest.mark.parametrize("words", ASKING)
+def test_a_plain_name_finds_a_pipeline_a_semaphore_and_a_guard(
+    here: Here, words: tuple[str, ...]
+) -> None:
+    (here.folder / "all.toml").write_text(
+        '[guard.calm]\nwhen = {lock_free = "deploy"}\n[[pipeline.release.phase]]\nname = "build"\n'
+    )
+    here.run("guard", "define", "all.toml")
+    here.run("pipeline", "define", "all.toml")
+    here.run("pipeline", "start", "release", "--id", "r1")
+    here.run("sem", "acquire", "builds", "--capacity", "2")
+    for name, thing in (("r1", "pipeline/r1"), ("builds", "sem/builds"), ("calm", "guard/calm")):
+        assert here.json(*words, name)[1]["thing"] == thing
+    here.run("lock", "acquire", "r1")
+    assert "'pipeline/r1' or for 'lock/r1'" in here.run(*words, "r1").err
+
+
+@pytest.mark.parametrize("words", ASKING)
 def test_a_name_that_is_a_task_and_a_lock_has_to_be_said_in_full(
     here: Here, words: tuple[str, ...]
 ) -> None:
@@ -98,7 +115,7 @@ def test_a_name_that_is_a_task_and_a_lock_has_to_be_said_in_full(
 
 def test_why_of_what_is_not_there_says_so(here: Here) -> None:
     done = here.run("why", "nope")
-    said = "lock/nope is not blocked: free, and there is no task of that name; acquire it\n"
+    said = "lock/nope is not blocked: free, and nothing else has that name; acquire it\n"
     assert (done.status, done.out) == (0, said)
     done = here.run("why", "task/nope")
     assert (done.status, "there is no such task" in done.out) == (1, True)

@@ -463,7 +463,11 @@ def test_why_names_who_waits_for_a_guard_before_a_lock(
     found = bob.run(bob.fleet.why("lock/deploy"))
     assert not found.blocked
     (said,) = found.meanwhile
-    assert said.startswith("ada waits for guard/calm before it acquires this, for 5 s; see ")
+    assert said == (
+        "ada waits for guard/calm before it acquires this, for 5 s:"
+        " lock-free=db: bob holds lock db, for 5 s"
+    )
+    assert [(each.thing, each.by) for each in found.chain] == [("lock/db", "bob")]
     bob.run(bob.locks.acquire("deploy"))
     assert said in bob.run(bob.fleet.why("lock/deploy")).meanwhile
     waits.interrupt(KeyboardInterrupt())

@@ -179,6 +179,7 @@ ODD: list[tuple[str, int, str]] = [
     (GUARD % "{tasks_complete = {none_ok = 1}}", 4, "'none_ok' is either true or false, not 1"),
     (GUARD % '{tasks_complete = {state = "done"}}', 4, "there is no task state 'done'"),
     (GUARD % '{lock_free = "x", lock_held = "y"}', 4, 'one key with its value: {lock_free = "dep'),
+    (GUARD % '{file_contains = "f", text = "x"}', 4, "file_contains go into a table: {file_contai"),
     (GUARD % "{}", 4, "a condition is one key with its value"),
     (GUARD % "3", 4, 'a condition is a table such as {lock_free = "deploy"}, not 3'),
     (GUARD % "{any = []}", 4, "'any' of nothing says nothing"),

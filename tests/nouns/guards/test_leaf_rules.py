@@ -97,7 +97,7 @@ CASES: list[tuple[str, c.Fact | None, str, str, str]] = [
     (
         "no-blocked-tasks=,label=x", STUCK, "false",
         "2 tasks with label x blocked, dead or failed: b is blocked, d is dead",
-        "complete the needs of task b, retry task d (dead)",
+        "unblock task b, retry task d (dead)",
     ),
     (
         "no-blocked-tasks", c.TasksFact(states={"pending": 2}, partial=True), "unknown",

@@ -21,9 +21,8 @@ from interlock.nouns.guards import guard as g
 from interlock.nouns.guards import rules
 from interlock.nouns.guards.allowed import allow, deny
 from interlock.nouns.guards.condition import FileNeed, NoFact, Observation
+from interlock.nouns.guards.hosts import NOTED, announce
 from interlock.nouns.guards.observations import (
-    NOTED,
-    announce,
     observation_key,
     observations,
     withdraw,
@@ -177,7 +176,7 @@ def test_what_a_host_saw_does_not_outlive_its_denial(hosts: Hosts) -> None:
     assert hosts.withdraw(STOP) == 0
     with interlock.connect(store=hosts.store, agent="ada", join=False) as ada:
         verbs = [entry.verb for entry in ada.record.log()]
-        assert verbs == ["guard.observe", "guard.observe", "guard.withdraw"]
+        assert verbs == ["guard.observe", "guard.withdraw"]
         assert ada.record.verify().completeness == "ok"
 
 

@@ -102,6 +102,7 @@ def test_any_fields_are_a_condition_or_a_clear_error(kind: str, rest: list[str])
         ("file-contain=x", "did you mean file-contains"),
         ("lock-free:x", "did you mean lock-free"),
         ("quorum=x", "there is no condition 'quorum'; there are lock-free, lock-held, "),
+        ("calm", "a guard of the store is --name NAME, a file is --file FILE"),
         ("lock-free", "something is missing; write it like lock-free=deploy"),
         ("lock-free=", "the lock name is empty"),
         ("lock-free=lock/x", "drop 'lock/' from 'lock/x'"),

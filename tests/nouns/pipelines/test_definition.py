@@ -108,7 +108,7 @@ ODD = [
     (PHASE % "prae = []", 3, "a phase has no field 'prae'; did you mean pre"),
     (PHASE % "pre = []", 3, "'all' of nothing says nothing"),
     (PHASE % "post = [\n{lock_fre = 'x'}]", 4, "there is no condition 'lock_fre'; did you mean"),
-    (PHASE % "pre = 'calm'", 3, "there is no guard 'calm', and no other one either"),
+    (PHASE % "pre = 'calm'", 3, "there is no guard 'calm' in this file; define it here"),
     (PHASE % "pre = ['calm']\n[guard.clam]\nwhen = {lock_free = 'x'}", 3, "did you mean clam?"),
     (PHASE % "on_failure = 'panic'", 3, "on_failure is 'block', 'warn', "),
     (PHASE % "pre = [{lock_free = 'x'}]\nmax_age = '-1s'", 4, "the max_age '-1s' is not like"),

@@ -167,7 +167,7 @@ def test_a_grant_never_expires_and_an_operator_can_end_it(
     why = zoe.client.run(zoe.client.fleet.why("lock/merge"))
     assert (why.by, why.clear) == (
         "pipeline:r1",
-        "pipeline r1 leaves its phase; see 'interlock why pipeline/r1'",
+        "pipeline/r1 leaves its phase, or ends",
     )
     broken = zoe.client.run(zoe.client.locks.break_("merge", reason="stuck"))
     assert broken

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from interlock.nouns.guards import condition as c
 from interlock.nouns.guards import guard as g
+from interlock.nouns.guards.gates import hindrance_of
 from interlock.nouns.pipelines import pipeline, rules
 from interlock.nouns.pipelines.definition import PhaseDefinition, PipelineDefinition
 from interlock.nouns.pipelines.rules import GiveUp, Stay
@@ -80,7 +81,7 @@ def test_a_guard_passes_waits_counts_or_fails_as_its_action_says(  # noqa: PLR09
 def test_the_holder_of_a_lock_is_named_as_the_agent_that_can_clear_it() -> None:
     calm = g.Guard(name="calm", condition=LOCK)
     checked = g.check(calm, {c.LockNeed("deploy"): FACTS["failed"]}, 2.0)
-    found = rules.hindrance_of(calm, checked)
+    found = hindrance_of(calm, checked)
     assert (found.by, found.thing) == (("ada",), "lock/deploy")
     assert found.acts == ("ada releases lock deploy",)
     assert "since 1970-01-01" in found.stored

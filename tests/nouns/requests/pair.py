@@ -46,6 +46,9 @@ class Opener:
     def __init__(self, store: Store) -> None:
         self.store = store
 
+    def place(self, url: str) -> tuple[str, str]:
+        return url, url
+
     def blocking(self, url: str, *, create: bool) -> Store:
         del url, create
         return self.store

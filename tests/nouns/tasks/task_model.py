@@ -32,6 +32,7 @@ class Job(Struct, kw_only=True):
     deadline: float | None
     retries: int
     backoff: float
+    guarded: bool = False
     state: str = "pending"
     attempts: int = 0
     held: Held | None = None
@@ -56,6 +57,8 @@ class Model:
     def __init__(self, times: Callable[[], Times], rest: Callable[[float], float]) -> None:
         self.jobs: dict[str, Job] = {}
         self.lives_until: dict[str, float] = {}
+        self.closed = False
+        """Whether the guard of guarded tasks does not pass."""
         self._published = 0
         self.done: list[str] = []
         """Tasks that were complete and are deleted."""
@@ -81,10 +84,15 @@ class Model:
         begun = job.attempts > 0
         return job.deadline is not None and job.deadline <= self._times().monotonic and not begun
 
+    def kept(self, job: Job) -> bool:
+        """Whether nothing but its guard keeps a task from being begun."""
+        return job.state == "pending" and job.guarded and self.closed and self.is_due(job)
+
     def ready(self, able: Iterable[str]) -> list[Job]:
         """Tasks that may begin, best first; also late ones, until a worker finds them."""
         fit = [job for job in self.jobs.values() if job.state == "pending"]
         fit = [job for job in fit if job.requires <= set(able) and self.is_due(job)]
+        fit = [job for job in fit if not self.kept(job)]
         return sorted(fit, key=lambda job: (job.priority, job.at))
 
     def lost(self) -> list[Job]:
@@ -101,14 +109,14 @@ class Model:
         job.state, job.held, job.rests_until = "pending", None, 0.0
 
     def complete(self, job: Job) -> int:
-        """How many others may begin now."""
+        """How many others may begin now; the guards of others are checked afterwards."""
         assert job.held is not None
         job.ended = job.held
         job.state, job.held = "complete", None
         free = [each for each in self.jobs.values() if each.state == "blocked" and self._met(each)]
         for each in free:
             self._place(each)
-        return len(free)
+        return len([each for each in free if each.early or not each.guarded])
 
     def fail(self, job: Job, *, retry: bool = True) -> None:
         held, job.held = job.held, None

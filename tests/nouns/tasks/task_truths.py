@@ -93,6 +93,7 @@ def complaints(board: Board) -> list[str]:
         *_owners(board),
         *_places(board),
         *_needs(board),
+        *_gates(board),
         *_indexes(board),
     ]
 
@@ -114,6 +115,8 @@ def _places(board: Board) -> Iterator[str]:
         if status.state == "pending":
             place = [] if status.due else [board.specs[task].ready_key(task)]
             wanted = (place, [status.due] if status.due else [])
+        elif status.guard:
+            wanted = ([], [status.due] if status.due else [])
         else:
             blind = status.state == "running" and board.owners[task].blind
             wanted = (ready if blind else [], [])
@@ -127,7 +130,8 @@ def _needs(board: Board) -> Iterator[str]:
     complete = {task for task, status in board.statuses.items() if status.state == "complete"}
     needed = {need for spec in board.specs.values() for need in spec.needs}
     gone = needed - board.statuses.keys()  # it was complete
-    for task, status in board.statuses.items():
+    others = {task: status for task, status in board.statuses.items() if not status.guard}
+    for task, status in others.items():
         later = {need for need in board.specs[task].needs if _later(board, need, task)}
         met = complete | gone | later
         spec, hangs = board.specs[task], board.hangs.get(task, [])
@@ -149,6 +153,16 @@ def _needs(board: Board) -> Iterator[str]:
             yield f"{task} hangs on {status.on}, which is gone"
         elif status.on not in complete and not board.statuses[status.on].awaited:
             yield f"{task} hangs on {status.on}, which does not know"
+
+
+def _gates(board: Board) -> Iterator[str]:
+    for task, status in board.statuses.items():
+        hangs, needs = board.hangs.get(task, []), board.specs[task].needs
+        if status.guard and hangs != [f"-{status.guard}"]:
+            yield f"{task} is kept by {status.guard} and hangs on {hangs}"
+        unmet = [n for n in needs if board.states().get(n, "complete") != "complete"]
+        if status.guard and any(not _later(board, need, task) for need in unmet):
+            yield f"{task} is at its gate before {unmet}"
 
 
 def _later(board: Board, need: str, task: str) -> bool:

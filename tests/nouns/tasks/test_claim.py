@@ -15,8 +15,8 @@ from interlock.nouns.grants.semaphore import SlotsTarget
 from interlock.nouns.grants.several import target_of
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.held_claim import ClaimHandle, HeldClaim, claim_for_block
-from interlock.nouns.tasks.task import TaskView
 from interlock.nouns.tasks.task_reader import decode_status
+from interlock.nouns.tasks.task_view import TaskView
 from interlock.runtime.keeper import margin
 from interlock.steps import Op
 from interlock.testing.testbed import Client, Stepper, Testbed

@@ -13,14 +13,18 @@ from typing import Any, TypeAlias
 import pytest
 from msgspec.structs import replace
 from tests.nouns.tasks import task_truths
+from tests.nouns.tasks.gated import gate_items
 
-from interlock.nouns.tasks.task import Claimed, TaskCompleted, TaskExists
+from interlock import guard
+from interlock.nouns.guards.calls import GuardCalls
+from interlock.nouns.tasks.task import Claimed, TaskBlocked, TaskCompleted, TaskExists
 from interlock.steps import Op
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault
 from interlock.testing.testbed import Client, Testbed
 
 FAN = 7
+CALM = guard.named("calm", guard.lock_free("deploy"))
 
 
 def scene(stage: Testbed) -> None:
@@ -32,6 +36,12 @@ def scene(stage: Testbed) -> None:
         more = ["other"] if number % 2 else []
         owner.run(owner.tasks.publish(f"leaf{number}", needs=["root", *more]))
     owner.run(owner.tasks.publish("later", not_before=3.5))
+    owner.run(GuardCalls(owner.context).define(CALM))
+    owner.run(owner.tasks.publish("guarded", guard=["calm"], evidence=["calm"]))
+
+
+def take(client: Client, lock: str) -> None:
+    assert client.run(client.locks.acquire(lock))
 
 
 def cramped(stage: Testbed, name: str) -> Client:
@@ -117,6 +127,46 @@ def send_back(stage: Testbed, client: Client) -> Op[Any]:
     return client.tasks.retry("leaf1")
 
 
+def publish_behind_a_guard(stage: Testbed, client: Client) -> Op[Any]:
+    return client.tasks.publish("late", guard=["calm"])
+
+
+def publish_behind_a_closed_gate(stage: Testbed, client: Client) -> Op[Any]:
+    take(client, "deploy")
+    return client.tasks.publish("late", guard=["calm"])
+
+
+def open_the_gate(stage: Testbed, client: Client) -> Op[Any]:
+    take(client, "deploy")
+    assert isinstance(client.run(client.tasks.claim("guarded")), TaskBlocked)
+    return client.locks.release("deploy")
+
+
+def claim_through_a_gate(stage: Testbed, client: Client) -> Op[Any]:
+    return client.tasks.claim("guarded")
+
+
+def claim_at_a_closed_gate(stage: Testbed, client: Client) -> Op[Any]:
+    take(client, "deploy")
+    return client.tasks.claim("guarded")
+
+
+def complete_with_evidence(stage: Testbed, client: Client) -> Op[Any]:
+    return client.tasks.complete("guarded", token=held(client, "guarded"))
+
+
+def complete_without_evidence(stage: Testbed, client: Client) -> Op[Any]:
+    token = held(client, "guarded")
+    take(client, "deploy")
+    return client.tasks.complete("guarded", token=token)
+
+
+def cancel_at_the_gate(stage: Testbed, client: Client) -> Op[Any]:
+    take(client, "deploy")
+    client.run(client.tasks.claim("guarded"))
+    return client.tasks.cancel("guarded")
+
+
 Act: TypeAlias = Callable[[Testbed, Client], Op[Any]]
 ACTS: list[Act] = [
     publish,
@@ -132,6 +182,14 @@ ACTS: list[Act] = [
     beat,
     leave,
     send_back,
+    publish_behind_a_guard,
+    publish_behind_a_closed_gate,
+    open_the_gate,
+    claim_through_a_gate,
+    claim_at_a_closed_gate,
+    complete_with_evidence,
+    complete_without_evidence,
+    cancel_at_the_gate,
 ]
 FEWEST: dict[Act, int] = {
     complete: 3,
@@ -139,6 +197,9 @@ FEWEST: dict[Act, int] = {
     leave: 3,
     next_that_wakes_and_tidies: 4,
     next_that_reclaims: 2,
+    publish_behind_a_guard: 2,
+    publish_behind_a_closed_gate: 2,
+    open_the_gate: 2,
 }
 
 
@@ -182,6 +243,7 @@ def finish(stage: Testbed) -> None:
         if states == {"complete"}:
             break
         stage.clock.advance(1)
+    assert gate_items(stage.store) == []
     done_once = task_truths.completions(stage.store)
     assert sorted(done_once) == sorted(task_truths.look(stage.store).statuses)
     assert audit(stage.store) == []

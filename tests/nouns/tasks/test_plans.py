@@ -12,13 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.hypothesis_settings import budget
+from tests.nouns.tasks.gated import FREE, Agent, status_of
 
 from interlock.core import keys
 from interlock.errors import BadInput, StoreTrouble, TooLarge
 from interlock.nouns.tasks import plan_rules
 from interlock.nouns.tasks import task as core
-from interlock.nouns.tasks.task import Checked, Imported, PlanExists, TaskView
+from interlock.nouns.tasks.task import Checked, Imported, PlanExists
 from interlock.nouns.tasks.task_reader import decode_status
+from interlock.nouns.tasks.task_view import TaskView
 from interlock.store import LIVE, Range
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit
@@ -147,6 +149,27 @@ def test_needs_may_be_in_the_store_complete_or_not(
     found = statuses(stage.store)
     assert {id_: found[id_].on for id_ in "abc"} == {"a": "", "b": "open", "c": "b"}
     assert found["d"].due
+
+
+def test_the_tasks_of_a_plan_wait_for_their_guards(
+    join: Callable[[Testbed, str], Client], stage: Testbed
+) -> None:
+    ada = Agent(join(stage, "ada"))
+    ada.define(FREE)
+    ada.lock()
+    plan = [{"id": f"t{n}", "guard": ["calm"], "evidence": ["calm"]} for n in range(12)]
+    plan += [{"id": "last", "needs": ["t0"], "guard": ["calm"]}, {"id": "plain"}]
+    done = ada.client.run(ada.client.tasks.publish_all(plan))
+    assert isinstance(done, Imported)
+    assert (done.tasks, done.ready, done.blocked, done.guarded) == (14, 1, 1, 12)
+    assert {status_of(stage.store, f"t{n}").guard for n in range(12)} == {"calm"}
+    assert ada.next().task == "plain"
+    ada.unlock()
+    assert {status_of(stage.store, f"t{n}").state for n in range(12)} == {"pending"}
+    assert ada.next().task == "t0"
+    ada.lock()
+    assert isinstance(ada.complete("t0"), core.EvidenceMissing)
+    assert audit(stage.store) == []
 
 
 def test_unknown_needs_are_refused_with_their_names_and_nothing_is_written(

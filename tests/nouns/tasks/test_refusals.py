@@ -17,8 +17,8 @@ from interlock.nouns.tasks.task import (
     TaskFailed,
     TaskFenced,
     TaskNotOwner,
-    TaskView,
 )
+from interlock.nouns.tasks.task_view import TaskView
 from interlock.store import VOID, Log
 from interlock.testing.testbed import Client, Testbed
 

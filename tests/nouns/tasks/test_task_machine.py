@@ -2,7 +2,7 @@
 
 The machine publishes tasks of all kinds, lets workers claim them by name and in order, finish them
 in all ways, with ended claims too, freeze until they expire, and leave; it cancels, retries,
-lets time pass, and sets the wall clock.  After each act
+lets time pass, sets the wall clock, and closes and opens a gate.  After each act
     the answer is what a model says that knows neither stores nor commits (``task_model.py``),
     every task stands as the model says, and
     the bare items agree with each other (``task_truths.py``).
@@ -33,7 +33,9 @@ from tests.hypothesis_settings import across_a_bad_network, bounds, run
 from tests.nouns.tasks import task_truths
 from tests.nouns.tasks.task_model import LONGEST_REST, Held, Job, Model, Times
 
+from interlock import guard
 from interlock.errors import Lapsed
+from interlock.nouns.guards.calls import GuardCalls
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.retention import TaskRetention
 from interlock.runtime.identity import Actor, Identity
@@ -68,12 +70,14 @@ TERMS: dict[str, st.SearchStrategy[Any]] = {
     "deadline": LATER,
     "retries": st.integers(0, 3),
     "backoff": BACKOFFS,
+    "guarded": st.sampled_from([False, False, True]),
 }
+GATE = guard.named("calm", guard.lock_free("gate"))
 ACTS = (
     *(["next", "claim", "finish", "advance"] * 3),
     *("publish", "publish", "finish_what_may_be_over", "cancel", "send_back", "send_back"),
     *("freeze", "leave", "join", "make_progress", "publish_again", "meddle", "set_the_clock"),
-    "forget",
+    *("forget", "use_the_gate", "use_the_gate"),
 )
 
 
@@ -107,6 +111,8 @@ class TaskMachine(RuleBasedStateMachine):
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
+        self.keeper = self.stage.client("keeper", ttl=3e6, store=self.store)
+        self.keeper.run(GuardCalls(self.keeper.context).define(GATE))
         for ttl in (3.5, 6.5, 6.5):
             self._join(ttl)
         for _ in range(4):
@@ -197,9 +203,16 @@ class TaskMachine(RuleBasedStateMachine):
             moments["deadline"] = None
         if moments["deadline"] is not None and not self.moves:
             moments["deadline"] *= 1000
+        guards = [GATE.name] if terms["guarded"] else []
         published = client.run(
             client.tasks.publish(
-                name, {"name": name}, needs=needs, backoff_most=LONGEST_REST, **moments, **terms
+                name,
+                {"name": name},
+                needs=needs,
+                guard=guards,
+                backoff_most=LONGEST_REST,
+                **moments,
+                **{word: term for word, term in terms.items() if word != "guarded"},
             )
         )
         absolute: dict[str, Any] = {
@@ -212,9 +225,13 @@ class TaskMachine(RuleBasedStateMachine):
         self.model.publish(job)
         jobs = self.model.jobs
         ended = tuple(need for need in needs if jobs[need].state in ("failed", "dead"))
-        due = core.Published(task=name, state=job.state, ended=ended)  # type: ignore[arg-type]
-        assert published == due
+        assert isinstance(published, core.Published), published
+        due = (name, self._state(job), ended, GATE.name if self.model.kept(job) else "")
+        assert (published.task, published.state, published.ended, published.guard) == due
         self.observe()
+
+    def _state(self, job: Job) -> str:
+        return "blocked" if self.model.kept(job) else job.state
 
     def _moment(self, session: str) -> float:
         """A publisher keeps its own order, though its clock is set back."""
@@ -253,7 +270,7 @@ class TaskMachine(RuleBasedStateMachine):
         pending = job.state == "pending" and self.model.is_due(job)
         if pending and self.model.too_late(job):
             self.model.expire(job)
-        return pending and job.state == "pending"
+        return pending and job.state == "pending" and not self.model.kept(job)
 
     def _refused(self, got: object, job: Job) -> None:
         match got:
@@ -263,6 +280,8 @@ class TaskMachine(RuleBasedStateMachine):
             case core.TaskBlocked(on=on) if on:
                 assert job.state == "blocked"
                 assert self.model.jobs[on].state != "complete"
+            case core.TaskBlocked(guard=guard) if guard:
+                assert self.model.kept(job)
             case core.TaskBlocked():
                 assert (job.state, self.model.is_due(job)) == ("pending", False)
             case core.NoTask(state=state):
@@ -451,10 +470,10 @@ class TaskMachine(RuleBasedStateMachine):
         got = client.run(client.tasks.retry(task))
         if job.state in ("failed", "dead"):
             self.model.retry(job)
-            assert got == core.Retried(task=task, state=job.state)  # type: ignore[arg-type]
+            assert got == core.Retried(task=task, state=self._state(job))  # type: ignore[arg-type]
         else:
             assert isinstance(got, core.Unchanged)
-            assert got.state == job.state
+            assert got.state in (job.state, self._state(job)), "a claim notices a closed gate"
         self.observe()
 
     # What happens by itself.
@@ -465,6 +484,14 @@ class TaskMachine(RuleBasedStateMachine):
         self.observe()
         assert not self.model.lost(), "one step is enough for a few"
 
+    def use_the_gate(self, data: st.DataObject) -> None:
+        """Close the gate of guarded tasks, or open it: then those that it kept are ready."""
+        locks = self.keeper.locks
+        closes = not self.model.closed
+        self.keeper.run(locks.acquire("gate") if closes else locks.release("gate"))
+        self.model.closed = closes
+        self.observe()
+
     def forget(self, data: st.DataObject) -> None:
         """Delete tasks that ended long ago, or are too many; their ids may be used again."""
         keep = RetentionLimits(
@@ -473,7 +500,8 @@ class TaskMachine(RuleBasedStateMachine):
         client = self.clients[self._worker(data)]
         client.run(TaskRetention(client.runner, keep).run(Actor()))
         truths = task_truths.look(self.under)
-        for job in [job for job in self.model.jobs.values() if job.name not in truths.statuses]:
+        gone = [job for job in self.model.jobs.values() if job.name not in truths.statuses]
+        for job in sorted(gone, key=lambda job: -job.number):  # a task goes before its needs
             self.model.forget(job)
         self.claims = [held for held in self.claims if held.task in self.model.jobs]
         self.observe()
@@ -507,7 +535,9 @@ class TaskMachine(RuleBasedStateMachine):
         for name, job in self.model.jobs.items():
             self._follow(job, truths.statuses[name])
             status, held = truths.statuses[name], job.held
-            assert (status.state, status.attempts) == (job.state, job.attempts), job
+            stands = "pending" if status.guard else status.state
+            assert (stands, status.attempts) == (job.state, job.attempts), job
+            assert not status.guard or self.model.kept(job), "nothing else keeps it"
             if held is not None:
                 owner = (
                     truths.tokens[name],
@@ -529,6 +559,9 @@ class TaskMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """After any history: each task that can be done is done, once."""
         self.frozen.update(self.clients)
+        if self.model.closed:
+            self.keeper.run(self.keeper.locks.release("gate"))
+            self.model.closed = False
         appointments = [job.not_before or 0.0 for job in self.model.jobs.values()]
         self.clock.jump_wall(max([0.0, *(1 + at - self.clock.wall() for at in appointments)]))
         last = self._join(6.5)

@@ -13,7 +13,8 @@ import interlock
 from interlock.core import codec, keys
 from interlock.errors import BadInput, BadName, StoreDamaged
 from interlock.nouns.tasks import views
-from interlock.nouns.tasks.task import STATES, NoTask, Spec, TaskList, TaskStatus, TaskView
+from interlock.nouns.tasks.task import STATES, NoTask, Spec, TaskStatus
+from interlock.nouns.tasks.task_view import TaskList, TaskView
 from interlock.store import Committed, Put, Range, Ref, Snapshot, Txn
 from interlock.testing.testbed import Client, Testbed
 

@@ -1,4 +1,4 @@
-"""Commands about this folder and this machine: init, doctor, demo, bench, schema and selftest.
+"""Commands about this folder and this machine: init, doctor, maintain, demo, bench, schema ...
 
 ``init`` is the only command that creates a store without a URL.  ``doctor`` makes the checks that
 come before an open store, and adds those that a client can make.
@@ -17,13 +17,22 @@ from interlock import store_location
 from interlock.core import validate
 from interlock.core.safe_text import quoted
 from interlock.errors import BadInput, InterlockError, StoreMissing, StoreReadOnly
-from interlock.faces.cli.command import Unwritten, answer, note, write, write_json
-from interlock.faces.cli.connect import CommandIdentity, hush, opened, shown, url_of
+from interlock.faces.cli import command
+from interlock.faces.cli.command import (
+    Stopped,
+    Unwritten,
+    answer,
+    note,
+    write,
+    write_json,
+)
+from interlock.faces.cli.connect import CommandIdentity, hush, opened, shown, speak_up, url_of
 from interlock.faces.cli.parse import Parsed
 from interlock.nouns.fleet.noun import Created, StoreExists
 from interlock.stores import file_of, is_network, open_store
 
 if TYPE_CHECKING:
+    from interlock.nouns.fleet.noun import MaintainRequest
     from interlock.store import Finding
 
 
@@ -104,6 +113,33 @@ def _checks(parsed: Parsed) -> Iterator[Finding]:
             yield from drive(examine_store(fleet.context), fleet.store)
     except InterlockError as error:
         yield error_finding("store", error)
+
+
+def maintain(parsed: Parsed) -> int:
+    """One pass; with ``--guards`` one after the other, until the time is up or a signal comes."""
+    from interlock.faces.cli.connect import connected
+
+    request: MaintainRequest = parsed.request
+    with connected(parsed) as fleet:
+        if not request.guards:
+            return answer(parsed, fleet.act(request))
+        from interlock.nouns.guards.maintenance import GuardMaintenance
+        from interlock.steps import drive
+
+        command.stoppable()
+        speak_up()
+        work = GuardMaintenance(fleet.context, request.timeout)
+        work.poller.on_not_allowed = _not_allowed
+        with suppress(KeyboardInterrupt, Stopped):  # its usual end
+            drive(work.run(), fleet.store)
+        return answer(parsed, work.outcome)
+
+
+def _not_allowed(guard: str) -> None:
+    note(
+        f"guard {quoted(guard)} is waited for, and this host does not allow it;"
+        " read its file, then run 'interlock guard allow FILE'"
+    )
 
 
 def demo(parsed: Parsed) -> int:

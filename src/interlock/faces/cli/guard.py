@@ -11,7 +11,8 @@ from interlock.errors import StoreMissing, StoreTrouble
 from interlock.faces.cli import command
 from interlock.faces.cli.command import answer
 from interlock.nouns.guards import requests
-from interlock.nouns.guards.observations import announce, withdraw
+from interlock.nouns.guards.hosts import announce
+from interlock.nouns.guards.observations import withdraw
 from interlock.runtime.identity import Actor
 
 if TYPE_CHECKING:

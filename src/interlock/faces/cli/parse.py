@@ -227,7 +227,8 @@ class _Words:
             return
         if not equals:
             if not left or left[0].startswith("--"):
-                raise BadInput(f"{key} needs a value, such as {key} {EXAMPLES[field.kind]}")
+                like = GUARD_EXAMPLES.get(field.name) or EXAMPLES[field.kind]
+                raise BadInput(f"{key} needs a value, such as {key} {like}")
             text = left.pop(0)
         self._set(field, text)
 
@@ -262,6 +263,9 @@ EXAMPLES = {
     "values": "branch='\"main\"'",
     "path": "PATH",
 }
+
+GUARD_EXAMPLES = {"guard": "calm,tested", "evidence": "tested"}
+"""Values of options that name guards, which are lists of names as abilities are."""
 
 
 def value(field: Field, text: str) -> object:

@@ -271,6 +271,7 @@ class _Guard:
             trace=identity.trace,
             key=identity.key,
             caller=_inside(identity.caller),
+            look=None,
         )
         tell(self._parsed, fleet)
         speak_up()

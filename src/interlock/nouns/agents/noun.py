@@ -221,6 +221,7 @@ NOUN = Noun(
             prefix=keys.LOGS, read="interlock.nouns.agents.log_service:decode_chunk", bulk=True
         ),
     ),
+    why={"agent": "interlock.nouns.agents.why:agent"},
     health=Part(10, "interlock.nouns.agents.views:health"),
     housekeeping=Part(40, "interlock.nouns.agents.housekeeping:AgentHousekeepingPart"),
     texts=("interlock.nouns.agents.text",),

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
 from interlock import registry
-from interlock.core import keys, validate
-from interlock.errors import BadInput, NotAllowed
+from interlock.core import validate
+from interlock.errors import BadInput
 from interlock.runtime.calls import Calls, D, call, opened
 from interlock.runtime.given import Given, proofs
-from interlock.steps import Op, Read
+from interlock.steps import Op
 
 if TYPE_CHECKING:
     from interlock.client_context import Context, Moment
@@ -74,20 +73,27 @@ class FleetCalls(Calls[D]):
         return fleet
 
     @call
-    def maintain(self) -> Op[Maintained]:
-        """One bounded pass that releases stale locks and claims and deletes expired data."""
-        from interlock.runtime.housekeeping import HousekeepingPass
+    def maintain(
+        self, *, guards: bool = False, timeout: float | str | None = None
+    ) -> Op[Maintained]:
+        """One bounded pass that releases stale locks and claims and deletes expired data.
 
-        actor = self.context.identity.actor
-        work = HousekeepingPass(self.context.runner, self.context.settings)
-        done = yield from work.run(actor)
-        if (yield Read(keys.OWN_SWARM))[keys.OWN_SWARM] is None:
-            return done
-        # Only a client has a bus.  Without the key of the swarm nothing is signed or repeated here.
-        with suppress(NotAllowed, BadInput):
-            moved = yield from self.context.requests.tend(actor)
-            done = replace(done, moved=done.moved + moved)
-        return done
+        With ``guards`` it also looks at branches, files and commands, for things that wait for
+        guards which this host allows, and goes on with all of it until the ``timeout`` is over:
+        without a limit by default, one round with 0.
+        """
+        if not guards:
+            from interlock.nouns.requests.housekeeping import tend
+            from interlock.runtime.housekeeping import HousekeepingPass
+
+            if timeout is not None:
+                raise BadInput("a time limit is for guards; add --guards (guards=True)")
+            work = HousekeepingPass(self.context.runner, self.context.settings)
+            done = yield from work.run(self.context.identity.actor)
+            return replace(done, moved=done.moved + (yield from tend(self.context)))
+        from interlock.nouns.guards.maintenance import GuardMaintenance
+
+        return (yield from GuardMaintenance(self.context, timeout).run())
 
     @call
     def health(
@@ -164,8 +170,9 @@ class FleetCalls(Calls[D]):
     def why(self, thing: str) -> Op[Why]:
         """Explain what blocks a thing, since when, and who can clear it.
 
-        ``task/ID``, ``lock/NAME``, ``sem/NAME``, ``guard/NAME``, ``query/ID`` or ``message/ID``; a
-        plain name is that of a task, if there is one, else of a lock.
+        ``task/ID``, ``lock/NAME``, ``sem/NAME``, ``pipeline/ID``, ``guard/NAME``, ``agent/NAME``,
+        ``query/ID`` or ``message/ID``; a plain name is that of a task, a pipeline, a semaphore or
+        a guard, if there is one, else of a lock.
         """
         from interlock.runtime.why import explain
 

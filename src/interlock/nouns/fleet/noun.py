@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Annotated
 
+from msgspec import field
+
 from interlock.core import outcomes
 from interlock.core import validate as words
 from interlock.core.decision import Success
@@ -65,7 +67,8 @@ class WhyRequest(Request, frozen=True, kw_only=True):
         str,
         option(
             "name",
-            "task/t1, lock/merge (or just t1, merge), sem/builds, guard/calm, qry_...",
+            "task/t1, lock/merge, pipeline/r1 (or just t1, merge, r1), sem/builds, guard/calm,"
+            " agent/ada, qry_...",
             positional=True,
         ),
     ]
@@ -141,6 +144,19 @@ class Diagnosis(outcomes.Listing[Finding], frozen=True, kw_only=True):
 class MaintainRequest(Request, frozen=True, kw_only=True):
     """Release stale grants and delete expired data."""
 
+    guards: Annotated[
+        bool,
+        option(
+            "flag",
+            "keep looking at branches, files and commands, for things that wait for guards which"
+            " this host allows",
+        ),
+    ] = False
+    timeout: Annotated[
+        Duration | None,
+        option("duration", "with --guards: stop after this time; one round with 0"),
+    ] = field(default=None, name="for")
+
 
 class BenchRequest(Request, frozen=True, kw_only=True):
     """Measure this machine."""
@@ -185,9 +201,9 @@ class StoreExists(outcomes.Exists, Success, frozen=True, kw_only=True, tag="exis
 
 def _why(fleet: "FleetCalls", request: WhyRequest) -> "Op[Why]":
     kind, _, name = request.thing.partition("/")
-    if (kind in ("agent", "session") and name) or kind.startswith("ses_"):
+    if (kind == "session" and name) or kind.startswith("ses_"):
         raise BadInput(
-            "'why' knows tasks, locks, semaphores, guards, queries and messages;"
+            "'why' knows tasks, locks, semaphores, pipelines, guards, agents, queries and messages;"
             f" see 'interlock agent show {words.quote(name or kind)}', or write"
             f" lock/{request.thing} for a lock of that name"
         )
@@ -197,6 +213,7 @@ def _why(fleet: "FleetCalls", request: WhyRequest) -> "Op[Why]":
 NOUN = Noun(
     name="fleet",
     texts=("interlock.nouns.fleet.text",),
+    why_plain="interlock.nouns.fleet.plain_name:why",
     operations=(
         Operation(
             name="init",
@@ -244,7 +261,11 @@ NOUN = Noun(
             needs="store",
             reads=True,
             act=_why,
-            examples=("interlock why lock/merge", "interlock why task/t1"),
+            examples=(
+                "interlock why lock/merge",
+                "interlock why task/t1",
+                "interlock why agent/ada",
+            ),
         ),
         Operation(
             name="observe",
@@ -287,7 +308,10 @@ NOUN = Noun(
             request=MaintainRequest,
             outcomes=(Maintained,),
             needs="store",
+            in_shell="interlock.faces.cli.fleet:maintain",
             call="maintain",
+            local=lambda request: request.guards,
+            examples=("interlock maintain", "interlock maintain --guards --for 10m"),
         ),
         Operation(
             name="bench",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from interlock.runtime.housekeeping import Maintained
     from interlock.runtime.observe import Counters, Observed
     from interlock.runtime.text import Paint, Text
-    from interlock.runtime.why import Need, Queued, Why
+    from interlock.runtime.why import Need, Queued, Why, WhyLink
     from interlock.testing.selftest import Raced
 
 
@@ -23,6 +23,7 @@ def _why(outcome: Why, paint: Paint) -> str:
     if not outcome.blocked:
         word = paint("green", outcome.state or "not blocked")
         more = [f"waiting      {each}" for each in outcome.meanwhile]
+        more += [f"behind it    {_linked(each)}" for each in outcome.chain]
         more += [f"ended        {each}" for each in outcome.ended]
         first = f"{outcome.thing} is {word}: {outcome.because}; {outcome.clear}"
         return "\n".join([first, *more])
@@ -31,12 +32,19 @@ def _why(outcome: Why, paint: Paint) -> str:
         ("because", outcome.because),
         *_needs(outcome.needs),
         ("since", ago(outcome.since)),
+        *[("behind it", _linked(each)) for each in outcome.chain],
         ("meanwhile", "; ".join(outcome.meanwhile)),
         ("waiting", ", ".join(map(_queued, outcome.waiters))),
         *[("ended", each) for each in outcome.ended],
         ("clears when", outcome.clear),
     ]
     return listed(facts)
+
+
+def _linked(link: WhyLink) -> str:
+    """A thing of the chain; one that is not blocked needs no act."""
+    said = f"{link.thing}: {link.because}"
+    return f"{said}; to clear it: {link.clear}" if link.blocked else said
 
 
 def _health(outcome: Health, paint: Paint) -> str:
@@ -56,6 +64,10 @@ def _maintained(outcome: Maintained, _paint: Paint) -> str:
     if outcome.forgotten_tasks:
         tasks = outcome.forgotten_tasks
         done += f", deleted {tasks} task{'' if tasks == 1 else 's'}"
+    if outcome.looks:
+        done += f", looked {outcome.looks} time{'' if outcome.looks == 1 else 's'} for guards"
+    if outcome.changed:
+        done += f", saw changes for {', '.join(map(printable, outcome.changed))}"
     return f"{done}\n{outcome.finding}" if outcome.finding else done
 
 

@@ -238,6 +238,8 @@ class PoolChanges(Changes[PoolFacts]):
                 deletes.append(key)
             else:
                 puts.append(Write(key, pool))
+            if before is None and key.startswith(keys.SEMAPHORES):
+                self.creates(thing_of(key))
         if not puts and not deletes and not self._puts:
             return Decision(outcome=outcome)
         return self._decision(outcome, verb, thing, (*puts, *lists), deletes)
@@ -245,7 +247,8 @@ class PoolChanges(Changes[PoolFacts]):
     def _still_gated(self, key: str, before: Pool) -> Pool:
         """The changed pool, which gates wait for: another grant may open them."""
         pool = self._pools[key]
-        if (pool.grants, pool.capacity) != (before.grants, before.capacity):
+        left = bool(before.waiters) and not pool.waiters  # nothing is reserved any more
+        if left or (pool.grants, pool.capacity) != (before.grants, before.capacity):
             self.awaits(thing_of(key))
         return replace(pool, gated=True)
 

@@ -79,8 +79,13 @@ def acquire_uncontended(
 ) -> Decision[Outcome] | None:
     """The most common case, which needs no other facts: there is room and no waiter."""
     demand = request.target.demands[0]
-    if pool is None or _may_take_uncontended(request, pool, demand):
-        return _take_uncontended(request, pool or _new_pool(demand), demand, now)
+    if pool is None:
+        taken = _take_uncontended(request, _new_pool(demand), demand, now)
+        if demand.key.startswith(keys.LOCKS):
+            return taken
+        return replace(taken, created=(thing_of(demand.key),))
+    if _may_take_uncontended(request, pool, demand):
+        return _take_uncontended(request, pool, demand, now)
     return None
 
 

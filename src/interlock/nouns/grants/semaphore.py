@@ -317,6 +317,7 @@ def resize(
             thing=f"sem/{name}",
             puts=(made,),
             events=(Event("semaphore:resized", agent),),
+            created=(f"sem/{name}",),
         )
     changes.pool_event(key, "resized", agent)
     changes.change(key, Pool(before.grants, before.waiters, capacity))

@@ -102,11 +102,14 @@ def semaphores(runner: Runner) -> Op[tuple[SemaphoreView, ...]]:
 
 
 def live_pool(runner: Runner, key: str, *, waiters: bool = False) -> Op[LivePool | None]:
-    """One pool, with the liveness of its grants, and of its waiters if these matter."""
+    """One pool, with the liveness of its grants, and of its waiters if these matter.
+
+    None if there is no such semaphore, or the lock is free.
+    """
     base = yield from runner.base()
     snapshot: Snapshot = yield Read(key)
     pool = decode_pool(snapshot[key], base)
-    if pool is None:
+    if pool is None or _is_free_lock(key, pool):
         return None
     wanted = [*_liveness(pool), *([waiter.live for waiter in pool.waiters] if waiters else ())]
     return LivePool(pool, (yield from looked_up(wanted, times=True)))
@@ -120,11 +123,17 @@ def _every_pool(runner: Runner, prefix: str) -> Op[dict[str, LivePool]]:
     base = yield from runner.base()
     pools: dict[str, Pool] = {}
     for item in (yield from every(prefix)):
-        if (pool := readable_pool(item, base)) is not None:
+        pool = readable_pool(item, base)
+        if pool is not None and not _is_free_lock(item.key, pool):
             pools[keys.decode(item.key.removeprefix(prefix))] = pool
     wanted = [key for pool in pools.values() for key in _liveness(pool)]
     live = yield from looked_up(wanted, times=True)
     return {name: LivePool(pool, live) for name, pool in pools.items()}
+
+
+def _is_free_lock(key: str, pool: Pool) -> bool:
+    """Whether this is a free lock, which has an item only while gates wait for it."""
+    return key.startswith(keys.LOCKS) and not pool.grants and not pool.waiters
 
 
 def _liveness(pool: Pool) -> Iterator[str]:

@@ -3,19 +3,30 @@
 A pool is read as if stale grants and dead waiters were removed, as the next caller does.  Then
 there are three reasons to be blocked: all of it is held; some is free, but the first waiter needs
 more; or the rest is reserved for the first waiter, which also waits for another thing.
+
+A holder may wait itself, for something that another one holds.  That chain is one line, down to
+the holder at its end.  Where it meets a pipeline, a guard, a question or a task without a worker,
+the explanation leads there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
 from interlock.core import keys, validate
 from interlock.core.thing_names import key_of, thing_of
 from interlock.core.validate import quote, span
-from interlock.core.wait import UnqueuedWait, before_thing, caller_name, caller_name_of
+from interlock.core.wait import (
+    UnqueuedWait,
+    agent_caller_name,
+    before_thing,
+    caller_name,
+    caller_name_of,
+)
+from interlock.errors import StoreDamaged
 from interlock.nouns.agents.session_rules import Session
 from interlock.nouns.grants.pool import Grant, Waiter
 from interlock.nouns.grants.pool_reader import readable_pool
@@ -24,6 +35,7 @@ from interlock.nouns.grants.views import LivePool, holders, live_pool, queue, st
 from interlock.nouns.tasks.task import TaskOwner
 from interlock.runtime import reads
 from interlock.runtime.reads import KEYS_AT_ONCE, looked_up, outside, readable_wait
+from interlock.runtime.runner import Runner
 from interlock.runtime.why import NAMED, Why
 from interlock.steps import Op, Read
 from interlock.store import Item, Range, Snapshot
@@ -41,8 +53,8 @@ def lock(context: Context, name: str) -> Op[Why]:
 
 
 def plain(context: Context, name: str) -> Op[Why]:
-    """Explain a plain name, which is that of a lock since there is no such task."""
-    besides = ", and there is no task of that name"
+    """Explain a plain name, which is that of a lock since nothing else has it."""
+    besides = ", and nothing else has that name"
     return (yield from _lock(context, validate.name(name, "thing"), besides))
 
 
@@ -53,21 +65,20 @@ def _lock(context: Context, name: str, besides: str = "") -> Op[Why]:
     if live is None:
         why = Why(thing=thing, blocked=False, because=f"free{besides}", clear="acquire it")
     elif live.room > 0:
-        why = yield from _room(thing, live)
+        why = yield from _room(context.runner, thing, live)
     else:
         grant = live.grants[0]
         session = yield from context.sessions.find(grant.session)
         because = _held_by(grant, session, len(live.waiters))
         clear = _clear(grant, live)
-        why = yield from _blocked(thing, live, because, clear)
-    return (yield from _with_more(why, context.runner.clock.wall()))
+        why = yield from _blocked(context.runner, thing, live, because, clear)
+    return (yield from _with_more(context.runner, why))
 
 
 def _clear(grant: Grant, live: LivePool) -> str:
     """Who ends a grant; that of a pipeline never expires."""
-    kind, _, name = grant.agent.partition(":")
-    if not grant.live and kind == "pipeline":
-        return f"pipeline {name} leaves its phase; see 'interlock why {quote(f'pipeline/{name}')}'"
+    if pipeline := _pipeline(grant):
+        return f"{pipeline} leaves its phase, or ends"
     return f"{grant.agent} releases it, or does not renew it for {span(live.expires_in)}"
 
 
@@ -84,17 +95,17 @@ def semaphore(context: Context, name: str) -> Op[Why]:
             clear=f"acquire it with a capacity: interlock sem acquire {quote(name)} --capacity N",
         )
     elif live.room > 0:
-        why = yield from _room(thing, live)
+        why = yield from _room(context.runner, thing, live)
     else:
         because = f"all {live.pool.capacity} slots are held: {holders(live.grants)}"
         lapses = live.expires_in is not None
         clear = "one of them releases"
         clear += f", or does not renew for {span(live.expires_in)}" if lapses else ""
-        why = yield from _blocked(thing, live, because, clear)
-    return (yield from _with_more(why, context.runner.clock.wall()))
+        why = yield from _blocked(context.runner, thing, live, because, clear)
+    return (yield from _with_more(context.runner, why))
 
 
-def _room(thing: str, live: LivePool) -> Op[Why]:
+def _room(runner: Runner, thing: str, live: LivePool) -> Op[Why]:
     """Some is free: for the next request, for the first waiter, or too little for that."""
     if not live.waiters:
         because, clear = _free(thing, live)
@@ -108,11 +119,14 @@ def _room(thing: str, live: LivePool) -> Op[Why]:
     )
     clear = f"{holders(live.grants)} gives back {first.weight - live.room} more"
     clear += f", or {first.agent} gives up"
-    return (yield from _blocked(thing, live, because, clear))
+    return (yield from _blocked(runner, thing, live, because, clear))
 
 
-def _blocked(thing: str, live: LivePool, because: str, clear: str) -> Op[Why]:
+def _blocked(runner: Runner, thing: str, live: LivePool, because: str, clear: str) -> Op[Why]:
     grants, left = live.grants, live.expires_in
+    callers = {caller_name_of(grant): grant.agent for grant in grants[:NAMED]}
+    waits = yield from meanwhile(runner, callers)
+    pipelines = [found for grant in grants[:NAMED] if (found := _pipeline(grant))]
     return Why(
         thing=thing,
         blocked=True,
@@ -121,25 +135,60 @@ def _blocked(thing: str, live: LivePool, because: str, clear: str) -> Op[Why]:
         by=", ".join(dict.fromkeys(grant.agent for grant in grants)),
         since=min((grant.since for grant in grants), default=None),
         expires_in=None if left is None else round(left, 3),
-        meanwhile=(yield from meanwhile({caller_name_of(g): g.agent for g in grants[:NAMED]})),
+        meanwhile=waits.lines,
         waiters=queue(live.waiters),
+        leads_to=(*pipelines, *waits.leads_to),
     )
 
 
-def _with_more(found: Why, now: float) -> Op[Why]:
+def _pipeline(grant: Grant) -> str:
+    """The pipeline that has a grant, if one does; its grants never expire."""
+    kind, _, name = grant.agent.partition(":")
+    return f"pipeline/{name}" if kind == "pipeline" and not grant.live else ""
+
+
+def _with_more(runner: Runner, found: Why) -> Op[Why]:
     """The explanation, with waits for guards before this thing, and grants that were ended."""
     page = Range(keys.waits(before_thing(found.thing)), limit=NAMED)
     items = (yield Read(page)).ranges[page]
     waits = [each for item in items if isinstance(each := readable_wait(item), UnqueuedWait)]
     live = yield from looked_up(each.live for each in waits)
-    said = [
-        f"{each.agent} waits for {(guard := thing_of(each.wants))} before it acquires this,"
-        f" for {span(now - each.since)}; see 'interlock why {quote(guard)}'"
-        for each in waits
-        if live[each.live] is not None
-    ]
-    found = replace(found, meanwhile=(*found.meanwhile, *said)) if said else found
+    now, said, leads_to = runner.clock.wall(), list(found.meanwhile), list(found.leads_to)
+    for each in waits:
+        if live[each.live] is not None:
+            guard = yield from _guard(runner, each.wants)
+            said.append(
+                f"{each.agent} waits for {thing_of(each.wants)} before it acquires this,"
+                f" for {span(now - each.since)}{guard.says}"
+            )
+            said += guard.lines
+            leads_to += guard.leads_to
+    found = replace(found, meanwhile=tuple(dict.fromkeys(said)), leads_to=tuple(leads_to))
     return (yield from with_ended(found, now))
+
+
+class ChainEnd(NamedTuple):
+    """Where a chain of waits ends: what is said of that, and the things that it leads to."""
+
+    says: str = ""
+    lines: tuple[str, ...] = ()
+    leads_to: tuple[str, ...] = ()
+
+
+def _guard(runner: Runner, key: str) -> Op[ChainEnd]:
+    """The condition that keeps a guard from passing, and what that is about."""
+    from interlock.nouns.guards.hosts import who_looks
+    from interlock.nouns.guards.views import hindrance_now
+
+    try:
+        found = yield from hindrance_now(runner, thing_of(key).removeprefix("guard/"))
+    except StoreDamaged as error:
+        return ChainEnd(f": {error}")
+    if found is None:
+        return ChainEnd(", which passes now")
+    said = ": ".join(["", *filter(None, (found.leaf, found.reason))])
+    looks = yield from who_looks(found.facts)
+    return ChainEnd(said, looks, (found.thing,) if found.thing else ())
 
 
 def with_ended(found: Why, now: float) -> Op[Why]:
@@ -153,54 +202,88 @@ def with_ended(found: Why, now: float) -> Op[Why]:
     return replace(found, ended=tuple(said)) if said else found
 
 
-def meanwhile(callers: Mapping[str, str]) -> Op[tuple[str, ...]]:
+class WaitsOfCallers(NamedTuple):
+    """What callers wait for, in lines, and the things that this leads to."""
+
+    lines: tuple[str, ...] = ()
+    leads_to: tuple[str, ...] = ()
+
+
+def meanwhile(runner: Runner, callers: Mapping[str, str]) -> Op[WaitsOfCallers]:
     """What callers, each with its agent, wait for themselves, down to the holder at the end.
 
     A chain is followed for ``LINKS`` holders at most, and cut where it comes back to a caller.
     """
     said: dict[str, None] = {}
+    leads_to: list[str] = []
     for start, agent in callers.items():
-        for wanted in (yield from _waited_for({start: agent})).get(start, ()):
-            said[(yield from _chain(agent, wanted, {start}))] = None
-    return tuple(said)
+        for wait in (yield from _waited_for((start,))).get(start, ()):
+            end = yield from _chain(runner, agent, wait.wanted, {start})
+            said |= dict.fromkeys([end.says, *end.lines])
+            leads_to += end.leads_to
+    return WaitsOfCallers(tuple(said), tuple(dict.fromkeys(leads_to)))
 
 
-def _chain(agent: str, wanted: tuple[str, ...], passed: set[str]) -> Op[str]:
+def _chain(runner: Runner, agent: str, wanted: tuple[str, ...], passed: set[str]) -> Op[ChainEnd]:
     """``ada waits for lock/merge, held by bob, who waits for lock/db, held by cleo``."""
     said = f"{agent} waits for {things(wanted)}"
     for _ in range(LINKS):
         holders = yield from _holders(wanted)
         if not holders:
-            return said
+            end = yield from _end(runner, wanted)
+            return end._replace(says=said + end.says)
         waits = yield from _waited_for(holders)
         caller = next((each for each in holders if waits.get(each)), next(iter(holders)))
-        said += f", held by {holders[caller]}"
+        holder = holders[caller]
+        said += f", held by {holder.agent}"
         if caller in passed:
-            return f"{said}: a cycle"
+            return ChainEnd(f"{said}: a cycle")
         if not waits.get(caller):
-            return said
+            return ChainEnd(said, leads_to=(holder.pipeline,) if holder.pipeline else ())
         passed.add(caller)
-        wanted = waits[caller][0]
+        wanted = waits[caller][0].wanted
         said += f", who waits for {things(wanted)}"
-    return f"{said}, and so on"
+    return ChainEnd(f"{said}, and so on")
 
 
-def _holders(wanted: Iterable[str]) -> Op[dict[str, str]]:
-    """The first callers that hold something of these, each with its agent; tasks by their worker.
+def _end(runner: Runner, wanted: Iterable[str]) -> Op[ChainEnd]:
+    """What is known of things that no caller holds: guards, questions, tasks without a worker."""
+    says, lines, leads_to = "", list[str](), list[str]()
+    for key in wanted:
+        if key.startswith(keys.GUARDS):
+            guard = yield from _guard(runner, key)
+            says += guard.says
+            lines += guard.lines
+            leads_to += guard.leads_to
+        elif key.startswith((keys.TASKS, keys.QUERIES)):
+            leads_to.append(thing_of(key))
+    return ChainEnd(says, tuple(lines), tuple(leads_to))
+
+
+class _Holder(NamedTuple):
+    agent: str
+    pipeline: str = ""
+
+
+def _holders(wanted: Iterable[str]) -> Op[dict[str, _Holder]]:
+    """The first callers that hold something of these; tasks by their worker.
 
     Of a task that is blocked, the one that it hangs on in the end counts.
     """
-    found: dict[str, str] = {}
+    found: dict[str, _Holder] = {}
     for key in wanted:
         if key.startswith(keys.TASKS):
             claim = yield from _worker(keys.task_of(key))
             if claim is not None:
-                found[caller_name(claim.agent, claim.session, claim.caller)] = claim.agent
+                name = caller_name(claim.agent, claim.session, claim.caller)
+                found[name] = _Holder(claim.agent)
         elif key.startswith(keys.POOLS):
             item = (yield Read(key))[key]
             pool = None if item is None else readable_pool(item, 0)
             for grant in () if pool is None else pool.grants[:NAMED]:
-                found[caller_name_of(grant) or grant.session] = grant.agent
+                found[caller_name_of(grant) or grant.session] = _Holder(
+                    grant.agent, _pipeline(grant)
+                )
     return found
 
 
@@ -218,7 +301,20 @@ def _worker(task: str) -> Op[TaskOwner | None]:
     return None
 
 
-def _waited_for(callers: Mapping[str, str]) -> Op[dict[str, list[tuple[str, ...]]]]:
+class CallerWait(NamedTuple):
+    """The keys that a caller waits for, and since when."""
+
+    wanted: tuple[str, ...]
+    since: float
+
+
+def waits_of_agent(agent: str) -> Op[list[CallerWait]]:
+    """What an agent waits for, in all of its sessions."""
+    name = agent_caller_name(agent)
+    return (yield from _waited_for((name,))).get(name, [])
+
+
+def _waited_for(callers: Iterable[str]) -> Op[dict[str, list[CallerWait]]]:
     """What each of these callers waits for; as it is listed, if it still does."""
     pages = {each: Range(keys.waits(each), limit=KEYS_AT_ONCE) for each in callers if each}
     if not pages:
@@ -227,21 +323,23 @@ def _waited_for(callers: Mapping[str, str]) -> Op[dict[str, list[tuple[str, ...]
     waits = [(each, item) for each, page in pages.items() for item in listed.ranges[page]]
     stands = {item.key: stands_on(item) for _, item in waits}
     found = yield from looked_up(key for each in stands.values() for key in each)
-    waited: dict[str, list[tuple[str, ...]]] = {}
+    waited: dict[str, list[CallerWait]] = {}
     for each, item in waits:
-        if _waits(item.key, [found[key] for key in stands[item.key]]):
-            waited.setdefault(each, []).append(reads.waited_for(item))
+        since = _since(item, [found[key] for key in stands[item.key]])
+        if since is not None:
+            waited.setdefault(each, []).append(CallerWait(reads.waited_for(item), since))
     return waited
 
 
-def _waits(key: str, stands_on: Iterable[Item | None]) -> bool:
-    """Whether a listed wait is really in a queue, or lives."""
-    id_ = keys.id_of(key)
+def _since(listed: Item, stands_on: Iterable[Item | None]) -> float | None:
+    """When a listed wait began, if it is really in a queue, or lives."""
     there = [item for item in stands_on if item is not None]
-    if there and there[0].key.startswith(keys.LIVE):
-        return True
-    found = [readable_pool(item, 0) for item in there]
-    return any(pool is not None and pool.position(id_) is not None for pool in found)
+    if isinstance(wait := readable_wait(listed), UnqueuedWait):
+        return wait.since if there else None
+    pools = [pool for item in there if (pool := readable_pool(item, 0)) is not None]
+    waiters = (waiter for pool in pools for waiter in pool.waiters)
+    id_ = keys.id_of(listed.key)
+    return next((waiter.since for waiter in waiters if waiter.id == id_), None)
 
 
 def _held_by(grant: Grant, session: Session | None, waiting: int) -> str:

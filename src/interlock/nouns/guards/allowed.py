@@ -55,6 +55,7 @@ class DeniedDefinition(Struct, frozen=True, kw_only=True):
     """A definition that this host denies, and since when."""
 
     digest: str
+    note: str = ""
     since: float = 0.0
 
 
@@ -79,11 +80,12 @@ def allow(digest: str, root: str | os.PathLike[str], note: str = "") -> AllowedD
     return made
 
 
-def deny(digest: str) -> None:
+def deny(digest: str, note: str = "") -> None:
     """Deny a definition, and end its permission."""
     _check(digest)
+    stored = {"note": validate.text(note, "note", NOTE_LIMIT)}
     with _changing(_DENIED) as folder:
-        user_files.write_whole(folder, _name(digest), b"{}")
+        user_files.write_whole(folder, _name(digest), msgspec.json.encode(stored))
     _remove(_ALLOWED, digest)
 
 
@@ -107,7 +109,8 @@ def listed() -> list[AllowedDefinition | DeniedDefinition]:
     with _reading(_DENIED) as folder:
         for digest in _digests(folder):
             if folder is not None and (since := _time(folder, digest)) is not None:
-                found[digest] = DeniedDefinition(digest=digest, since=since)
+                note = _denied_note(folder, digest)
+                found[digest] = DeniedDefinition(digest=digest, note=note, since=since)
     return [found[digest] for digest in sorted(found)]
 
 
@@ -204,6 +207,20 @@ def _time(folder: int, digest: str) -> float | None:
         return os.stat(_name(digest), dir_fd=folder, follow_symlinks=False).st_mtime
     except FileNotFoundError:
         return None
+
+
+def _denied_note(folder: int, digest: str) -> str:
+    """The note of a denial; one that cannot be read denies all the same, without its note."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        file = os.open(_name(digest), flags, dir_fd=folder)
+        try:
+            stored = msgspec.json.decode(os.read(file, _LARGEST), type=dict[str, str])
+        finally:
+            os.close(file)
+    except (OSError, msgspec.DecodeError):
+        return ""
+    return stored.get("note", "")[:NOTE_LIMIT]
 
 
 def _digests(folder: int | None) -> list[str]:

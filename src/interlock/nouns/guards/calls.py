@@ -10,6 +10,7 @@ from interlock.nouns.guards.results import (
     GuardCheck,
     GuardDropped,
     GuardsDefined,
+    GuardsLooked,
     GuardView,
 )
 from interlock.runtime.calls import Calls, D, call
@@ -45,15 +46,29 @@ class GuardCalls(Calls[D]):
         return requests.check(self.context.runner, asked)
 
     @call
-    def define(self, *guards: Guard) -> Op[GuardsDefined]:
-        """Put guards into the store, in one commit; one of the same name is replaced."""
+    def define(self, *guards: Guard | str | os.PathLike[str]) -> Op[GuardsDefined]:
+        """Put guards into the store, in one commit; one of the same name is replaced.
+
+        A path stands for all guards of that file.
+        """
         from interlock.nouns.guards import requests, service
 
         actor = self._identity(()).actor
-        legal = requests.legal_guards(guards)
+        legal = requests.legal_guards(requests.with_files(guards))
         if not legal:
             raise BadInput("which guards? give at least one, made with interlock.guard.named")
         return service.define(self.context.runner, legal, actor)
+
+    @call
+    def look(self) -> Op[GuardsLooked]:
+        """Look once at the outside, for things that wait for guards which this host allows.
+
+        A thing whose guard passes now moves on.  ``connect(look=True)`` keeps looking in the
+        background, and ``fleet.maintain(guards=True)`` while it runs.
+        """
+        from interlock.nouns.guards.poller import OutsidePoller
+
+        return OutsidePoller(self.context).round()
 
     @call
     def list(self) -> Op[tuple[GuardView, ...]]:

@@ -209,7 +209,7 @@ class ConditionReader:
         if any(mark in name for mark in "={"):
             return f"a text names a guard; write a condition as {KINDS['lock_free'].example}"
         if not self._guards:
-            return f"there is no guard {quoted(name)}, and no other one either"
+            return f"there is no guard {quoted(name)} in this file; define it here as [guard.NAME]"
         return f"there is no guard {quoted(name)}; {meant(name, self._guards)}"
 
     def _named(self, name: str) -> ReadCondition:
@@ -240,9 +240,7 @@ class ConditionReader:
                 (key,) = value
                 return self._keyed(source, (*path, key), key, value[key], level)
             case dict():
-                keys = f"; this one has {', '.join(map(quoted, value))}" if value else ""
-                like = KINDS["lock_free"].example
-                raise source.wrong(path, f"a condition is one key with its value: {like}{keys}")
+                raise source.wrong(path, _not_one_key(value))
             case _:
                 said = f"a condition is a table such as {KINDS['lock_free'].example}"
                 raise source.wrong(path, f"{said}, not {value!r:.40}")
@@ -292,6 +290,15 @@ class ConditionReader:
         some = tuple(each.condition for each in below)
         group = c.AllOf(of=some) if word == "all" else c.AnyOf(of=some)
         return ReadCondition(group, 1 + max(each.depth for each in below), leaves)
+
+
+def _not_one_key(value: Mapping[str, object]) -> str:
+    """The error for a table that is no condition, since it has no key or several."""
+    kinds = [KINDS[key] for key in value if key in KINDS]
+    if len(kinds) == 1 and all(key in kinds[0].fields for key in value if key not in KINDS):
+        return f"the fields of {kinds[0].name} go into a table: {kinds[0].example}"
+    keys = f"; this one has {', '.join(map(quoted, value))}" if value else ""
+    return f"a condition is one key with its value: {KINDS['lock_free'].example}{keys}"
 
 
 def _legal(name: str) -> str:

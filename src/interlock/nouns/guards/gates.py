@@ -32,18 +32,26 @@ from interlock.core.decision import Decision, Write
 from interlock.nouns.guards import condition as c
 from interlock.nouns.guards import guard as g
 from interlock.nouns.guards.leaf_rules import STUCK
-from interlock.nouns.guards.rules import Evaluation
+from interlock.nouns.guards.rules import Evaluation, evaluate, failing
+from interlock.nouns.tasks.task_reader import decode_status
 from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.gates import NEW_TASKS, GatedEntry
 from interlock.runtime.runner import Runner
 from interlock.store import Item
 
+OBSERVED = "observed/"
+"""How a fact begins that is what hosts see for a guard, by its digest."""
+
 
 class GateFact(Struct, frozen=True, kw_only=True):
-    """A fact that a gate waits for (``lock/merge``), with the value of its entry."""
+    """A fact that a gate waits for (``lock/merge``), with the value of its entry.
+
+    ``state`` is the state in which a task was found, by a read that no commit checks.
+    """
 
     fact: str
     entry: GatedEntry = GatedEntry()
+    state: str = ""
 
 
 class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,6 +74,24 @@ _GATE: codec.Decoder[Gate] = codec.Decoder(Gate)
 def decode_gate(item: Item | None) -> Gate | None:
     """What keeps a thing."""
     return _GATE.read_if_present(item)
+
+
+class Hindrance(Struct, frozen=True, kw_only=True):
+    """What keeps a thing from its next step; ``by`` are the agents that can clear it.
+
+    ``stored`` is the reason without the present time, and ``thing`` what the leaf is about, such as
+    ``lock/deploy``, if that may wait for something itself.  ``facts`` are those that have to change
+    before the thing can move on.
+    """
+
+    guard: str
+    leaf: str
+    reason: str
+    acts: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
+    stored: str = ""
+    thing: str = ""
+    facts: tuple[GateFact, ...] = ()
 
 
 # Which facts.
@@ -93,7 +119,7 @@ def _as_wanted(part: Evaluation) -> bool:
 
 
 def _cost(facts: Collection[GateFact]) -> tuple[bool, int]:
-    return any(each.fact.startswith(_OBSERVED) for each in facts), len(facts)
+    return any(each.fact.startswith(OBSERVED) for each in facts), len(facts)
 
 
 def _leaf(guard: g.Guard, leaf: Evaluation) -> list[GateFact]:
@@ -116,19 +142,74 @@ def _tasks(leaf: Evaluation, chosen: c.TaskFilter) -> GateFact:
     last = leaf.fact.last if isinstance(leaf.fact, c.TasksFact) else {}
     stuck = isinstance(leaf.condition, c.NoBlockedTasks)
     ids = [id_ for state, id_ in last.items() if state in STUCK or not stuck]
-    open_ids = [last[state] for state in last if state != "complete" and last[state] in ids]
+    open_ids = [
+        (last[state], state) for state in last if state != "complete" and last[state] in ids
+    ]
     if leaf.wanted and open_ids:
-        return GateFact(fact=f"task/{max(open_ids)}")
+        id_, found = max(open_ids)
+        return GateFact(fact=f"task/{id_}", state=found)
     return GateFact(fact=NEW_TASKS, entry=GatedEntry(prefix=chosen.prefix))
-
-
-_OBSERVED = "observed/"
 
 
 def observed_fact(guard: g.Guard) -> GateFact:
     """The observations of a guard; the entry has the guard, for the hosts that may look."""
-    entry = GatedEntry(guard=Raw(g.canonical(guard)))
-    return GateFact(fact=f"{_OBSERVED}{g.digest(guard)}", entry=entry)
+    entry = GatedEntry(guard=Raw(codec.encode(guard)))
+    return GateFact(fact=f"{OBSERVED}{g.digest(guard)}", entry=entry)
+
+
+# In words.
+
+
+def hindrance_of(guard: g.Guard, result: g.GuardResult) -> Hindrance:
+    """What a guard that did not pass says."""
+    leaf = next((each for each in failing(result.evaluation) if each.text == result.leaf), None)
+    return Hindrance(
+        guard=result.guard,
+        leaf=result.leaf if leaf is None or leaf.wanted else f"!{leaf.text}",
+        reason=result.reason,
+        acts=result.acts,
+        by=() if leaf is None else clearers(leaf),
+        stored=result.reason if leaf is None else _timeless(leaf),
+        thing="" if leaf is None else subject(leaf),
+        facts=facts_of(guard, result),
+    )
+
+
+def _timeless(leaf: Evaluation) -> str:
+    """The reason of a leaf with moments in the place of spans, which the item can keep."""
+    if leaf.condition is None:
+        return leaf.reason
+    return evaluate(
+        leaf.condition, {} if not (leaf.need and leaf.fact) else {leaf.need: leaf.fact}
+    ).reason
+
+
+def subject(leaf: Evaluation) -> str:
+    """What a leaf is about, if that may wait for something itself."""
+    match leaf.need, leaf.fact:
+        case c.LockNeed(lock=name), _:
+            return f"lock/{name}"
+        case c.SemaphoreNeed(semaphore=name), _:
+            return f"sem/{name}"
+        case c.PipelineNeed(pipeline=name), _:
+            return f"pipeline/{name}"
+        case c.TasksNeed(), c.TasksFact(open=unfinished) if unfinished:
+            return f"task/{unfinished[0][0]}"
+        case _:
+            return ""
+
+
+def clearers(leaf: Evaluation) -> tuple[str, ...]:
+    """The agents that could change the fact of a leaf."""
+    match leaf.fact:
+        case c.LockFact(holder=holder) if holder:
+            return (holder,)
+        case c.SemaphoreFact(holders=holders):
+            return holders
+        case c.TasksFact(open=unfinished):
+            return tuple(dict.fromkeys(worker for _, _, worker in unfinished if worker))
+        case _:
+            return ()
 
 
 # In the store.
@@ -149,7 +230,7 @@ def wait_for(
     if after != before:
         parts.append(Decision(outcome=None, puts=(Write(own, after),)))
     for each in facts:
-        mark = yield from _mark(runner, base, each.fact)
+        mark = yield from _mark(runner, base, each, new=each.fact not in old)
         parts.append(mark)
     return merged(Decision(outcome=None), parts)
 
@@ -170,24 +251,34 @@ def _entries(thing: str, facts: Iterable[GateFact], old: Collection[str]) -> Dec
     )
 
 
-def _mark(runner: Runner, base: int, fact: str) -> DecideOp[None]:
+def _mark(runner: Runner, base: int, wanted: GateFact, *, new: bool) -> DecideOp[None]:
     """Mark the item of a fact, so that a change of it checks the gates.
 
-    The commit cannot check that no task was published since the tasks were read.  So the mark for
-    new tasks counts only if it was there before, and a publisher deletes it: else the gate is
-    checked again, right after this commit.
+    The commit cannot check that no task was published since the tasks were read.  But it checks the
+    mark for new tasks, which a publisher that finds it writes again.  Where it was not there
+    before, the gate is checked again right after this commit.  It is always written, so that a
+    client which is about to delete it finds that a gate waits.  A task that has another state than
+    the one that was read before also has the gate checked again.
     """
+    fact = wanted.fact
     if fact == NEW_TASKS:
-        if (yield (keys.NEW_TASKS,)).items[keys.NEW_TASKS] is not None:
+        before = (yield (keys.NEW_TASKS,)).items[keys.NEW_TASKS]
+        if before is not None and not new:
             return Decision(outcome=None)
         put = Write(keys.NEW_TASKS, {})
-        return Decision(outcome=None, puts=(put,), awaited=(f"{NEW_TASKS}/",))
+        again = (f"{NEW_TASKS}/",) if before is None else ()
+        return Decision(outcome=None, puts=(put,), awaited=again)
     kind, _, name = fact.partition("/")
     flag = registry.gate_flag(kind)
     if flag is None:
         return Decision(outcome=None)
     marked: Decision[None] = yield from flag(runner, base, name, gated=True)
-    return marked
+    if not wanted.state:
+        return marked
+    key = keys.status(name)
+    status = decode_status((yield (key,)).items[key])
+    late = status is None or status.state != wanted.state
+    return replace(marked, awaited=(fact,)) if late else marked
 
 
 def stop_waiting(thing: str) -> DecideOp[None]:
@@ -225,6 +316,7 @@ def merged(own: Decision[Any], others: Iterable[Decision[Any]]) -> Decision[Any]
         signals=tuple(dict.fromkeys(key for part in parts for key in part.signals)),
         events=tuple([event for part in parts for event in part.events]),
         awaited=tuple(dict.fromkeys(fact for part in parts for fact in part.awaited)),
+        created=tuple(dict.fromkeys(thing for part in parts for thing in part.created)),
     )
 
 

@@ -6,8 +6,9 @@ changed that a failing leaf depends on:
     the store        a watch of the items: locks, slots, tasks, pipelines, the definitions
     a holder's end   no watch reports an expiry, so a timer is set for the first that may come
     the outside      this host looks again, if it allows the guard: after a second, and after twice
-                     as long each time, up to the maximum age of the guard.  If it does not, a
-                     signal reports what another host saw, and it reads that again at the same pace
+                     as long each time, up to the maximum age of the guard.  If it does not, it asks
+                     hosts that do (``live/wants/{guard}/{id}``, for their pollers); a signal
+                     reports what another host saw, and it reads that again at the same pace
     ``retry``        a timer for the delay; until then the guard is not checked
 
 A watch wakes and the state decides: after each sleep the guards are checked again.
@@ -20,23 +21,28 @@ time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from math import inf
 
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.decision import Refusal
+from interlock.core.decision import Decision, Refusal, Write
 from interlock.core.outcomes import GuardBlocked, NoGuard
+from interlock.errors import StoreTrouble
 from interlock.nouns.grants.pool_reader import readable_pool
 from interlock.nouns.grants.pool_wait import wait_targets as pool_targets
 from interlock.nouns.guards import condition as c
 from interlock.nouns.guards import guard as g
+from interlock.nouns.guards.gates import observed_fact
 from interlock.nouns.guards.observations import outside_needs
 from interlock.nouns.guards.request_gate import GateResult, RequestGate, Unobserved, is_final
 from interlock.nouns.guards.rules import failing
 from interlock.nouns.guards.service import decode_guard
 from interlock.nouns.guards.store_facts import key_of_need
-from interlock.runtime.attempt import ReadOp
+from interlock.runtime.attempt import DecideOp, ReadOp
+from interlock.runtime.identity import Actor
 from interlock.runtime.reads import ReadBeforeWait, read_before_wait, readable
 from interlock.runtime.wait_graph import WaitTarget, WaitTargets, glanced
 from interlock.steps import NextChanges, Op, OpenWatch, Pause
@@ -44,6 +50,8 @@ from interlock.store import Change, Item, Resync, Watch
 
 FIRST_LOOK = 1.0
 """Seconds until this host looks at the outside again for the first time."""
+ASKED = 180.0
+"""Seconds that other hosts look for a wait, unless it asks again; it does at each wake-up."""
 _LONGEST_SLEEP = 60.0
 _BETWEEN_CHECKS = 0.02
 """Seconds between two checks at least: an item may change a thousand times in a second."""
@@ -60,9 +68,13 @@ class GuardWait:
         self._gate = gate
         self._clock = gate.runner.clock
         self._allow = gate.runner.capabilities.allow
+        self._least = gate.runner.capabilities.min_ttl
         self._pace: dict[str, float] = {}
         self._due: dict[str, float] = {}
         """When this host looks again for each guard, by its digest."""
+        self._id = gate.runner.new_id("wai")
+        self._asks: dict[str, float] = {}
+        """When other hosts have to be asked again to look for a guard, by its digest."""
 
     def run(
         self, ends: float, before_sleep: Callable[[GuardBlocked], Op[Refusal | None]]
@@ -71,6 +83,16 @@ class GuardWait:
 
         ``before_sleep`` is called with the guard that does not pass, and may refuse the wait.
         """
+        outcome = yield from self._wait(ends, before_sleep)
+        if self._asks:
+            ended = [Write(keys.wants(key, self._id), {}, self._least) for key in self._asks]
+            with suppress(StoreTrouble):  # else it expires
+                yield from self._gate.runner.change(partial(_asking, ended), Actor())
+        return outcome
+
+    def _wait(
+        self, ends: float, before_sleep: Callable[[GuardBlocked], Op[Refusal | None]]
+    ) -> Op[Refusal | None]:
         watch: Watch | None = None
         watched: tuple[str, ...] = ()
         self._gate.drop_others()  # a signal may have come since they were read
@@ -94,6 +116,7 @@ class GuardWait:
                     if watch is not None:
                         watch.close()
                     watch, watched = (yield OpenWatch(scopes, read.revision)), scopes
+                yield from self._ask_hosts(asleep, now)
                 wakes = min(ends, self._wakes(asleep, read.items, now))
                 yield from self._sleep(watch, asleep, wakes)
         finally:
@@ -112,6 +135,18 @@ class GuardWait:
             yield from self._gate.look(read.result.guards)
             read = yield from read_before_wait(self._gate.check())
         return replace(read, revision=began)
+
+    def _ask_hosts(self, asleep: _Asleep, now: float) -> Op[None]:
+        """Ask the hosts that allow these guards to look again and again."""
+        lives = self._allow(ASKED)
+        puts = []
+        for guard in asleep.outside:
+            digest = g.digest(guard)
+            if digest not in self._gate.here and self._asks.get(digest, -inf) <= now:
+                self._asks[digest] = now + lives / 3
+                puts.append(Write(keys.wants(digest, self._id), observed_fact(guard).entry, lives))
+        if puts:
+            yield from self._gate.runner.change(partial(_asking, puts), Actor())
 
     def _count_retries(self, found: GateResult, now: float) -> GuardBlocked | None:
         """Count the checks that were due; the refusal, if a guard had all of its retries."""
@@ -213,6 +248,11 @@ class _Asleep:
         if isinstance(change, Resync) or not change.key.startswith(keys.TASKS):
             return True
         return any(change.key.startswith(prefix) for prefix in self.filters)
+
+
+def _asking(puts: Sequence[Write]) -> DecideOp[str]:
+    yield from ()
+    return Decision(outcome="asked", puts=tuple(puts), quiet=True)
 
 
 def wait_targets(wanted: tuple[str, ...], base: int) -> ReadOp[WaitTargets]:

@@ -293,7 +293,7 @@ def _clear_task(id_: str, state: str, worker: str) -> str:
     if state in ("failed", "dead"):
         return f"retry task {id_} ({state})"
     if state == "blocked":
-        return f"complete the needs of task {id_}"
+        return f"unblock task {id_}"
     return f"complete task {id_} ({f'{worker} works on it' if worker else f'it is {state}'})"
 
 

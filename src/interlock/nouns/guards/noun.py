@@ -169,9 +169,8 @@ def _looks_here(request: GuardsCheck) -> bool:
 
 
 def _define(fleet: "FleetCalls", request: GuardsDefine) -> "Op[GuardsDefined]":
-    from interlock.nouns.guards import requests
 
-    return fleet.guards.define(*requests.guards_of_file(request.file))
+    return fleet.guards.define(request.file)
 
 
 def _list(fleet: "FleetCalls", _request: GuardsList) -> "Op[GuardList]":
@@ -189,12 +188,18 @@ NOUN = Noun(
             read="interlock.nouns.guards.observations:decode_observation",
             repair=DELETE,
         ),
-        KeyKind(prefix=keys.GATES, read="interlock.nouns.guards.gates:decode_gate", repair=DELETE),
+        KeyKind(
+            prefix=keys.GATES,
+            read="interlock.nouns.guards.gates:decode_gate",
+            repair="interlock.nouns.guards.housekeeping:repaired_gate",
+        ),
         KeyKind(prefix=keys.GATED, read="interlock.runtime.gates:decode_entry", repair=DELETE),
+        KeyKind(prefix=keys.RECHECK, read="interlock.runtime.gates:decode_note", repair=DELETE),
     ),
     waits={keys.GUARDS: "interlock.nouns.guards.guard_wait:wait_targets"},
     why={"guard": "interlock.nouns.guards.views:why"},
     events=True,
+    health=Part(36, "interlock.nouns.guards.gate_cycles:health"),
     housekeeping=Part(25, "interlock.nouns.guards.housekeeping:GuardHousekeepingPart"),
     texts=("interlock.nouns.guards.text",),
     operations=(

@@ -13,12 +13,6 @@ look that could not say anything is not stored: another host may have a better a
 The facts of each guard stand apart, by its digest: two guards may ask for the same file below
 different roots.
 
-No host can read the list of another.  So that it can say which of them could answer, each host
-leaves a note in the store when it allows a guard, and when it looks:
-
-    live/allows/{guard}/{host}    lives for a month
-
-A note permits nothing.  A host that has one is live while an agent has a live session there.
 A host that denies a guard deletes its note and its observations, so that no other host relies on
 them (``withdraw``).
 
@@ -28,20 +22,23 @@ entry says so and signals ``wake/observed/{guard}``, for callers that wait for i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TypeAlias, get_args
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, get_args
 
 from msgspec.structs import replace
 
 from interlock.clock import Clock
 from interlock.core import codec, keys
-from interlock.core.decision import Decision, Write
+from interlock.core.decision import Decision, Event, Write
 from interlock.core.safe_text import printable
 from interlock.core.validate import span
 from interlock.errors import BadInput, NotAllowed, StoreTrouble
 from interlock.nouns.guards import condition as c
+from interlock.nouns.guards.gates import OBSERVED, awaited_now
 from interlock.nouns.guards.guard import Guard, digest
+from interlock.nouns.guards.hosts import allowing_hosts, allowing_note, few_hosts
 from interlock.nouns.guards.results import AllowingHost
 from interlock.nouns.guards.rules import Facts, needs
 from interlock.runtime.attempt import DecideOp, ReadOp
@@ -51,15 +48,26 @@ from interlock.runtime.runner import Runner
 from interlock.steps import InThread, Op
 from interlock.store import Item
 
+if TYPE_CHECKING:
+    from interlock.runtime.processes.supervised import Supervision
+
+T = TypeVar("T")
+
 Observed: TypeAlias = Mapping[str, Facts]
 """The facts from outside for each guard, by its digest."""
 
-NOTED = 30 * 24 * 3600.0
-"""Seconds that a host counts as one that allows a guard, unless it looks again."""
+NOBODY = Actor()
 _OUTSIDE = get_args(c.OutsideNeed)
 _NAMED = 3
 
 decode_observation = codec.Decoder(c.Observation).read
+
+
+class Gathered(NamedTuple):
+    """The facts from outside for some guards, and the guards whose facts this host saw itself."""
+
+    facts: Observed
+    own: Mapping[str, Guard]
 
 
 def observations(
@@ -76,12 +84,38 @@ def observations(
     looks below ``own_root`` for them, and stores nothing.  Without a store (no runner) it can only
     look.
     """
+    found = yield from _gather(runner, guards, clock, own_root)
+    if runner is not None:
+        yield from _try_to_share(runner, found)
+    return found.facts
+
+
+def with_observations(
+    runner: Runner,
+    guards: Collection[Guard],
+    clock: Clock,
+    work: Callable[[Observed], Op[T]],
+) -> Op[T]:
+    """Carry out a work that relies on the facts from outside; then store what this host saw.
+
+    For a work that moves a thing on: if the facts were stored before, their gates would be checked
+    again, and the thing would have moved without it.
+    """
+    found = yield from _gather(runner, guards, clock, None)
+    outcome = yield from work(found.facts)
+    yield from _try_to_share(runner, found)
+    return outcome
+
+
+def _gather(
+    runner: Runner | None, guards: Collection[Guard], clock: Clock, own_root: str | None
+) -> Op[Gathered]:
     asking = {digest(guard): guard for guard in guards if outside_needs(guard)}
     if not asking:
-        return {}
+        return Gathered({}, {})
     roots: dict[str, str | c.NoFact | None] = yield InThread(partial(_roots, asking, own_root))
     allowed = {key: root for key, root in roots.items() if isinstance(root, str)}
-    found: dict[str, Facts] = yield InThread(partial(_look, asking, allowed, clock))
+    found: dict[str, Facts] = yield InThread(partial(look, asking, allowed, clock))
     for key, root in roots.items():
         if isinstance(root, c.NoFact):
             found[key] = dict.fromkeys(outside_needs(asking[key]), root)
@@ -89,12 +123,11 @@ def observations(
     if runner is None:
         says = f"{_not_here()}; read its file, then run 'interlock guard allow FILE'"
         unknown = c.NoFact(says=says)
-        return found | {
-            key: dict.fromkeys(outside_needs(guard), unknown) for key, guard in others.items()
-        }
-    shared = {key: asking[key] for key in allowed if asking[key].name}
-    yield from _share(runner, shared, found)
-    return {**found, **(yield from _stored(others, clock.wall()))}
+        for key, guard in others.items():
+            found[key] = dict.fromkeys(outside_needs(guard), unknown)
+        return Gathered(found, {})
+    own = {key: asking[key] for key in allowed if asking[key].name}
+    return Gathered({**found, **(yield from _stored(others, clock.wall()))}, own)
 
 
 def looks_here(guards: Iterable[Guard]) -> Op[frozenset[str]]:
@@ -135,7 +168,17 @@ def _roots(asking: Mapping[str, Guard], own_root: str | None) -> dict[str, str |
     return found
 
 
-def _look(asking: Mapping[str, Guard], roots: Mapping[str, str], clock: Clock) -> dict[str, Facts]:
+def allowed_roots(asking: Mapping[str, Guard]) -> dict[str, str]:
+    """The folders that guards may look at, for those of them that this host allows."""
+    return {key: root for key, root in _roots(asking, None).items() if isinstance(root, str)}
+
+
+def look(
+    asking: Mapping[str, Guard],
+    roots: Mapping[str, str],
+    clock: Clock,
+    within: Supervision | None = None,
+) -> dict[str, Facts]:
     """What this host sees; guards with the same root share one look."""
     from pathlib import Path
 
@@ -145,12 +188,12 @@ def _look(asking: Mapping[str, Guard], roots: Mapping[str, str], clock: Clock) -
     for root in dict.fromkeys(roots.values()):
         here = {key: outside_needs(asking[key]) for key in roots if roots[key] == root}
         wanted = dict.fromkeys(need for each in here.values() for need in each)
-        look = partial(observe, root=Path(root), host=host_name(), clock=clock)
-        seen = look(wanted)
+        see = partial(observe, root=Path(root), host=host_name(), clock=clock, within=within)
+        seen = see(wanted)
         # Beside a slow command, an observation of a file can become too old: look again.
         oldest = clock.wall() - min(asking[key].max_age for key in here) / 2
         plain = [need for need in wanted if not isinstance(need, c.CommandNeed)]
-        seen |= look([need for need in plain if seen[need].at < oldest])
+        seen |= see([need for need in plain if seen[need].at < oldest])
         found |= {key: {need: seen[need] for need in each} for key, each in here.items()}
     return found
 
@@ -158,76 +201,101 @@ def _look(asking: Mapping[str, Guard], roots: Mapping[str, str], clock: Clock) -
 # Storing, and relying on what others stored.
 
 
-def _share(runner: Runner, guards: Mapping[str, Guard], seen: Observed) -> Op[None]:
+def _try_to_share(runner: Runner, seen: Gathered) -> Op[None]:
     """Store what this host saw, for the others; a failure of it spoils no answer."""
-    least = runner.capabilities.min_ttl
-    puts: list[Write] = []
-    for key, guard in guards.items():
-        if guard.max_age < least:  # the engine could not measure it
-            continue
-        for need in outside_needs(guard):
-            fact = seen[key][need]
-            if isinstance(fact, c.Observation) and fact.value is not None:
-                item = observation_key(key, need)
-                live = Write(keys.observed_live(item), {"host": fact.host}, guard.max_age)
-                puts += [Write(item, fact), live]
-    if not puts:
+    with suppress(StoreTrouble):
+        yield from share(runner, seen.own, seen.facts)
+
+
+class FactToStore(NamedTuple):
+    """An observation for a need of a guard, with the key that says how long it counts."""
+
+    guard: str
+    name: str
+    item: str
+    fact: c.Observation
+    live: Write
+
+
+def share(
+    runner: Runner,
+    guards: Mapping[str, Guard],
+    seen: Observed,
+    actor: Actor = NOBODY,
+    again: Collection[str] = (),
+) -> Op[frozenset[str]]:
+    """Store what this host saw; returns the digests of the guards about which it is news.
+
+    It is news if the store has another value, or none that is new enough.  Gates that wait for it
+    are checked again, those of the guards ``again`` even if it is no news, and callers elsewhere
+    that wait for it are woken.
+    """
+    facts = [fact for key in guards for fact in _to_store(runner, key, guards[key], seen[key])]
+    if not facts:
+        return frozenset()
+    # Two checks and two puts for each fact, and a note that its guard is allowed here.
+    most = min((runner.capabilities.max_operations - OWN_OPERATIONS) // 5, KEYS_AT_ONCE // 2)
+    news: frozenset[str] = frozenset()
+    for start in range(0, len(facts), most):
+        some = facts[start : start + most]
+        done = yield from runner.change(partial(_storing, some, again), actor, hopeful=False)
+        names = {each.guard: each.name for each in some if each.guard in done.outcome}
+        if names:
+            yield from runner.change(partial(_telling, names, actor.agent), actor)
+        news |= done.outcome
+    # A denial that comes while this host looks does not find the observations yet.
+    roots: dict[str, object] = yield InThread(partial(_roots, guards, None))
+    denied = {key: guards[key].name for key, root in roots.items() if root is None}
+    yield from withdraw(runner, denied, Actor())
+    return news
+
+
+def _to_store(runner: Runner, key: str, guard: Guard, seen: Facts) -> Iterator[FactToStore]:
+    if guard.max_age < runner.capabilities.min_ttl:  # the engine could not measure it
         return
-    try:
-        news = yield from _news(puts)
-        yield from _store(runner, [*puts, *map(_note, guards)])
-        yield from _tell(runner, {key: guards[key] for key in guards if key in news})
-        # A denial that comes while this host looks does not find the observations yet.
-        roots: dict[str, object] = yield InThread(partial(_roots, guards, None))
-        denied = {key: guards[key].name for key, root in roots.items() if root is None}
-        yield from withdraw(runner, denied, Actor())
-    except StoreTrouble:
-        return
+    for need in outside_needs(guard):
+        fact = seen[need]
+        if isinstance(fact, c.Observation) and fact.value is not None:
+            item = observation_key(key, need)
+            live = Write(keys.observed_live(item), {"host": fact.host}, guard.max_age)
+            yield FactToStore(key, guard.name, item, fact, live)
 
 
-def _news(puts: Sequence[Write]) -> Op[frozenset[str]]:
-    """The digests of guards whose observations say something that no current one says."""
-    before = yield from looked_up(put.key for put in puts)
-    news = []
-    for put in puts:
-        if isinstance(fact := put.value, c.Observation):
-            last = stored_observation(before[put.key])
-            known = last is not None and last.value == fact.value
-            if not known or before[keys.observed_live(put.key)] is None:
-                news.append(keys.observed_guard(put.key))
-    return frozenset(news)
+def _storing(facts: Sequence[FactToStore], again: Collection[str]) -> DecideOp[frozenset[str]]:
+    """Store the facts; the outcome is the digests of the guards about which they are news.
+
+    It is not recorded: most looks only renew what is stored.
+    """
+    items = (yield tuple([key for each in facts for key in (each.item, each.live.key)])).items
+    guards = dict.fromkeys(each.guard for each in facts)
+    news = frozenset(each.guard for each in facts if _is_news(each, items))
+    awaited: tuple[str, ...] = ()
+    for key in guards:
+        if key in news or key in again:
+            awaited += yield from awaited_now(f"{OBSERVED}{key}")
+    puts = [write for each in facts for write in (Write(each.item, each.fact), each.live)]
+    return Decision(
+        outcome=news, puts=(*puts, *map(allowing_note, guards)), awaited=awaited, quiet=True
+    )
 
 
-def _tell(runner: Runner, guards: Mapping[str, Guard]) -> Op[None]:
-    """Wake the callers elsewhere that wait for observations of these guards."""
-    for key, guard in guards.items():
-        yield from runner.change(partial(_telling, key, f"guard/{guard.name}"), Actor())
+def _is_news(seen: FactToStore, items: Mapping[str, Item | None]) -> bool:
+    before = stored_observation(items[seen.item])
+    known = before is not None and before.value == seen.fact.value
+    return not known or items[seen.live.key] is None
 
 
-def _telling(key: str, thing: str) -> DecideOp[str]:
+def _telling(names: Mapping[str, str], agent: str) -> DecideOp[str]:
+    """Record that there is news about guards, and wake the callers elsewhere that wait for it."""
     yield from ()
-    signals = (keys.wake_observed(key),)
-    return Decision(outcome="observed", verb="guard.observe", thing=thing, signals=signals)
-
-
-def announce(runner: Runner, digests: Iterable[str]) -> Op[None]:
-    """Note that this host allows these guards."""
-    return _store(runner, list(map(_note, digests)))
-
-
-def _note(guard_digest: str) -> Write:
-    return Write(keys.allows(guard_digest, host_name()), {}, NOTED)
-
-
-def _store(runner: Runner, puts: Sequence[Write]) -> Op[None]:
-    most = (runner.capabilities.max_operations - OWN_OPERATIONS) // 2 * 2
-    for start in range(0, len(puts), most):
-        yield from runner.change(partial(_storing, puts[start : start + most]), Actor())
-
-
-def _storing(puts: Sequence[Write]) -> DecideOp[str]:
-    yield from ()
-    return Decision(outcome="observed", puts=tuple(puts), quiet=True)
+    things = [f"guard/{name}" for name in names.values()]
+    return Decision(
+        outcome="observed",
+        verb="guard.observe",
+        thing=things[0],
+        signals=tuple(map(keys.wake_observed, names)),
+        events=tuple([Event("guard:observed", agent, thing) for thing in things]),
+    )
 
 
 def withdraw(runner: Runner, denied: Mapping[str, str], actor: Actor) -> Op[int]:
@@ -263,38 +331,27 @@ def _is_of(host: str, item: Item) -> bool:
     return seen is not None and seen.host == host
 
 
-def allowing_hosts(digests: Iterable[str]) -> Op[dict[str, tuple[AllowingHost, ...]]]:
-    """The other hosts that allow each of these guards, the live ones first."""
-    own = host_name()
-    notes = yield from every(*map(keys.allows, dict.fromkeys(digests)))
-    named = [(key, host) for key, host in (keys.allows_of(n.key) for n in notes) if host != own]
-    live = (yield from _live_hosts()) if named else frozenset()
-    found: dict[str, tuple[AllowingHost, ...]] = {}
-    for key, host in sorted(named, key=lambda each: (each[1] not in live, each)):
-        found[key] = (*found.get(key, ()), AllowingHost(host=host, live=host in live))
-    return found
-
-
-def _live_hosts() -> Op[frozenset[str]]:
-    from interlock.nouns.agents.views import all_sessions
-
-    sessions = yield from all_sessions()
-    alive = yield from looked_up(keys.live(each.id) for each in sessions)
-    return frozenset(each.host for each in sessions if alive[keys.live(each.id)] is not None)
-
-
-def _stored(asking: Mapping[str, Guard], now: float) -> Op[dict[str, Facts]]:
-    """What other hosts saw for these guards."""
+def _stored(
+    asking: Mapping[str, Guard], now: float, *, not_here: bool = True
+) -> Op[dict[str, Facts]]:
+    """What hosts saw for these guards; ``not_here`` says that this host does not allow them."""
     wanted = _stored_keys(asking)
     items = (yield from looked_up(wanted, times=True)) if wanted else {}
     found = {key: _facts(key, guard, items, now) for key, guard in asking.items()}
     unknown = [key for key, (_, missing) in found.items() if missing]
-    hosts = (yield from allowing_hosts(unknown)) if unknown else {}
+    hosts = (yield from allowing_hosts(unknown, own=not not_here)) if unknown else {}
+    no_fact = _no_fact if not_here else _not_seen
     for key in unknown:
         facts, missing = found[key]
-        says = _no_fact(asking[key], hosts.get(key, ()), missing.values(), now)
+        says = no_fact(asking[key], hosts.get(key, ()), missing.values(), now)
         facts.update(dict.fromkeys(missing, says))
     return {key: facts for key, (facts, _) in found.items()}
+
+
+def stored_observations(guards: Iterable[Guard], now: float) -> Op[Observed]:
+    """What hosts saw for these guards, and which hosts could say more; this one does not look."""
+    asking = {digest(guard): guard for guard in guards if outside_needs(guard)}
+    return (yield from _stored(asking, now, not_here=False))
 
 
 def stored_inside(guards: Collection[Guard], now: float) -> ReadOp[dict[str, Facts]]:
@@ -359,23 +416,31 @@ def _no_fact(
     looked = _looked(last, now)
     if live:
         late = f"and did not within {span(guard.max_age)}"
-        return c.NoFact(says=f"{_not_here()}; {_few(live)} may look, {late}{looked}", hosts=live)
+        return c.NoFact(
+            says=f"{_not_here()}; {few_hosts(live)} may look, {late}{looked}", hosts=live
+        )
     none = f"{_not_here()}, and no live host may look{looked}"
     if hosts:
         idle = tuple([each.host for each in hosts])
-        return c.NoFact(says=f"{none}: no agent runs on {_few(idle)}, which may", hosts=idle)
+        return c.NoFact(says=f"{none}: no agent runs on {few_hosts(idle)}, which may", hosts=idle)
     remedy = "run 'interlock guard allow FILE' on a host that has the files"
     return c.NoFact(says=f"{none}; {remedy}")
 
 
+def _not_seen(
+    guard: Guard, hosts: Sequence[AllowingHost], last: Iterable[c.Observation | None], now: float
+) -> c.NoFact:
+    """That no observation counts, for a reader who does not look: this host may be one of these."""
+    if not hosts:
+        remedy = "run 'interlock guard allow FILE' on a host that has the files"
+        return c.NoFact(says=f"no host may look{_looked(last, now)}; {remedy}")
+    names = tuple([each.host for each in hosts])
+    late = f"no host has looked within {span(guard.max_age)}{_looked(last, now)}"
+    return c.NoFact(says=f"{late}; {few_hosts(names)} may look", hosts=names)
+
+
 def _not_here() -> str:
     return f"this host ({host_name()}) does not allow it"
-
-
-def _few(hosts: Sequence[str]) -> str:
-    named = [printable(host) for host in hosts[:_NAMED]]
-    more = [f"{len(hosts) - _NAMED} more"] if len(hosts) > _NAMED else []
-    return f"host{'s' * (len(hosts) > 1)} {', '.join([*named, *more])}"
 
 
 def _looked(seen: Iterable[c.Observation | None], now: float) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,17 +59,23 @@ class Look(NamedTuple):
 
 
 def observe(
-    needs: Collection[OutsideNeed], root: Path, *, host: str, clock: Clock
+    needs: Collection[OutsideNeed],
+    root: Path,
+    *,
+    host: str,
+    clock: Clock,
+    within: Supervision | None = None,
 ) -> dict[OutsideNeed, Observation]:
     """Look at all that is asked, side by side, below this root or in its repository.
 
-    ``host`` is ``identity.host_name()``, as in sessions.  An interrupt ends all commands that run.
+    ``host`` is ``identity.host_name()``, as in sessions.  An interrupt ends all commands that run;
+    so does another thread that stops the supervision ``within`` which they run.
     """
     if not needs:
         return {}
     from interlock.runtime.processes.supervised import Supervision
 
-    with Supervision() as supervision:
+    with nullcontext(within) if within is not None else Supervision() as supervision:
         looks = list(_looks(dict.fromkeys(needs), os.fspath(root), supervision))
         answers = in_parallel([(partial(_answer, look, clock), look.seconds) for look in looks])
     observed: dict[OutsideNeed, Observation] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -153,11 +153,23 @@ def _chosen(found: Definitions, request: GuardsCheck) -> tuple[g.Guard, ...]:
     return tuple([known[validate.name(name)] for name in request.name] or known.values())
 
 
+def with_files(what: Iterable[object]) -> Iterator[object]:
+    """Guards, and those of the files among them."""
+    for each in what:
+        if isinstance(each, str | os.PathLike):
+            yield from guards_of_file(os.fspath(each))
+        else:
+            yield each
+
+
 def guards_of_file(file: str) -> tuple[g.Guard, ...]:
     """The named guards of a file."""
-    found = tuple(_read(file).guards.values())
-    if not found:
-        raise BadInput(f"{printable(file)} has no guard with a name; define one as [guard.NAME]")
+    read = _read(file)
+    if not (found := tuple(read.guards.values())):
+        more = "; for its pipelines: interlock pipeline define FILE" if read.pipelines else ""
+        raise BadInput(
+            f"{printable(file)} has no guard with a name; define one as [guard.NAME]{more}"
+        )
     return found
 
 
@@ -171,8 +183,7 @@ def allow(request: GuardsAllow) -> GuardsAllowed:
     root = folder if request.root is None else os.path.abspath(request.root)
     permitted = []
     for guard in guards:
-        note = f"{guard.name} of {request.file}"[: allowed.NOTE_LIMIT // 4]
-        root = allowed.allow(g.digest(guard), root, note).root
+        root = allowed.allow(g.digest(guard), root, _note(guard.name, request.file)).root
         looks = [leaf for leaf in leaves_of(guard.condition) if g.outside(leaf)]  # type: ignore[arg-type]
         runs = [leaf for leaf in looks if isinstance(leaf, c.Command | c.BranchClean)]
         others = [leaf for leaf in looks if leaf not in runs]
@@ -195,24 +206,37 @@ def deny(file: str) -> dict[str, str]:
     from interlock.nouns.guards import allowed
 
     if re.fullmatch(f"[0-9a-f]{{{_SHORT},}}", file) and not os.path.exists(file):
-        named = _listed(file)
+        named, notes = _listed(file)
     else:
+        if not os.path.exists(file):
+            raise BadInput(
+                f"there is no file {quoted(file)}; name a file, or a digest that"
+                " 'interlock guard permissions' shows"
+            )
         named = {g.digest(guard): guard.name for guard in _outside(file)}
-    for digest in named:
-        allowed.deny(digest)
+        notes = {digest: _note(name, file) for digest, name in named.items()}
+    for digest, note in notes.items():
+        allowed.deny(digest, note)
     return named
 
 
-def _listed(digest: str) -> dict[str, str]:
-    """The definition of the list whose digest begins like this."""
+def _note(name: str, file: str) -> str:
+    """What the list of this host says of a definition."""
+    from interlock.nouns.guards import allowed
+
+    return f"{name} of {file}"[: allowed.NOTE_LIMIT // 4]
+
+
+def _listed(digest: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The definition of the list whose digest begins like this: its name and its note."""
     from interlock.nouns.guards import allowed
 
     found = [each for each in allowed.listed() if each.digest.startswith(digest)]
     if len(found) != 1:
         few = "several entries" if found else "no entry"
         raise BadInput(f"{few} of this host's list: {digest}; see 'interlock guard permissions'")
-    note = found[0].note if isinstance(found[0], allowed.AllowedDefinition) else ""
-    return {found[0].digest: note.partition(" of ")[0] or digest[:_SHORT]}
+    own, note = found[0].digest, found[0].note
+    return {own: note.partition(" of ")[0] or digest[:_SHORT]}, {own: note}
 
 
 def permissions() -> GuardPermissionList:
@@ -228,7 +252,7 @@ def permissions() -> GuardPermissionList:
                 digest=each.digest,
                 allowed=entry is not None,
                 root="" if entry is None else entry.root,
-                note="" if entry is None else entry.note,
+                note=each.note,
                 since=each.since,
             )
         )

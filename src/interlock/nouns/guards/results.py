@@ -68,9 +68,27 @@ class GuardsDefined(outcomes.Defined, frozen=True, kw_only=True, tag="defined"):
 
 
 class GuardDropped(Success, frozen=True, kw_only=True, tag="dropped"):
-    """The guard was deleted from the store."""
+    """The guard was deleted from the store.
+
+    ``waiting`` are the first tasks of those that wait until a guard of this name is defined again.
+    """
 
     guard: str
+    waiting: tuple[str, ...] = ()
+
+
+class GuardsLooked(Success, frozen=True, kw_only=True, tag="looked"):
+    """What this host did for gates that wait for facts from outside.
+
+    ``looks`` is how often it looked, ``guards`` are the names of the guards that it looked for, and
+    ``changed`` those of them that there was news about: their gates were checked again.  Gates also
+    wait for the guards ``not_allowed``, which this host does not allow.
+    """
+
+    looks: int
+    guards: tuple[str, ...]
+    changed: tuple[str, ...]
+    not_allowed: tuple[str, ...] = ()
 
 
 class LastObservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -86,10 +104,15 @@ class LastObservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AllowingHost(Struct, frozen=True, kw_only=True):
-    """A host that allows a guard; ``live`` if an agent has a live session there."""
+    """A host that allows a guard.
+
+    It is ``live`` if an agent has a live session there; ``looks`` says that a process there looks,
+    again and again, for things that wait for the guard.
+    """
 
     host: str
     live: bool
+    looks: bool = False
 
 
 class GuardView(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -40,10 +40,12 @@ from interlock.runtime.identity import Actor
 from interlock.runtime.reads import looked_up, outside, readable
 from interlock.runtime.runner import Runner
 from interlock.steps import Op
-from interlock.store import Item
+from interlock.store import Item, Range
 
 _STORE = get_args(c.StoreNeed)
 _WORST = ("failed", "unknown", "passed")
+_NAMED = 5
+"""The most things that are named as waiting for a guard that is dropped."""
 _GUARD: codec.Decoder[g.Guard] = codec.Decoder(g.Guard)
 
 
@@ -211,6 +213,7 @@ def _defining(guards: Sequence[g.Guard], agent: str) -> DecideOp[GuardsDefined]:
         thing=f"guard/{put[0].name}",
         puts=tuple([Write(keys.guard(guard.name), guard) for guard in put]),
         events=tuple([Event("guard:defined", agent, f"guard/{guard.name}") for guard in put]),
+        created=tuple([f"guard/{guard.name}" for guard in put]),  # gates may wait for it
     )
 
 
@@ -230,12 +233,15 @@ def _dropping(name: str, agent: str) -> DecideOp[GuardDropped | NoGuard]:
     key = keys.guard(name)
     if (yield (key,))[key] is None:
         return Decision(outcome=NoGuard(guard=name))
+    page = Range(keys.gated(f"guard/{name}"), limit=_NAMED)
+    waiting = tuple([keys.gated_of(each.key)[1] for each in (yield (page,)).ranges[page]])
     return Decision(
-        outcome=GuardDropped(guard=name),
+        outcome=GuardDropped(guard=name, waiting=waiting),
         verb="guard.drop",
         thing=f"guard/{name}",
         deletes=(key,),
         events=(Event("guard:dropped", agent),),
+        created=(f"guard/{name}",),
     )
 
 

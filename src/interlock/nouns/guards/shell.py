@@ -154,6 +154,11 @@ def _unknown(word: str, name: str) -> BadInput:
     if not name:
         return BadInput(f"{quoted(word)} is no condition; write one such as lock-free=deploy")
     known = meant(name, [*KINDS, "command_fails"]).replace("_", "-")
+    if name == word and not known.startswith("did you mean"):
+        known = (
+            "write one such as lock-free=deploy, and quote one with spaces;"
+            " a guard of the store is --name NAME, a file is --file FILE"
+        )
     return BadInput(f"{quoted(word)}: there is no condition {quoted(name)}; {known}")
 
 

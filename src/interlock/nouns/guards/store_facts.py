@@ -25,7 +25,7 @@ from interlock.nouns.guards import condition as c
 from interlock.nouns.tasks.task import BATCH, Spec, TaskStatus
 from interlock.nouns.tasks.task_reader import decode_claim, decode_spec, decode_status
 from interlock.runtime.attempt import ReadOp, Unchecked
-from interlock.runtime.reads import KEYS_AT_ONCE, every_inside
+from interlock.runtime.reads import KEYS_AT_ONCE, every_inside, readable
 from interlock.store import Item, Range
 
 SCANNED = 2_000
@@ -46,6 +46,7 @@ class PipelineProgress(Struct, frozen=True, kw_only=True):
     state: str
     phase: str = ""
     since: float | None = None
+    asked: bool = False
 
 
 class _Task(Struct, frozen=True):
@@ -56,6 +57,11 @@ class _Task(Struct, frozen=True):
 
 
 _PROGRESS = codec.Decoder(PipelineProgress)
+
+
+def readable_progress(item: Item) -> PipelineProgress | None:
+    """The fields of a pipeline; None if it is damaged."""
+    return readable(_PROGRESS.read, item)
 
 
 def store_facts(needs: Collection[c.FactNeed]) -> ReadOp[dict[c.FactNeed, c.Fact]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from interlock.core.safe_text import printable
 from interlock.runtime.text import ago, columns, guard_blocked, lasting, listed, no_guard, table
 
 if TYPE_CHECKING:
@@ -98,8 +99,12 @@ def defined(outcome: results.GuardsDefined, paint: Paint) -> str:
 
 
 def dropped(outcome: results.GuardDropped, paint: Paint) -> str:
-    """It is gone."""
-    return f"{paint('green', 'dropped')} {outcome.guard}"
+    """It is gone, and what waits for it goes on waiting."""
+    said = f"{paint('green', 'dropped')} {outcome.guard}"
+    if not outcome.waiting:
+        return said
+    waiting = ", ".join(map(printable, outcome.waiting))
+    return f"{said}; what waits for it waits until it is defined again: {waiting}"
 
 
 def guards(outcome: noun.GuardList, paint: Paint) -> str:
@@ -130,9 +135,10 @@ def guard(outcome: results.GuardView, paint: Paint) -> str:
 
 
 def _hosts(outcome: results.GuardView) -> str:
-    said = [
-        each.host if each.live else f"{each.host} (no agent runs there)" for each in outcome.hosts
-    ]
+    said = []
+    for each in outcome.hosts:
+        idle = "" if each.live else " (no agent runs there)"
+        said.append(f"{each.host} (it looks again and again)" if each.looks else each.host + idle)
     return ", ".join(said) or ("none" if outcome.allowed else "no live host may look")
 
 
@@ -150,6 +156,15 @@ def _here(view: results.GuardView) -> str:
     return "allowed" if view.allowed else "not allowed"
 
 
+def looked(outcome: results.GuardsLooked, paint: Paint) -> str:
+    """What this host looked for, and what it may not look for."""
+    news = f"; there was news about {', '.join(outcome.changed)}" if outcome.changed else ""
+    lines = [f"{paint('green', 'looked')} for {', '.join(outcome.guards) or 'nothing'}{news}"]
+    if outcome.not_allowed:
+        lines.append(f"not allowed here: {', '.join(outcome.not_allowed)}")
+    return "\n".join(lines)
+
+
 TEXTS: dict[str, Text] = {
     "GuardBlocked": guard_blocked,
     "GuardCheck": checked,
@@ -157,6 +172,7 @@ TEXTS: dict[str, Text] = {
     "GuardList": guards,
     "GuardPermissionList": permissions,
     "GuardView": guard,
+    "GuardsLooked": looked,
     "GuardsAllowed": allowed,
     "GuardsDefined": defined,
     "GuardsDenied": denied,

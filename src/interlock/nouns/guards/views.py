@@ -16,24 +16,28 @@ from interlock.nouns.guards import condition as c
 from interlock.nouns.guards import guard as g
 from interlock.nouns.guards import rules
 from interlock.nouns.guards.definition import definition
+from interlock.nouns.guards.gates import Hindrance, clearers, hindrance_of, subject
+from interlock.nouns.guards.hosts import allowing_hosts, who_looks
 from interlock.nouns.guards.leaf_rules import RULES
 from interlock.nouns.guards.observations import (
-    allowing_hosts,
     observation_key,
     outside_needs,
     stored_observation,
+    stored_observations,
 )
 from interlock.nouns.guards.results import AllowingHost, GuardView, LastObservation
 from interlock.nouns.guards.service import (
     action_word,
+    check_inside,
     check_now,
     decode_guard,
     find_guards,
     leaf_verdict,
 )
 from interlock.nouns.guards.shell import leaf_text, text
-from interlock.runtime.reads import every, looked_up, readable
-from interlock.runtime.why import Why
+from interlock.runtime.reads import every, looked_up, outside, readable
+from interlock.runtime.runner import Runner
+from interlock.runtime.why import NAMED, Why
 from interlock.steps import InThread, Op
 from interlock.store import Item
 
@@ -140,20 +144,20 @@ def why(context: Context, name: str) -> Op[Why]:
         reason = result.evaluation.reason
         clear = "nothing is to be done"
         return Why(thing=thing, blocked=False, because=reason, clear=clear, state="passed")
-    return _blocked(thing, result)
+    at = hindrance_of(found[0], result)
+    looks = yield from who_looks(at.facts)
+    return replace(_blocked(thing, result), guard=at.guard, leaf=at.leaf, meanwhile=looks)
 
 
-def _who(fact: c.Fact | None) -> str:
-    """An agent whose act would change a fact."""
-    match fact:
-        case c.LockFact():
-            return fact.holder
-        case c.SemaphoreFact():
-            return next(iter(fact.holders), "")
-        case c.TasksFact():
-            return next((worker for _, _, worker in fact.open if worker), "")
-        case _:
-            return ""
+def hindrance_now(runner: Runner, name: str) -> Op[Hindrance | None]:
+    """What keeps a guard from passing now; nothing is written, and this host does not look."""
+    found = yield from find_guards([name])
+    if isinstance(found, NoGuard):
+        return Hindrance(guard=name, leaf="", reason="the store has no guard of this name")
+    now = runner.clock.wall()
+    observed = yield from stored_observations(found, now)
+    (result,) = yield from outside(check_inside(found, observed, now))
+    return None if result.allowed else hindrance_of(found[0], result)
 
 
 def _blocked(thing: str, result: g.GuardResult) -> Why:
@@ -168,7 +172,8 @@ def _blocked(thing: str, result: g.GuardResult) -> Why:
             dict.fromkeys(f"{each.condition} is {each.verdict}: {each.reason}" for each in said)
         ),
         clear="; ".join(result.acts),
-        by=next(filter(None, map(_who, facts)), ""),
+        by=", ".join(dict.fromkeys(agent for leaf in leaves for agent in clearers(leaf))),
+        leads_to=tuple(dict.fromkeys(filter(None, map(subject, leaves))))[:NAMED],
         since=min(since, default=None),
         state=result.result,
     )

@@ -61,6 +61,7 @@ def query(context: Context, id_: str) -> Op[Why]:
         because=f"{found.agent} asked {answers}, {(yield from _presence(found))}",
         clear=f"{answers} answers, or its time is up in {span(left.expires_in)}",
         expires_in=None if left.expires_in is None else round(left.expires_in, 3),
+        leads_to=() if found.to.startswith(ABLE) else (f"agent/{found.to}",),
     )
 
 

@@ -104,7 +104,7 @@ class PipelineCalls(Calls[D]):
         """Pipelines by id, in these states; ``after`` an id, if ``more`` are left."""
         from interlock.nouns.pipelines.views import list_pipelines
 
-        asked = (state,) if isinstance(state, str) else tuple(state)
+        asked = validate.names(state, "state", len(pipelines.PIPELINE_STATES))
         for each in asked:
             if each not in pipelines.PIPELINE_STATES:
                 known = ", ".join(pipelines.PIPELINE_STATES)
@@ -145,10 +145,12 @@ def _definitions(what: object) -> tuple[PipelineDefinition, ...]:
         from interlock.nouns.guards.definition import read
 
         path = os.fspath(what)
-        found = tuple(read(path).pipelines.values())
-        if not found:
+        file = read(path)
+        if not (found := tuple(file.pipelines.values())):
+            guards = "; for its guards: interlock guard define FILE" if file.guards else ""
             raise BadInput(
-                f"{path}: there is no pipeline in it; define one under [[pipeline.NAME.phase]]"
+                f"{path}: there is no pipeline in it; define one under"
+                f" [[pipeline.NAME.phase]]{guards}"
             )
         return found
     several = tuple(what) if isinstance(what, Iterable) else ()

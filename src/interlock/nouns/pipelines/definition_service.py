@@ -12,7 +12,7 @@ from interlock.core.decision import Decision, Write
 from interlock.nouns.guards import guard as g
 from interlock.nouns.pipelines import phase_tasks
 from interlock.nouns.pipelines import pipeline as core
-from interlock.nouns.pipelines.definition import PipelineDefinition, guards_of
+from interlock.nouns.pipelines.definition import PhaseTask, PipelineDefinition, guards_of
 from interlock.nouns.pipelines.pipeline import CurrentDefinition
 from interlock.nouns.pipelines.pipeline_reader import decode_current
 from interlock.nouns.tasks.task_reader import TaskReader
@@ -80,6 +80,20 @@ def _is_allowed(guard: g.Guard) -> bool:
     return allowed(g.digest(guard)) is not None
 
 
+def _plain_task(task: PhaseTask) -> dict[str, object]:
+    """A task for the digest; fields of later versions are left out while they are empty."""
+    plain = {
+        "id": task.id,
+        "data": task.data,
+        "priority": task.priority,
+        "requires": task.requires,
+        "needs": task.needs,
+        "labels": task.labels,
+    }
+    later = {"guard": task.guard, "evidence": task.evidence}
+    return plain | {field: names for field, names in later.items() if names}
+
+
 def digest_of(definition: PipelineDefinition) -> str:
     """The SHA-256 of a definition as canonical JSON: equal definitions have equal digests."""
     plain = {
@@ -92,17 +106,7 @@ def digest_of(definition: PipelineDefinition) -> str:
                 "on_failure": phase.on_failure,
                 "retries": phase.retries,
                 "hold": phase.hold,
-                "tasks": [
-                    {
-                        "id": task.id,
-                        "data": task.data,
-                        "priority": task.priority,
-                        "requires": task.requires,
-                        "needs": task.needs,
-                        "labels": task.labels,
-                    }
-                    for task in phase.tasks
-                ],
+                "tasks": list(map(_plain_task, phase.tasks)),
             }
             for phase in definition.phases
         ],

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
@@ -25,28 +24,10 @@ from interlock.nouns.grants.pool import Grant, Pool
 from interlock.nouns.grants.pool_change import PoolChanges
 from interlock.nouns.grants.request import Demand
 from interlock.nouns.guards import condition as c
-from interlock.nouns.guards.gates import GateFact
+from interlock.nouns.guards.gates import GateFact, Hindrance
 from interlock.nouns.guards.leaf_rules import RULES, act, judge
 from interlock.nouns.guards.shell import leaf_text
 from interlock.nouns.pipelines.pipeline import PhaseGrant
-
-
-class Hindrance(Struct, frozen=True, kw_only=True):
-    """What keeps a pipeline from its next step; ``by`` are the agents that can clear it.
-
-    ``stored`` is the reason without the present time, and ``thing`` what the leaf is about, such as
-    ``lock/deploy``, if that may wait for something itself.  ``facts`` are those that have to change
-    before the pipeline can move on.
-    """
-
-    guard: str
-    leaf: str
-    reason: str
-    acts: tuple[str, ...] = ()
-    by: tuple[str, ...] = ()
-    stored: str = ""
-    thing: str = ""
-    facts: tuple[GateFact, ...] = ()
 
 
 def holder_name(pipeline: str) -> str:

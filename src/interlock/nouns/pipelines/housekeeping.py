@@ -9,7 +9,6 @@ writes the definition again, and then it is not deleted.
 from __future__ import annotations
 
 from interlock.core import keys
-from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.pipelines.pipeline_reader import decode_current, decode_run, is_current
 from interlock.nouns.tasks.retention import retention_limits
 from interlock.runtime.housekeeping import HousekeepingPart
@@ -20,27 +19,6 @@ from interlock.store import Item
 
 class PipelineHousekeepingPart(HousekeepingPart):
     """The part of a pass of ``maintain`` that is about pipelines."""
-
-    def reclaim(self) -> Op[None]:
-        """Take the next step of pipelines that wait, for example until a retry is due."""
-        from interlock.nouns.pipelines.pipeline import PipelineAdvanced, PipelineCompleted
-        from interlock.nouns.pipelines.service import PipelineService
-
-        work = self.work
-        service = PipelineService(
-            work.runner, work.settings, lambda _: round(work.runner.clock.wall(), 6)
-        )
-        items = yield from every(keys.PIPELINES, most=work.bound)
-        for item in items:
-            run = readable(decode_run, item)
-            if run is None or run.state != "running" or not run.asked:
-                continue
-            id_ = keys.pipeline_of(item.key)
-            try:
-                outcome = yield from service.advance(work.actor, id_, run.phase, explicit=False)
-            except (StoreDamaged, TooLarge):  # others are not affected; doctor names it
-                continue
-            work.moved += isinstance(outcome, PipelineAdvanced | PipelineCompleted)
 
     def expired(self, now: float) -> Op[list[Item]]:
         """The pipelines that ended long ago, and the definitions that nothing uses."""

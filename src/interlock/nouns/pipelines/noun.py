@@ -69,6 +69,7 @@ class PipelineCancel(Request, frozen=True, kw_only=True):
 
 NOUN = Noun(
     gates={"pipeline": "interlock.nouns.pipelines.service:move_on"},
+    gate_flags={"pipeline": "interlock.nouns.pipelines.pipeline_reader:set_gated"},
     name="pipeline",
     help="phases that follow each other, each behind its guards",
     calls="interlock.nouns.pipelines.calls:PipelineCalls",
@@ -138,7 +139,7 @@ NOUN = Noun(
         ),
         Operation(
             name="pipeline cancel",
-            help="end a pipeline; it releases what it holds",
+            help="end a pipeline; it releases what it holds and cancels its open tasks",
             request=PipelineCancel,
             outcomes=get_args(core.CancelOutcome),
             needs="agent",

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 
 from interlock.errors import BadInput, TooLarge
 from interlock.nouns.guards import condition as c
-from interlock.nouns.guards.gates import GateFact
+from interlock.nouns.guards.gates import GateFact, Hindrance
 from interlock.nouns.guards.guard import Guard, GuardResult, check
 from interlock.nouns.pipelines.definition import PhaseDefinition, PhaseTask, PipelineDefinition
-from interlock.nouns.pipelines.holding import Hindrance
 from interlock.nouns.tasks import progress_rules
+from interlock.nouns.tasks.progress_rules import ENTRY_TEXT
 from interlock.nouns.tasks.task import Spec, TaskOwner, TaskStatus
-from interlock.nouns.tasks.task_change import TaskChanges
+from interlock.nouns.tasks.task_change import TaskChanges, TaskFacts
 from interlock.runtime.gates import NEW_TASKS, GatedEntry
 
 NAMED = 5
@@ -99,6 +99,8 @@ def specs_of(
             requires=tuple(sorted(task.requires)),
             needs=tuple([task_id(pipeline, need) if need in own else need for need in task.needs]),
             labels=task.labels,
+            guards=task.guard,
+            evidence=task.evidence,
             trace=trace,
         )
         for place, task in enumerate(_in_order(phase.tasks))
@@ -148,6 +150,12 @@ def publish(
     for id_, spec in specs.items():
         progress_rules.create(changes, id_, spec)
     return None
+
+
+def most_cancelled(facts: TaskFacts, grants: int) -> int:
+    """How many tasks can be cancelled with the commit that cancels a pipeline with these grants."""
+    room = facts.max_operations - OWN_OPERATIONS - HOLD_OPERATIONS * grants
+    return max(min(room // TASK_OPERATIONS, facts.max_entry_bytes // ENTRY_TEXT), 0)
 
 
 def check_definition(definition: PipelineDefinition, operations: int, size: int) -> None:

@@ -67,7 +67,9 @@ class PipelineRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     the phase, or ended.  ``by`` is the agent that moved it last.  ``asked`` says that an agent
     wants it to go on, so it goes on by itself when the guard passes.  ``attempt`` counts failed
     checks of the guard behind its phase, ``entering`` those of the guard before the next one.
-    ``grants`` are the things that it holds, and ``reason`` is why it ended.
+    ``grants`` are the things that it holds, and ``reason`` is why it ended.  ``gated`` says that
+    gates wait for its next step, and ``closing`` that it has ended and some of its tasks are still
+    to be cancelled.
     """
 
     state: PipelineState
@@ -84,6 +86,8 @@ class PipelineRun(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     grants: tuple[PhaseGrant, ...] = ()
     trace: str = ""
+    gated: bool = False
+    closing: bool = False
 
 
 class CurrentDefinition(Struct, frozen=True, kw_only=True):
@@ -128,7 +132,10 @@ class PipelineDefined(outcomes.Defined, frozen=True, kw_only=True, tag="defined"
 
 
 class PipelineStarted(Success, frozen=True, kw_only=True, tag="started"):
-    """The pipeline is in its first phase, or waits before it (``phase`` is empty) for a guard."""
+    """The pipeline is in its first phase, or waits before it (``phase`` is empty) for a guard.
+
+    ``cycle`` are things that wait for each other, this pipeline among them.
+    """
 
     pipeline: str
     definition: str
@@ -137,6 +144,7 @@ class PipelineStarted(Success, frozen=True, kw_only=True, tag="started"):
     leaf: str = ""
     reason: str = ""
     acts: tuple[str, ...] = ()
+    cycle: tuple[str, ...] = ()
 
 
 class PipelineExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
@@ -168,7 +176,8 @@ class PipelineBlocked(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"
     """A guard keeps the pipeline in its phase; it goes on by itself when the guard passes.
 
     ``leaf`` is the condition that decides, ``acts`` would clear it.  ``attempts`` is how often the
-    guard failed, if that is limited, and ``retry_in`` when it is checked again.
+    guard failed, if that is limited, and ``retry_in`` when it is checked again.  ``cycle`` are
+    things that wait for each other, this pipeline among them: none of them goes on by itself.
     """
 
     pipeline: str
@@ -179,6 +188,7 @@ class PipelineBlocked(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"
     acts: tuple[str, ...] = ()
     attempts: int = 0
     retry_in: float | None = None
+    cycle: tuple[str, ...] = ()
 
 
 class PipelineFailed(outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="failed"):
@@ -192,12 +202,16 @@ class PipelineFailed(outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="f
 
 
 class PipelineCancelled(outcomes.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
-    """An agent ended the pipeline, which has released all that it held."""
+    """An agent ended the pipeline, which has released all that it held.
+
+    ``tasks`` is how many of its tasks were open: they are cancelled, too.
+    """
 
     pipeline: str
     phase: str = ""
     reason: str = ""
     already: bool = False
+    tasks: int = 0
 
 
 class Overtaken(Refusal, frozen=True, kw_only=True, tag="overtaken"):

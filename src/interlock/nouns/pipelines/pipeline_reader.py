@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from interlock.core import codec, keys
+from interlock.core.decision import Decision, Write
 from interlock.errors import StoreDamaged
 from interlock.nouns.pipelines.definition import PipelineDefinition
 from interlock.nouns.pipelines.pipeline import CurrentDefinition, PipelineRun
-from interlock.runtime.attempt import ReadOp, Unchecked
+from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
+from interlock.runtime.runner import Runner
 from interlock.store import Item
 
 _RUN = codec.Decoder(PipelineRun)
@@ -40,6 +44,16 @@ def examine(item: Item) -> None:
         _CURRENT.read(item)
     else:
         _DEFINITION.read(item)
+
+
+def set_gated(runner: Runner, _base: int, pipeline: str, *, gated: bool) -> DecideOp[None]:
+    """Mark a pipeline as one that gates wait for, or remove the mark."""
+    del runner
+    key = keys.pipeline(pipeline)
+    run = decode_run((yield (key,)).items[key])
+    if run is None or run.gated == gated:
+        return Decision(outcome=None)
+    return Decision(outcome=None, puts=(Write(key, replace(run, gated=gated)),))
 
 
 def definition_inside(name: str, digest: str) -> ReadOp[PipelineDefinition]:

@@ -22,7 +22,10 @@ that a guard relied on, and the pools.  If one of them keeps the pipeline, it st
     unknown  it waits, and nothing is counted; only ``warn`` lets it pass
 
 Each phase counts from zero: the failures of its post guard, and of the pre guard of the next one.
-A pipeline that ends releases what it holds with the same commit.  Its open tasks stay.
+A pipeline that ends releases what it holds with the same commit.  One that is cancelled cancels its
+open tasks with it, as ``task cancel`` does: a worker finds its claim fenced at its next act.  Those
+that do not fit into the commit follow right after it (``closing``).  A pipeline that fails or is
+complete has no open task, since a guard is checked after the tasks of the phase.
 """
 
 from __future__ import annotations
@@ -34,8 +37,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, ObservedFact, Write
-from interlock.nouns.guards import condition as c
-from interlock.nouns.guards.gates import facts_of
+from interlock.nouns.guards.gates import Hindrance, hindrance_of
 from interlock.nouns.guards.guard import (
     BlockAction,
     FailAction,
@@ -43,10 +45,8 @@ from interlock.nouns.guards.guard import (
     GuardResult,
     RetryAction,
 )
-from interlock.nouns.guards.rules import Evaluation, evaluate, failing
 from interlock.nouns.pipelines import pipeline as core
 from interlock.nouns.pipelines.definition import PhaseDefinition, PipelineDefinition
-from interlock.nouns.pipelines.holding import Hindrance
 from interlock.nouns.pipelines.pipeline import BlockedBy, PhaseGrant, PipelineRun
 
 T = TypeVar("T")
@@ -94,6 +94,13 @@ class RunChange(Struct, frozen=True, kw_only=True):
     warned: tuple[str, ...] = ()
     observed: tuple[ObservedFact, ...] = ()
     min_ttl: float = 0.0
+
+
+class CancelledTasks(Struct, frozen=True, kw_only=True):
+    """How many tasks of a pipeline were open, and whether some are still to be cancelled."""
+
+    open: int = 0
+    left: bool = False
 
 
 def fresh(definition: str, digest: str, by: str, now: float, trace: str = "") -> PipelineRun:
@@ -169,58 +176,6 @@ def judge(
     return Stay(hindrance=hindrance, counted=stage, delay=delay)
 
 
-def hindrance_of(guard: Guard, result: GuardResult) -> Hindrance:
-    """What a guard that did not pass says."""
-    leaf = next((each for each in failing(result.evaluation) if each.text == result.leaf), None)
-    return Hindrance(
-        guard=result.guard,
-        leaf=result.leaf,
-        reason=result.reason,
-        acts=result.acts,
-        by=() if leaf is None else _clearers(leaf.fact),
-        stored=result.reason if leaf is None else _timeless(leaf),
-        thing="" if leaf is None else _thing(leaf),
-        facts=facts_of(guard, result),
-    )
-
-
-def _timeless(leaf: Evaluation) -> str:
-    """The reason of a leaf with moments in the place of spans, which the item can keep."""
-    if leaf.condition is None:
-        return leaf.reason
-    return evaluate(
-        leaf.condition, {} if not (leaf.need and leaf.fact) else {leaf.need: leaf.fact}
-    ).reason
-
-
-def _thing(leaf: Evaluation) -> str:
-    """What a leaf is about, if that may wait for something itself."""
-    match leaf.need, leaf.fact:
-        case c.LockNeed(lock=name), _:
-            return f"lock/{name}"
-        case c.SemaphoreNeed(semaphore=name), _:
-            return f"sem/{name}"
-        case c.PipelineNeed(pipeline=name), _:
-            return f"pipeline/{name}"
-        case c.TasksNeed(), c.TasksFact(open=unfinished) if unfinished:
-            return f"task/{unfinished[0][0]}"
-        case _:
-            return ""
-
-
-def _clearers(fact: c.Fact | None) -> tuple[str, ...]:
-    """The agents that could change a fact."""
-    match fact:
-        case c.LockFact(holder=holder) if holder:
-            return (holder,)
-        case c.SemaphoreFact(holders=holders):
-            return holders
-        case c.TasksFact(open=unfinished):
-            return tuple(dict.fromkeys(worker for _, _, worker in unfinished if worker))
-        case _:
-            return ()
-
-
 # Decisions.  Each is merged with those about pools and tasks of the same step.
 
 
@@ -267,7 +222,7 @@ def stay(change: RunChange, why: Stay, retry_in: float | None = None) -> Decisio
     if not why.delay:
         return decision
     rest = Write(
-        keys.pipeline_rest(change.pipeline),
+        keys.pipeline_rest(change.pipeline, cast("Stage", why.counted)),
         {"for": f"pipeline/{change.pipeline}"},
         max(why.delay, change.min_ttl),
     )
@@ -322,13 +277,28 @@ def fail(change: RunChange, why: GiveUp) -> Decision[core.PipelineFailed]:
     return _decision(change, outcome, after, "failed", why.reason)
 
 
-def cancel(change: RunChange, reason: str) -> Decision[core.PipelineCancelled]:
+def cancel(
+    change: RunChange, reason: str, tasks: CancelledTasks
+) -> Decision[core.PipelineCancelled]:
     """An agent ends the pipeline."""
-    after = _ended(change, "cancel", reason)
+    after = replace(_ended(change, "cancel", reason), closing=tasks.left)
     outcome = core.PipelineCancelled(
-        pipeline=change.pipeline, phase=change.run.phase, reason=reason
+        pipeline=change.pipeline, phase=change.run.phase, reason=reason, tasks=tasks.open
     )
     return _decision(change, outcome, after, "cancelled", reason)
+
+
+def close(pipeline: str, run: PipelineRun, tasks: CancelledTasks) -> Decision[str]:
+    """Further tasks of a pipeline that was cancelled are cancelled."""
+    thing = f"pipeline/{pipeline}"
+    return Decision(
+        outcome="closing" if tasks.left else "closed",
+        verb="pipeline.close",
+        thing=thing,
+        puts=(Write(keys.pipeline(pipeline), replace(run, closing=tasks.left)),),
+        trace=run.trace,
+        awaited=(keys.ITSELF + thing,) if tasks.left else (),
+    )
 
 
 def _ended(change: RunChange, act: str, reason: str) -> PipelineRun:
@@ -353,21 +323,28 @@ def _decision(
     events += [Event("pipeline:warned", change.by) for _ in change.warned]
     events.append(Event(f"pipeline:{event}", change.by))
     warned = [f"warned by {name}" for name in change.warned]
+    thing = f"pipeline/{change.pipeline}"
     return Decision(
         outcome=outcome,
         verb=f"pipeline.{verb}",
-        thing=f"pipeline/{change.pipeline}",
+        thing=thing,
         puts=(Write(keys.pipeline(change.pipeline), after),),
         deletes=_rest_of(change, after),
         events=tuple(events),
         trace=change.run.trace,
         reason="; ".join([part for part in (reason, *warned) if part]),
         observed=change.observed,
+        awaited=(
+            *((thing,) if change.run.gated and event != "blocked" else ()),
+            *((keys.ITSELF + thing,) if after.closing else ()),
+        ),
+        created=(thing,) if change.new else (),
     )
 
 
 def _rest_of(change: RunChange, after: PipelineRun) -> tuple[str, ...]:
-    """The liveness key of a rest, once the pipeline has gone on."""
-    counted = bool(change.run.attempt or change.run.entering)
-    moved = (after.phase, after.state) != (change.run.phase, change.run.state)
-    return (keys.pipeline_rest(change.pipeline),) if counted and moved else ()
+    """The liveness keys of rests, once the pipeline has gone on."""
+    if (after.phase, after.state) == (change.run.phase, change.run.state):
+        return ()
+    counts = {"post": change.run.attempt, "pre": change.run.entering}
+    return tuple([keys.pipeline_rest(change.pipeline, each) for each in counts if counts[each]])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,15 +11,26 @@ from msgspec.structs import replace
 from interlock.core import keys, validate
 from interlock.core.decision import Decision, Write
 from interlock.core.thing_names import key_of
-from interlock.errors import BadInput
+from interlock.errors import BadInput, StoreDamaged
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts
 from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.nouns.grants.request import Demand
 from interlock.nouns.guards import guard as g
-from interlock.nouns.guards.gates import Gate, awaited_now, merged, stop_waiting, wait_for
+from interlock.nouns.guards.gates import (
+    Gate,
+    Hindrance,
+    hindrance_of,
+    merged,
+    stop_waiting,
+    wait_for,
+)
 from interlock.nouns.guards.guard import Guard, GuardResult
-from interlock.nouns.guards.observations import Observed, observations
+from interlock.nouns.guards.observations import (
+    Observed,
+    stored_observations,
+    with_observations,
+)
 from interlock.nouns.guards.service import check_inside, observed_facts
 from interlock.nouns.pipelines import holding, phase_tasks, rules
 from interlock.nouns.pipelines import pipeline as core
@@ -26,7 +38,6 @@ from interlock.nouns.pipelines.definition import (
     PhaseDefinition,
     PipelineDefinition,
 )
-from interlock.nouns.pipelines.holding import Hindrance
 from interlock.nouns.pipelines.pipeline import PhaseGrant, PipelineRun
 from interlock.nouns.pipelines.pipeline_reader import (
     decode_current,
@@ -35,16 +46,18 @@ from interlock.nouns.pipelines.pipeline_reader import (
     definition_inside,
 )
 from interlock.nouns.pipelines.rules import GiveUp, PhaseStep, RunChange, Stage, Stay
+from interlock.nouns.tasks.rules import OPEN, cancel_open
 from interlock.nouns.tasks.task import FRESH
 from interlock.nouns.tasks.task_change import TaskChanges
-from interlock.nouns.tasks.task_reader import TaskReader
-from interlock.runtime.attempt import DecideOp, ReadOp
+from interlock.nouns.tasks.task_reader import TaskReader, decode_status
+from interlock.runtime.attempt import DecideOp, ReadOp, Unchecked
 from interlock.runtime.gates import GatedEntry
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import KEYS_AT_ONCE, outside
 from interlock.runtime.runner import Runner
 from interlock.settings import Settings
 from interlock.steps import Op, Read
+from interlock.store import Item
 
 
 class PipelineService:
@@ -71,16 +84,17 @@ class PipelineService:
             for task in phase.tasks:
                 validate.task_id(phase_tasks.task_id(pipeline, task.id))
         pre = definition.phases[0].pre
-        guards = [pre] if pre else []
-        observed = yield from observations(self._runner, guards, self._runner.clock)
         base = yield from self._runner.base()
-        done = yield from self._runner.change(
-            lambda: self._starting(
-                actor, name, pipeline, base=base, observed=observed, trace=trace
-            ),
-            actor,
-        )
-        return done.outcome  # type: ignore[no-any-return]
+
+        def begin(observed: Observed) -> Op[core.StartOutcome]:
+            starting = partial(
+                self._starting, actor, name, pipeline, base=base, observed=observed, trace=trace
+            )
+            done = yield from self._runner.change(starting, actor)
+            return (yield from self._with_cycle(done.outcome))  # type: ignore[no-any-return]
+
+        guards = [pre] if pre else []
+        return (yield from with_observations(self._runner, guards, self._runner.clock, begin))
 
     def _starting(
         self, actor: Actor, name: str, pipeline: str, *, base: int, observed: Observed, trace: str
@@ -119,18 +133,26 @@ class PipelineService:
             raise BadInput(
                 f"pipeline {pipeline!r} has no phase {expected!r}; its phases: {', '.join(names)}"
             )
-        observed: Observed = {}
-        if explicit and rules.overtaken(pipeline, run, expected) is None:
-            guards = _guards(rules.next_step(run, definition))
-            observed = yield from observations(self._runner, guards, self._runner.clock)
         base = yield from self._runner.base()
-        done = yield from self._runner.change(
-            lambda: self.advancing(
-                actor.agent, pipeline, base, expected, observed, explicit=explicit
-            ),
-            actor,
-        )
-        return done.outcome  # type: ignore[no-any-return]
+
+        def go_on(observed: Observed) -> Op[core.AdvanceOutcome]:
+            advancing = partial(
+                self.advancing, actor.agent, pipeline, base, expected, observed, explicit=explicit
+            )
+            done = yield from self._runner.change(advancing, actor)
+            return (yield from self._with_cycle(done.outcome))  # type: ignore[no-any-return]
+
+        looks = explicit and rules.overtaken(pipeline, run, expected) is None
+        guards = _guards(rules.next_step(run, definition)) if looks else []
+        return (yield from with_observations(self._runner, guards, self._runner.clock, go_on))
+
+    def _with_cycle(self, outcome: Any) -> Op[Any]:  # noqa: ANN401 - any outcome
+        """The outcome of a pipeline that waits, with the things that wait for each other."""
+        if not isinstance(outcome, core.PipelineBlocked | core.PipelineStarted) or not outcome.leaf:
+            return outcome
+        from interlock.nouns.guards.gate_cycles import cycle_from
+
+        return replace(outcome, cycle=(yield from cycle_from(f"pipeline/{outcome.pipeline}")))
 
     def advancing(
         self,
@@ -174,7 +196,47 @@ class PipelineService:
         if (refused := rules.overtaken(pipeline, run, None)) is not None:
             return Decision(outcome=refused)
         change = self._change(pipeline, run, by, self._runner.clock.wall())
-        return (yield from self._end(change, base, rules.cancel(change, reason)))
+        said = f"pipeline {pipeline} was cancelled" + (f": {reason}" if reason else "")
+        tasks = yield from self._cancel_tasks(change, base, said)
+        decision = rules.cancel(change, reason, tasks.outcome)
+        return (yield from self._end(change, base, decision, [tasks]))
+
+    def closing(self, pipeline: str, run: PipelineRun, base: int) -> DecideOp[Any]:
+        """Cancel further tasks of a pipeline that was cancelled."""
+        change = self._change(pipeline, run, run.by, self._runner.clock.wall())
+        said = f"pipeline {pipeline} was cancelled" + (f": {run.reason}" if run.reason else "")
+        tasks = yield from self._cancel_tasks(change, base, said)
+        return merged(rules.close(pipeline, run, tasks.outcome), [tasks])
+
+    def _cancel_tasks(
+        self, change: RunChange, base: int, reason: str
+    ) -> DecideOp[rules.CancelledTasks]:
+        """Cancel the open tasks of the phase, as many as fit into the commit."""
+        try:
+            definition = yield from definition_inside(change.run.definition, change.run.digest)
+        except StoreDamaged:  # a pipeline can be cancelled all the same
+            return Decision(outcome=rules.CancelledTasks())
+        phase = rules.next_step(change.run, definition).leaving
+        ids = (
+            [phase_tasks.task_id(change.pipeline, task.id) for task in phase.tasks] if phase else []
+        )
+        found: dict[str, Item | None] = {}
+        for start in range(0, len(ids), KEYS_AT_ONCE):
+            some = tuple([keys.status(id_) for id_ in ids[start : start + KEYS_AT_ONCE]])
+            found |= (yield Unchecked(some)).items
+        states = {id_: decode_status(found[keys.status(id_)]) for id_ in ids}
+        left = [id_ for id_, status in states.items() if status and status.state in OPEN]
+        if not left:
+            return Decision(outcome=rules.CancelledTasks())
+        reader = TaskReader(self._runner, base)
+        most = phase_tasks.most_cancelled(reader.facts, len(change.run.grants))
+        tasks = rules.CancelledTasks(open=len(left), left=len(left) > most)
+
+        def decide(changes: TaskChanges) -> Decision[rules.CancelledTasks]:
+            cancel_open(changes, left[:most], change.by, reason)
+            return changes.decision(tasks, "pipeline.cancel", f"pipeline/{change.pipeline}")
+
+        return (yield from reader.change(decide))
 
     # One step.
 
@@ -226,19 +288,23 @@ class PipelineService:
             decision = replace(decision, verb="pipeline.block", thing=thing)
         return merged(decision, [waiting])
 
-    def _end(self, change: RunChange, base: int, decision: Decision[Any]) -> DecideOp[Any]:
+    def _end(
+        self,
+        change: RunChange,
+        base: int,
+        decision: Decision[Any],
+        parts: Sequence[Decision[Any]] = (),
+    ) -> DecideOp[Any]:
         """End the pipeline: it releases what it holds, and waits for nothing."""
         released = yield from self._release(change, base)
-        return (yield from self._moved(change, decision, [released]))
+        return (yield from self._moved(change, decision, [released, *parts]))
 
     def _moved(
         self, change: RunChange, decision: Decision[Any], parts: list[Decision[Any]]
     ) -> DecideOp[Any]:
-        """The decision of a pipeline that has moved, which gates may wait for."""
-        thing = f"pipeline/{change.pipeline}"
-        still = yield from stop_waiting(thing)
-        awaited = yield from awaited_now(thing)
-        return replace(merged(decision, [*parts, still]), awaited=(*decision.awaited, *awaited))
+        """The decision of a pipeline that has moved on: it waits for nothing of its last phase."""
+        still = yield from stop_waiting(f"pipeline/{change.pipeline}")
+        return merged(decision, [*parts, still])
 
     def _judge(
         self,
@@ -256,13 +322,13 @@ class PipelineService:
             if leaving.tasks:
                 guard, result = yield from self._check_tasks(change, leaving, base)
                 if not result.allowed:
-                    return results, Stay(hindrance=rules.hindrance_of(guard, result))
+                    return results, Stay(hindrance=hindrance_of(guard, result))
             if leaving.post is not None:
                 checks.append(("post", leaving, leaving.post))
         if (entering := step.entering) is not None and entering.pre is not None:
             checks.append(("pre", entering, entering.pre))
         for stage, phase, guard in checks:
-            rests = yield from self._rests(change, guard)
+            rests = yield from self._rests(change, stage, guard)
             result = (yield from check_inside([guard], observed, change.now))[0]
             results.append(result)
             found = rules.judge(change.run, phase, stage, result, rests=rests, explicit=explicit)
@@ -270,12 +336,12 @@ class PipelineService:
                 return results, found
         return results, None
 
-    def _rests(self, change: RunChange, guard: Guard) -> ReadOp[bool]:
+    def _rests(self, change: RunChange, stage: Stage, guard: Guard) -> ReadOp[bool]:
         """Whether the delay of a retry is not over; the commit checks that."""
-        counted = change.run.attempt or change.run.entering
+        counted = change.run.attempt if stage == "post" else change.run.entering
         if not counted or not isinstance(guard.on_failure, g.RetryAction):
             return False
-        key = keys.pipeline_rest(change.pipeline)
+        key = keys.pipeline_rest(change.pipeline, stage)
         return (yield (key,)).items[key] is not None
 
     def _check_tasks(
@@ -400,7 +466,7 @@ class PipelineService:
     def hindrance(self, pipeline: str) -> Op[Hindrance | None]:
         """What keeps a running pipeline from its next step now; nothing is written.
 
-        This host does not look at the outside, so a guard about that is unknown.
+        This host does not look at the outside: it relies on what hosts saw last, if that is new.
         """
         own = keys.pipeline(pipeline)
         run = decode_run((yield Read(own))[own])
@@ -409,13 +475,15 @@ class PipelineService:
         definition = yield from self._definition(run)
         base = yield from self._runner.base()
         change = self._change(pipeline, run, run.by, self._runner.clock.wall())
-        return (yield from outside(self._hindrance(change, definition, base)))
+        guards = _guards(rules.next_step(run, definition))
+        observed = yield from stored_observations(guards, change.now)
+        return (yield from outside(self._hindrance(change, definition, base, observed)))
 
     def _hindrance(
-        self, change: RunChange, definition: PipelineDefinition, base: int
+        self, change: RunChange, definition: PipelineDefinition, base: int, observed: Observed
     ) -> ReadOp[Hindrance | None]:
         step = rules.next_step(change.run, definition)
-        _, found = yield from self._judge(change, step, base, {}, explicit=False)
+        _, found = yield from self._judge(change, step, base, observed, explicit=False)
         if found is None:
             entered = yield from self._enter(change, definition, step, base)
             return entered.hindrance if isinstance(entered, Stay) else None
@@ -436,18 +504,18 @@ class PipelineService:
 def move_on(runner: Runner, base: int, pipeline: str) -> DecideOp[Any]:
     """Let a pipeline take its next step if its guards pass now; else it waits further.
 
-    It acts for the agent that moved the pipeline last.
+    One that was cancelled cancels further tasks.  It acts for the agent that moved it last.
     """
     own = keys.pipeline(pipeline)
     run = decode_run((yield (own,)).items[own])
-    if run is None or run.state != "running" or not run.asked:
-        return replace(
-            (yield from stop_waiting(f"pipeline/{pipeline}")),
-            verb="guard.clear",
-            thing=f"pipeline/{pipeline}",
-        )
     settings = runner.settings or Settings()
     service = PipelineService(runner, settings, lambda _: round(runner.clock.wall(), 6))
+    if run is not None and run.closing:
+        return (yield from service.closing(pipeline, run, base))
+    if run is None or run.state != "running" or not run.asked:
+        thing = f"pipeline/{pipeline}"
+        over: Decision[None] = yield from stop_waiting(thing)
+        return replace(over, verb="guard.clear", thing=thing) if over.changes else over
     return (yield from service.advancing(run.by, pipeline, base))
 
 

@@ -70,7 +70,12 @@ def _failed(outcome: core.PipelineFailed, paint: Paint) -> str:
 def _cancelled(outcome: core.PipelineCancelled, paint: Paint) -> str:
     before = " before" if outcome.already else ""
     said = f": {outcome.reason}" if outcome.reason else ""
-    return f"{paint('green', 'cancelled')} {outcome.pipeline}{before}{said}"
+    tasks = f", with {_count(outcome.tasks, 'open task')}" if outcome.tasks else ""
+    return f"{paint('green', 'cancelled')} {outcome.pipeline}{tasks}{before}{said}"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _overtaken(outcome: core.Overtaken, paint: Paint) -> str:
@@ -148,7 +153,8 @@ def _where(outcome: core.Overtaken | core.PipelineExists) -> str:
 
 def _why(outcome: core.PipelineBlocked | core.PipelineStarted) -> str:
     clear = f"; to clear it: {', '.join(outcome.acts)}" if outcome.acts else ""
-    return f"{outcome.guard}: {outcome.leaf}: {outcome.reason}{clear}"
+    never = f"; they wait for each other: {' -> '.join(outcome.cycle)}" if outcome.cycle else ""
+    return f"{outcome.guard}: {outcome.leaf}: {outcome.reason}{clear}{never}"
 
 
 def _warned(guards: Sequence[str]) -> str:

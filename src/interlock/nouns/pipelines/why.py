@@ -1,7 +1,7 @@
 """Why a pipeline does not go on: the leaf that fails, who can clear it, since when.
 
-The guards are checked again, as the next ``advance`` would, and nothing is written.  The chain goes
-on to what the leaf is about: the lock, the semaphore, the task or the other pipeline.
+The guards are checked again, as the next ``advance`` would, and nothing is written.  The chain
+leads to the thing that the leaf is about: the lock, the semaphore, the task or the other pipeline.
 """
 
 from __future__ import annotations
@@ -10,26 +10,21 @@ from typing import TYPE_CHECKING
 
 from interlock.core import keys, validate
 from interlock.core.validate import quote, span
-from interlock.nouns.pipelines.holding import Hindrance
+from interlock.nouns.guards.gate_cycles import cycle_from, cycle_text
+from interlock.nouns.guards.hosts import who_looks
 from interlock.nouns.pipelines.pipeline import PipelineRun
 from interlock.nouns.pipelines.pipeline_reader import decode_run
 from interlock.nouns.pipelines.service import PipelineService
-from interlock.runtime.why import Why, explain
+from interlock.runtime.why import Why
 from interlock.steps import Op, Read
 
 if TYPE_CHECKING:
     from interlock.client_context import Context
 
-FOLLOWED = 20
-"""The most pipelines of a chain that are followed."""
-
 
 def pipeline(context: Context, name: str) -> Op[Why]:
     """Explain a pipeline."""
-    return (yield from _explain(context, validate.name(name, "pipeline id"), ()))
-
-
-def _explain(context: Context, id_: str, passed: tuple[str, ...]) -> Op[Why]:
+    id_ = validate.name(name, "pipeline id")
     own, thing = keys.pipeline(id_), f"pipeline/{id_}"
     run = decode_run((yield Read(own))[own])
     if run is None:
@@ -58,18 +53,20 @@ def _explain(context: Context, id_: str, passed: tuple[str, ...]) -> Op[Why]:
         return _free(context, id_, run)
     before = run.blocked_by
     same = before is not None and (before.guard, before.leaf) == (found.guard, found.leaf)
-    # No host looks for an explanation: what it last saw stands in the item.
-    reason = before.reason if before is not None and same and not found.thing else found.reason
-    more = yield from _chain(context, found, (*passed, id_))
+    cycle = yield from cycle_from(thing)
+    looks = yield from who_looks(found.facts)
     return Why(
         thing=thing,
         blocked=True,
-        because=f"{_where(run)}; {found.guard}: {found.leaf}: {reason}",
+        because=f"{_where(run)}; {found.guard}: {found.leaf}: {found.reason}",
         clear=", ".join(found.acts) or "see its definition",
         by=", ".join(found.by),
         since=before.since if before is not None and same else None,
-        meanwhile=more,
+        meanwhile=(*((cycle_text(cycle),) if cycle else ()), *looks),
         state=run.state,
+        guard=found.guard,
+        leaf=found.leaf,
+        leads_to=(found.thing,) if found.thing else (),
     )
 
 
@@ -88,24 +85,3 @@ def _free(context: Context, id_: str, run: PipelineRun) -> Why:
 
 def _where(run: PipelineRun) -> str:
     return f"in phase {run.phase}" if run.phase else "before its first phase"
-
-
-def _chain(context: Context, found: Hindrance, passed: tuple[str, ...]) -> Op[tuple[str, ...]]:
-    """What the thing itself waits for that the leaf is about, to the end."""
-    kind, _, name = found.thing.partition("/")
-    if not kind:
-        return ()
-    if kind != "pipeline":
-        return _said((yield from explain(context, found.thing)))
-    if name in passed:
-        cycle = " -> ".join(f"pipeline/{each}" for each in (*passed, name))
-        return (f"they wait for each other: {cycle}",)
-    if len(passed) > FOLLOWED:
-        return ("and so on",)
-    return _said((yield from _explain(context, name, passed)))
-
-
-def _said(why: Why) -> tuple[str, ...]:
-    if not why.blocked:
-        return (f"{why.thing}: {why.because}",)
-    return (f"{why.thing}: {why.because}; to clear it: {why.clear}", *why.meanwhile)

@@ -76,18 +76,18 @@ class RecordCalls(Calls[D]):
         """What happened to a lock, a semaphore, a task, an agent or a session, in order.
 
         Also to a message, a query, a decision (by its id) or all alerts of a type.  A plain name is
-        that of a task, if there is one, else of a lock.
+        that of a task, a pipeline, a semaphore or a guard, if there is one, else of a lock.
         """
         most, meant = validate.limit(limit), _thing(thing)
         return self._history(meant, most, plain=meant == f"lock/{thing}")
 
     def _history(self, thing: str, limit: int, *, plain: bool) -> Op[Story]:
-        from interlock.nouns.tasks.why import task_or_lock
+        from interlock.nouns.fleet.plain_name import thing_named
         from interlock.runtime.history import history_of  # hardly any command needs it
         from interlock.runtime.reads import whole_thing
 
         if plain:
-            thing = yield from task_or_lock(thing.partition("/")[2])
+            thing = yield from thing_named(thing.partition("/")[2])
         else:
             thing = yield from whole_thing(thing)
         return (yield from history_of(self.context.runner, thing, limit))

@@ -58,6 +58,7 @@ _OF_A_TASK = {
     "attempts": "no attempt is left",
     "deadline": "no worker began it before its deadline",
     "final": "for good",
+    "evidence": "it lacks evidence",
 }
 _BEGINS = ("published", "retried")
 _SHORT = 10.0
@@ -291,9 +292,9 @@ def _went(each: HistoryEvent) -> Iterator[str]:
         case "requeued":
             yield f"its claim was ended by {each.by or each.agent}"
         case "ready":
-            yield "since its time has come"
+            yield f"since {each.on} passes" if each.on else "since its time has come"
         case "blocked":
-            yield f"now on {each.on}"
+            yield from [f"now on {each.on}"] if each.on else []
         case _:
             yield from [f"blocked on {each.on}"] if each.on else []
 

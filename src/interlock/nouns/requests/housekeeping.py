@@ -1,6 +1,6 @@
 """Housekeeping of requests: what a pass of ``maintain`` deletes in a home that is a swarm.
 
-The steps that need the bus are ``RequestService.tend``, which ``maintain`` calls after the pass.
+The steps that need the bus are ``tend``, which ``maintain`` calls after the pass.
 Findings are deleted an hour after their request ended.  Requests, received ones and marks against
 replay are deleted after the deadline, with the time that clocks may differ by: nothing of them can
 arrive any more.
@@ -8,7 +8,11 @@ arrive any more.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
 from interlock.core import keys
+from interlock.errors import BadInput, NotAllowed
 from interlock.nouns.requests.exchange import (
     decode_name,
     decode_quarantined,
@@ -23,6 +27,9 @@ from interlock.runtime.reads import every, looked_up, readable
 from interlock.steps import Op, Read
 from interlock.store import Item
 
+if TYPE_CHECKING:
+    from interlock.client_context import Context
+
 QUARANTINE_KEPT = 7 * 86400.0
 _MARGIN = 2 * SKEW
 
@@ -35,10 +42,7 @@ class RequestHousekeepingPart(HousekeepingPart):
         if (yield Read(keys.OWN_SWARM))[keys.OWN_SWARM] is None:
             return []
         old = yield from self._requests(now)
-        for item in (yield from every(keys.RECEIVED, most=self.work.bound)):
-            received = readable(decode_received, item)
-            if received is not None and received.head.deadline / 1000 + _MARGIN < now:
-                old.append(item)
+        old += yield from self._received(now)
         for item in (yield from every(keys.SEEN, most=self.work.bound)):
             mark = readable(decode_seen, item)
             if mark is not None and mark.until + _MARGIN < now:
@@ -51,6 +55,20 @@ class RequestHousekeepingPart(HousekeepingPart):
                 if kept.content and (found_item := (yield Read(content))[content]) is not None:
                     old.append(found_item)
         return old
+
+    def _received(self, now: float) -> Op[list[Item]]:
+        """Requests of other swarms whose deadline is over, with the marks of unanswered ones."""
+        old: list[Item] = []
+        marks: list[str] = []
+        for item in (yield from every(keys.RECEIVED, most=self.work.bound)):
+            received = readable(decode_received, item)
+            if received is None or received.head.deadline / 1000 + _MARGIN >= now:
+                continue
+            old.append(item)
+            if received.answered is None:
+                marks.append(keys.unanswered(received.head.from_swarm, received.head.request_id))
+        found = yield from looked_up(marks)
+        return old + [mark for mark in found.values() if mark is not None]
 
     def _requests(self, now: float) -> Op[list[Item]]:
         """Requests that ended and whose deadline is over, and findings that were kept an hour."""
@@ -72,3 +90,14 @@ class RequestHousekeepingPart(HousekeepingPart):
             if named is not None and named.request in gone:
                 old.append(item)
         return old
+
+
+def tend(context: Context) -> Op[int]:
+    """Post, take in and repeat what is due, if this home is a swarm; how much that was.
+
+    Without the key of the swarm this process can sign nothing, and leaves it to others.
+    """
+    if (yield Read(keys.OWN_SWARM))[keys.OWN_SWARM] is not None:
+        with suppress(NotAllowed, BadInput):
+            return (yield from context.requests.tend(context.identity.actor))
+    return 0

@@ -20,7 +20,8 @@ from interlock.steps import Op
 if TYPE_CHECKING:
     from interlock.nouns.tasks.history import TaskEventFeed
     from interlock.nouns.tasks.plan import PlanEntry as Draft
-    from interlock.nouns.tasks.task import Checked, Imported, PlanExists, TaskList, TaskView
+    from interlock.nouns.tasks.task import Checked, Imported, PlanExists
+    from interlock.nouns.tasks.task_view import TaskList, TaskView
 
 
 class TaskCalls(Calls[D]):
@@ -36,6 +37,8 @@ class TaskCalls(Calls[D]):
         requires: Iterable[str] = (),
         needs: Iterable[str] = (),
         labels: Iterable[str] = (),
+        guard: str | Iterable[str] = (),
+        evidence: str | Iterable[str] = (),
         not_before: Moment | None = None,
         deadline: Moment | None = None,
         retries: int = task_types.RETRIES,
@@ -46,7 +49,8 @@ class TaskCalls(Calls[D]):
         """Publish a task; without an id it gets a fresh one.
 
         A lower ``priority`` comes first.  ``next`` gives it only to workers that can do all that it
-        ``requires``, and it is blocked until all its ``needs`` are complete.  It does not begin
+        ``requires``, and it is blocked until all its ``needs`` are complete and each ``guard``
+        passes.  It can be completed while all guards of its ``evidence`` pass.  It does not begin
         ``not_before`` a moment, and is a dead letter if no worker began it by its ``deadline``
         (a duration from now, or a time).  An attempt that fails is repeated up to ``retries``
         times, after a rest of ``backoff``, twice that, and so on, up to ``backoff_most``.
@@ -71,6 +75,8 @@ class TaskCalls(Calls[D]):
             requires=tuple(sorted(validate.names(requires, "requires", task_types.REQUIRES_LIMIT))),
             needs=wanted,
             labels=validate.names(labels, "labels", task_types.LABELS_LIMIT),
+            guards=_guards(guard, "guard"),
+            evidence=_guards(evidence, "evidence"),
             not_before=begins,
             deadline=_deadline(deadline, now, begins),
             retries=validate.integer(retries, "number of retries", 0, task_types.MOST_RETRIES),
@@ -129,9 +135,9 @@ class TaskCalls(Calls[D]):
     ) -> Op[task_types.ClaimOutcome]:
         """Claim one task: exactly one of all claimants gets it, and the others learn which.
 
-        With ``wait`` stand by until it can be claimed: its needs are complete, its rest is over,
-        or its worker released it.  A wait that could never end is answered with ``Deadlock`` at
-        once: the worker of the task, or of a need of it, waits for this caller.
+        With ``wait`` stand by until it can be claimed: its needs are complete, its guards pass, its
+        rest is over, or its worker released it.  A wait that could never end is answered with
+        ``Deadlock`` at once: the worker of the task, or of a need of it, waits for this caller.
         """
         patience = self.context.checked_wait(wait)
         lives, _ = self.context.terms({}, ttl, None)
@@ -184,7 +190,10 @@ class TaskCalls(Calls[D]):
     ) -> Op[task_types.CompleteOutcome]:
         """Complete a task; its dependents become ready in the same commit.
 
-        Done twice by the same claim, the second answer says that it was ``already`` done.
+        If a guard of its evidence does not pass, it is not complete: the answer names the guard,
+        and the claim stays as it is (``EvidenceMissing``), or the attempt failed
+        (``EvidenceFailed``).  Done twice by the same claim, the second answer says that it was
+        ``already`` done.
         """
         kept, identity = _payload(result, "result"), self._identity(given)
         done = self.context.tasks.complete(identity.actor, self._worker(task, token), kept)
@@ -292,6 +301,7 @@ class TaskCalls(Calls[D]):
         works on, whose id begins with ``prefix``.  ``more`` in the answer is what to give as
         ``after`` to go on.
         """
+        from interlock.nouns.tasks.task_view import MOST
         from interlock.nouns.tasks.views import OPEN, TaskQuery, list_tasks
 
         wanted = _states(state) or (
@@ -304,7 +314,7 @@ class TaskCalls(Calls[D]):
             agent="" if holder is None else validate.name(holder, "agent name"),
             prefix="" if prefix is None else _prefix(prefix),
             after="" if after is None else validate.task_id(after),
-            limit=validate.count(limit, "limit", task_types.MOST),
+            limit=validate.count(limit, "limit", MOST),
         )
         return list_tasks(self.context.runner, query)
 
@@ -346,6 +356,12 @@ class TaskCalls(Calls[D]):
 
 def _payload(value: object, what: str) -> Raw | None:
     return None if value is None else Raw(validate.payload(value, what, task_types.DATA_LIMIT))
+
+
+def _guards(given: str | Iterable[str], what: str) -> tuple[str, ...]:
+    """The names of guards: one, or several."""
+    several = (given,) if isinstance(given, str) else given
+    return validate.names(several, what, task_types.GUARDS_LIMIT)
 
 
 def _states(given: Iterable[str]) -> frozenset[task_types.State]:

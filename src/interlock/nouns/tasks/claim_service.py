@@ -66,6 +66,8 @@ _IDLE_SETS = 32
 again a write."""
 _NAP, _LONGEST_NAP = 5.0, 20.0
 """A waiter looks this often; less and less often while no claim or rest could expire."""
+_STUCK = (keys.TODO, keys.CLAIMS, keys.DUE, keys.BEHIND_GUARDS)
+"""Indexes of tasks that may become ready without a commit."""
 _SPECS = 512
 _FRESH = codec.encode(task_types.FRESH)
 
@@ -73,7 +75,9 @@ _FRESH = codec.encode(task_types.FRESH)
 class ClaimAttempt:
     """One call that claims: its terms, and what it may have committed so far, a claim or a wait."""
 
-    __slots__ = ("asleep", "began", "caller", "identity", "task_wait", "terms", "ttl", "unsettled")
+    __slots__ = (
+        "asleep", "began", "caller", "identity", "looked", "task_wait", "terms", "ttl", "unsettled"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -89,6 +93,8 @@ class ClaimAttempt:
         self.terms = callers.caller_terms(identity.caller, caller)
         self.asleep: Callable[[], None] | None = None
         """Called before each sleep of a wait."""
+        self.looked = False
+        """Whether this host has looked at the outside for a guard; it does so once in a call."""
         self.unsettled: task_types.ClaimRequest | None = None
         self.task_wait: TaskWait | None = None
 
@@ -269,9 +275,24 @@ class ClaimService:
             elif isinstance(outcome, task_types.TaskBlocked) and outcome.on:
                 if not (yield from self._housekeeping.drain(actor, outcome.on)):
                     return outcome
+            elif isinstance(outcome, task_types.TaskBlocked) and outcome.guard:
+                still = yield from self._check_gate(attempt, outcome)
+                if still is not None:
+                    return still
             elif not isinstance(outcome, str):
                 return outcome
             blind = False
+
+    def _check_gate(
+        self, attempt: ClaimAttempt, blocked: task_types.TaskBlocked
+    ) -> Op[task_types.TaskBlocked | None]:
+        """Check the guard again that keeps a task; None if it does not keep it now."""
+        from interlock.nouns.tasks import gates
+
+        actor, look = attempt.identity.actor.plain, not attempt.looked
+        still, looked = yield from gates.check_refused(self._runner, actor, blocked, look=look)
+        attempt.looked |= looked
+        return still
 
     def _claim_best(
         self, attempt: ClaimAttempt, able: frozenset[str]
@@ -306,7 +327,7 @@ class ClaimService:
             self._housekeeping.expect_due(window.later)
             return not (window.places or window.due)
         own = (keys.live(identity.actor.session),) if identity.joined else ()
-        stuck = [Range(prefix, limit=1) for prefix in (keys.TODO, keys.CLAIMS, keys.DUE)]
+        stuck = [Range(prefix, limit=1) for prefix in _STUCK]
         refs = self._ready.heads(able)
         snapshot: Snapshot = yield Read(*own, *stuck, *refs)
         if own and snapshot[own[0]] is None:
@@ -340,6 +361,8 @@ class ClaimService:
                 places = [place.key for place in found[-1].places]
                 if not (yield from self._housekeeping.delete_ready_entries(identity.actor, places)):
                     return None
+            elif isinstance(done.outcome, task_types.TaskBlocked):
+                yield from self._check_gate(attempt, done.outcome)
             elif done.outcome == "nothing":
                 return None
 
@@ -393,7 +416,8 @@ class ClaimService:
         """Claim the task of this entry; ``expired`` if the deadlines of others may be over, too."""
         actor = attempt.identity.actor
         request = self._request_for(attempt, keys.task_in_index(place.key))
-        blind = decode_ready(place).deadline is None
+        entry = decode_ready(place)
+        blind = entry.deadline is None and not entry.guarded
         outcome = yield from self._claim(attempt, request, place, blind=blind)
         if isinstance(outcome, task_types.Claimed):
             return outcome
@@ -403,6 +427,8 @@ class ClaimService:
             yield from self._housekeeping.reclaim(actor, request.task)
         elif outcome == "expired":
             yield from self._housekeeping.expire_best(actor, place.key)
+        elif isinstance(outcome, task_types.TaskBlocked) and outcome.leaf:
+            yield from self._check_gate(attempt, outcome)
         elif not isinstance(outcome, str):
             yield from self._housekeeping.delete_ready_entry(actor, place.key)
         return outcome
@@ -465,6 +491,13 @@ class ClaimService:
             return Decision(outcome=reader.timed(decision.outcome))
         if not decision.changes:
             return decision
+        status = reader.facts.statuses[request.task]
+        if status is not None and status.guards and decision.outcome != "expired":
+            from interlock.nouns.tasks import gates
+
+            decision = yield from gates.claimed(self._runner, base, reader, decision)
+            if not isinstance(decision.outcome, task_types.Claimed):
+                return decision
         via = f"{self._runner.via}/{identity.role}" if identity.role else self._runner.via
         took = round((self._runner.clock.monotonic() - attempt.began) * 1000, 3)
         return replace(decision, reads=(data,) if blind else (), via=via, took=took)

@@ -5,9 +5,9 @@ commit of its own.  The commit of the claim deletes it; if the wait ends otherwi
 
 In the wait graph the blockers of a task are the workers on all that it needs.  A running task has
 one blocker, its worker.  A blocked task needs all of its needs that are not complete, each of which
-runs or is blocked in turn; so its resources are all running tasks below it.  Any other task blocks
-no wait for good: a worker may claim a ready task, a rest ends by itself, and a failed task may be
-retried.
+runs or is blocked in turn; so its resources are all running tasks below it.  A task that a guard
+keeps has the resources of the guard: the locks that it wants free.  Any other task blocks no wait
+for good: a worker may claim a ready task, a rest ends by itself, and a failed task may be retried.
 """
 
 from __future__ import annotations
@@ -122,18 +122,18 @@ class TaskWait:
         yield from self._runner.change(deciding, self._who)
 
 
-def wait_targets(wanted: tuple[str, ...], _base: int) -> ReadOp[WaitTargets]:
+def wait_targets(wanted: tuple[str, ...], base: int) -> ReadOp[WaitTargets]:
     """These tasks as targets of waits, with all that runs below them."""
     found: WaitTargets = {}
     for key in wanted:
         try:
-            found[key] = yield from _target(keys.task_of(key))
+            found[key] = yield from _target(keys.task_of(key), base)
         except StoreDamaged:  # nothing is known of what runs below it, so the way is open
             found[key] = WaitTarget()
     return found
 
 
-def _target(first: str) -> ReadOp[WaitTarget]:
+def _target(first: str, base: int) -> ReadOp[WaitTarget]:
     above: dict[str, str] = {first: ""}
     """The task that needs each of them, by which we came there."""
     born: dict[str, int] = {}
@@ -154,17 +154,40 @@ def _target(first: str) -> ReadOp[WaitTarget]:
                 continue
             if status.state == "running" and owner is not None:
                 running.append(_resource(owner, _path(task, above)))
-            if status.state == "blocked" and not status.on.startswith(task_types.BATCH):
+            if status.guard:
+                running += yield from _behind(status.guards, base, _path(task, above))
+            elif status.state == "blocked" and not status.on.startswith(task_types.BATCH):
                 blocked[task] = status
-        data = yield from glanced(tuple(map(keys.data, blocked)))
         level = []
-        for task, status in blocked.items():
-            spec = decode_spec(data[keys.data(task)])
-            for need in () if spec is None else spec.needs[status.place :]:
-                if need not in above and len(above) < FOLLOWED:
-                    above[need] = task
-                    level.append(need)
+        for task, need in (yield from _needs(blocked)):
+            if need not in above and len(above) < FOLLOWED:
+                above[need] = task
+                level.append(need)
     return WaitTarget(tuple(running))
+
+
+def _needs(blocked: Mapping[str, task_types.TaskStatus]) -> ReadOp[list[tuple[str, str]]]:
+    """The needs of blocked tasks that may not be complete, each behind its task."""
+    data = yield from glanced(tuple(map(keys.data, blocked)))
+    specs = {task: decode_spec(data[keys.data(task)]) for task in blocked}
+    return [
+        (task, need)
+        for task, spec in specs.items()
+        if spec is not None
+        for need in spec.needs[blocked[task].place :]
+    ]
+
+
+def _behind(
+    guards: tuple[str, ...], base: int, path: Iterator[str]
+) -> ReadOp[list[SharedResource]]:
+    """What the guards of a task want free; it blocks while the statuses on the path stay."""
+    from interlock.nouns.guards.guard_wait import wait_targets as guard_targets
+
+    found = yield from guard_targets(tuple(map(keys.guard, guards)), base)
+    also = tuple(map(keys.status, path))
+    each = [resource for target in found.values() for resource in target.resources]
+    return [replace(resource, keys=(*resource.keys, *also)) for resource in each]
 
 
 def _resource(owner: Item, path: Iterator[str]) -> SharedResource:

@@ -7,6 +7,11 @@ fails with an error, so no result is dropped silently.  The claim stays held the
 can retry.  If the block ends instead, a requested completion is retried once; otherwise the task
 goes back to the queue as soon as the store answers, or when the lease ends.  Trouble with settling
 never counts as a failed attempt.
+
+A completion whose evidence does not pass raises ``Unproven``, and the claim stays held: the caller
+may work on, and complete it later.  If the block ends, the attempt fails with the reason of the
+guard.  A guard that asks for retries is waited for first, at the end of a block or of a handler;
+each failure is counted, so that ends, too.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from typing import Any, TypeVar
 from interlock.client_context import Context
 from interlock.core import keys
 from interlock.core.decision import Outcome, Write
-from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable
+from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable, Unproven
 from interlock.nouns.grants.handover import Handover, PendingRelease
 from interlock.nouns.grants.held_grant import WAITED, HeldGrant, HeldHandle, deadlocked
 from interlock.nouns.tasks import task as task_types
@@ -25,7 +30,7 @@ from interlock.nouns.tasks.calls import TaskCalls
 from interlock.runtime.callers import LocalCaller
 from interlock.runtime.calls import D, call
 from interlock.runtime.keeper import Lease
-from interlock.steps import Op, Read
+from interlock.steps import Op, Pause, Read
 
 T = TypeVar("T", bound=Outcome)
 
@@ -36,6 +41,7 @@ _ENDS: dict[type, str] = {
     task_types.TaskFailed: "failed",
     task_types.TaskReleased: "released",
 }
+_STILL_HELD = "the claim stays yours: clear that and complete it again, or fail it"
 _REASON = 1000
 _TRACEBACK = 16 * 1024
 
@@ -76,6 +82,21 @@ class HeldClaim(HeldGrant):
         return (
             yield from self._settle(call, task_types.TaskCompleted, lambda: self.complete(result))
         )
+
+    def conclude(self, result: object = None) -> Op[task_types.TaskCompleted]:
+        """Complete the task at the end of its work; without evidence, the attempt fails."""
+        while True:
+            try:
+                return (yield from self.complete(result))
+            except Unproven as error:
+                lacking = error
+            if self.released:
+                raise lacking
+            outcome = lacking.outcome
+            if not isinstance(outcome, task_types.EvidenceMissing) or outcome.retry_in is None:
+                yield from self.fail(_lacking(outcome))
+                raise Unproven(f"{self._unproven(outcome)}; the attempt failed", outcome) from None
+            yield Pause(outcome.retry_in)
 
     def fail(
         self, reason: str, error: object = None, *, retry: bool = True
@@ -166,7 +187,9 @@ class HeldClaim(HeldGrant):
             task = self.claimed.task
             raise StoreTrouble(f"task {task} was not settled and goes back: {self.trouble}")
         if error is None:
-            return (yield from self.complete())
+            return (yield from self.conclude())
+        if isinstance(error, Unproven):
+            return (yield from self.fail(_lacking(error.outcome)))
         if isinstance(error, Exception):
             return (yield from self.fail(_reason(error), _traceback(error)))
         return (yield from self.release())
@@ -193,13 +216,21 @@ class HeldClaim(HeldGrant):
             raise
         finally:
             self._settling = False
-        self.ended = _ENDS[good] if isinstance(outcome, good) else "lost"
+        if isinstance(outcome, task_types.EvidenceMissing):
+            raise Unproven(f"{self._unproven(outcome)}; {_STILL_HELD}", outcome)
+        failed = isinstance(outcome, task_types.EvidenceFailed)
+        self.ended = _ENDS[good] if isinstance(outcome, good) else "failed" if failed else "lost"
         self.drop()
         self.handover.close()
+        if isinstance(outcome, task_types.EvidenceFailed):
+            raise Unproven(f"{self._unproven(outcome)}; the attempt failed", outcome)
         if not isinstance(outcome, good):
             yield from self.learn_reason()
             raise self.over()
         return outcome
+
+    def _unproven(self, outcome: object) -> str:
+        return f"task {self.claimed.task} lacks evidence: {_lacking(outcome)}"
 
     def _notify(self) -> None:
         if not self._settling:
@@ -267,8 +298,17 @@ class ClaimHandle(HeldHandle[D]):
 
     @call
     def complete(self, result: object = None) -> Op[task_types.TaskCompleted]:
-        """Complete the task; raises Lost if the claim was lost."""
+        """Complete the task; raises Lost if the claim was lost.
+
+        If its evidence does not pass, it raises Unproven, and the claim stays held: complete it
+        later, or let the block end, which fails the attempt.
+        """
         return self._holding.complete(result)
+
+    @call
+    def conclude(self, result: object = None) -> Op[task_types.TaskCompleted]:
+        """Complete the task at the end of a handler; without evidence, the attempt fails."""
+        return self._holding.conclude(result)
 
     @call
     def fail(
@@ -325,7 +365,7 @@ class ClaimHandle(HeldHandle[D]):
         import logging
 
         log = logging.getLogger("interlock")
-        if isinstance(error, Lost):
+        if isinstance(error, Lost | Unproven):
             log.warning("%s", error)
         elif self.troubled:
             log.warning("task %s could not be settled at once: %s", self.task, error)
@@ -382,6 +422,8 @@ def _no(outcome: task_types.ClaimOutcome) -> Unavailable:
             return deadlocked(cycle, outcome, (keys.owner(task),))
         case task_types.Taken(task=task, holder=holder):
             said = f"task {task} is taken by {holder}; wait longer, or take another"
+        case task_types.TaskBlocked(task=task, reason=reason, guard=guard) if guard:
+            said = f"task {task} cannot begin: guard {guard}: {reason}; wait longer"
         case task_types.TaskBlocked(task=task, reason=reason):
             said = f"task {task} cannot begin: {reason}; wait longer, or take another"
         case task_types.NoTask(reason=reason):
@@ -389,6 +431,14 @@ def _no(outcome: task_types.ClaimOutcome) -> Unavailable:
         case _:
             said = "what this claim relies on is no longer yours; acquire it again"
     return Unavailable(said, outcome)
+
+
+def _lacking(outcome: object) -> str:
+    """The guard that did not pass, and why."""
+    if not isinstance(outcome, task_types.EvidenceMissing | task_types.EvidenceFailed):
+        return "its evidence does not pass"
+    said = [f"guard {outcome.guard}", outcome.leaf, outcome.reason]
+    return ": ".join([part for part in said if part])[:_REASON]
 
 
 def _lease(context: Context, claimed: task_types.Claimed, ttl: float, sent: float) -> Lease:

@@ -51,6 +51,8 @@ _ENDS = ("released", "completed", "failed", "dead", "reclaimed", "cancelled", "r
 _BEGINS = ("published", "retried")
 _COUNTED = ("failed", "reclaimed")
 _WITH_REASON = ("failed", "dead", "cancelled")
+_SAYS = ("requeued", "blocked", "warned")
+"""The events whose entries say why."""
 _WAITS = {("task.wait", "waiting"): "waiting", ("task.withdraw", "withdrawn"): "withdrew"}
 
 
@@ -220,6 +222,8 @@ class TaskHistory(NounHistory):
             yield history_event(line, line.agent, what, line.thing, session=line.session)
         elif not line.events and line.outcome in REFUSALS:
             yield self._refused(line, line.thing)
+        elif (line.verb, line.outcome) == ("task.complete", "blocked"):
+            yield replace(self._refused(line, line.thing), reason="evidence", says=line.reason)
 
     def _refused(self, line: RecordLine, thing: str) -> HistoryEvent:
         return history_event(
@@ -252,7 +256,7 @@ class TaskHistory(NounHistory):
             on=need,
             rests=_rests(line, thing),
             reason=_reason(line, what, thing),
-            says=line.reason if what == "requeued" else "",
+            says=line.reason if what in _SAYS else "",
         )
 
     def _claim(self, line: RecordLine, event: Event, thing: str) -> HistoryEvent:
@@ -273,9 +277,12 @@ class TaskHistory(NounHistory):
 
 
 def _ready(line: RecordLine, thing: str) -> HistoryEvent:
-    """All its needs are complete, or it is due."""
+    """All its needs are complete, its guards pass, or it is due."""
     if line.verb == "task.ready":
-        return history_event(line, "", "ready", thing, by=line.agent)
+        left = [key for key in line.deleted if key.startswith(keys.BEHIND_GUARDS)]
+        own = [keys.hangs_of(key)[0] for key in left if keys.task_in_index(key) == _task(thing)]
+        guard = f"guard {own[0].removeprefix('-')}" if own else ""
+        return history_event(line, "", "ready", thing, by=line.agent, on=guard)
     by = line.agent if line.verb == "task.complete" else ""
     return history_event(line, "", "unblocked", thing, on=_task(line.thing), by=by)
 
@@ -296,11 +303,16 @@ def _rests(line: RecordLine, thing: str) -> float | None:
 
 
 def _hung(line: RecordLine) -> Iterator[tuple[str, str]]:
-    """Tasks that an entry left blocked, each with its need; those of a batch are hidden."""
+    """Tasks that an entry left blocked, each with its need or its guard.
+
+    Those of a batch are hidden.
+    """
     for key in line.put:
         if key.startswith(keys.HANGS):
             need = keys.decode(key.split("/", 2)[1])
-            if not need.startswith(BATCH):
+            if key.startswith(keys.BEHIND_GUARDS):
+                yield f"task/{keys.task_in_index(key)}", f"guard {need.removeprefix('-')}"
+            elif not need.startswith(BATCH):
                 yield f"task/{keys.task_in_index(key)}", need
 
 

@@ -1,7 +1,8 @@
 """Housekeeping of tasks: bounded steps of any client, and the whole pass of ``maintain``.
 
 Lost claims, due tasks, dependents of complete needs that did not fit into a commit, stale entries
-of the ``ready`` index: all of it is found through an index, in bounded steps.  A worker that finds
+of the ``ready`` index, gates that a client left to others (``recheck``): all of it is found through
+an index, in bounded steps.  A worker that finds
 no task does a step, so nothing depends on a janitor being alive.  A pass does all of it at once,
 for a fleet without a waiting worker.  Ended tasks have no entries in these indexes and cost
 nothing.  Each step stands by itself: any number of clients may do it at once, and the second one
@@ -49,6 +50,8 @@ RECLAIMED_AT_ONCE = 16
 DRAINED_AT_ONCE = 8
 DUE_AT_ONCE = 12
 EXPIRED_AT_ONCE = 16
+NOTES_AT_ONCE = 4
+GATES_AT_ONCE = 16
 READY_AT_ONCE = 16
 """Ready tasks of which a step checks that their sets of requirements are listed."""
 
@@ -61,6 +64,7 @@ class TaskHousekeeping:
         self._claims_after = ""
         self._due_after = ""
         self._sets_after = ""
+        self._gates_after = ""
         self._next_look: float | None = None
         """The monotonic time at which the next known claim or rest expires."""
 
@@ -83,7 +87,9 @@ class TaskHousekeeping:
         claims = Range(keys.CLAIMS, self._claims_after, CLAIMS_AT_ONCE)
         due = Range(keys.DUE, limit=DUE_AT_ONCE)
         ready = Range(keys.READY, self._sets_after, READY_AT_ONCE)
-        snapshot: Snapshot = yield Read(todo, claims, due, ready)
+        notes = Range(keys.RECHECK, limit=NOTES_AT_ONCE)
+        gates = Range(keys.BEHIND_GUARDS, self._gates_after, GATES_AT_ONCE)
+        snapshot: Snapshot = yield Read(todo, claims, due, ready, notes, gates)
         page = snapshot.ranges[claims]
         self._claims_after = page[-1].key if len(page) == claims.limit else ""
         done = 0
@@ -97,7 +103,26 @@ class TaskHousekeeping:
         if stale:  # the reclaimed tasks rest now
             found = (yield Read(due)).ranges[due]
             self.expect_due([item.key for item in found])
+        if noted := snapshot.ranges[notes]:
+            from interlock.nouns.guards.housekeeping import check_noted
+
+            done += yield from check_noted(self._runner, actor, noted)
+        done += yield from self._check_gates(actor, snapshot.ranges[gates])
         return done > 0
+
+    def _check_gates(self, actor: Actor, entries: Sequence[Item]) -> Op[int]:
+        """Check some gates again: a grant that expires is no commit, and a client may have died."""
+        self._gates_after = entries[-1].key if len(entries) == GATES_AT_ONCE else ""
+        if not entries:
+            return 0
+        from interlock.nouns.tasks.gates import check_some
+
+        tasks = [keys.task_in_index(item.key) for item in entries]
+        moved, soonest = yield from check_some(self._runner, actor, tasks)
+        if soonest is not None:
+            moment = self._runner.clock.monotonic() + max(soonest, 0.0)
+            self._next_look = moment if self._next_look is None else min(self._next_look, moment)
+        return moved
 
     def _wake_behind(self, actor: Actor, first: Sequence[Item]) -> Op[int]:
         """Make tasks ready whose rest is over, but whose entries are behind the first page.
@@ -151,9 +176,11 @@ class TaskHousekeeping:
         return done.outcome in ("reclaimed", "tidied")
 
     def wake(self, actor: Actor, dues: Sequence[str]) -> Op[int]:
-        """Make due tasks ready."""
-        wanted = tuple([keys.status(keys.task_in_index(due)) for due in dues])
-        decide = partial(progress_rules.wake_due, dues=dues)
+        """Make due tasks ready, as many as fit into one commit."""
+        room = TaskReader(self._runner, 0).facts.max_operations
+        some = dues[: max(1, room // progress_rules.DUE_SIZE)]
+        wanted = tuple([keys.status(keys.task_in_index(due)) for due in some])
+        decide = partial(progress_rules.wake_due, dues=some)
         return (yield from change(self._runner, actor, wanted, decide)).outcome.tasks
 
     def expire(self, actor: Actor, tasks: Sequence[str]) -> Op[int]:

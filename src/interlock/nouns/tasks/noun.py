@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from interlock.core import keys
 from interlock.core.outcomes import GivenFenced
 from interlock.nouns.tasks import task as task_types
-from interlock.nouns.tasks.task import MOST, TaskList, TaskView
+from interlock.nouns.tasks.task_view import MOST, TaskList, TaskView
 from interlock.runtime.noun import KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Given, Operation, Request, option, waits
 
@@ -48,6 +48,10 @@ class TaskAdd(Request, frozen=True, kw_only=True):
         Names, option("names", "abilities that 'task next' asks of the worker")
     ] = ()
     label: Annotated[Names, option("names", "labels to filter by")] = ()
+    guard: Annotated[Names, option("names", "guards that must pass before it can be claimed")] = ()
+    evidence: Annotated[
+        Names, option("names", "guards that must pass before it can be completed")
+    ] = ()
     not_before: Annotated[
         str | None, option("text", "begin no sooner: 2h from now, or a time: 2026-11-15T10:00")
     ] = None
@@ -209,6 +213,8 @@ def _add(fleet: "FleetCalls", request: TaskAdd) -> "Op[task_types.PublishOutcome
         requires=request.requires,
         needs=request.needs,
         labels=request.label,
+        guard=request.guard,
+        evidence=request.evidence,
         not_before=request.not_before,
         deadline=request.deadline,
         retries=request.retries,
@@ -235,6 +241,7 @@ def _import(fleet: "FleetCalls", request: TaskImport) -> "Op[Any]":
 
 
 NOUN = Noun(
+    gates={"task": "interlock.nouns.tasks.gates:move_on"},
     gate_flags={"task": "interlock.nouns.tasks.task_reader:set_gated"},
     name="task",
     help="units of work, each claimed by one worker at a time and completed once",
@@ -246,7 +253,6 @@ NOUN = Noun(
         for prefix in keys.TASK_FOLDERS
     ),
     why={"task": "interlock.nouns.tasks.why:task"},
-    why_plain="interlock.nouns.tasks.why:plain",
     health=Part(30, "interlock.nouns.tasks.health:health"),
     housekeeping=Part(10, "interlock.nouns.tasks.housekeeping:TaskHousekeepingPart"),
     history="interlock.nouns.tasks.history:TaskHistory",
@@ -267,6 +273,7 @@ NOUN = Noun(
             examples=(
                 "interlock task add t1 --data '{\"x\": 1}' --priority 2 --requires rust",
                 "interlock task add t2 --needs t1 --data @spec.json --agent ada",
+                "interlock task add t3 --guard calm --evidence tested --agent ada",
             ),
         ),
         Operation(
@@ -320,6 +327,8 @@ NOUN = Noun(
             request=TaskDone,
             outcomes=(
                 task_types.TaskCompleted,
+                task_types.EvidenceMissing,
+                task_types.EvidenceFailed,
                 task_types.TaskFenced,
                 task_types.TaskNotOwner,
                 GivenFenced,

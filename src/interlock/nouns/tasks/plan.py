@@ -59,6 +59,8 @@ class PlanTask(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     requires: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    guard: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
     not_before: str | float | datetime | None = None
     deadline: str | float | datetime | None = None
     retries: int = task.RETRIES
@@ -90,6 +92,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         """The data of one of its tasks, if publishing began at this moment."""
         fields = asdict(draft)
         id_ = fields.pop("id")
+        fields["guards"] = fields.pop("guard")
         for moment in ("not_before", "deadline"):
             if fields[moment] is not None:
                 fields[moment] = validate.future_moment(fields[moment], at)
@@ -347,6 +350,8 @@ _FIELDS: dict[object, Callable[[Any], Any]] = {
     "requires": _names("requires", task.REQUIRES_LIMIT, ordered=False),
     "needs": _names("needs", task.NEEDS_LIMIT),
     "labels": _names("labels", task.LABELS_LIMIT),
+    "guard": _names("guard", task.GUARDS_LIMIT),
+    "evidence": _names("evidence", task.GUARDS_LIMIT),
     "not_before": _moment("not_before"),
     "deadline": _moment("deadline"),
     "retries": lambda value: validate.integer(value, "number of retries", 0, task.MOST_RETRIES),

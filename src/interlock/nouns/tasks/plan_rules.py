@@ -135,17 +135,27 @@ def in_use(changes: TaskChanges, wanted: Plan, id_: str) -> PlanExists | StaleBa
 
 
 def _counted(changes: TaskChanges, wanted: Plan, begun: BatchStart | None) -> Checked:
-    blocked = later = 0
+    blocked = later = guarded = 0
     at = changes.now if begun is None else begun.at
     for draft in wanted.drafts:
         if any(need in wanted.places or not _met(changes, need) for need in draft.needs):
             blocked += 1
         elif draft.not_before is not None:
             moment = wanted.spec(draft, at, "").not_before
-            later += moment is not None and moment > changes.now
+            soon = moment is None or moment <= changes.now
+            later += not soon
+            guarded += soon and bool(draft.guard)
+        else:
+            guarded += bool(draft.guard)
     tasks = len(wanted.drafts)
-    ready = tasks - blocked - later
-    return Checked(plan=wanted.id, tasks=tasks, ready=ready, blocked=blocked, later=later)
+    return Checked(
+        plan=wanted.id,
+        tasks=tasks,
+        ready=tasks - blocked - later - guarded,
+        blocked=blocked,
+        later=later,
+        guarded=guarded,
+    )
 
 
 def _met(changes: TaskChanges, need: str) -> bool:
@@ -276,7 +286,7 @@ def check_sizes(wanted: Plan, most: int) -> None:
 
 def _weight(draft: PlanTask) -> int:
     """An upper estimate of the bytes of a task."""
-    names = (*draft.needs, *draft.requires, *draft.labels)
+    names = (*draft.needs, *draft.requires, *draft.labels, *draft.guard, *draft.evidence)
     return _ENVELOPE + len(bytes(draft.data)) + sum(map(len, names)) + 3 * len(names)
 
 

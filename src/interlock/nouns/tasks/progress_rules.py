@@ -19,6 +19,8 @@ from interlock.nouns.tasks.task_change import TaskChanges
 
 DEPENDENT_SIZE = 6
 """The most operations that unblocking one task takes."""
+DUE_SIZE = 8
+"""The most operations that waking one task takes."""
 SET_SIZE = 3
 """The most operations that listing a set of requirements takes."""
 ENTRY_TEXT = 420
@@ -59,9 +61,15 @@ def create(changes: TaskChanges, id_: str, spec: Spec, need: str = "") -> TaskSt
     if at is None:
         return changes.make_pending(id_, spec)
     on = need or spec.needs[at]
-    due, trace = spec.deadline, spec.trace
     status = TaskStatus(
-        state="blocked", since=changes.now, on=on, place=at, deadline=due, trace=trace
+        state="blocked",
+        since=changes.now,
+        on=on,
+        place=at,
+        deadline=spec.deadline,
+        trace=spec.trace,
+        guards=spec.guards,
+        evidence=spec.evidence,
     )
     changes.set_status(id_, status)
     changes.block_on(id_, on)
@@ -70,10 +78,11 @@ def create(changes: TaskChanges, id_: str, spec: Spec, need: str = "") -> TaskSt
 
 def _announce(changes: TaskChanges, id_: str, spec: Spec) -> None:
     """Report a task that was published, also to the gates that wait for new tasks."""
-    changes.rely(keys.NEW_TASKS)
     if changes.facts.has(keys.NEW_TASKS):
-        changes.delete(keys.NEW_TASKS)  # a gate that is about to wait for it must read again
+        changes.put(keys.NEW_TASKS, {})  # a gate that is about to wait for it must read again
         changes.awaits(f"tasks/{id_}" if changes.size < FEW_OPERATIONS else "tasks/")
+    else:
+        changes.rely(keys.NEW_TASKS)
     changes.task_event("published", spec.by, id_)
 
 
@@ -154,9 +163,9 @@ def unblock(changes: TaskChanges, need: str, hangers: Sequence[str]) -> tuple[in
             changes.block_on(id_, on)
             continue
         changes.move(id_, "unblock", "pending")
-        changes.make_pending(id_, spec)
-        changes.task_event("ready", "", id_)
-        begun += 1
+        if changes.make_pending(id_, spec).state == "pending":  # else its guards are checked next
+            changes.task_event("ready", "", id_)
+            begun += 1
     return begun, len(hangers) - len(some)
 
 
@@ -202,6 +211,9 @@ def wake_due(changes: TaskChanges, dues: Sequence[str]) -> Decision[Moved]:
             changes.rely(due, keys.status(id_))
             changes.delete(due)
             woken += 1
+        elif changes.is_due(status) and status.guard:
+            changes.check_gate_again(id_)
+            woken += 1
         elif changes.is_due(status):
             changes.move(
                 id_,
@@ -213,7 +225,8 @@ def wake_due(changes: TaskChanges, dues: Sequence[str]) -> Decision[Moved]:
                 session=status.session,
             )
             changes.make_ready(id_, changes.facts.spec(id_))
-            changes.task_event("ready", "", id_)
+            if not changes.facts.spec(id_).guards:
+                changes.task_event("ready", "", id_)
             woken += 1
     if not woken:
         return Decision(outcome=Moved())
@@ -280,7 +293,7 @@ def count_failure(
 def expire_one(changes: TaskChanges, id_: str) -> None:
     """Make a dead letter of a task that was not begun before its deadline."""
     status = changes.status(id_)
-    if status is not None and not status.due:
+    if status is not None and status.state == "pending" and not status.due:
         changes.delete(changes.facts.spec(id_).ready_key(id_))
     changes.move(
         id_, "expire", "dead", since=changes.now, reason="no worker began it before its deadline"

@@ -70,7 +70,7 @@ def claim(
         case "running":
             return _taken(changes, id_)
         case "blocked":
-            return Decision(outcome=_blocked(id_, status))
+            return Decision(outcome=_blocked(changes, id_, status))
         case _:
             over = task.NoTask(task=id_, state=status.state, reason=_over(id_, status))
             return Decision(outcome=over)
@@ -183,7 +183,8 @@ def fail(
 ) -> Decision[task.FailOutcome]:
     """Fail an attempt: the task rests and is retried, or it has ended."""
     id_ = claimant.task
-    if (ended := _ended_by(changes, claimant, ("pending", "failed", "dead"))) is not None:
+    ends: tuple[State, ...] = ("blocked", "pending", "failed", "dead")
+    if (ended := _ended_by(changes, claimant, ends)) is not None:
         return Decision(outcome=_failed(changes, id_, ended, already=True))
     found = _own_claim(changes, claimant, "task.fail")
     if isinstance(found, Decision):
@@ -259,6 +260,26 @@ def cancel(changes: TaskChanges, id_: str, agent: str, reason: str) -> Decision[
     if status.state in ("complete", "failed", "dead"):
         over = f"it is {status.state} already; nothing is left to cancel"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=over))
+    _cancel(changes, id_, status, agent, reason)
+    return changes.decision(task.TaskCancelled(task=id_), "task.cancel", f"task/{id_}")
+
+
+def cancel_open(changes: TaskChanges, ids: Sequence[str], agent: str, reason: str) -> int:
+    """Cancel those of these tasks that are not over; returns how many."""
+    changes.facts.need_statuses(ids)
+    found = {id_: status for id_ in ids if (status := changes.facts.status(id_)) is not None}
+    left = {id_: status for id_, status in found.items() if status.state in OPEN}
+    changes.facts.need_all(changes.facts.claim, left)
+    waiting = [id_ for id_, status in left.items() if status.state == "pending" and not status.due]
+    changes.facts.need_all(changes.facts.spec, waiting)
+    for id_, status in left.items():
+        _cancel(changes, id_, status, agent, reason)
+    return len(left)
+
+
+def _cancel(
+    changes: TaskChanges, id_: str, status: task.TaskStatus, agent: str, reason: str
+) -> None:
     held = changes.facts.claim(id_)
     if held is not None:
         changes.end_claim(id_, held)
@@ -266,8 +287,7 @@ def cancel(changes: TaskChanges, id_: str, agent: str, reason: str) -> Decision[
         changes.delete(changes.facts.spec(id_).ready_key(id_))
     said = f"{_CANCELLED} {agent}" + (f": {reason}" if reason else "")
     changes.move(id_, "cancel", "failed", since=changes.now, by=agent, reason=said)
-    changes.task_event("cancelled", agent)
-    return changes.decision(task.TaskCancelled(task=id_), "task.cancel", f"task/{id_}")
+    changes.task_event("cancelled", agent, id_)
 
 
 def requeue(
@@ -323,7 +343,8 @@ def retry(changes: TaskChanges, id_: str, agent: str) -> Decision[task.RetryOutc
         changes.move(id_, "retry", "blocked", since=changes.now, on=on, place=at, **kept)
         changes.block_on(id_, on)
     changes.task_event("retried", agent)
-    state: State = "pending" if at is None else "blocked"
+    after = changes.status(id_)
+    state: State = "pending" if after is None else after.state
     return changes.decision(task.Retried(task=id_, state=state), "task.retry", f"task/{id_}")
 
 
@@ -333,6 +354,8 @@ def liveness_value(claim: TaskOwner, id_: str) -> dict[str, str]:
 
 
 _CANCELLED = "cancelled by"
+OPEN: tuple[task.State, ...] = ("blocked", "pending", "running")
+"""The states of a task that is not over."""
 
 
 def _claim(
@@ -387,7 +410,15 @@ def _taken(changes: TaskChanges, id_: str) -> Decision[task.ClaimOutcome | str]:
     return Decision(outcome=task.Taken(task=id_, holder=held.agent, since=held.since))
 
 
-def _blocked(id_: str, status: TaskStatus) -> task.TaskBlocked:
+def _blocked(changes: TaskChanges, id_: str, status: TaskStatus) -> task.TaskBlocked:
+    if status.guard:
+        left = max(0.0, keys.due_at(status.due) - changes.now) if status.due else None
+        return task.TaskBlocked(
+            task=id_,
+            guard=status.guard,
+            reason=f"guard {status.guard} does not pass",
+            retry_in=None if left is None else round(left, 3),
+        )
     return task.TaskBlocked(
         task=id_, on=status.on, reason=f"it needs {status.on}, which is not complete"
     )
@@ -461,7 +492,7 @@ def _failed(
     left = max(0.0, keys.due_at(status.due) - changes.now) if status.due else None
     return task.TaskFailed(
         task=id_,
-        state=status.state,
+        state="pending" if status.state == "blocked" else status.state,
         attempts=status.attempts,
         retry_in=None if left is None else round(left, 3),
         already=already,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -22,16 +22,17 @@ from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.claim_service import ClaimService
 from interlock.nouns.tasks.housekeeping import TaskHousekeeping, dependents
 from interlock.nouns.tasks.task_change import TaskChanges
-from interlock.nouns.tasks.task_reader import TaskReader, change, decode_names
+from interlock.nouns.tasks.task_reader import TaskReader, change, decode_names, decode_status
 from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, outside
 from interlock.runtime.runner import Decided, Runner
 from interlock.settings import Settings
-from interlock.steps import Op
+from interlock.steps import Op, Read
 from interlock.store import Item, Range
 
 if TYPE_CHECKING:
+    from interlock.nouns.guards.observations import Observed
     from interlock.nouns.tasks.plan_service import PlanService
     from interlock.nouns.tasks.retention import TaskRetention
 
@@ -86,13 +87,13 @@ class TaskService:
     ) -> Op[task_types.Published | task_types.TaskExists]:
         """Publish a task."""
         sets = (keys.requirement_set(spec.requirement_set),) if spec.requires else ()
-        wanted = (keys.status(task), keys.NEW_TASKS, *sets)
+        wanted = (keys.status(task), *sets)
         guess: dict[str, Item | None] = {}
         if not self._runner.capabilities.transacts:
-            guess = {wanted[0]: None, keys.NEW_TASKS: None}
+            guess = {wanted[0]: None}
             for key in sets:
                 guess |= self._runner.recall(key)
-        known = guess if len(guess) == len(wanted) else None
+        known = {**guess, keys.NEW_TASKS: None} if len(guess) == len(wanted) else None
         decide = partial(rules.publish, id_=task, spec=spec)
         done = yield from change(self._runner, actor, wanted, decide, known)
         for key in sets:
@@ -101,7 +102,23 @@ class TaskService:
         hidden = isinstance(done.outcome, task_types.TaskExists) and done.outcome.state == "blocked"
         if hidden and (yield from self.plans.free_id(actor.plain, task)):
             return (yield from self.publish(actor, task, spec))
+        if spec.guards and isinstance(done.outcome, task_types.Published):
+            return (yield from self._at_gate(done.outcome))
         return done.outcome
+
+    def _at_gate(self, published: task_types.Published) -> Op[task_types.Published]:
+        """The answer for a task with guards, which were checked after it was published."""
+        from interlock.nouns.tasks.gates import gate_of
+
+        key = keys.status(published.task)
+        status = decode_status((yield Read(key))[key])
+        if status is None or status.on:
+            return published
+        found = replace(published, state=status.state, reason=status.reason)
+        gate = (yield from gate_of(published.task)) if status.guard else None
+        if gate is None:
+            return found
+        return replace(found, guard=gate.guard, leaf=gate.leaf, reason=gate.reason)
 
     def complete(
         self,
@@ -112,34 +129,55 @@ class TaskService:
     ) -> Op[task_types.CompleteOutcome]:
         """Complete a task, and unblock its dependents.
 
-        ``along`` adds to the same commit what belongs to the end of this task.
+        If its evidence needs facts from outside, this host looks first, and decides again.
+        ``along`` adds to the commit that completes the task what belongs to its end.
         """
         base = yield from self._runner.base()
         left = False
+        observed: Observed | None = None
 
-        def deciding() -> DecideOp[task_types.CompleteOutcome]:
+        def deciding() -> DecideOp[task_types.CompleteOutcome | task_types.LookFirst]:
             nonlocal left
-            reader, status = yield from self._read_claim(claimant, base)
-            found: tuple[Item, ...] = ()
-            more = False
-            if status is not None and status.awaited and status.state == "running":
-                page: Range = dependents(claimant.task, reader.facts)
-                found = (yield (page,)).ranges[page]
-                more = len(found) == page.limit or not self._runner.capabilities.transacts
-            tasks = [keys.task_in_index(item.key) for item in found]
-            decide = partial(
-                rules.complete, claimant=claimant, result=result, hangers=tasks, more=more
-            )
-            decision = yield from reader.change(decide)
+            reader, decision = yield from self._completing(claimant, result, base)
+            status = reader.facts.statuses[claimant.task]
+            completes = decision.changes and isinstance(decision.outcome, task_types.TaskCompleted)
+            if completes and status is not None and status.evidence:
+                from interlock.nouns.tasks.gates import completed
+
+                decision = yield from completed(self._runner, reader, claimant, decision, observed)
             left = any(write.key == keys.todo(claimant.task) for write in decision.puts)
-            if along is not None and decision.changes and decision.outcome:
+            done_now = decision.changes and isinstance(decision.outcome, task_types.TaskCompleted)
+            if along is not None and done_now:  # not if its evidence is missing or failed
                 return (yield from along(decision))
             return decision
 
         done = yield from self._end_claim(actor, claimant, deciding)
+        if isinstance(done.outcome, task_types.LookFirst):
+            from interlock.nouns.guards.observations import observations
+
+            observed = yield from observations(
+                self._runner, done.outcome.guards, self._runner.clock
+            )
+            done = yield from self._end_claim(actor, claimant, deciding)
         if left and done.revision is not None:
             yield from self.housekeeping.drain_all(actor.plain, claimant.task)
-        return (yield from self._with_break(claimant, done.outcome))
+        outcome = cast("task_types.CompleteOutcome", done.outcome)
+        return (yield from self._with_break(claimant, outcome))
+
+    def _completing(
+        self, claimant: task_types.Claimant, result: Raw | None, base: int
+    ) -> ReadOp[tuple[TaskReader, Decision[task_types.CompleteOutcome | task_types.LookFirst]]]:
+        """The decision that completes a task, without regard to its evidence, and its reader."""
+        reader, status = yield from self._read_claim(claimant, base)
+        found: tuple[Item, ...] = ()
+        more = False
+        if status is not None and status.awaited and status.state == "running":
+            page: Range = dependents(claimant.task, reader.facts)
+            found = (yield (page,)).ranges[page]
+            more = len(found) == page.limit or not self._runner.capabilities.transacts
+        tasks = [keys.task_in_index(item.key) for item in found]
+        decide = partial(rules.complete, claimant=claimant, result=result, hangers=tasks, more=more)
+        return reader, (yield from reader.change(decide))
 
     def fail(
         self,
@@ -196,8 +234,12 @@ class TaskService:
 
     def retry(self, actor: Actor, task: str) -> Op[task_types.RetryOutcome]:
         """Put a failed or dead task back in the queue."""
-        decide = partial(rules.retry, id_=task, agent=actor.agent)
-        return (yield from change(self._runner, actor, (keys.status(task),), decide)).outcome
+        decide, key = partial(rules.retry, id_=task, agent=actor.agent), keys.status(task)
+        outcome = (yield from change(self._runner, actor, (key,), decide)).outcome
+        if not isinstance(outcome, task_types.Retried) or outcome.state == "pending":
+            return outcome
+        status = decode_status((yield Read(key))[key])  # its guards may have passed since
+        return outcome if status is None else replace(outcome, state=status.state)
 
     def _with_break(
         self, claimant: task_types.Claimant, outcome: T
@@ -272,7 +314,7 @@ class TaskService:
         if len({item.revision for item in guess.values() if item is not None}) > 1:
             guess = {}
         done: Decided[T] = yield from self._runner.change(deciding, actor, guess, urgent=True)
-        if done.revision is not None:
+        if done.revision is not None and not isinstance(done.outcome, task_types.EvidenceMissing):
             self.claims.specs.pop(claimant.task, None)
             self._grants.holders.remove((keys.owner(claimant.task),), claimant.token)
         return done

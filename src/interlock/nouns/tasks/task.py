@@ -1,7 +1,7 @@
 """Tasks: published once, worked on by one agent at a time, completed once.
 
     publish ─┬─> blocked
-             │      │ all needs complete
+             │    v   ^  all needs are complete and all guards pass; a guard does not pass any more
              └─> pending ──claim──> running ──complete──> complete
                   ^   │               │
                   │   └─deadline──┐   ├─release, or fail and rest──> pending
@@ -34,7 +34,8 @@ Indexes say where to look and are never the truth:
             (``TaskChanges.is_deadline_over``): a client whose clock is wrong must not end the
             tasks of others.
     claims  Each running task, under the session that works on it.
-    hangs   A blocked task hangs on one unmet need at a time, with a check of that need's status.
+    hangs   A blocked task hangs on one unmet need at a time, with a check of that need's status,
+            or on the guard that keeps it (``gate_rules.py``).
             The first task that hangs there marks the need as awaited.  The commit that completes
             an awaited need also unblocks its dependents, as far as they fit, and leaves a mark
             (``todo``) for the rest.
@@ -54,7 +55,6 @@ from msgspec.structs import replace
 
 from interlock.core import keys, outcomes
 from interlock.core.decision import Refusal, Success
-from interlock.core.outcomes import Listing
 
 State: TypeAlias = Literal["blocked", "pending", "running", "complete", "failed", "dead"]
 STATES: tuple[State, ...] = ("blocked", "pending", "running", "complete", "failed", "dead")
@@ -62,12 +62,13 @@ STATES: tuple[State, ...] = ("blocked", "pending", "running", "complete", "faile
 TRANSITIONS: dict[str, tuple[tuple[State, ...], tuple[State, ...]]] = {
     "unblock": (("blocked",), ("blocked", "pending")),
     "ready": (("pending",), ("pending",)),
+    "gate": (("blocked", "pending"), ("blocked", "failed")),
     "claim": (("pending",), ("running",)),
     "release": (("running",), ("pending",)),
     "complete": (("running",), ("complete",)),
     "fail": (("running",), ("pending", "failed", "dead")),
     "reclaim": (("running",), ("pending", "dead")),
-    "expire": (("pending",), ("dead",)),
+    "expire": (("blocked", "pending"), ("dead",)),
     "cancel": (("blocked", "pending", "running"), ("failed",)),
     "retry": (("failed", "dead"), ("blocked", "pending")),
 }
@@ -87,6 +88,7 @@ MOST_RETRIES = 1000
 LISTED = 100
 REQUIRES_LIMIT = 32
 LABELS_LIMIT = 32
+GUARDS_LIMIT = 16
 BATCH = "+"
 """The first character of the id of a batch, on which the tasks of an import hang
 (``plan_rules.py``).  No legal name begins with it."""
@@ -96,7 +98,8 @@ HIDDEN_REASON = "it belongs to an import that has not ended; if that was interru
 class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A task as it was published; the time ``at`` orders tasks of one priority.
 
-    ``trace`` is the trace of its publisher; without one it is the id of the task.
+    ``trace`` is the trace of its publisher; without one it is the id of the task.  It can be
+    claimed while all its ``guards`` pass, and completed while all guards of its ``evidence`` pass.
     ``measured`` says that a liveness key exists for its deadline; an older version puts none.
     """
 
@@ -114,6 +117,8 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     backoff_most: float = BACKOFF_MOST
     trace: str = ""
     measured: bool = False
+    guards: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
 
     @property
     def requirement_set(self) -> str:
@@ -129,11 +134,12 @@ class TaskStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     """The state of a task, with the fields that belong to that state.
 
     ``attempts`` counts failed attempts.  ``gated`` says that gates wait for another state of it.
-    ``on`` is the need that the task hangs on, at index
-    ``place`` of its needs.  ``due`` is the key of its entry in the ``due`` index.  ``deadline`` and
-    ``trace`` repeat the data, so that a claim by name cannot mistake the task for a plain one
-    (FRESH); a retry after a missed deadline clears it.  ``by``, ``token`` and ``session`` say which
-    claim ended the task, and ``reason`` why.
+    ``on`` is the need that the task hangs on, at index ``place`` of its needs; ``guard`` is the
+    guard that keeps it instead.  ``due`` is the key of its entry in the ``due`` index.
+    ``deadline``, ``trace``, ``guards`` and ``evidence`` repeat the data, so that a claim by name
+    cannot mistake the task for a plain one (FRESH); a retry after a missed deadline clears that.
+    ``failures`` counts how often a guard of its evidence failed that is checked a limited number of
+    times.  ``by``, ``token`` and ``session`` say which claim ended the task, and ``reason`` why.
     """
 
     state: State
@@ -150,6 +156,10 @@ class TaskStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     reason: str = ""
     trace: str = ""
     gated: bool = False
+    guards: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    guard: str = ""
+    failures: int = 0
 
 
 FRESH = TaskStatus(state="pending")
@@ -177,12 +187,14 @@ class ReadyEntry(Struct, frozen=True, omit_defaults=True, gc=False):
     """The value of an entry in the ``ready`` index: when it is too late to begin.
 
     ``since`` is when the task became ready, if that was after it was published; ``trace`` is that
-    of the task, so that a claim can guess its status.
+    of the task, so that a claim can guess its status.  A claim of a task that is ``guarded`` checks
+    guards, or its completion does, so nothing is guessed.
     """
 
     deadline: float | None = None
     since: float = 0.0
     trace: str = ""
+    guarded: bool = False
 
 
 class DueEntry(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -211,12 +223,16 @@ class TaskResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Published(Success, frozen=True, kw_only=True, tag="published"):
     """The task is published.
 
-    ``ended`` are needs that failed or are dead: it cannot begin before they are retried.
+    ``ended`` are needs that failed or are dead: it cannot begin before they are retried.  If a
+    ``guard`` keeps it, ``leaf`` is the condition that does not hold, and ``reason`` says why.
     """
 
     task: str
     state: State = "pending"
     ended: tuple[str, ...] = ()
+    guard: str = ""
+    leaf: str = ""
+    reason: str = ""
 
 
 class TaskExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
@@ -253,12 +269,20 @@ class Taken(outcomes.Busy, frozen=True, kw_only=True, tag="taken"):
 
 
 class TaskBlocked(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"):
-    """It cannot begin yet: a need is not complete (``on``), or it has to wait (``retry_in``)."""
+    """It cannot begin yet: a need is not complete (``on``), or it has to wait (``retry_in``).
+
+    If a ``guard`` keeps it, ``result`` says whether that failed or is unknown, ``leaf`` is the
+    condition that decides it, and ``acts`` would clear it.
+    """
 
     task: str
     reason: str
     on: str = ""
     retry_in: float | None = None
+    guard: str = ""
+    result: Literal["failed", "unknown", ""] = ""
+    leaf: str = ""
+    acts: tuple[str, ...] = ()
 
 
 class TaskDeadlock(outcomes.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
@@ -289,12 +313,44 @@ class TaskExtended(outcomes.Extended, frozen=True, kw_only=True, tag="extended")
 class TaskCompleted(outcomes.Completed, frozen=True, kw_only=True, tag="completed"):
     """The task is complete; ``already`` if the same claim had completed it before.
 
-    ``unblocked`` is the number of tasks that became ready with it.
+    ``unblocked`` is the number of tasks that became ready with it, and ``warned`` are guards of its
+    evidence that did not pass, and only warn.
     """
 
     task: str
     already: bool = False
     unblocked: int = 0
+    warned: tuple[str, ...] = ()
+
+
+class EvidenceMissing(outcomes.Blocked, frozen=True, kw_only=True, tag="blocked"):
+    """A guard of its evidence does not pass: it is not complete, and the claim stays as it is.
+
+    ``result`` says whether the guard failed or is unknown; ``leaf`` is the condition that decides
+    that, and ``acts`` would clear it.  A guard that is checked a limited number of times has failed
+    ``failures`` times, and is counted again after ``retry_in`` seconds.
+    """
+
+    task: str
+    guard: str
+    result: Literal["failed", "unknown"]
+    leaf: str
+    reason: str
+    acts: tuple[str, ...] = ()
+    failures: int = 0
+    retry_in: float | None = None
+
+
+class EvidenceFailed(outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="failed"):
+    """A guard of its evidence failed, and ended the attempt: the task is retried, or dead."""
+
+    task: str
+    state: State
+    attempts: int
+    guard: str
+    leaf: str
+    reason: str
+    retry_in: float | None = None
 
 
 class TaskFailed(outcomes.Failed, Success, frozen=True, kw_only=True, tag="failed"):
@@ -364,13 +420,18 @@ class Unchanged(Refusal, frozen=True, kw_only=True, tag="unchanged"):
 
 
 class Imported(Success, frozen=True, kw_only=True, tag="imported"):
-    """The whole plan is published; ``later`` counts tasks that must not begin yet."""
+    """The whole plan is published.
+
+    ``later`` counts tasks that must not begin yet, ``guarded`` tasks that begin when their guards
+    pass.
+    """
 
     plan: str
     tasks: int
     ready: int
     blocked: int
     later: int = 0
+    guarded: int = 0
 
 
 class Checked(Success, frozen=True, kw_only=True, tag="checked"):
@@ -381,6 +442,7 @@ class Checked(Success, frozen=True, kw_only=True, tag="checked"):
     ready: int
     blocked: int
     later: int = 0
+    guarded: int = 0
 
 
 class PlanExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
@@ -396,7 +458,14 @@ PublishOutcome: TypeAlias = Published | TaskExists | outcomes.GivenFenced
 ClaimOutcome: TypeAlias = (
     Claimed | Taken | TaskBlocked | NoTask | TaskDeadlock | outcomes.GivenFenced
 )
-CompleteOutcome: TypeAlias = TaskCompleted | TaskFenced | TaskNotOwner | outcomes.GivenFenced
+CompleteOutcome: TypeAlias = (
+    TaskCompleted
+    | EvidenceMissing
+    | EvidenceFailed
+    | TaskFenced
+    | TaskNotOwner
+    | outcomes.GivenFenced
+)
 FailOutcome: TypeAlias = TaskFailed | TaskFenced | TaskNotOwner | outcomes.GivenFenced
 ReleaseOutcome: TypeAlias = TaskReleased | TaskFenced | TaskNotOwner | outcomes.GivenFenced
 BeatOutcome: TypeAlias = TaskExtended | TaskFenced | TaskNotOwner | outcomes.GivenFenced
@@ -407,7 +476,7 @@ RequeueOutcome: TypeAlias = TaskRequeued | TaskFenced | Unchanged
 
 EventName: TypeAlias = Literal[
     "published", "ready", "claimed", "released", "completed", "failed", "dead", "reclaimed",
-    "cancelled", "retried", "forgotten", "fenced", "not_owner", "requeued",
+    "cancelled", "retried", "forgotten", "fenced", "not_owner", "requeued", "blocked", "warned",
 ]  # fmt: skip
 EVENT_NAMES: tuple[EventName, ...] = get_args(EventName)
 """The events of tasks."""
@@ -440,6 +509,12 @@ class ClaimRequest(Struct, frozen=True, kw_only=True, gc=False):
     session_ttl: float = 0.0
     caller: str = ""
     listed: tuple[str, ...] = ()
+
+
+class LookFirst(Struct, frozen=True):
+    """A completion needs facts from outside for these guards: look, then decide again."""
+
+    guards: tuple[Any, ...]
 
 
 class Claimant(Struct, frozen=True, kw_only=True, gc=False):
@@ -478,6 +553,8 @@ def transition(status: TaskStatus, act: str, state: State, **changes: Any) -> Ta
         deadline=changes.pop("deadline", status.deadline),
         trace=status.trace,
         gated=changes.pop("gated", status.gated),
+        guards=status.guards,
+        evidence=status.evidence,
         **changes,
     )
 
@@ -491,56 +568,3 @@ def backoff_delay(spec: Spec, attempts: int, chance: float) -> float:
     """Seconds that a task rests after its last failed attempt; ``chance`` is from 0 to 1."""
     doubled = spec.backoff * float(2 ** min(attempts - 1, 32))
     return min(doubled * (1 + JITTER * chance), spec.backoff_most)
-
-
-MOST = 10_000
-"""The most tasks of one list."""
-
-
-class ListedTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task in a list.
-
-    While it runs: its ``holder`` with its ``token``, ``stale`` if the holder is lost.  While it is
-    blocked: the need that it is blocked ``on``.  While it must wait: how long (``retry_in``).
-    ``since`` is when it entered its state, ``by`` the agent that ended it.
-    """
-
-    task: str
-    state: State
-    priority: int
-    attempts: int
-    retries: int
-    requires: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-    holder: str = ""
-    token: int | None = None
-    since: float | None = None
-    expires_in: float | None = None
-    stale: bool = False
-    session: str = ""
-    on: str = ""
-    retry_in: float | None = None
-    reason: str = ""
-    by: str = ""
-    published_at: float | None = None
-    published_by: str = ""
-    not_before: float | None = None
-    deadline: float | None = None
-
-
-class TaskView(ListedTask, frozen=True, kw_only=True, omit_defaults=True):
-    """One task with its data and its ``result``, or the ``error`` if it failed."""
-
-    data: Any = None
-    result: Any = None
-    error: Any = None
-
-
-class TaskList(Listing[ListedTask], frozen=True, kw_only=True):
-    """Tasks by id; ``more`` is the last id if there are more after it."""
-
-    listed = "tasks"
-
-    tasks: tuple[ListedTask, ...]
-    more: str = ""

@@ -11,7 +11,7 @@ comes back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -40,18 +40,23 @@ from interlock.nouns.tasks.task import (
     transition,
 )
 
+if TYPE_CHECKING:
+    from interlock.nouns.guards.gates import Gate
+
 T = TypeVar("T")
 
+UNCHECKED = "its guards are checked next"
 AT_ONCE = 1.0
 """A task that becomes ready within this many seconds counts as ready since its publishing."""
 
 
-_WORK = ("pending", "running")
-
-
 def _may_open_gates(before: State, after: State) -> bool:
-    """Whether another state of a task may open a gate; a claim or its end alone does not."""
-    return before != after and not (before in _WORK and after in _WORK)
+    """Whether another state of a task may open a gate; a claim alone counts as none.
+
+    Every task is claimed, so each claim would check the gates that wait for its completion.  The
+    end of a claim does count: a guard may wait until no task is running.
+    """
+    return before != after and (before, after) != ("pending", "running")
 
 
 class TaskFacts(Facts):
@@ -74,6 +79,7 @@ class TaskFacts(Facts):
         self.oldest: dict[str, int] = {}
         """The token of its publishing: every claim of the task has a higher one."""
         self.dues: dict[str, DueEntry | None] = {}
+        self.gates: dict[str, Gate | None] = {}
         self.clock = 0
         """The revision, counted as tokens are, since which the engine measures liveness without a
         break; 0 if it is unknown."""
@@ -108,6 +114,13 @@ class TaskFacts(Facts):
             return self.dues[key]
         except KeyError:
             raise Missing((key,)) from None
+
+    def gate(self, task: str) -> Gate | None:
+        """What a task waits for that a guard keeps."""
+        try:
+            return self.gates[task]
+        except KeyError:
+            raise Missing((keys.gate(f"task/{task}"),)) from None
 
     def need_statuses(self, tasks: Iterable[str]) -> None:
         """Ask for the statuses of all of these with one read."""
@@ -161,7 +174,7 @@ class TaskChanges(Changes[TaskFacts]):
 
     def is_late(self, task: str, status: TaskStatus | None) -> bool:
         """Whether it is too late to begin a task; one that was begun in time may be retried."""
-        if status is None or status.state != "pending" or status.attempts:
+        if status is None or status.attempts or not (status.state == "pending" or status.guard):
             return False
         return status.deadline is not None and self.is_deadline_over(task, status.deadline)
 
@@ -191,11 +204,20 @@ class TaskChanges(Changes[TaskFacts]):
             self.delete(before.due)
         if before.on:
             self.delete(keys.hangs(before.on, task))
+        if before.guard:
+            self._leave_guard(task, before.guard, wholly=not status.guard)
         if before.state in ("failed", "dead"):
             self.delete(keys.ended(task))
         if state in ("failed", "dead"):
             self.put(keys.ended(task), EndedEntry(state=state, since=self.now))
         return status
+
+    def _leave_guard(self, task: str, guard: str, *, wholly: bool) -> None:
+        """Delete the entry of a task under a guard; if no guard keeps it now, also its gate."""
+        self.delete(keys.behind_guard(guard, task))
+        if wholly and (gate := self.facts.gate(task)) is not None:
+            thing = f"task/{task}"
+            self.delete(keys.gate(thing), *[keys.gated(fact, thing) for fact in gate.facts])
 
     def set_status(self, task: str, status: TaskStatus) -> None:
         """Replace the status of a task."""
@@ -211,13 +233,56 @@ class TaskChanges(Changes[TaskFacts]):
         self._events.append((f"task:{name}", agent, f"task/{task}" if task else ""))
 
     def make_ready(self, task: str, spec: Spec) -> None:
-        """Put a task into the ``ready`` index, and wake waiting workers."""
+        """Put a task into the ``ready`` index, and wake waiting workers.
+
+        A task with guards comes to its gate instead, which is checked right after this decision.
+        """
+        if spec.guards:
+            self.bring_to_gate(task, spec.guards[0])
+        else:
+            self.enter_queue(task, spec)
+
+    def enter_queue(self, task: str, spec: Spec) -> None:
+        """Put a task into the ``ready`` index whose guards pass, and wake waiting workers."""
         since = self.now if self.now - spec.at > AT_ONCE else 0.0
-        status = self._statuses.get(task)
-        deadline = spec.deadline if status is None else status.deadline
-        self.put(spec.ready_key(task), ReadyEntry(deadline, since, spec.trace))
+        deadline, guarded = self._statuses[task].deadline, bool(spec.guards or spec.evidence)
+        self.put(spec.ready_key(task), ReadyEntry(deadline, since, spec.trace, guarded))
         self._list_set(spec)
         self.wake_workers(spec)
+
+    def bring_to_gate(self, task: str, guard: str) -> None:
+        """Block a task until its guards were checked, which happens right after this decision."""
+        status = self._statuses[task]
+        self.set_status(
+            task,
+            transition(
+                status,
+                "gate",
+                "blocked",
+                since=self.now,
+                guard=guard,
+                reason=status.reason,
+                by=status.by,
+                token=status.token,
+                session=status.session,
+            ),
+        )
+        from interlock.nouns.guards.gates import Gate  # only guarded tasks have one
+
+        self.put(keys.behind_guard(guard, task), {})
+        self.put(
+            keys.gate(f"task/{task}"),
+            Gate(facts=(), guard=guard, leaf="unchecked", reason=UNCHECKED, since=self.now),
+        )
+        self.awaits(f"{keys.ITSELF}task/{task}")
+
+    def check_gate_again(self, task: str) -> None:
+        """Have the guards of a task checked again, after the delay of a guard that failed."""
+        status = self.facts.status(task)
+        assert status is not None  # noqa: S101 - the caller has read it
+        self.set_status(task, replace(status, due=""))
+        self.delete(status.due)
+        self.awaits(f"{keys.ITSELF}task/{task}")
 
     def _list_set(self, spec: Spec) -> None:
         """See that the set of requirements of a task is listed, so that workers look there.
@@ -252,16 +317,21 @@ class TaskChanges(Changes[TaskFacts]):
     def make_pending(self, task: str, spec: Spec) -> TaskStatus:
         """Make a task ready whose needs are complete, or due at its moment."""
         status = self._statuses.get(task) or replace(
-            FRESH, deadline=spec.deadline, trace=spec.trace
+            FRESH,
+            deadline=spec.deadline,
+            trace=spec.trace,
+            guards=spec.guards,
+            evidence=spec.evidence,
         )
-        if spec.not_before is None or spec.not_before <= self.now:
-            self.make_ready(task, spec)
-        else:
+        if spec.not_before is not None and spec.not_before > self.now:
             status = replace(status, due=keys.due(spec.not_before, task))
             self.put(status.due, DueEntry())
             self.wake_workers(spec)
-        self.set_status(task, status)
-        return status
+            self.set_status(task, status)
+        else:
+            self.set_status(task, status)
+            self.make_ready(task, spec)
+        return self._statuses[task]
 
     def block_on(self, task: str, need: str) -> None:
         """Make a task hang on a need, and mark the need as awaited."""

@@ -164,6 +164,10 @@ class TaskReader(FactReader[TaskFacts]):
             self.facts.dues[key] = decode_due(item)
         elif key.startswith(keys.SETS):
             self.facts.exists[key] = item is not None and not is_leaving(item)
+        elif key.startswith(keys.GATES):
+            from interlock.nouns.guards.gates import decode_gate  # only guarded tasks have one
+
+            self.facts.gates[keys.gate_of(key).removeprefix("task/")] = decode_gate(item)
         else:
             self.facts.exists[key] = item is not None
             self._lives[key] = None if item is None else item.expires_in

@@ -20,7 +20,7 @@ from interlock.runtime.text import (
 
 if TYPE_CHECKING:
     from interlock.nouns.tasks import task as task_types
-    from interlock.nouns.tasks.task import ListedTask, TaskList, TaskView
+    from interlock.nouns.tasks.task_view import ListedTask, TaskList, TaskView
     from interlock.runtime.text import Paint, Text
 
 
@@ -34,7 +34,13 @@ _NAMED = 5
 
 
 def _published(outcome: task_types.Published, paint: Paint) -> str:
-    later = "; it begins when all it needs is complete" if outcome.state == "blocked" else ""
+    later = ""
+    if outcome.state == "failed":
+        later = f", but it failed: {outcome.reason}"
+    elif outcome.guard:
+        later = f"; it begins when guard {outcome.guard} passes: {_leaf(outcome)}"
+    elif outcome.state == "blocked":
+        later = "; it begins when all it needs is complete"
     return f"{paint('green', 'published')} {outcome.task}{later}{_ended(outcome.ended)}"
 
 
@@ -59,7 +65,10 @@ def _taken(outcome: task_types.Taken, paint: Paint) -> str:
 def _blocked(outcome: task_types.TaskBlocked, paint: Paint) -> str:
     left = f"; retry in {lasting(outcome.retry_in)}" if outcome.retry_in is not None else ""
     hint = f"; see 'interlock task show {quote(outcome.on)}'" if outcome.on else ""
-    return f"{paint('yellow', 'blocked')} {outcome.task}: {outcome.reason}{left}{hint}"
+    said = outcome.reason
+    if outcome.leaf or outcome.acts:
+        said = f"guard {outcome.guard}: {_leaf(outcome)}{_acts(outcome.acts)}"
+    return f"{paint('yellow', 'blocked')} {outcome.task}: {said}{left}{hint}"
 
 
 def _deadlock(outcome: task_types.TaskDeadlock, paint: Paint) -> str:
@@ -84,7 +93,28 @@ def _completed(outcome: task_types.TaskCompleted, paint: Paint) -> str:
         return f"{paint('green', 'completed')} {outcome.task} before, by this very claim"
     others = outcome.unblocked
     may = f"; {others} {'task' if others == 1 else 'tasks'} may begin now" if others else ""
-    return f"{paint('green', 'completed')} {outcome.task}{may}"
+    warned = ", ".join(outcome.warned)
+    but = f"; its evidence does not pass, and only warns: {warned}" if warned else ""
+    return f"{paint('green', 'completed')} {outcome.task}{may}{but}"
+
+
+def _evidence_missing(outcome: task_types.EvidenceMissing, paint: Paint) -> str:
+    word, task = paint("yellow", "blocked"), outcome.task
+    said = f"guard {outcome.guard}: {_leaf(outcome)}{_acts(outcome.acts)}"
+    count = f" (failure {outcome.failures})" if outcome.failures else ""
+    soon = "" if outcome.retry_in is None else f" in {lasting(outcome.retry_in)}"
+    then = f"the claim stays yours: complete the task again{soon}, or fail it"
+    return f"{word} {task}: it lacks evidence; {said}{count}; {then}"
+
+
+def _evidence_failed(outcome: task_types.EvidenceFailed, paint: Paint) -> str:
+    again = "it is tried again"
+    if outcome.retry_in:
+        again += f" in {lasting(outcome.retry_in)}"
+    if outcome.state == "dead":
+        again = f"it is dead; to send it back: interlock task retry {quote(outcome.task)}"
+    head = f"{paint('red', 'failed')} {outcome.task}, attempt {outcome.attempts}"
+    return f"{head}: it lacks evidence, {outcome.reason}; {again}"
 
 
 def _failed(outcome: task_types.TaskFailed, paint: Paint) -> str:
@@ -148,6 +178,10 @@ def _task_view(task: TaskView, paint: Paint) -> str:
         ("holder", task.holder),
         ("token", "" if task.token is None else str(task.token)),
         ("needs first", task.on),
+        (
+            "waits for",
+            f"guard {task.guard}" + (f": {task.leaf}" if task.leaf else "") if task.guard else "",
+        ),
         ("begins in", "" if task.retry_in is None else lasting(task.retry_in)),
         ("reason", task.reason),
         ("by", task.by),
@@ -159,6 +193,8 @@ def _task_view(task: TaskView, paint: Paint) -> str:
         ("requires", ", ".join(task.requires)),
         ("needs", ", ".join(task.needs)),
         ("labels", ", ".join(task.labels)),
+        ("guards", ", ".join(task.guards)),
+        ("evidence", ", ".join(task.evidence)),
         ("published", f"{ago(task.published_at)} by {task.published_by}"),
         ("not before", ago(task.not_before)),
         ("deadline", ago(task.deadline)),
@@ -194,6 +230,8 @@ def _note(task: ListedTask, paint: Paint) -> str:
         return f"{task.holder} is {paint('red', 'stale')}; the next worker takes it over"
     if task.holder:
         return f"{task.holder} for {since(task.since or 0.0)}{lives(task.expires_in)}"
+    if task.guard:
+        return f"guard {task.guard}: {_leaf(task)}".removesuffix(": ")
     if task.state == "blocked":
         return f"needs {task.on}" if task.on else task.reason
     if task.state == "pending":
@@ -218,6 +256,17 @@ def _ended(needs: Sequence[str]) -> str:
     named = f"{some} and {more} more" if more > 0 else some
     one = "it" if len(needs) == 1 else "the first"
     return f", but {named} failed; to send {one} back: interlock task retry {quote(needs[0])}"
+
+
+def _leaf(
+    said: task_types.Published | task_types.TaskBlocked | task_types.EvidenceMissing | ListedTask,
+) -> str:
+    """The condition that does not hold, and why; a guard that does not exist has no condition."""
+    return f"{said.leaf}: {said.reason}" if said.leaf else said.reason
+
+
+def _acts(acts: Sequence[str]) -> str:
+    return f"; to clear it: {', '.join(acts)}" if acts else ""
 
 
 def _short(value: object) -> str:
@@ -250,7 +299,8 @@ def _plan_exists(outcome: task_types.PlanExists, paint: Paint) -> str:
 def _counted(outcome: task_types.Imported | task_types.Checked) -> str:
     tasks = "1 task" if outcome.tasks == 1 else f"{outcome.tasks} tasks"
     later = f", {outcome.later} not before their time" if outcome.later else ""
-    return f"{tasks}: {outcome.ready} ready, {outcome.blocked} blocked{later}"
+    behind = f", {outcome.guarded} when their guards pass" if outcome.guarded else ""
+    return f"{tasks}: {outcome.ready} ready, {outcome.blocked} blocked{later}{behind}"
 
 
 TEXTS: dict[str, Text] = {
@@ -263,6 +313,8 @@ TEXTS: dict[str, Text] = {
     "NoTask": _nothing,
     "TaskExtended": _extended,
     "TaskCompleted": _completed,
+    "EvidenceMissing": _evidence_missing,
+    "EvidenceFailed": _evidence_failed,
     "TaskFailed": _failed,
     "TaskReleased": _released,
     "TaskFenced": _fenced,

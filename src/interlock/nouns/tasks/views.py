@@ -26,13 +26,10 @@ from interlock.nouns.tasks import task as task_types
 from interlock.nouns.tasks.task import (
     BATCH,
     STATES,
-    ListedTask,
     Spec,
     State,
-    TaskList,
     TaskOwner,
     TaskStatus,
-    TaskView,
 )
 from interlock.nouns.tasks.task_reader import (
     decode_claim,
@@ -41,6 +38,7 @@ from interlock.nouns.tasks.task_reader import (
     decode_spec,
     decode_status,
 )
+from interlock.nouns.tasks.task_view import ListedTask, TaskList, TaskView
 from interlock.runtime.reads import MOST_PAGE, Pages, looked_up, readable
 from interlock.runtime.runner import Runner
 from interlock.steps import Op, Read
@@ -105,7 +103,7 @@ class TaskSnapshot(Struct, frozen=True, kw_only=True):
     @property
     def hangs(self) -> bool:
         """Whether it hangs on another task."""
-        return self.state == "blocked" and not self.batch
+        return self.state == "blocked" and not self.batch and not self.known_status.guard
 
     @property
     def batch(self) -> bool:
@@ -260,7 +258,23 @@ def _listed(runner: Runner, tasks: Sequence[TaskSnapshot]) -> Op[tuple[ListedTas
         for task, claim in gone.items()
         if readable(decode_claim, owners[keys.owner(task)]) == claim
     }
-    return tuple(_listed_task(each, stale=each.task in stale) for each in found)
+    listed = tuple(_listed_task(each, stale=each.task in stale) for each in found)
+    return (yield from _with_gates(listed)) if any(each.guard for each in listed) else listed
+
+
+def _with_gates(tasks: Sequence[ListedTask]) -> Op[tuple[ListedTask, ...]]:
+    """Tasks with what the guards say that keep some of them."""
+    from interlock.nouns.guards.gates import decode_gate
+
+    own = {each.task: keys.gate(f"task/{each.task}") for each in tasks if each.guard}
+    items = yield from looked_up(own.values())
+    gates = {task: readable(decode_gate, items[key]) for task, key in own.items()}
+    return tuple(
+        replace(each, leaf=gate.leaf, reason=gate.reason)
+        if (gate := gates.get(each.task)) is not None and gate.guard == each.guard
+        else each
+        for each in tasks
+    )
 
 
 def _matching(runner: Runner, query: TaskQuery, tasks: Iterable[str]) -> Op[list[TaskSnapshot]]:
@@ -297,8 +311,11 @@ def _listed_task(task: TaskSnapshot, *, stale: bool) -> ListedTask:
         requires=spec.requires,
         needs=spec.needs,
         labels=spec.labels,
+        guards=spec.guards,
+        evidence=spec.evidence,
         since=status.since or None,
         on="" if _hangs_on_batch(task) else status.on,
+        guard=status.guard,
         retry_in=left if status.due else None,
         reason=task_types.HIDDEN_REASON if _hangs_on_batch(task) else status.reason,
         by=status.by,

@@ -1,5 +1,8 @@
 """Why a task does not make progress: its needs down to the last one, and who can clear that.
 
+A task that a guard keeps is explained by the condition that fails: the guard is checked again, as a
+claim would, and nothing is written.  No host looks at the outside for an explanation.
+
 A blocked task hangs on one unmet need, which may hang on another.  That chain is followed to its
 end, however long it is.  The other unmet needs are counted; the first few are named and followed,
 beginning with needs that ended without being complete.  Of all ends the answer names the one first
@@ -21,11 +24,10 @@ from msgspec.structs import replace
 from interlock.core import keys, validate
 from interlock.core.validate import ALL_ABILITIES, quote, span
 from interlock.core.wait import caller_name
-from interlock.errors import BadInput, StoreDamaged
+from interlock.errors import StoreDamaged
 from interlock.nouns.agents.session_service import Sessions, decode_session
 from interlock.nouns.agents.views import session_overview
-from interlock.nouns.grants.pool_reader import decode_pool
-from interlock.nouns.grants.why import meanwhile, with_ended
+from interlock.nouns.grants.why import WaitsOfCallers, meanwhile, with_ended
 from interlock.nouns.tasks.task import BATCH, Spec, TaskOwner, TaskStatus
 from interlock.nouns.tasks.task_reader import decode_status
 from interlock.nouns.tasks.views import DAMAGED, TaskSnapshot, read_snapshots
@@ -33,7 +35,7 @@ from interlock.runtime.reads import KEYS_AT_ONCE, looked_up
 from interlock.runtime.runner import Runner
 from interlock.runtime.why import NAMED, Need, Why
 from interlock.steps import Op, Read
-from interlock.store import Item, Range, Snapshot
+from interlock.store import Item, Range
 
 if TYPE_CHECKING:
     from interlock.client_context import Context
@@ -58,25 +60,6 @@ def task(context: Context, name: str) -> Op[Why]:
     return (yield from with_ended(found, context.runner.clock.wall()))
 
 
-def plain(context: Context, name: str) -> Op[Why | None]:
-    """Explain a plain name if it is that of a task."""
-    if (yield from task_or_lock(validate.name(name, "thing"))).startswith("task/"):
-        return (yield from task(context, name))
-    return None
-
-
-def task_or_lock(name: str) -> Op[str]:
-    """The task of this name, or else the lock; if there are both, the caller has to choose."""
-    task, lock = keys.status(name), keys.lock(name)
-    snapshot: Snapshot = yield Read(task, lock)
-    if snapshot[task] is None or name.startswith(BATCH):
-        return f"lock/{name}"
-    pool = decode_pool(snapshot[lock], 0)
-    if pool is not None and (pool.grants or pool.waiters):
-        raise BadInput(f"{name!r} is a task and a lock; ask for 'task/{name}' or for 'lock/{name}'")
-    return f"task/{name}"
-
-
 class TaskExplanations:
     """Explanations, as generators for a driver."""
 
@@ -88,15 +71,17 @@ class TaskExplanations:
     def task(self, id_: str) -> Op[Why]:
         """What keeps this task from being done."""
         snapshot = (yield from read_snapshots(self._runner, [id_]))[id_]
-        if snapshot.state == "blocked":
+        if snapshot.hangs or (snapshot.batch and snapshot.state == "blocked"):
             return (yield from self._blocked(snapshot))
         yield from self._read_abilities([snapshot])
-        found, more = self._explain(snapshot), ""
+        found, more = (yield from self._at_gate(snapshot)) or self._explain(snapshot), ""
         if snapshot.claim is not None and snapshot.alive:
             more = yield from self._where(snapshot, snapshot.claim)
+            more += yield from self._evidence(snapshot)
         elif snapshot.state == "pending" and not found.blocked:
             more = (yield from _before(snapshot)) + (yield from self._takers(snapshot))
             found = replace(found, clear=f"claim it: interlock task claim {quote(id_)}")
+        waits = yield from self._meanwhile(snapshot)
         return Why(
             thing=f"task/{id_}",
             state=snapshot.state,
@@ -106,8 +91,64 @@ class TaskExplanations:
             by=found.by,
             since=found.since,
             expires_in=found.expires_in,
-            meanwhile=(yield from _meanwhile(snapshot)),
+            meanwhile=(*waits.lines, *found.meanwhile),
+            guard=found.guard,
+            leaf=found.leaf,
+            leads_to=(*waits.leads_to, *found.leads_to),
         )
+
+    def _at_gate(self, snapshot: TaskSnapshot) -> Op[Explanation | None]:
+        """Explain a task by the condition of its guard that does not hold now."""
+        if snapshot.status is None or not snapshot.status.guard:
+            return None
+        from interlock.nouns.guards.gate_cycles import cycle_from, cycle_text
+        from interlock.nouns.guards.hosts import who_looks
+        from interlock.nouns.tasks import gates
+
+        refusal = yield from gates.refusal_now(self._runner, snapshot.status.guards)
+        if refusal is None:
+            return Explanation(
+                says="its guards pass now; the next worker or 'interlock maintain' finds that",
+                clear=f"claim it: interlock task claim {quote(snapshot.task)}",
+                since=snapshot.status.since,
+                rank=2,
+            )
+        gate, at = (yield from gates.gate_of(snapshot.task)), refusal.hindrance
+        same = gate is not None and (gate.guard, gate.leaf) == (at.guard, at.leaf)
+        cycle = yield from cycle_from(f"task/{snapshot.task}")
+        checked = f"; it is counted again in {span(snapshot.left)}" if snapshot.left else ""
+        return Explanation(
+            says=f"guard {at.guard}: {f'{at.leaf}: ' if at.leaf else ''}{at.reason}{checked}",
+            clear=", ".join(at.acts) or f"see 'interlock guard show {quote(at.guard)}'",
+            by=", ".join(at.by),
+            since=gate.since if gate is not None and same else snapshot.status.since,
+            rank=4 if refusal.result == "unknown" else 1,
+            guard=at.guard,
+            leaf=at.leaf,
+            leads_to=(at.thing,) if at.thing else (),
+            meanwhile=(
+                *((cycle_text(cycle),) if cycle else ()),
+                *(yield from who_looks(at.facts)),
+            ),
+        )
+
+    def _meanwhile(self, snapshot: TaskSnapshot) -> Op[WaitsOfCallers]:
+        """The waits of the worker that has the task."""
+        claim = snapshot.claim
+        if claim is None or not snapshot.alive:
+            return WaitsOfCallers()
+        worker = caller_name(claim.agent, claim.session, claim.caller)
+        return (yield from meanwhile(self._runner, {worker: claim.agent}))
+
+    def _evidence(self, snapshot: TaskSnapshot) -> Op[str]:
+        """What a running task lacks before it can be completed."""
+        names = snapshot.known_status.evidence
+        if not names:
+            return ""
+        from interlock.nouns.tasks.gates import refusal_now
+
+        refusal = yield from refusal_now(self._runner, names)
+        return "" if refusal is None else f"; it lacks evidence: {refusal.entry}"
 
     def _read_abilities(self, snapshots: Iterable[TaskSnapshot]) -> Op[None]:
         """Read the abilities of agents, if any of these requires something."""
@@ -142,10 +183,13 @@ class TaskExplanations:
         yield from self._follow(tree)
         yield from self._read_abilities(tree.snapshots.values())
         leaves = {task: self._explain(tree.snapshots[task]) for task in tree.leaves()}
+        for task, leaf in list(leaves.items()):
+            leaves[task] = (yield from self._at_gate(tree.snapshots[task])) or leaf
         worst = max(leaves, key=lambda task: leaves[task].rank)
         found, end = leaves[worst], tree.snapshots[worst]
         cut = f", and so on: {FOLLOWED} tasks were followed" if end.hangs else ""
         others = f"; {tree.unmet} of its needs are not complete" if tree.unmet > 1 else ""
+        waits = yield from self._meanwhile(end)
         return Why(
             thing=f"task/{first.task}",
             state="blocked",
@@ -157,7 +201,10 @@ class TaskExplanations:
             since=first.known_status.since,
             expires_in=found.expires_in,
             needs=tuple(_lines(tree, leaves, worst)),
-            meanwhile=(yield from _meanwhile(end)),
+            meanwhile=(*waits.lines, *found.meanwhile),
+            guard=found.guard,
+            leaf=found.leaf,
+            leads_to=(*waits.leads_to, *found.leads_to),
         )
 
     def _read_needs(self, tree: _NeedsTree) -> Op[None]:
@@ -284,15 +331,6 @@ def _before(snapshot: TaskSnapshot) -> Op[str]:
     return f"; {many} before it" if before < COUNTED else f"; {before} or more are before it"
 
 
-def _meanwhile(snapshot: TaskSnapshot) -> Op[tuple[str, ...]]:
-    """The waits of the worker that has the task."""
-    claim = snapshot.claim
-    if claim is None or not snapshot.alive:
-        return ()
-    worker = caller_name(claim.agent, claim.session, claim.caller)
-    return (yield from meanwhile({worker: claim.agent}))
-
-
 def _chain(path: Sequence[str]) -> str:
     """The chain of needs in words, without the middle of a long one."""
     names = [_name(task) for task in path]
@@ -333,7 +371,8 @@ Able: TypeAlias = Mapping[str, frozenset[str]]
 class Explanation(Struct, frozen=True, kw_only=True):
     """What keeps a task from being done, and who can clear it.
 
-    The higher the ``rank``, the less likely it clears by itself.
+    The higher the ``rank``, the less likely it clears by itself.  ``leads_to`` is the thing that
+    the guard asks about, such as ``lock/deploy``, and ``meanwhile`` says which hosts look at it.
     """
 
     says: str
@@ -343,6 +382,10 @@ class Explanation(Struct, frozen=True, kw_only=True):
     expires_in: float | None = None
     blocked: bool = True
     rank: int = 0
+    guard: str = ""
+    leaf: str = ""
+    leads_to: tuple[str, ...] = ()
+    meanwhile: tuple[str, ...] = ()
 
 
 def able_sessions(able: Able, requires: Iterable[str]) -> list[str]:
@@ -379,6 +422,10 @@ def explain(snapshot: TaskSnapshot, now: float, able: Able) -> Explanation:
 
 def _still(task: str, status: TaskStatus, now: float) -> Explanation:
     """Explain a task that its own workers do not move: blocked or ended."""
+    if status.guard:
+        says = f"guard {status.guard} does not pass"
+        clear = f"see 'interlock why {quote(f'task/{task}')}'"
+        return Explanation(says=says, clear=clear, since=status.since, rank=1)
     if status.state == "blocked":
         clear = f"see 'interlock why {quote(f'task/{status.on}')}'"
         return Explanation(says=f"it needs {status.on}", clear=clear, since=status.since, rank=-1)

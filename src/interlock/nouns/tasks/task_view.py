@@ -1,0 +1,67 @@
+"""Tasks for display: in a list, and one by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from interlock.core.outcomes import Listing
+from interlock.nouns.tasks.task import State
+
+MOST = 10_000
+"""The most tasks of one list."""
+
+
+class ListedTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task in a list.
+
+    While it runs: its ``holder`` with its ``token``, ``stale`` if the holder is lost.  While it is
+    blocked: the need that it is blocked ``on``, or the ``guard`` with the ``leaf`` that keeps it.
+    While it must wait: how long (``retry_in``).
+    ``since`` is when it entered its state, ``by`` the agent that ended it.
+    """
+
+    task: str
+    state: State
+    priority: int
+    attempts: int
+    retries: int
+    requires: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    guards: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    holder: str = ""
+    token: int | None = None
+    since: float | None = None
+    expires_in: float | None = None
+    stale: bool = False
+    session: str = ""
+    on: str = ""
+    guard: str = ""
+    leaf: str = ""
+    retry_in: float | None = None
+    reason: str = ""
+    by: str = ""
+    published_at: float | None = None
+    published_by: str = ""
+    not_before: float | None = None
+    deadline: float | None = None
+
+
+class TaskView(ListedTask, frozen=True, kw_only=True, omit_defaults=True):
+    """One task with its data and its ``result``, or the ``error`` if it failed."""
+
+    data: Any = None
+    result: Any = None
+    error: Any = None
+
+
+class TaskList(Listing[ListedTask], frozen=True, kw_only=True):
+    """Tasks by id; ``more`` is the last id if there are more after it."""
+
+    listed = "tasks"
+
+    tasks: tuple[ListedTask, ...]
+    more: str = ""
