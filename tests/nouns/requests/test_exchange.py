@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from tests.nouns.requests.pair import Pair
 
+from interlock.core import keys
 from interlock.nouns.requests import outcomes as out
+from interlock.nouns.swarms.publish_service import own_depth
+from interlock.runtime.housekeeping import HousekeepingPass
 from interlock.store import Range
 from interlock.testing.audit import audit
 
@@ -33,3 +36,33 @@ def test_a_request_is_a_task_at_the_receiver_and_its_result_a_finding_at_the_ask
     assert on_bus(pair) == []
     for store in (*pair.homes.values(), pair.bus):
         assert audit(store) == []
+
+
+def test_the_depth_that_a_swarm_publishes_is_its_requests_without_an_answer() -> None:
+    pair = Pair()
+    north, south = pair.swarm("north"), pair.swarm("south", "bob")
+    for _ in range(3):
+        north.sent()
+    assert south.run(own_depth()) == 0  # they are on the bus, where senders count them
+    south.take_in()
+    assert south.run(own_depth()) == 3
+    claimed = south.claim()
+    assert claimed is not None
+    assert south.run(own_depth()) == 3
+    south.answer(claimed)
+    assert south.run(own_depth()) == 2
+    assert north.run(own_depth()) == 0
+
+
+def test_a_request_that_is_deleted_after_its_deadline_is_not_counted_for_ever() -> None:
+    pair = Pair()
+    north, south = pair.swarm("north"), pair.swarm("south", "bob")
+    north.sent(deadline=60.0)
+    south.take_in()
+    assert south.claim() is not None
+    pair.clock.advance(600)
+    south.run(HousekeepingPass(south.runner).run(south.actor))
+    received, unanswered = Range(keys.RECEIVED), Range(keys.UNANSWERED)
+    found = pair.homes["south"].read(received, unanswered).ranges
+    assert (found[received], found[unanswered]) == ((), ())
+    assert south.run(own_depth()) == 0

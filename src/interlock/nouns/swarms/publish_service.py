@@ -38,6 +38,7 @@ from interlock.nouns.swarms.envelope import (
     sign_head,
 )
 from interlock.nouns.swarms.head import AGENTS_LIMIT, RegisteredAgent, RegistryHead
+from interlock.nouns.swarms.limits import QUEUE_MOST
 from interlock.nouns.swarms.own_keys import (
     adopt_rotation,
     is_revoked,
@@ -211,7 +212,6 @@ def _publish(
         own.bus_id,
         keys=own.keys,
         agents=(yield from own_agents()),
-        depth=(yield from own_depth()),
         now=now,
     )
     if not force and stands is not None and not _is_due(stands, own, draft, now):
@@ -228,19 +228,22 @@ def _publish(
     if isinstance(reserved, OwnSwarmChange):
         return reserved
     version = reserved.version
-    data: bytes = yield InThread(lambda: sign_head(draft(version), *signers))
+    head = draft(version, depth=(yield from own_depth()))
+    data: bytes = yield InThread(lambda: sign_head(head, *signers))
     put = partial(_put_entry, own=own, data=data, version=version, now=now)
     return (yield from context.bus.on(own, put))
 
 
 def _is_due(
-    stands: RegistryHead, own: OwnSwarm, draft: Callable[[int], RegistryHead], now: float
+    stands: RegistryHead, own: OwnSwarm, draft: Callable[..., RegistryHead], now: float
 ) -> bool:
     if not registry.valid_keys(own.keys, now):
         return True  # the attempt says what to do
     age = now - stands.timestamp / 1000
     fresh = -registry.CLOCK_SKEW < age < registry.REPUBLISH
-    return not fresh or registry.content(stands) != registry.content(draft(stands.version))
+    return not fresh or registry.content(stands) != registry.content(
+        draft(stands.version, depth=stands.depth)
+    )
 
 
 def _own_entry_on_bus(own: OwnSwarm, now: float) -> Op[RegistryHead | None]:
@@ -364,6 +367,9 @@ def own_agents() -> Op[tuple[RegisteredAgent, ...]]:
 
 
 def own_depth() -> Op[int]:
-    """The requests of other swarms that our home has not finished."""
-    yield from ()
-    return 0
+    """The requests of other swarms that our home has received and not finished.
+
+    Each has a mark of its own: an item of ``received/`` is kept until the deadline, answered or
+    not.  Senders stop at ``QUEUE_MOST``, so a longer queue is not counted to its end.
+    """
+    return len((yield from every(keys.UNANSWERED, most=QUEUE_MOST)))
