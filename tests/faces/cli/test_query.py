@@ -238,7 +238,7 @@ def test_a_person_decides_what_nobody_answers(here: Here) -> None:
         "asked by  ada, N s ago",
         "  | may we?",
         "  | really?",
-        "to decide: interlock decision resolve dec_ID TEXT",
+        "to decide, as another agent than ada: interlock decision resolve dec_ID TEXT --agent NAME",
     ]
     words = ("decision", "resolve", id_, "yes", "--agent", "maria")
     assert here.json(*words) == (

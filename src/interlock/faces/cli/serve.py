@@ -68,13 +68,13 @@ async def _serve(identity: CommandIdentity, request: RequestServe) -> int:
             raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
         fleet.context.runner.via = "cli"
         speak_up()
-        program = Program(fleet, identity, request.command, limit)
+        program = RequestProgram(fleet, identity, request.command, limit)
         note(f"serving as {fleet.context.agent}; stop with Ctrl-C")
         await fleet.requests.serve(program.run, can=request.can, concurrency=request.jobs)
     return 0
 
 
-class Program:
+class RequestProgram:
     """Starts the program for one request after the other."""
 
     def __init__(

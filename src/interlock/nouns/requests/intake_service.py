@@ -88,7 +88,7 @@ class OnBus(Struct, frozen=True, kw_only=True):
     body_key: str
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
+class EnvelopesOnBus(Struct, frozen=True, kw_only=True):
     """The envelopes that the bus has for us, by their kinds, in the order of posting."""
 
     requests: list[OnBus]
@@ -106,7 +106,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
         return max(len(self.requests), len(self.results), len(self.receipts)) >= AT_ONCE
 
 
-class Taken(Struct, kw_only=True):
+class IntakeReport(Struct, kw_only=True):
     """What an intake did: requests that became tasks, and those to answer again; results."""
 
     requests: list[str] = []
@@ -134,7 +134,7 @@ class Intake:
 
     # Requests.
 
-    def look(self, own: OwnSwarm) -> Op[Waiting]:
+    def look(self, own: OwnSwarm) -> Op[EnvelopesOnBus]:
         """What the bus has for us, up to a page of each kind, with one read."""
         folders = (
             keys.bus_request(own.name),
@@ -149,11 +149,11 @@ class Intake:
 
         items = yield from self._home.bus.on(own, work)
         requests, results, receipts = map(_envelopes, folders, items)
-        return Waiting(requests=requests, results=results, receipts=receipts)
+        return EnvelopesOnBus(requests=requests, results=results, receipts=receipts)
 
-    def requests(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[Taken]:
+    def requests(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[IntakeReport]:
         """Take in these requests of other swarms."""
-        taken = Taken(read=len(found))
+        taken = IntakeReport(read=len(found))
         if not found:
             return taken
         body_of = {each.key: each.body_key for each in found}
@@ -241,7 +241,7 @@ class Intake:
 
     # Results and receipts.
 
-    def result(self, actor: Actor, own: OwnSwarm, request: str) -> Op[Taken]:
+    def result(self, actor: Actor, own: OwnSwarm, request: str) -> Op[IntakeReport]:
         """Take in the result of one request, if it is there."""
         folder = keys.bus_result(own.name)
         key = folder + request
@@ -253,9 +253,9 @@ class Intake:
         found = [] if item is None else _envelopes(folder, (item,))
         return (yield from self.results(actor, own, found))
 
-    def results(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[Taken]:
+    def results(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[IntakeReport]:
         """Take in these results."""
-        taken = Taken(read=len(found))
+        taken = IntakeReport(read=len(found))
         if not found:
             return taken
         while True:
