@@ -14,7 +14,7 @@ from tests.nouns.record.histories import History, judged, places, words
 from tests.nouns.record.records import agree, busy, checker, entries, seal
 
 import interlock
-from interlock import aio, check_record
+from interlock import aio, check_record, guard
 from interlock.core import codec, signing
 from interlock.core.entry import Entry, Signature, decode, sign
 from interlock.core.signing import KeySigner
@@ -157,6 +157,52 @@ def test_a_signer_that_fails_ends_the_call_and_leaves_the_record_sound(
         assert ada.context.runner.chain._heads == unlinked != []
         signer.fails = False
         assert isinstance(ada.locks.acquire("other", ttl=60), interlock.Acquired)
+        found = agree(ada, tmp_path)
+        assert words(found) == OK
+        assert found.unsigned is None
+
+
+def test_what_a_commit_opens_is_signed_by_the_client_that_made_the_commit(tmp_path: Path) -> None:
+    url = str(tmp_path / "store.db")
+    with interlock.connect(url, agent="ada", key=OPS) as ada:
+        ada.guards.define(guard.named("calm", guard.lock_free("deploy")))
+        ada.locks.acquire("deploy")
+        ada.tasks.publish("t1", guard=["calm"])
+        before = ada.record.verify().entries
+        ada.locks.release("deploy")
+        assert ada.tasks.show("t1").state == "pending"
+        found = agree(ada, tmp_path)
+        assert words(found) == OK
+        assert found.unsigned is None
+        assert found.entries >= before + 2
+        assert found.signed[0].entries == found.entries
+
+
+class FailsOnce(KeySigner):
+    """A key that is gone for one signature."""
+
+    left = -1
+
+    def sign(self, data: bytes) -> bytes:
+        self.left -= 1
+        if self.left == 0:
+            raise NotAllowed("the key is gone")
+        return super().sign(data)
+
+
+def test_a_signer_that_fails_for_what_a_commit_opens_leaves_the_record_sound(
+    tmp_path: Path,
+) -> None:
+    signer = FailsOnce(OPS._key)
+    with interlock.connect(str(tmp_path / "store.db"), agent="ada", key=signer) as ada:
+        ada.guards.define(guard.named("calm", guard.lock_free("deploy")))
+        ada.locks.acquire("deploy")
+        ada.tasks.publish("t1", guard=["calm"])
+        signer.left = 2  # the release is signed, the entry of the task behind it is not
+        assert ada.locks.release("deploy")
+        assert signer.left <= 0
+        for name in ("a", "b"):
+            assert ada.locks.acquire(name)
         found = agree(ada, tmp_path)
         assert words(found) == OK
         assert found.unsigned is None

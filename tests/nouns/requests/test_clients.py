@@ -173,19 +173,23 @@ def test_an_async_client_asks_many_at_once_and_another_serves_them_at_once(
     assert most == many
 
 
-def test_maintain_posts_takes_in_and_deletes_what_is_old(homes: dict[str, str]) -> None:
+@pytest.mark.parametrize("guards", [False, True])
+def test_maintain_posts_takes_in_and_deletes_what_is_old(
+    homes: dict[str, str], *, guards: bool
+) -> None:
+    terms: dict[str, Any] = {"guards": True, "timeout": 0} if guards else {}
     with (
         interlock.connect(homes["north"], agent="ada") as north,
         interlock.connect(homes["south"], agent="bob") as south,
     ):
         sent = north.requests.send("south", "bob", {"x": 1})
         assert isinstance(sent, interlock.RequestSent)
-        south.maintain()
+        south.maintain(**terms)
         claimed = south.tasks.next(can=["@bob"])
         assert isinstance(claimed, interlock.Claimed)
         south.tasks.complete(claimed.task, token=claimed.token, result="done")
-        south.maintain()
-        north.maintain()
+        south.maintain(**terms)
+        north.maintain(**terms)
         found = north.requests.result(sent.request)
         assert isinstance(found, interlock.RequestAnswered)
         assert found.result == "done"
