@@ -69,6 +69,7 @@ Guards and pipelines
     gates/{thing}         what a task or pipeline waits for: its guard, leaf and facts
     gated/{fact}/{thing}  the thing waits for a change of this fact
     recheck/{id}          facts have changed: the gates that wait for them are to be checked again
+    meta/gates-wait       a gate waits, or has waited, for a thing that may not exist yet
     meta/new-tasks        a gate waits for tasks that are not published yet
 Liveness: the only keys that expire
     live/{id}             a session or a grant
@@ -182,6 +183,7 @@ NEEDED = "meta/needed"
 SUSPECTED = "meta/suspected"
 FINISHED = "meta/over"
 NEW_TASKS = "meta/new-tasks"
+GATES_WAIT = "meta/gates-wait"
 CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
 FOLDERS = frozenset((

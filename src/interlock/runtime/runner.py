@@ -49,7 +49,7 @@ from interlock.runtime.attempt import (
 from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.settling import Settling
 from interlock.steps import Commit, Op, Pause, Read, Renew, Transact
-from interlock.store import Committed, Conflict, Item, Put, Store, Txn, View
+from interlock.store import Committed, Conflict, Item, Put, Range, Store, Txn, View
 
 if TYPE_CHECKING:
     from interlock.runtime.gates import GateCheck, Recheck
@@ -300,15 +300,17 @@ class Runner:
 
         A thing that it creates has no mark yet.  If gates wait for it now, the note has it, too;
         gates that come to wait before the commit are found by the check after it.  A guess saves
-        a round trip and is often wrong (the thing exists), so that read is left out then.
+        a round trip, which must not be spent on that: housekeeping checks the gates of slots that
+        were created by one.
         """
         decision = attempt.decision
-        if not decision.awaited and not decision.created:
+        created = () if guessed else decision.created
+        if not decision.awaited and not created:
             return attempt, None
-        from interlock.runtime.gates import Recheck, changed_facts, note_of, with_gates
+        from interlock.runtime.gates import Recheck, note_of, with_gates
 
-        recheck = Recheck(note=note_of(changed_facts(decision)))
-        created = () if guessed else note_of(decision.created).facts
+        recheck = Recheck(note=note_of((*decision.awaited, *created)))
+        created = note_of(created).facts
         awaited = (*decision.awaited, *(yield from with_gates(created)))
         if awaited:
             own = keys.recheck(self.new_id("chk"))
@@ -362,6 +364,17 @@ _pools: dict[int, deque[bytes]] = {}
 os.register_at_fork(after_in_child=_pools.clear)  # parent and child must not make the same ids
 
 
+def _gates_wait(facts: tuple[str, ...], view: View) -> bool:
+    """Whether gates wait for one of these things, which have no mark since they are new.
+
+    Where no gate ever waited for such a thing, one short read says so.
+    """
+    if view.read(keys.GATES_WAIT).items[keys.GATES_WAIT] is None:
+        return False
+    pages = [Range(keys.gated(fact), limit=1) for fact in facts]
+    return any(view.read(*pages).ranges.values())
+
+
 class LocalTransaction:
     """The work of one transaction: it may run again, and in a thread of the engine.
 
@@ -396,8 +409,9 @@ class LocalTransaction:
             if not self.attempt.decision.changes:
                 return None
             self.draft = self._runner.draft(self.attempt, self._actor, checked=False)
-            if self.attempt.decision.awaited or self.attempt.decision.created:
-                self._follow(self.attempt.decision, view)
+            decision = self.attempt.decision
+            if decision.awaited or (decision.created and _gates_wait(decision.created, view)):
+                self._follow(decision, view)
             return self.draft.txn
 
     def again(self, view: View) -> Txn | None:
