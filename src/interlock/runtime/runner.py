@@ -49,7 +49,18 @@ from interlock.runtime.attempt import (
 from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.settling import Settling
 from interlock.steps import Commit, Op, Pause, Read, Renew, Transact
-from interlock.store import Committed, Conflict, Item, Put, Range, Store, Txn, View
+from interlock.store import (
+    Committed,
+    Conflict,
+    Item,
+    Put,
+    Range,
+    Ref,
+    Snapshot,
+    Store,
+    Txn,
+    View,
+)
 
 if TYPE_CHECKING:
     from interlock.runtime.gates import GateCheck, Recheck
@@ -375,6 +386,22 @@ def _gates_wait(facts: tuple[str, ...], view: View) -> bool:
     return any(view.read(*pages).ranges.values())
 
 
+class _WatchedView:
+    """The state that a transaction reads; ``trouble`` is what the engine raised."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.trouble: Exception | None = None
+
+    def read(self, *refs: Ref) -> Snapshot:
+        """All the refs as the transaction sees them."""
+        try:
+            return self._view.read(*refs)
+        except Exception as error:
+            self.trouble = error
+            raise
+
+
 class LocalTransaction:
     """The work of one transaction: it may run again, and in a thread of the engine.
 
@@ -417,7 +444,8 @@ class LocalTransaction:
     def again(self, view: View) -> Txn | None:
         """Check the next gate that the decision may have opened.
 
-        A thing that cannot be decided about must not harm the decision, so it is skipped.
+        A thing that cannot be decided about must not harm the decision, so it is skipped, whatever
+        its items made the rules raise.  Only what the engine raises ends the transaction.
         """
         with self._guard:
             gates = cast("GateCheck", self._gates)
@@ -425,11 +453,14 @@ class LocalTransaction:
                 return self._leave(gates)
             from interlock.runtime.gates import changed_facts
 
+            watched = _WatchedView(view)
             try:
-                attempt = decide_inside(gates.deciding(), view)
+                attempt = decide_inside(gates.deciding(), watched)
                 txn = self._drafted(attempt) if attempt.decision.changes else None
-            except InterlockError:
-                gates.skip()
+            except Exception as error:
+                if error is watched.trouble:
+                    raise
+                gates.skip(error)
                 txn = None
             else:
                 gates.checked(changed_facts(attempt.decision))
