@@ -387,7 +387,7 @@ def _gates_wait(facts: tuple[str, ...], view: View) -> bool:
 
 
 class _WatchedView:
-    """The state that a transaction reads; ``trouble`` is what the engine raised."""
+    """The state that a transaction reads; ``trouble`` is an error of the engine."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -444,8 +444,8 @@ class LocalTransaction:
     def again(self, view: View) -> Txn | None:
         """Check the next gate that the decision may have opened.
 
-        A thing that cannot be decided about must not harm the decision, so it is skipped, whatever
-        its items made the rules raise.  Only what the engine raises ends the transaction.
+        A thing that cannot be decided about must not harm the decision, so it is skipped, also if
+        the rules raise an unforeseen error.  Only an error of the engine ends the transaction.
         """
         with self._guard:
             gates = cast("GateCheck", self._gates)
