@@ -62,10 +62,9 @@ def test_an_uncontended_acquire_and_release_are_one_commit_each(stage: Testbed) 
     assert audit(stage.store) == []
 
 
-def test_slots_are_one_commit_each_after_the_first(stage: Testbed) -> None:
+def test_slots_are_one_commit_each(stage: Testbed) -> None:
     ada = remote(stage, "ada")
-    made = steps(ada, ada.semaphores.acquire("x", capacity=3))
-    assert made == [Commit, Read]  # a gate may have waited for a semaphore that did not exist
+    assert steps(ada, ada.semaphores.acquire("x", capacity=3)) == [Commit]
     assert steps(ada, ada.semaphores.release("x")) == [Commit]
     assert steps(ada, ada.semaphores.acquire("x", weight=2)) == [Commit]
     assert steps(ada, ada.semaphores.release("x")) == [Commit]

@@ -87,6 +87,7 @@ Guards and pipelines
     gates/{thing}         what a task or pipeline waits for: its guard, leaf and facts
     gated/{fact}/{thing}  the thing waits for a change of this fact
     recheck/{id}          facts have changed: the gates that wait for them are to be checked again
+    meta/gates-wait       a gate waits, or has waited, for a thing that may not exist yet
     meta/new-tasks        a gate waits for tasks that are not published yet
 Swarms, in the home store
     swarm/self            this home as a swarm: its name, its bus and its keys
@@ -246,6 +247,7 @@ NEEDED = "meta/needed"
 SUSPECTED = "meta/suspected"
 FINISHED = "meta/over"
 NEW_TASKS = "meta/new-tasks"
+GATES_WAIT = "meta/gates-wait"
 CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
 BUS = "meta/bus"

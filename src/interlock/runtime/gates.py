@@ -210,8 +210,13 @@ class GateCheck:
             again = [fact for fact in again if fact not in self._facts]
         self._facts.extend(again)
 
-    def skip(self) -> None:
-        """Go on behind a thing that cannot be decided about."""
+    def skip(self, error: Exception) -> None:
+        """Go on behind a thing that cannot be decided about; doctor names a damaged item."""
+        if not isinstance(error, InterlockError):
+            import logging
+
+            said = "a gate of %s could not be checked (%r); run 'interlock doctor'"
+            logging.getLogger("interlock").warning(said, self._facts[0], error)
         self._clears = False
         self.checked()
 
@@ -238,8 +243,13 @@ def check_gates(
         while gates.goes_on:
             try:
                 done = yield from runner.change_alone(gates.deciding, actor)
-            except (StoreDamaged, TooLarge):  # of this thing; doctor names it
-                gates.skip()
+            except (StoreDamaged, TooLarge) as error:  # of this thing
+                gates.skip(error)
+                continue
+            except InterlockError:
+                raise
+            except Exception as error:  # noqa: BLE001 - its items made the rules raise; others go on
+                gates.skip(error)
                 continue
             more = done.recheck
             gates.checked(more.note.facts if more else (), more.keys if more else ())

@@ -49,7 +49,18 @@ from interlock.runtime.attempt import (
 from interlock.runtime.identity import TRACE, Actor
 from interlock.runtime.settling import Settling
 from interlock.steps import Commit, Op, Pause, Read, Renew, Transact
-from interlock.store import Committed, Conflict, Item, Put, Store, Txn, View
+from interlock.store import (
+    Committed,
+    Conflict,
+    Item,
+    Put,
+    Range,
+    Ref,
+    Snapshot,
+    Store,
+    Txn,
+    View,
+)
 
 if TYPE_CHECKING:
     from interlock.core.signing import Signer
@@ -304,15 +315,17 @@ class Runner:
 
         A thing that it creates has no mark yet.  If gates wait for it now, the note has it, too;
         gates that come to wait before the commit are found by the check after it.  A guess saves
-        a round trip and is often wrong (the thing exists), so that read is left out then.
+        a round trip, which must not be spent on that: housekeeping checks the gates of slots that
+        were created by one.
         """
         decision = attempt.decision
-        if not decision.awaited and not decision.created:
+        created = () if guessed else decision.created
+        if not decision.awaited and not created:
             return attempt, None
-        from interlock.runtime.gates import Recheck, changed_facts, note_of, with_gates
+        from interlock.runtime.gates import Recheck, note_of, with_gates
 
-        recheck = Recheck(note=note_of(changed_facts(decision)))
-        created = () if guessed else note_of(decision.created).facts
+        recheck = Recheck(note=note_of((*decision.awaited, *created)))
+        created = note_of(created).facts
         awaited = (*decision.awaited, *(yield from with_gates(created)))
         if awaited:
             own = keys.recheck(self.new_id("chk"))
@@ -366,6 +379,33 @@ _pools: dict[int, deque[bytes]] = {}
 os.register_at_fork(after_in_child=_pools.clear)  # parent and child must not make the same ids
 
 
+def _gates_wait(facts: tuple[str, ...], view: View) -> bool:
+    """Whether gates wait for one of these things, which have no mark since they are new.
+
+    Where no gate ever waited for such a thing, one short read says so.
+    """
+    if view.read(keys.GATES_WAIT).items[keys.GATES_WAIT] is None:
+        return False
+    pages = [Range(keys.gated(fact), limit=1) for fact in facts]
+    return any(view.read(*pages).ranges.values())
+
+
+class _WatchedView:
+    """The state that a transaction reads; ``trouble`` is an error of the engine."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.trouble: Exception | None = None
+
+    def read(self, *refs: Ref) -> Snapshot:
+        """All the refs as the transaction sees them."""
+        try:
+            return self._view.read(*refs)
+        except Exception as error:
+            self.trouble = error
+            raise
+
+
 class LocalTransaction:
     """The work of one transaction: it may run again, and in a thread of the engine.
 
@@ -400,14 +440,16 @@ class LocalTransaction:
             if not self.attempt.decision.changes:
                 return None
             self.draft = self._runner.draft(self.attempt, self._actor, checked=False)
-            if self.attempt.decision.awaited or self.attempt.decision.created:
-                self._follow(self.attempt.decision, view)
+            decision = self.attempt.decision
+            if decision.awaited or (decision.created and _gates_wait(decision.created, view)):
+                self._follow(decision, view)
             return self.draft.txn
 
     def again(self, view: View) -> Txn | None:
         """Check the next gate that the decision may have opened.
 
-        A thing that cannot be decided about must not harm the decision, so it is skipped.
+        A thing that cannot be decided about must not harm the decision, so it is skipped, also if
+        the rules raise an unforeseen error.  Only an error of the engine ends the transaction.
         """
         with self._guard:
             gates = cast("GateCheck", self._gates)
@@ -415,11 +457,14 @@ class LocalTransaction:
                 return self._leave(gates)
             from interlock.runtime.gates import changed_facts
 
+            watched = _WatchedView(view)
             try:
-                attempt = decide_inside(gates.deciding(), view)
+                attempt = decide_inside(gates.deciding(), watched)
                 txn = self._drafted(attempt) if attempt.decision.changes else None
-            except InterlockError:
-                gates.skip()
+            except Exception as error:
+                if error is watched.trouble:
+                    raise
+                gates.skip(error)
                 txn = None
             else:
                 gates.checked(changed_facts(attempt.decision))

@@ -270,10 +270,12 @@ def _mark(runner: Runner, base: int, wanted: GateFact, *, new: bool) -> DecideOp
         return Decision(outcome=None, puts=(put,), awaited=again)
     kind, _, name = fact.partition("/")
     flag = registry.gate_flag(kind)
-    if flag is None:
-        return Decision(outcome=None)
-    marked: Decision[None] = yield from flag(runner, base, name, gated=True)
-    if not wanted.state:
+    marked: Decision[None] = Decision(outcome=None)
+    if flag is not None:
+        marked = yield from flag(runner, base, name, gated=True)
+    if not wanted.state:  # it may not exist yet
+        if (yield (keys.GATES_WAIT,)).items[keys.GATES_WAIT] is None:
+            marked = replace(marked, puts=(*marked.puts, Write(keys.GATES_WAIT, {})))
         return marked
     key = keys.status(name)
     status = decode_status((yield (key,)).items[key])
