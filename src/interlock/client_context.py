@@ -298,12 +298,10 @@ class StoreOpener:
         """The URL by which any process finds it, and how to show it, without a password."""
         import os
 
-        from interlock.stores import file_of, is_network
+        from interlock.stores import file_of, is_network, shown
 
         if is_network(url):
-            from interlock.stores.address import parse
-
-            return url, parse(url).shown
+            return url, shown(url)
         path = file_of(url)
         whole = url if path is None else os.path.abspath(path)
         return whole, whole

@@ -24,11 +24,18 @@ SCHEMES: dict[str, tuple[Literal["redis", "etcd"], bool]] = {
 }
 """The engine across a network that a scheme names, and whether it speaks TLS."""
 
+GIT_SCHEMES = ("git+file", "git+ssh", "git+https", "git+http")
+"""A branch of a remote that the user's own git reaches."""
+
 _SHOWN = 200
 
 
 def open_store(url: str, *, create: bool = True) -> Store:
     """The store that a URL names; a plain path is a SQLite file."""
+    if is_git(url):
+        from interlock.stores.git import GitStore
+
+        return GitStore(url, create=create)
     if is_network(url):
         store = _network(url)
         try:
@@ -50,6 +57,10 @@ def open_store(url: str, *, create: bool = True) -> Store:
 
 async def open_store_async(url: str, *, create: bool = True) -> Store:
     """Open a store in an event loop."""
+    if is_git(url):
+        import asyncio
+
+        return await asyncio.to_thread(open_store, url, create=create)
     if not is_network(url):
         return open_store(url, create=create)
     store = _network(url)
@@ -63,7 +74,23 @@ async def open_store_async(url: str, *, create: bool = True) -> Store:
 
 def is_network(url: str) -> bool:
     """Whether a URL names an engine across a network."""
-    return url.partition("://")[0].lower() in SCHEMES and "://" in url
+    return (url.partition("://")[0].lower() in SCHEMES and "://" in url) or is_git(url)
+
+
+def is_git(url: str) -> bool:
+    """Whether a URL names a branch of a git repository."""
+    return url.partition("://")[0].lower() in GIT_SCHEMES and "://" in url
+
+
+def shown(url: str) -> str:
+    """The URL of an engine across a network for display, without its password."""
+    if is_git(url):
+        from interlock.stores.git.address import parse as parse_git
+
+        return parse_git(url).shown
+    from interlock.stores.address import parse
+
+    return parse(url).shown
 
 
 def _network(url: str) -> RedisStore | EtcdStore:
@@ -94,6 +121,8 @@ def file_of(url: str) -> str | None:
     scheme, separator, rest = url.partition(":")
     if separator and scheme in SCHEMES:
         raise BadInput(f"a {scheme} URL is written like {scheme}://localhost")
+    if separator and scheme in (*GIT_SCHEMES, "git"):
+        raise BadInput("a git URL is written like git+file:///path.git or git+ssh://host/path.git")
     if separator and "/" not in scheme and rest.partition("/")[0].isdigit():
         raise BadInput(
             f"{url[:_SHOWN]!r} looks like a server; write redis:// or etcd:// before it,"
@@ -112,7 +141,8 @@ def file_of(url: str) -> str | None:
             scheme = scheme[:_SHOWN]
             raise BadInput(
                 f"no store speaks {scheme}://;"
-                " use sqlite:///path.db, redis://host, etcd://host or a plain path"
+                " use sqlite:///path.db, redis://host, etcd://host, git+ssh://host/path.git"
+                " or a plain path"
             )
 
 

@@ -14,7 +14,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from interlock import store_location
+from interlock import store_location, stores
 from interlock.core import keys, validate
 from interlock.core.safe_text import printable
 from interlock.core.wait import AGENT_CALLER, NAMED_CALLER, SESSION_CALLER
@@ -117,9 +117,7 @@ def shown(url: str) -> str:
     if not is_network(url):
         file_of(url)
         return url
-    from interlock.stores.address import parse
-
-    return parse(url).shown
+    return stores.shown(url)
 
 
 def url_of(store: Store, given: str | None) -> str:

@@ -64,7 +64,7 @@ _LATER = "SELECT revision, id, value, touched FROM log WHERE revision > ? ORDER 
 _OLDEST = """SELECT max(revision) FROM
   (SELECT revision FROM log WHERE revision <= ? ORDER BY revision LIMIT ?)"""
 _EXPIRED = "DELETE FROM item WHERE key >= 'live/' AND key < 'live0' AND expires <= ?"
-_NANO = 1_000_000_000
+NANO = 1_000_000_000
 ROWS_AT_ONCE = 500
 _FEW, _AT_ONCE = 3, 32
 """Keys that are asked for one by one, and how many at most with one question."""
@@ -101,6 +101,8 @@ class ReadConnection:
     """Reads through one connection; inside a transaction if the caller began one."""
 
     def __init__(self, db: apsw.Connection) -> None:
+        self.make_item: Callable[[Row], Item | None] = item_of
+        """Makes an item of a row; None if it expired."""
         self.attach(db)
 
     def attach(self, db: apsw.Connection) -> None:
@@ -135,7 +137,7 @@ class ReadConnection:
         for start in range(0, len(asked), _AT_ONCE):
             some = asked[start : start + _AT_ONCE]
             rows = cast("list[Row]", self._execute(_some(len(some)), some).fetchall())
-            found.update((row[0], _item(row)) for row in rows)
+            found.update((row[0], self.make_item(row)) for row in rows)
         return found
 
     def item(self, key: str) -> Item | None:
@@ -144,7 +146,7 @@ class ReadConnection:
             row = self._execute(_ENTRY, (key[len(LOG) :],)).fetchone()
             return None if row is None else _entry(row)
         row = self._execute(_ONE, (key,)).fetchone()
-        return None if row is None else _item(row)
+        return None if row is None else self.make_item(row)
 
     def revision(self) -> int:
         """The revision of the latest commit."""
@@ -168,7 +170,7 @@ class ReadConnection:
             first = max(ref.prefix, after + "\0")  # SQLite seeks by one bound, and walks to others
             bounds = (first, end, limit)
             rows = cast("list[Row]", self._execute(_MANY, bounds).fetchall())
-            found += [item for row in rows if (item := _item(row)) is not None]
+            found += [item for row in rows if (item := self.make_item(row)) is not None]
             if len(rows) < limit or len(found) >= limit:
                 return tuple(found[:limit])
             after = rows[-1][0]
@@ -321,14 +323,19 @@ class WriteConnection(ReadConnection):
             return StoreMissing(self.files.gone)
         return schema.translated(error, self._path)
 
+    def times(self) -> tuple[int, int]:
+        """When the ttl of a put starts, and up to when keys have expired, as the clock says."""
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        return now, now
+
     def _apply(self, txn: Txn) -> None:
         self._last = revision = self._last + 1
         self._jobs += 1
-        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        starts, now = self.times()
         execute = self._execute
         for put in txn.puts:
             self._cache.pop(put.key, None)
-            expires = None if put.ttl is None else now + int(put.ttl * _NANO)
+            expires = None if put.ttl is None else starts + int(put.ttl * NANO)
             if txn.quiet:
                 execute(_PUT_QUIETLY, (put.key, put.value, revision, expires, now))
             else:
@@ -388,14 +395,15 @@ def _some(number: int) -> str:
 _questions: dict[int, str] = {}
 
 
-def _item(row: Row) -> Item | None:
+def item_of(row: Row) -> Item | None:
+    """The item of a row, judged by the clock of this machine; None if it expired."""
     key, value, revision, created, entry, hash_, expires = row
     if expires is None:
         return Item(key, value, revision, created, entry, hash_)
     left = expires - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     if left <= 0:
         return None
-    return Item(key, value, revision, created, entry, hash_, left / _NANO)
+    return Item(key, value, revision, created, entry, hash_, left / NANO)
 
 
 def _entry(row: EntryRow) -> Item:

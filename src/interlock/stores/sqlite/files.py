@@ -181,7 +181,7 @@ class OpenFiles:
     def __init__(self, named: str, path: str) -> None:
         self.gone = ""
         """Why nothing that is in the files that we have open counts any more."""
-        self._path = path
+        self.path = path
         main = dict.fromkeys((named, path))
         self._names = (*main, path + "-wal", path + "-shm")
         self._main = [identity(name) for name in main]
@@ -226,7 +226,7 @@ class OpenFiles:
     def went_back(self, seen: int, revision: int) -> None:
         """The store has a lower revision than we saw in it: a restore gave it an older state."""
         self.gone = self.gone or (
-            f"{self._path} went back from revision {seen} to {revision}, as after a restore;"
+            f"{self.path} went back from revision {seen} to {revision}, as after a restore;"
             " stop what relied on it, and connect again"
         )
         self.refuse()
@@ -275,7 +275,7 @@ class OpenFiles:
             time.sleep(_PAUSE)
         wal, shm = self._names[-2:]
         self.gone = (
-            f"{self._path} was overwritten by another copy while it was in use; stop every program"
+            f"{self.path} was overwritten by another copy while it was in use; stop every program"
             f" that uses it, remove {wal} and {shm}, copy again, then connect again"
         )
 

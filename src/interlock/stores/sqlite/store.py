@@ -62,7 +62,18 @@ class SQLiteStore(BlockingStore):
         guard.check(self.path)
         kind = files.prepare(self.path, create=create)
         self._files = files.OpenFiles(os.path.abspath(path), self.path)
-        self.capabilities = Capabilities(
+        self.capabilities = self._declare(kind)
+        self._pid = os.getpid()
+        self._forked = False
+        self._reading = threading.Lock()
+        self._reader: ReadConnection | None = None
+        self._resting = self._closed = False
+        with guard.changing:
+            self._open(patience)
+            guard.add(self)
+
+    def _declare(self, kind: str) -> Capabilities:
+        return Capabilities(
             engine="sqlite",
             durability="process" if kind in files.VOLATILE else "power loss",
             clock="machine",
@@ -76,14 +87,6 @@ class SQLiteStore(BlockingStore):
             max_value=5 * 256 * 1024,
             max_bytes=1 << 30,
         )
-        self._pid = os.getpid()
-        self._forked = False
-        self._reading = threading.Lock()
-        self._reader: ReadConnection | None = None
-        self._resting = self._closed = False
-        with guard.changing:
-            self._open(patience)
-            guard.add(self)
 
     def _open(self, patience: float) -> None:
         db = self._connect()
@@ -101,9 +104,12 @@ class SQLiteStore(BlockingStore):
             if error.errno in files.FULL:
                 raise files.full(self.path) from None
             raise StoreReadOnly(f"{folder}: {error.strerror}; change its permissions") from None
-        self._engine = WriteConnection(db, self.path, self._notifier.notify, self._files)
-        self._writer = Writer(self._engine, self._write_queue, patience)
+        self._engine, self._writer = self._make_writer(db, patience)
         self._feed = ChangeFeed(self._notifier, self._later, self._data_version, self._check)
+
+    def _make_writer(self, db: apsw.Connection, patience: float) -> tuple[WriteConnection, Writer]:
+        engine = WriteConnection(db, self.path, self._notifier.notify, self._files)
+        return engine, Writer(engine, self._write_queue, patience)
 
     @property
     def missing(self) -> bool:
@@ -316,13 +322,16 @@ class SQLiteStore(BlockingStore):
             try:
                 schema.configure(db)
                 schema.establish(db, self.path)
-                schema.start_boot(db, schema.boot_id())
+                self._begin_boot(db)
             except BaseException:
                 db.close()
                 raise
         except apsw.Error as error:
             raise schema.translated(error, self.path) from error
         return db
+
+    def _begin_boot(self, db: apsw.Connection) -> None:
+        schema.start_boot(db, schema.boot_id())
 
     def _read_connection(self) -> ReadConnection:
         if self._reader is None:

@@ -68,7 +68,12 @@ CLOSING = 1.0
 
 
 class Writer:
-    """The only way to the write transaction for all threads and tasks of a store object."""
+    """The only way to the write transaction for all threads and tasks of a store object.
+
+    ``waits`` says that a group may wait for a network: an event loop never runs one itself then.
+    """
+
+    waits = False
 
     def __init__(
         self, engine: WriteConnection, write_queue: WriteQueue, patience: float = PATIENCE
@@ -136,7 +141,7 @@ class Writer:
             self._queue.clear()
             self._gathered.clear()
             self._call()
-        _fail(left, StoreClosed("the store was closed before this commit; connect again"))
+        fail_jobs(left, StoreClosed("the store was closed before this commit; connect again"))
         _answer(left)
         ends = time.monotonic() + (0.0 if self.stuck else CLOSING)  # who waited, waited enough
         if self._thread is not None:
@@ -174,14 +179,14 @@ class Writer:
         try:
             # The loop may do a quick commit itself; a slow disk is left to the thread.
             started = time.monotonic()
-            at_once = not self._slow and self._at_once(jobs)
+            at_once = not (self._slow or self.waits) and self._at_once(jobs)
             self._slow = self._slow or _slow(started, jobs)
             if not at_once:
                 self._hand_over(jobs)
                 jobs[-1].timer = loop.call_later(_time_left(jobs), self._give_up, jobs)
                 return
         except Exception as error:  # noqa: BLE001 - there is no caller here: it goes to the jobs
-            _fail(jobs, error)
+            fail_jobs(jobs, error)
         _finish([job.future for job in jobs if job.future is not None])
 
     def _at_once(self, jobs: Sequence[WriteJob]) -> bool:
@@ -193,7 +198,7 @@ class Writer:
             if not right.acquire(blocking=False) or self._closed:
                 return False
             try:
-                if not write_queue.try_enter():
+                if not write_queue.try_enter() or self.delay(jobs) > 0:
                     return False
                 with self.using:
                     if ran := self._group(jobs, 0.0):
@@ -210,6 +215,10 @@ class Writer:
                 pass
         self._engine.notify(touched)
         return ran
+
+    def delay(self, jobs: Sequence[WriteJob]) -> float:  # noqa: ARG002 - for engines with turns
+        """Seconds that the owner of the write lock waits before it runs these jobs."""
+        return 0.0
 
     def _hand_over(self, jobs: Sequence[WriteJob]) -> None:
         with self._queueing:
@@ -235,7 +244,7 @@ class Writer:
             except Exception as error:  # noqa: BLE001 - the callers wait for an answer
                 if not jobs:  # else they ran, and have their answers
                     jobs = self._next_batch()
-                    _fail(jobs, error)
+                    fail_jobs(jobs, error)
             _answer(jobs)
             with suppress(Exception):  # the backstop wakes the others
                 self._engine.notify(touched)
@@ -250,6 +259,8 @@ class Writer:
             if self._closed:
                 return
             self.stuck = ""
+            if (delay := self.delay(tuple(self._queue))) > 0:
+                time.sleep(delay)
             jobs.extend(self._next_batch())
             started = time.monotonic()
             try:
@@ -261,7 +272,7 @@ class Writer:
                     else:
                         jobs[:] = self._put_back(jobs)
             except Exception as error:  # noqa: BLE001 - the callers wait for an answer
-                _fail(jobs, error)
+                fail_jobs(jobs, error)
             self._slow = _slow(started, jobs)
         finally:
             self._write_queue.leave()
@@ -300,13 +311,13 @@ class Writer:
             self._queue.extendleft(job for job in reversed(jobs) if job not in late)
         error = self._engine.translated(apsw.BusyError(), self._engine.db)
         self.stuck = str(error)
-        _fail(late, error)
+        fail_jobs(late, error)
         return late
 
     def _give_up(self, jobs: Sequence[WriteJob]) -> None:
         late = [job for job in jobs if self._withdraw(job)]
         if late:
-            _fail(late, self._held_up())
+            fail_jobs(late, self._held_up())
             _finish([job.future for job in late if job.future is not None])
 
     def _held_up(self) -> StoreBusy:
@@ -382,7 +393,7 @@ class Writer:
         if len(jobs) == 1:
             if isinstance(error, apsw.Error):
                 error = self._engine.translated(error, self._engine.db)
-            _fail(jobs, error)
+            fail_jobs(jobs, error)
             return
         for job in jobs:
             if job.error is None:
@@ -390,7 +401,7 @@ class Writer:
 
     def _again(self, job: WriteJob) -> None:
         if not self._group((job,), _time_left((job,))):
-            _fail((job,), self._engine.translated(apsw.BusyError(), self._engine.db))
+            fail_jobs((job,), self._engine.translated(apsw.BusyError(), self._engine.db))
 
 
 def _slow(started: float, jobs: Sequence[WriteJob]) -> bool:
@@ -403,7 +414,8 @@ def _time_left(jobs: Sequence[WriteJob]) -> float:
     return max(0.0, first - time.monotonic())
 
 
-def _fail(jobs: Sequence[WriteJob], error: Exception) -> None:
+def fail_jobs(jobs: Sequence[WriteJob], error: Exception) -> None:
+    """Let all of these jobs end with an error."""
     for job in jobs:
         job.error = error
 

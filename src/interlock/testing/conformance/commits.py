@@ -146,7 +146,7 @@ class Commits(Suite):
 
     def test_of_a_commit_and_its_void_exactly_one_happens(self, place: Place) -> None:
         one, two = place.open(), place.open()
-        for number in range(20):
+        for number in range(self.times(20)):
             change = txn(Put(f"a/{number}", b""))
             answers = at_once(partial(one.commit, change), partial(two.commit, void(change.id)))
             assert sum(isinstance(answer, Conflict) for answer in answers) == 1
@@ -239,7 +239,7 @@ class Commits(Suite):
         assert _value(store.read(last.key)[last.key]) == last.value
 
     def test_no_increment_is_lost_between_many_writers(self, place: Place, store: Store) -> None:
-        writers, increments = 6, 15
+        writers, increments = 6, self.times(15)
         write(store, Put("counter", b"0"))
 
         def count(other: Store) -> list[int]:
@@ -282,7 +282,7 @@ class Commits(Suite):
             assert len(store.read(ref).ranges[ref]) == many
 
     def test_event_loops_and_threads_use_every_verb_of_one_store_object(self, store: Store) -> None:
-        rounds, users = 10, ("a", "b", "c", "d", "e")
+        rounds, users = self.times(10), ("a", "b", "c", "d", "e")
         alive = tuple(Put(f"live/{name}", b"", ttl=600.0) for name in users)
         write(store, *alive)
 

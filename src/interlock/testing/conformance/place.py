@@ -73,6 +73,12 @@ class Suite:
     """What all parts of the suite share."""
 
     local = False
+    repetitions = 1.0
+    """The share of its repetitions that a race runs: an engine with slow commits may run fewer."""
+
+    def times(self, number: int) -> int:
+        """So often a race repeats a step that others repeat ``number`` times."""
+        return max(2, round(number * self.repetitions))
 
     @pytest.fixture
     def place(self) -> Place:

@@ -79,7 +79,7 @@ class Transactions(Suite):
         assert write(store, Put("a", b"2")) > revision
 
     def test_no_increment_is_lost_between_threads(self, place: Place, store: Store) -> None:
-        threads, increments = 6, 15
+        threads, increments = 6, self.times(15)
 
         def count(other: TransactingStore) -> list[int]:
             return [committed(other.transact(_increment)).revision for _ in range(increments)]
@@ -119,22 +119,22 @@ class Transactions(Suite):
         assert _counted(store) == 20
 
     def test_threads_tasks_and_plain_commits_mix(self, place: Place, store: Store) -> None:
-        other = _local(place.open())
+        other, turns = _local(place.open()), 4 * self.times(5)
 
         async def tasks() -> None:
-            for _ in range(5):
+            for _ in range(turns // 4):
                 await asyncio.gather(*(_transact(store, _increment) for _ in range(4)))
 
         def thread() -> None:
-            for number in range(20):
+            for number in range(turns):
                 other.transact(_increment)
                 write(store, Put(f"p/{number}", b""))
 
         at_once(lambda: asyncio.run(tasks()), thread, thread)
-        assert _counted(store) == 60
+        assert _counted(store) == 3 * turns
 
     def test_two_event_loops_and_threads_share_one_store_object(self, store: Store) -> None:
-        rounds, tasks = 120, 8
+        rounds, tasks = self.times(120), 8
 
         async def loop() -> None:
             for _ in range(rounds):

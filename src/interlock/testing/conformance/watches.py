@@ -118,7 +118,7 @@ class Watches(Suite):
     def test_no_change_is_missed_or_doubled_while_many_write(
         self, place: Place, store: Store
     ) -> None:
-        writers, each = 4, 25
+        writers, each = 4, self.times(25)
         start = store.read().revision
 
         def writes(name: int, other: Store) -> list[tuple[int, str]]:
@@ -408,7 +408,7 @@ class Scopes(Suite):
     def test_nothing_in_several_scopes_is_missed_or_doubled_while_many_write(
         self, place: Place, store: Store
     ) -> None:
-        writers, each = 3, 20
+        writers, each = 3, self.times(20)
         start = store.read().revision
 
         def writes(name: int, other: Store) -> list[tuple[int, str]]:

@@ -1,0 +1,15 @@
+"""Git: a branch of a remote, for servers that share nothing else.
+
+store.py       opening, the waist's methods
+writer.py      groups of jobs that a push confirms; lost and unknown pushes; turns among hosts
+replica.py     the SQLite file of a host: works become batches, batches are replayed
+batch.py       the file of a batch (pure)
+repository.py  the user's git: look, fetch, push, objects
+objects.py     git's objects as bytes
+looks.py       looks at the remote, shared and repeated while a process waits
+address.py     the URL
+"""
+
+from interlock.stores.git.store import GitStore
+
+__all__ = ["GitStore"]

@@ -1,0 +1,97 @@
+"""The URL of a store in a git repository, taken apart.
+
+    git+file:///srv/fleet.git[?branch=NAME]
+    git+ssh://[user@]host[:port]/path/fleet.git       git+https://[user@]host/path/fleet.git
+
+branch=NAME    the branch that is the store; ``interlock`` unless given
+pace=SECONDS   the least time between two pushes to the remote, for hosts that limit them
+sign=yes       sign each commit as the user's git does it
+
+``shown`` is what messages say: it never holds a password.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import parse_qsl, unquote
+
+from msgspec import Struct
+
+from interlock.errors import BadInput
+
+BRANCH = "interlock"
+_OPTIONS = ("branch", "pace", "sign")
+_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]*(/[A-Za-z0-9_][A-Za-z0-9._@-]*)*", re.ASCII)
+_LONGEST_PACE = 3600.0
+
+
+class GitAddress(Struct, frozen=True, kw_only=True):
+    """Where a remote is, which of its branches is the store, and how to treat it."""
+
+    remote: str
+    branch: str = BRANCH
+    pace: float = 0.0
+    sign: bool = False
+    shown: str = ""
+
+    @property
+    def file(self) -> str:
+        """The folder of a remote on this machine; empty for any other."""
+        return self.remote if self.remote.startswith("/") else ""
+
+    @property
+    def ref(self) -> str:
+        """The ref of the branch."""
+        return f"refs/heads/{self.branch}"
+
+
+def parse(url: str) -> GitAddress:
+    """The parts of a URL; an error says what it should look like."""
+    scheme, _, rest = url.partition("://")
+    scheme = scheme.lower()
+    rest, _, query = rest.partition("?")
+    authority, slash, path = rest.partition("/")
+    login, at, host = authority.rpartition("@")
+    shown = f"{scheme}://{login.partition(':')[0]}{at}{host}{slash}{path}"
+    options = _options(query, shown)
+    branch = options.get("branch", BRANCH)
+    if _BRANCH.fullmatch(branch) is None or ".." in branch or branch.endswith((".lock", ".")):
+        raise BadInput(f"{shown} has branch={branch!r:.80}, which git takes for no branch")
+    if branch != BRANCH:
+        shown += f"?branch={branch}"
+    if scheme == "git+file":
+        if authority or not path:
+            raise BadInput(f"{shown} is not like git+file:///absolute/path.git")
+        remote = os.path.realpath("/" + unquote(path))
+    elif not host or not path:
+        raise BadInput(f"{shown} is not like {scheme}://host/path.git")
+    else:
+        remote = f"{scheme.removeprefix('git+')}://{rest}"
+    return GitAddress(
+        remote=remote,
+        branch=branch,
+        pace=_pace(options.get("pace", "0"), shown),
+        sign=options.get("sign", "no") == "yes",
+        shown=shown,
+    )
+
+
+def _options(query: str, shown: str) -> dict[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    if unknown := sorted(set(options) - set(_OPTIONS)):
+        known = ", ".join(_OPTIONS)
+        raise BadInput(f"{shown} has the option {unknown[0]!r:.80}, which is none of: {known}")
+    if options.get("sign", "no") not in ("yes", "no"):
+        raise BadInput(f"{shown} has sign={options['sign']!r:.80}; write sign=yes or sign=no")
+    return options
+
+
+def _pace(text: str, shown: str) -> float:
+    try:
+        pace = float(text.removesuffix("s"))
+    except ValueError:
+        pace = -1.0
+    if not 0 <= pace <= _LONGEST_PACE:
+        raise BadInput(f"{shown} has pace={text!r:.80}; give seconds between pushes, such as 10")
+    return pace

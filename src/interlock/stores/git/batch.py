@@ -1,0 +1,196 @@
+"""A batch: the transactions of one git commit, as a file of the branch.
+
+    batches/0000003/000000192.json
+
+The first line is the head of the batch, each further line is one transaction.  Batches are numbered
+from 1 on, and each names the SHA-256 of the file before it, so a batch that is changed, lost or put
+in between shows.  The batches are the truth of the store: applied in order to an empty replica they
+give the same items, the same log and the same revisions on every host.
+
+An expired key is absent for the decisions of a batch only if the head says so (``dead``): no other
+host judges that by its own clock.
+
+Values are usually JSON objects and stand in the line as they are, byte for byte, so that a person
+can read them; any other value is a string, and bytes that are no text are a list with their base64.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Raw, Struct
+
+from interlock.store import Put, Txn
+
+IN_FOLDER = 64
+"""Batches in one folder: a commit writes the whole list of a folder again."""
+BATCHES = "batches"
+
+
+class BatchHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a batch is, beside its transactions.
+
+    before    the SHA-256 of the file of the batch before; empty for the first
+    id        tells this batch from any other that is written in its place
+    host      the host that wrote it
+    revision  that of the store before the batch
+    dead      liveness keys that expired for the host, and are gone for all hosts
+    trimmed   the revision up to which entries leave the log; 0 if none do
+    """
+
+    batch: int
+    before: str
+    id: str
+    host: str
+    revision: int
+    dead: tuple[str, ...] = ()
+    trimmed: int = 0
+
+
+class BatchPut(Struct, frozen=True, omit_defaults=True):
+    """A put as a batch holds it."""
+
+    key: str
+    value: Raw
+    ttl: float | None = None
+
+
+class BatchTxn(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A transaction as a batch holds it."""
+
+    id: str = ""
+    hash: str = ""
+    entry: Raw = Raw(b'""')
+    puts: tuple[BatchPut, ...] = ()
+    deletes: tuple[str, ...] = ()
+    signals: tuple[str, ...] = ()
+    quiet: bool = False
+
+
+class Batch(Struct, frozen=True):
+    """A batch as it was read, and the SHA-256 of its file."""
+
+    head: BatchHead
+    txns: tuple[Txn, ...]
+    digest: str
+
+
+def encode(head: BatchHead, txns: list[Txn]) -> bytes:
+    """The file of a batch."""
+    return msgspec.json.Encoder().encode_lines([head, *map(_line, txns)])
+
+
+def decode(file: bytes) -> Batch:
+    """The batch of a file; ValueError if it is none."""
+    first, _, rest = file.partition(b"\n")
+    head = msgspec.json.decode(first, type=BatchHead)
+    found = msgspec.json.Decoder(BatchTxn).decode_lines(rest)
+    return Batch(head, tuple([_txn(each) for each in found]), digest(file))
+
+
+def digest(file: bytes) -> str:
+    """What the next batch names."""
+    return hashlib.sha256(file).hexdigest()
+
+
+def folder(number: int) -> str:
+    """The folder under ``batches`` that a batch is in."""
+    return f"{number // IN_FOLDER:07}"
+
+
+def name(number: int) -> str:
+    """The name of the file of a batch."""
+    return f"{number:09}.json"
+
+
+def number_of(name: str) -> int:
+    """The number in the name of a file; 0 if it is no batch."""
+    stem = name.removesuffix(".json")
+    return int(stem) if stem.isascii() and stem.isdigit() else 0
+
+
+class Told(Struct):
+    """The fields of a log entry that a person looks for."""
+
+    agent: str = ""
+    verb: str = ""
+    thing: str = ""
+    outcome: str = ""
+
+
+def message(txns: list[Txn], head: BatchHead) -> str:
+    """The commit message: who did what, for a person who reads the git log."""
+    told = list(_told(txns))
+    if not told:
+        quiet = f"{len(txns)} renewals" if txns else "expired keys"
+        return f"{quiet}\n\n{_facts(head)}\n"
+    first = told[0] if len(told) == 1 else f"{told[0]}, and {len(told) - 1} more"
+    rest = "".join(f"- {each}\n" for each in told) + "\n" if len(told) > 1 else ""
+    return f"{first}\n\n{rest}{_facts(head)}\n"
+
+
+def _facts(head: BatchHead) -> str:
+    return f"Batch: {head.batch}\nHost: {head.host}"
+
+
+def _told(txns: list[Txn]) -> Iterator[str]:
+    for txn in txns:
+        if txn.quiet:
+            continue
+        try:
+            said = msgspec.json.decode(txn.entry, type=Told)
+        except msgspec.DecodeError:
+            said = Told(verb=txn.id)
+        words = " ".join(filter(None, (said.verb or "change", said.thing)))
+        who = f"{said.agent}: " if said.agent else ""
+        yield f"{who}{words}" + (f" ({said.outcome})" if said.outcome else "")
+
+
+def _raw(value: bytes) -> Raw:
+    if value[:1] == b"{" and value[-1:] == b"}" and b"\n" not in value:
+        try:
+            msgspec.json.decode(value)
+        except (msgspec.DecodeError, RecursionError):
+            pass
+        else:
+            return Raw(value)
+    try:
+        return Raw(msgspec.json.encode(value.decode()))
+    except UnicodeDecodeError:
+        return Raw(b'["%b"]' % b64encode(value))
+
+
+def _value(raw: Raw) -> bytes:
+    value = bytes(raw)
+    if value[:1] == b"{":
+        return value
+    if value[:1] == b"[":
+        return b64decode(value[2:-2])
+    return msgspec.json.decode(value, type=str).encode()
+
+
+def _line(txn: Txn) -> BatchTxn:
+    return BatchTxn(
+        id="" if txn.quiet else txn.id,
+        hash=txn.hash,
+        entry=_raw(txn.entry),
+        puts=tuple([BatchPut(put.key, _raw(put.value), put.ttl) for put in txn.puts]),
+        deletes=txn.deletes,
+        signals=txn.signals,
+        quiet=txn.quiet,
+    )
+
+
+def _txn(found: BatchTxn) -> Txn:
+    return Txn(
+        id=found.id,
+        entry=_value(found.entry),
+        hash=found.hash,
+        puts=tuple([Put(put.key, _value(put.value), put.ttl) for put in found.puts]),
+        deletes=found.deletes,
+        signals=found.signals,
+        quiet=found.quiet,
+    )

@@ -1,0 +1,383 @@
+"""The replica: a SQLite file in the cache that holds what the branch says, for one host.
+
+It is the SQLite store's own file with a few tables more.  A transaction of this host runs in it as
+on SQLite, and becomes a batch; the batches of other hosts are replayed.  So decisions and reads are
+local, and every process of the host sees what one of them fetched.
+
+    replica  where it stands (head, batch, digest), who it is (host), and the state of turns
+    life     for each liveness key its ttl, the host that put it, and how late it may have been seen
+    peer     when a batch of another host was last seen
+
+Liveness: the ttl of a key of another host starts when its batch is seen here, so no host ends a key
+early.  ``expires_in`` promises less: another host may have seen the key sooner, and end it sooner,
+by the time since the look before the one that brought it (``lag``).
+
+A transaction judges all keys by the moment of its begin.  Keys that expired by then are deleted in
+it and named in its batch.  A transaction that writes nothing is rolled back, so a row stays until a
+batch says that it is gone: ``created`` must be the same on all hosts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
+
+import apsw
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.errors import StoreDamaged, StoreNewer
+from interlock.store import Item, Txn
+from interlock.stores.git import batch as batches
+from interlock.stores.git.batch import BATCHES, Batch, BatchHead
+from interlock.stores.git.objects import FILE, FOLDER, Tree, TreeEntry
+from interlock.stores.git.repository import Repository
+from interlock.stores.sqlite.connection import NANO, ReadConnection, Row, WriteConnection
+from interlock.stores.sqlite.files import OpenFiles
+
+FORMAT = 1
+MARKER = "interlock.json"
+"""The file of the branch that says what it is."""
+_ABOUT = b"""{"format": %d,
+ "about": "A store of Interlock. batches/ is the truth, state/ is a copy of it to read.",
+ "warning": "Commits here are made by programs; do not rewrite this branch."}
+"""
+_TABLES = """
+CREATE TABLE IF NOT EXISTS replica (name TEXT NOT NULL PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS life (
+  key TEXT NOT NULL PRIMARY KEY, ttl INTEGER NOT NULL, lag INTEGER NOT NULL, host TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS peer (host TEXT NOT NULL PRIMARY KEY, seen INTEGER) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS expiring ON item (expires) WHERE expires IS NOT NULL;
+CREATE TRIGGER IF NOT EXISTS life_ends AFTER DELETE ON item WHEN OLD.expires IS NOT NULL BEGIN
+  DELETE FROM life WHERE key = OLD.key; END;
+"""
+_EXPIRED = "SELECT key FROM item WHERE expires <= ?"
+_DELETE = "DELETE FROM item WHERE key = ?"
+_LIFE = "INSERT OR REPLACE INTO life VALUES (?, ?, ?, ?)"
+_LAG = "SELECT lag FROM life WHERE key = ?"
+_SET = "INSERT OR REPLACE INTO replica VALUES (?, ?)"
+_NEVER = -1
+_LEAST = 1e-6
+
+
+class Position(Struct, frozen=True, kw_only=True):
+    """How far the replica follows the branch: its commit, the last batch and that one's digest."""
+
+    head: str = ""
+    batch: int = 0
+    digest: str = ""
+    looked: int = 0
+
+
+def establish(db: apsw.Connection, boot: str, host: str) -> None:
+    """Add the tables of a replica; after a reboot every ttl starts again, since clocks did."""
+    with db:
+        db.execute(_TABLES)
+        db.execute("INSERT OR IGNORE INTO replica VALUES ('host', ?)", (host,))
+        found = db.execute("SELECT value FROM meta WHERE name = 'boot'").fetchone()
+        if found is None or found[0] != boot:
+            now = monotonic()
+            db.execute("UPDATE life SET lag = ttl")
+            db.execute(
+                "UPDATE item SET expires = ? + (SELECT ttl FROM life WHERE life.key = item.key)"
+                " WHERE expires IS NOT NULL",
+                (now,),
+            )
+            db.execute("DELETE FROM replica WHERE name IN ('turn', 'looked')")
+            db.execute("DELETE FROM peer")
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?)", (boot,))
+
+
+def host_of(db: apsw.Connection) -> str:
+    """The name of this host among those that share the remote."""
+    rows = db.execute("SELECT value FROM replica WHERE name = 'host'").fetchall()
+    return str(rows[0][0])
+
+
+def read_facts(reader: ReadConnection) -> tuple[Position, dict[str, object]]:
+    """Where the replica stands, and all that it remembers."""
+    rows = reader.db.execute("SELECT name, value FROM replica").fetchall()
+    found: dict[str, Any] = {str(name): value for name, value in rows}
+    known = {name: found[name] for name in Position.__struct_fields__ if name in found}
+    return Position(**known), found
+
+
+def monotonic() -> int:
+    """Nanoseconds that all processes of this boot share."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+def marker() -> bytes:
+    """The content of the file that says what the branch is."""
+    return _ABOUT % FORMAT
+
+
+class ReplicaReader(ReadConnection):
+    """Reads the replica as a caller sees it now."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        super().__init__(db)
+        self.make_item = lambda row: living_item(self, row, monotonic())
+
+
+def living_item(reader: ReadConnection, row: Row, now: int) -> Item | None:
+    """The item of a row at a moment; a liveness key lives at least as long as another host says."""
+    key, value, revision, created, entry, hash_, expires = row
+    if expires is None:
+        return Item(key, value, revision, created, entry, hash_)
+    if expires <= now:
+        return None
+    left = (expires - now - int(reader.one(_LAG, (key,))[0])) / NANO
+    return Item(key, value, revision, created, entry, hash_, max(left, _LEAST))
+
+
+class ReplicaConnection(WriteConnection):
+    """Runs the works of this host, replays the batches of the others."""
+
+    def __init__(
+        self,
+        db: apsw.Connection,
+        path: str,
+        notify: Callable[[list[str]], None],
+        files: OpenFiles,
+        repository: Repository,
+    ) -> None:
+        self.host = host_of(db)
+        self.position = Position()
+        self.looked = 0
+        """When this process last began to look and found nothing newer."""
+        self._repository = repository
+        self._start = 0
+        self._txns: list[Txn] = []
+        self._dead: list[str] = []
+        self._swept = False
+        self._trimmed = 0
+        super().__init__(db, path, notify, files)
+        self.make_item = lambda row: living_item(self, row, self._start)
+        self.wal.sync = _nothing  # type: ignore[method-assign]  # the remote is what lasts
+
+    # ---- the transaction of this host
+
+    def begin(self, wait: float) -> None:
+        """Open the transaction, and delete the keys that expired by now."""
+        self.begin_replay(wait)
+        dead = cast("list[tuple[str]]", self._execute(_EXPIRED, (self._start,)).fetchall())
+        for (key,) in dead:
+            self._execute(_DELETE, (key,))
+            self._dead.append(key)
+
+    def begin_replay(self, wait: float) -> None:
+        """Open the transaction, and leave expired keys to the batches."""
+        super().begin(wait)
+        self._start = monotonic()
+        self._txns, self._dead, self._swept, self._trimmed = [], [], False, 0
+        self.position = self.read_position()
+
+    def read_position(self) -> Position:
+        """Where the replica stands."""
+        return read_facts(self)[0]
+
+    def times(self) -> tuple[int, int]:
+        """The moment of the begin; expired keys are deleted already."""
+        return self._start, _NEVER
+
+    def sweep(self, now: int) -> int:  # noqa: ARG002 - the begin of the transaction counts
+        """Expired keys are gone since the begin: only publish that."""
+        self._swept = bool(self._dead)
+        return len(self._dead)
+
+    def trim(self, revision: int) -> int:
+        """Delete the oldest entries up to a revision, for all hosts."""
+        number = super().trim(revision)
+        if number:
+            self._trimmed = int(self.one("SELECT value FROM meta WHERE name='trimmed'")[0])
+        return number
+
+    def make_commit(self) -> tuple[str, Position] | None:
+        """Write the commit of this transaction, and where it leads; None if it changes nothing."""
+        if not (self._txns or self._swept or self._trimmed):
+            return None
+        import uuid
+
+        number = self.position.batch + 1
+        head = BatchHead(
+            batch=number,
+            before=self.position.digest,
+            id=uuid.uuid4().hex,
+            host=self.host,
+            revision=self._last - len(self._txns),
+            dead=tuple(self._dead),
+            trimmed=self._trimmed,
+        )
+        file = batches.encode(head, self._txns)
+        root = self._with_batch(self._repository.root(self.position.head), number, file)
+        tree = self._repository.write_tree(root)
+        message = batches.message(self._txns, head)
+        commit = self._repository.write_commit(tree, self.position.head, message)
+        after = Position(head=commit, batch=number, digest=batches.digest(file))
+        return commit, replace(after, looked=self._start)
+
+    def advance(self, position: Position) -> None:
+        """Note where the replica stands after this transaction."""
+        for name in Position.__struct_fields__:
+            self.remember(name, getattr(position, name))
+        self.position = position
+
+    def remember(self, name: str, value: object) -> None:
+        """Keep a fact of the host with this transaction."""
+        self._execute(_SET, (name, value))
+
+    def recall(self, name: str) -> int:
+        """A number of the host; 0 if there is none."""
+        found = self._execute("SELECT value FROM replica WHERE name = ?", (name,)).fetchone()
+        return 0 if found is None else int(found[0])
+
+    def read_last(self) -> str:
+        """The host that committed last, as far as this one knows."""
+        found = self._execute("SELECT value FROM replica WHERE name = 'last'").fetchone()
+        return "" if found is None else str(found[0])
+
+    def _apply(self, txn: Txn) -> None:
+        super()._apply(txn)
+        self._txns.append(txn)
+        self._keep_lives(txn, self.host, 0)
+
+    def _keep_lives(self, txn: Txn, host: str, lag: int) -> None:
+        for put in txn.puts:
+            if put.ttl is not None:
+                self._execute(_LIFE, (put.key, int(put.ttl * NANO), lag, host))
+
+    def _with_batch(self, root: Tree, number: int, file: bytes) -> Tree:
+        """The root with one batch more."""
+        repository = self._repository
+        all_ = dict(_subtree(repository, root, BATCHES))
+        folder = dict(_subtree(repository, all_, batches.folder(number)))
+        _add(folder, FILE, batches.name(number), repository.write("blob", file))
+        _add(all_, FOLDER, batches.folder(number), repository.write_tree(folder))
+        _add(found := dict(root), FOLDER, BATCHES, repository.write_tree(all_))
+        return found
+
+    # ---- the batches of others
+
+    def catch_up(self, head: str) -> None:
+        """Replay what the branch has at this commit, in one transaction."""
+        self.begin_replay(10.0)
+        try:
+            if head != self.position.head:
+                self._replay_all(head)
+            self.advance(replace(self.position, head=head, looked=self._start))
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
+
+    def holds(self, head: str, position: Position) -> bool:
+        """Whether a commit of the branch has the batch that leads to this position."""
+        file = self._batch_file(self._repository.root(head), position.batch)
+        return file is not None and batches.digest(file) == position.digest
+
+    def _replay_all(self, head: str) -> None:
+        root = self._repository.root(head)
+        self._check_format(root)
+        last = last_batch(self._repository, root)
+        mine = self._batch_file(root, self.position.batch)
+        if last < self.position.batch or (
+            mine is not None and batches.digest(mine) != self.position.digest
+        ):
+            raise self._rewritten(last)
+        lag = monotonic() - max(self.position.looked, self.looked)
+        for number in range(self.position.batch + 1, last + 1):
+            file = self._batch_file(root, number)
+            if file is None:
+                raise self._rewritten(last)
+            self._replay(self._decoded(number, file), lag)
+
+    def _replay(self, found: Batch, lag: int) -> None:
+        head = found.head
+        if head.before != self.position.digest or head.revision != self._last:
+            raise self._rewritten(head.batch)
+        for key in head.dead:
+            self._cache.pop(key, None)
+            self._execute(_DELETE, (key,))
+        for txn in found.txns:
+            super()._apply(txn)
+            self._keep_lives(txn, head.host, lag)
+        if head.trimmed:
+            self._quiet = self._last
+            self._execute("UPDATE meta SET value = ? WHERE name = 'trimmed'", (head.trimmed,))
+            self._execute("DELETE FROM log WHERE revision <= ?", (head.trimmed,))
+        if head.host != self.host:
+            self._execute("INSERT OR REPLACE INTO peer VALUES (?, ?)", (head.host, self._start))
+        self.remember("last", head.host)
+        self.position = replace(self.position, batch=head.batch, digest=found.digest)
+
+    def _batch_file(self, root: Tree, number: int) -> bytes | None:
+        all_ = _subtree(self._repository, root, BATCHES)
+        folder = _subtree(self._repository, all_, batches.folder(number))
+        entry = folder.get(batches.name(number))
+        return None if entry is None else self._repository.blob(entry.oid)
+
+    def _decoded(self, number: int, file: bytes) -> Batch:
+        with suppress(ValueError):
+            found = batches.decode(file)
+            if found.head.batch == number:
+                return found
+        raise StoreDamaged(
+            f"batch {number} of {self._repository.shown} is none (another program wrote it?);"
+            " put the branch back to a commit before that one"
+        )
+
+    def _check_format(self, root: Tree) -> None:
+        entry = root.get(MARKER)
+        content = b"" if entry is None else self._repository.blob(entry.oid)
+        check_marker(content, self._repository.shown)
+
+    def _rewritten(self, found: int) -> StoreDamaged:
+        where, mine = self._repository.shown, self.position
+        return StoreDamaged(
+            f"the history of {where} was rewritten: this host has seen batch {mine.batch} at commit"
+            f" {mine.head[:12]}, and the branch leads to batch {found} without it; put the commit"
+            f" back (git --git-dir={self._repository.path} push --force {'REMOTE'}"
+            f" {mine.head[:12]}:refs/heads/{self._repository.address.branch}), or stop all agents"
+            " and remove the cache folder on every host to accept what was lost"
+        )
+
+
+def check_marker(content: bytes, where: str) -> None:
+    """Raise if the branch is no store, or one of a later version."""
+    import msgspec
+
+    try:
+        number = msgspec.json.decode(content)["format"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        raise StoreDamaged(
+            f"the branch of {where} has no {MARKER} of a store; name a branch of its own: ?branch="
+        ) from None
+    if number != FORMAT:
+        raise StoreNewer(
+            f"{where} has format {number}, this Interlock knows {FORMAT}; install a newer interlock"
+        )
+
+
+def last_batch(repository: Repository, root: Tree) -> int:
+    """The number of the latest batch in a tree; 0 if it has none."""
+    all_ = _subtree(repository, root, BATCHES)
+    if not all_:
+        return 0
+    newest = repository.tree(all_[max(all_)].oid)
+    return max((batches.number_of(name) for name in newest), default=0)
+
+
+def _subtree(repository: Repository, tree: Tree, name: str) -> Tree:
+    entry = tree.get(name)
+    return {} if entry is None or entry.mode != FOLDER else repository.tree(entry.oid)
+
+
+def _add(tree: Tree, mode: str, name: str, oid: str) -> None:
+    tree[name] = TreeEntry(mode, name, oid)
+
+
+def _nothing() -> None: ...

@@ -1,0 +1,404 @@
+"""The user's own git: the repository in the cache, and what it asks of the remote.
+
+A push is the compare-and-swap of this store: it moves the branch from the commit that was seen to
+the next one, or it says that another host was faster.  ``PushAnswer`` is what the output of git
+means.  A push that ends without a status line may still take effect, even after a read said that it
+did not; only another push from the same old commit settles it.
+
+Git is run with the user's credentials, configuration and hooks, without a terminal to ask at, and
+in a session of its own: Ctrl-C at a program does not cut its push.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Literal
+
+from msgspec import Struct
+
+from interlock.errors import (
+    StoreAway,
+    StoreDamaged,
+    StoreFull,
+    StoreMissing,
+    StoreRefused,
+    StoreTrouble,
+    StoreUnsuitable,
+)
+from interlock.stores.git import objects
+from interlock.stores.git.address import GitAddress
+from interlock.stores.git.objects import Tree
+
+HEAD = "refs/interlock/head"
+"""Where the cache keeps the branch, so that its objects stay and a fetch brings only news."""
+LIVE_REFS = "refs/interlock/live/"
+NONE = "0" * 40
+_KEPT_TREES = 64
+_FOREIGN = (
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_SHALLOW_FILE",
+    "GIT_GRAFT_FILE", "GIT_QUARANTINE_PATH",
+)  # fmt: skip
+"""What a hook or an alias of another repository leaves in the environment."""
+_PLAIN = (
+    "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "core.logAllRefUpdates=false",
+    "-c", "push.followTags=false", "-c", "push.recurseSubmodules=no", "-c", "fetch.prune=false",
+    "-c", "core.quotePath=false", "-c", "protocol.version=2",
+)  # fmt: skip
+_RACED = ("failed to update ref", "cannot lock ref", "incorrect old value", "already exists",
+          "atomic", "reference")  # fmt: skip
+_UNSENT = re.compile(
+    "could not resolve|connection refused|failed to connect|couldn't connect|no route to host"
+    "|network is unreachable|connection timed out|does not appear to be a git repository"
+    "|not a git repository|repository not found|does not exist|operation timed out"
+    "|returned error: 40[0-9]|returned error: 5\\d\\d.*info/refs",
+    re.IGNORECASE,
+)
+_REFUSED = re.compile(
+    "authentication failed|permission denied|could not read (username|password)|access denied"
+    "|terminal prompts disabled|host key verification failed|returned error: 40[13]"
+    "|dubious ownership|certificate|invalid credentials",
+    re.IGNORECASE,
+)
+_NO_ROOM = re.compile("no space left|disk quota exceeded|file too large", re.IGNORECASE)
+_NO_REPOSITORY = re.compile(
+    "not a git repository|does not appear to be a git repository|repository .*not found"
+    "|does not exist|no such file",
+    re.IGNORECASE,
+)
+
+PushKind = Literal["landed", "lost", "locked", "refused", "unsent", "unknown"]
+
+
+class PushAnswer(Struct, frozen=True):
+    """What became of a push.
+
+    landed   the refs moved
+    lost     a ref was no longer where it was expected: nothing moved
+    locked   the remote could not move a ref, though it may be where it was: look, then retry
+    refused  the remote does not take it, and will not
+    unsent   the remote was not reached: nothing moved
+    unknown  no answer came, and the push may still take effect
+    """
+
+    kind: PushKind
+    said: str = ""
+
+
+class GitRun(Struct, frozen=True):
+    """What a git command printed."""
+
+    code: int
+    out: bytes
+    err: str
+
+
+class RefMove(Struct, frozen=True):
+    """A ref of the remote that a push moves; ``old`` is where it must be, NONE if absent."""
+
+    ref: str
+    old: str
+    new: str
+
+
+class Repository:
+    """A bare repository in the cache, and the remote that it is a copy of."""
+
+    def __init__(self, path: str, address: GitAddress) -> None:
+        self.path = path
+        self.address = address
+        self.shown = address.shown
+        self._objects = f"{path}/objects"
+        self._lock = threading.Lock()
+        self._reader: subprocess.Popen[bytes] | None = None
+        self._trees: dict[str, Tree] = {}
+        self._ident = ""
+        self._environment: dict[str, str] | None = None
+
+    def ensure(self) -> None:
+        """Make the repository unless it is there."""
+        if not os.path.exists(f"{self.path}/objects"):
+            made = self.run("init", "--quiet", "--bare", "--template=", self.path, limit=30.0)
+            if made.code:
+                raise StoreUnsuitable(
+                    f"git could not make {self.path} ({last_line(made.err)}); see 'git init'"
+                )
+
+    def run(
+        self, *args: str, limit: float, given: bytes | None = None, env: Mapping[str, str] = {}
+    ) -> GitRun:
+        """Run git; a command that takes longer is ended, and its code is that of the signal."""
+        try:
+            process = subprocess.Popen(  # noqa: S603 - the user's own git
+                ["git", *_PLAIN, *args],  # noqa: S607 - as the user's PATH says
+                stdin=subprocess.PIPE if given is not None else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**self.environment(), **env},
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            raise StoreUnsuitable(
+                "this store needs git, which is not here; install it (Debian: apt install git)"
+            ) from None
+        try:
+            out, err = process.communicate(given, timeout=limit)
+        except subprocess.TimeoutExpired:
+            out, err = b"", f"no answer for {limit:.0f} s".encode()
+        finally:
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+        return GitRun(process.returncode, out, err.decode(errors="replace"))
+
+    def environment(self) -> dict[str, str]:
+        """The user's environment for git, without what another repository left in it."""
+        if self._environment is None:
+            found = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
+            found |= {"GIT_DIR": self.path, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+            self._environment = found
+        return self._environment
+
+    # ---- the remote
+
+    def look(self, limit: float) -> dict[str, str]:
+        """Where the branch and the beat refs of the remote are now."""
+        found = self.run(
+            "ls-remote", self.address.remote, self.address.ref, f"{LIVE_REFS}*", limit=limit
+        )
+        if found.code:
+            raise self.trouble(found.err)
+        rows = (line.split("\t") for line in found.out.decode().splitlines())
+        return {ref: oid for oid, ref in rows}
+
+    def fetch(self, limit: float, *, shallow: bool = False) -> str:
+        """Bring the news of the branch into the cache; returns the commit that it is at."""
+        depth = ("--depth=1",) if shallow else ()
+        flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-show-forced-updates")
+        wanted = f"+{self.address.ref}:{HEAD}"
+        found = self.run("fetch", *flags, *depth, self.address.remote, wanted, limit=limit)
+        if found.code:
+            raise self.trouble(found.err)
+        return self.commit_of(HEAD)
+
+    def push(self, *moves: RefMove, limit: float) -> PushAnswer:
+        """Move refs of the remote, all of them or none."""
+        leases = [f"--force-with-lease={move.ref}:{_lease(move.old)}" for move in moves]
+        atomic = ["--atomic"] if len(moves) > 1 else []
+        specs = [f"{move.new}:{move.ref}" for move in moves]
+        remote = self.address.remote
+        found = self.run("push", "--porcelain", *atomic, *leases, remote, *specs, limit=limit)
+        return read_answer(found)
+
+    def trouble(self, said: str) -> StoreTrouble:
+        """Why the remote could not be read, from what git says."""
+        line = last_line(said)
+        if _NO_ROOM.search(said):
+            return StoreFull(f"{self.shown}: no room ({line}); free some space, then go on")
+        if _REFUSED.search(said):
+            return StoreRefused(
+                f"{self.shown} refuses you ({line});"
+                " see that 'git ls-remote' of it works here without a question"
+            )
+        if _NO_REPOSITORY.search(said):
+            return StoreMissing(
+                f"there is no git repository at {self.shown} ({line});"
+                " make one: git init --bare PATH; or name another"
+            )
+        return StoreAway(
+            f"{self.shown} does not answer ({line}); see that it runs and can be reached"
+        )
+
+    # ---- objects
+
+    def read(self, name: str) -> tuple[str, str, bytes] | None:
+        """Id, kind and content of an object by its id, ref or path; None if there is none."""
+        with self._lock:
+            for _ in range(2):
+                reader = self._reader or self._start_reader()
+                try:
+                    return _ask(reader, name)
+                except (OSError, ValueError):  # it was ended: start another one
+                    self._stop_reader()
+        raise StoreDamaged(f"{self.path} cannot be read; remove that folder: it is only a cache")
+
+    def commit_of(self, ref: str) -> str:
+        """The commit that a ref of the cache names; empty if there is no such ref."""
+        found = self.read(ref)
+        return "" if found is None else found[0]
+
+    def tree(self, oid: str) -> Tree:
+        """The names in a tree."""
+        if oid not in self._trees:
+            found = self.read(oid)
+            if found is None or found[1] != "tree":
+                raise self.incomplete(oid)
+            if len(self._trees) >= _KEPT_TREES:
+                self._trees.clear()
+            self._trees[oid] = objects.parse_tree(found[2])
+        return self._trees[oid]
+
+    def root(self, commit: str) -> Tree:
+        """The names at the root of a commit."""
+        return self.tree(self.root_id(commit))
+
+    def root_id(self, commit: str) -> str:
+        """The tree of a commit."""
+        found = self.read(commit)
+        if found is None or found[1] != "commit":
+            raise self.incomplete(commit)
+        return objects.tree_of(found[2])
+
+    def blob(self, oid: str) -> bytes:
+        """The content of a file."""
+        found = self.read(oid)
+        if found is None:
+            raise self.incomplete(oid)
+        return found[2]
+
+    def write(self, kind: str, data: bytes) -> str:
+        """Write an object; returns its id."""
+        return objects.write(self._objects, kind, data)
+
+    def write_tree(self, tree: Tree) -> str:
+        """Write a tree; returns its id."""
+        oid = self.write("tree", objects.encode_tree(tree))
+        if len(self._trees) >= _KEPT_TREES:
+            self._trees.clear()
+        self._trees[oid] = tree
+        return oid
+
+    def write_commit(self, tree: str, parent: str, message: str) -> str:
+        """Write a commit of the user; signed if the URL asks for it."""
+        if self.address.sign:
+            parents = ("-p", parent) if parent else ()
+            made = self.run("commit-tree", "-S", *parents, tree, limit=60.0, given=message.encode())
+            if made.code:
+                raise StoreRefused(
+                    f"git could not sign a commit ({last_line(made.err)}); see that"
+                    " 'git commit -S' works here without a question, or leave sign= out of the URL"
+                )
+            return made.out.decode().strip()
+        ident = f"{self.ident()} {int(time.time())} +0000"
+        return self.write("commit", objects.encode_commit(tree, parent, ident, message))
+
+    def keep(self, commit: str) -> None:
+        """Let the branch of the cache be at a commit of our own, as after a fetch."""
+        path = f"{self.path}/{HEAD}"
+        part = f"{path}.{os.getpid()}"
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(part, "w", encoding="ascii") as file:
+            file.write(commit + "\n")
+        os.rename(part, path)
+
+    def ident(self) -> str:
+        """Name and mail of the user, as git knows them."""
+        if not self._ident:
+            found = self.run("var", "GIT_COMMITTER_IDENT", limit=10.0)
+            said = found.out.decode(errors="replace").rpartition(">")[0]
+            self._ident = (
+                f"{said}>" if said and not found.code else "interlock <interlock@localhost>"
+            )
+        return self._ident
+
+    def incomplete(self, oid: str) -> StoreDamaged:
+        """The error of a cache without an object that it should have."""
+        return StoreDamaged(
+            f"{self.path} lacks the object {oid}; remove that folder: it is only a cache"
+        )
+
+    def close(self) -> None:
+        """End the process that reads objects."""
+        with self._lock:
+            self._stop_reader()
+
+    def _start_reader(self) -> subprocess.Popen[bytes]:
+        self._reader = subprocess.Popen(
+            ["git", "cat-file", "--batch"],  # noqa: S607
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=self.environment(),
+            start_new_session=True,
+        )
+        return self._reader
+
+    def _stop_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            for pipe in (reader.stdin, reader.stdout):
+                with suppress(OSError):
+                    if pipe is not None:
+                        pipe.close()
+            reader.kill()
+            reader.wait()
+
+
+def read_answer(found: GitRun) -> PushAnswer:
+    """What the output of ``git push --porcelain`` means."""
+    rows = [line.split("\t") for line in found.out.decode(errors="replace").splitlines()]
+    rows = [row for row in rows if len(row) == 3]  # noqa: PLR2004 - flag, refs, summary
+    said = _said(found.err) or last_line(found.err)
+    bad = [row[2] for row in rows if row[0] == "!"]
+    if rows and not bad and not found.code:
+        return PushAnswer("landed")
+    if _NO_ROOM.search(found.err):
+        return PushAnswer("refused" if bad else "unknown", said)
+    if bad:
+        return _verdict(bad, said)
+    if _REFUSED.search(found.err):
+        return PushAnswer("refused", said)
+    if _UNSENT.search(found.err):
+        return PushAnswer("unsent", said)
+    return PushAnswer("unknown", said)
+
+
+def _verdict(bad: Iterable[str], said: str) -> PushAnswer:
+    reasons = " ".join(bad)
+    if "stale info" in reasons or "fetch first" in reasons:
+        return PushAnswer("lost")
+    if "[remote failure]" in reasons or "expected report" in reasons:
+        return PushAnswer("unknown", reasons)
+    declined = "declined" in reasons or "denied" in reasons or "protected" in reasons
+    if not declined and any(each in reasons for each in _RACED):
+        return PushAnswer("locked", said or reasons)
+    return PushAnswer("refused", f"{reasons}: {said}" if said else reasons)
+
+
+def _said(err: str) -> str:
+    """What the remote itself said, in one line."""
+    lines = [line.removeprefix("remote:").strip() for line in err.splitlines() if "remote:" in line]
+    return " ".join(filter(None, lines))[:300]
+
+
+def last_line(err: str) -> str:
+    """The line of an error that says the most."""
+    lines = [line.strip() for line in err.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("fatal:", "error:", "remote:", "ssh:"))]
+    return (told or lines or ["git said nothing"])[0][:200]
+
+
+def _lease(old: str) -> str:
+    return "" if old == NONE else old
+
+
+def _ask(reader: subprocess.Popen[bytes], name: str) -> tuple[str, str, bytes] | None:
+    if reader.stdin is None or reader.stdout is None:
+        raise ValueError("no pipes")
+    reader.stdin.write(name.encode("utf-8", "surrogateescape") + b"\n")
+    reader.stdin.flush()
+    first = reader.stdout.readline()
+    if first.endswith((b" missing\n", b" ambiguous\n")):
+        return None
+    oid, kind, size = first.split()
+    content = reader.stdout.read(int(size))
+    reader.stdout.read(1)
+    return oid.decode(), kind.decode(), content

@@ -1,0 +1,299 @@
+"""GitStore: a SQLite replica whose commit is confirmed by a push."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+import apsw
+
+from interlock.errors import (
+    OutcomeUnknown,
+    StoreAway,
+    StoreDamaged,
+    StoreMissing,
+    StoreRefused,
+)
+from interlock.store import Capabilities, Put, Ref, Snapshot
+from interlock.stores.derived import RenewalWork
+from interlock.stores.git import replica
+from interlock.stores.git.address import GitAddress, parse
+from interlock.stores.git.looks import GitFeed, LookAhead, SharedLook
+from interlock.stores.git.objects import FILE, TreeEntry
+from interlock.stores.git.repository import NONE, RefMove, Repository
+from interlock.stores.git.writer import FollowWork, GitWriter
+from interlock.stores.sqlite import schema
+from interlock.stores.sqlite.connection import ReadConnection, WriteConnection
+from interlock.stores.sqlite.store import SQLiteStore
+from interlock.stores.sqlite.writer import Writer
+
+if TYPE_CHECKING:
+    pass
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+CACHE_FORMAT = "v1"
+"""Part of the path: another version of Interlock has a cache of its own, and counts as a host."""
+LEAST_TTL, LONGEST_LEAST_TTL = 2.0, 30.0
+_TTL_IN_LATENCIES = 60
+_PATIENCE, _PATIENCE_IN_LATENCIES = 15.0, 60
+_REPLY, _REPLY_IN_LATENCIES = 10.0, 40
+_COMMANDS_IN_A_COMMIT = 3
+"""What a commit costs in looks, until the first push is measured."""
+_LONGEST_HOST = 40
+
+
+class GitStore(SQLiteStore):
+    """A branch of a git remote, for hosts that share nothing else."""
+
+    def __init__(
+        self, url: str, *, create: bool = True, cache: str = "", min_ttl: float | None = None
+    ) -> None:
+        self.address = parse(url)
+        folder = _cache_folder(self.address, cache)
+        self.repository = Repository(f"{folder}/repository.git", self.address)
+        self._min_ttl = min_ttl
+        self._latency = 0.0
+        self._first_look: dict[str, str] | None = None
+        path = f"{folder}/replica.db"
+        if not os.path.exists(path):
+            self._make(folder, create=create)
+        try:
+            super().__init__(path)
+        except StoreDamaged:
+            _discard(folder)
+            self._make(folder, create=create)
+            super().__init__(path)
+        try:
+            self._settle_in(create=create)
+        except BaseException:
+            self.close()
+            raise
+
+    # ---- opening
+
+    def _make(self, folder: str, *, create: bool) -> None:
+        """Make the cache, once the remote is known to be there and to be a store."""
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        self.repository.ensure()
+        self._first_look = self._timed_look()
+        if self.address.ref not in self._first_look and not create:
+            raise StoreMissing(
+                f"{self.address.shown} has no branch {self.address.branch};"
+                f" make it: interlock init --store '{self.address.shown}'; or name another"
+            )
+
+    def _timed_look(self) -> dict[str, str]:
+        began = time.monotonic()
+        found = self.repository.look(_REPLY * 3)
+        self._latency = max(0.001, (time.monotonic() - began) * _COMMANDS_IN_A_COMMIT)
+        return found
+
+    def _settle_in(self, *, create: bool) -> None:
+        """Follow the branch for the first time; make it if it is not there."""
+        if self._ask_head():
+            return
+        refs = self._first_look if self._first_look is not None else self._timed_look()
+        if self.address.ref not in refs:
+            if not create:
+                raise StoreMissing(f"{self.address.shown} has no branch {self.address.branch}")
+            self._create_branch()
+        self._writer.run(FollowWork())
+
+    def _create_branch(self) -> None:
+        """Push the first commit, which says what the branch is; another host may be faster."""
+        repository = self.repository
+        blob = repository.write("blob", replica.marker())
+        tree = repository.write_tree({replica.MARKER: TreeEntry(FILE, replica.MARKER, blob)})
+        commit = repository.write_commit(tree, "", "Begin a store of Interlock\n")
+        answer = repository.push(RefMove(self.address.ref, NONE, commit), limit=_REPLY * 3)
+        if answer.kind == "refused":
+            raise StoreRefused(
+                f"{self.address.shown} does not let you make the branch {self.address.branch}"
+                f" ({answer.said}); let this user push to it, or name another: ?branch="
+            )
+        if answer.kind in ("unsent", "unknown"):
+            raise repository.trouble(answer.said)
+
+    def _declare(self, kind: str) -> Capabilities:  # noqa: ARG002 - the remote keeps it
+        latency = max(self._measured(), self.address.pace)
+        least = max(LEAST_TTL, min(LONGEST_LEAST_TTL, _TTL_IN_LATENCIES * latency))
+        return Capabilities(
+            engine="git",
+            durability="process",
+            clock="each host",
+            push=False,
+            transacts=True,
+            one_machine=False,
+            consecutive=True,
+            latency=latency,
+            min_ttl=math.ceil(least) if self._min_ttl is None else self._min_ttl,
+            max_operations=100_000,
+            max_value=5 * 256 * 1024,
+            max_bytes=32 << 20,
+            grain=0.0,
+        )
+
+    def _measured(self) -> float:
+        """Seconds that a push of this host takes, as its replica remembers."""
+        with suppress(apsw.Error):
+            db = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READONLY)
+            try:
+                row = db.execute("SELECT value FROM replica WHERE name = 'push'").fetchone()
+                if row is not None:
+                    return float(row[0]) / 1e9
+            finally:
+                db.close()
+        return self._latency or 0.02
+
+    def _open(self, patience: float) -> None:  # noqa: ARG002 - it follows the latency
+        latency = self.capabilities.latency
+        self._reply = max(_REPLY, _REPLY_IN_LATENCIES * latency)
+        super()._open(max(_PATIENCE, _PATIENCE_IN_LATENCIES * latency))
+        self._shared = SharedLook(self._look)
+        feed = GitFeed(self._notifier, self._later, self._data_version, self._check)
+        folder = self._notifier.folder
+        feed.ahead = LookAhead(f"{folder}/look", self._refresh, feed.waiting, self.address.pace)
+        self._feed = feed
+
+    def _begin_boot(self, db: apsw.Connection) -> None:
+        name = socket.gethostname().partition(".")[0][:_LONGEST_HOST] or "host"
+        replica.establish(db, schema.boot_id(), f"{name}-{os.urandom(4).hex()}")
+
+    def _make_writer(self, db: apsw.Connection, patience: float) -> tuple[WriteConnection, Writer]:
+        engine = replica.ReplicaConnection(
+            db, self.path, self._notifier.notify, self._files, self.repository
+        )
+        self._git = GitWriter(engine, self._write_queue, patience, self.repository, self._reply)
+        return engine, self._git
+
+    def _read_connection(self) -> ReadConnection:
+        if self._reader is None:
+            self._reader = replica.ReplicaReader(schema.open_connection(self.path))
+        return self._reader
+
+    # ---- the waist
+
+    @property
+    def outage(self) -> str:
+        """Why the remote does not answer, and since when; empty while it does."""
+        return self._files.gone or self._git.outage
+
+    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+        """All the refs at one revision; a fresh read looks at the remote first."""
+        self._check()
+        if fresh:
+            self._refresh()
+        return super().read(*refs, times=times)
+
+    async def read_async(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+        """Read in an event loop; a thread looks at the remote."""
+        if not fresh:
+            return self.read(*refs, times=times, fresh=False)
+        return await asyncio.to_thread(self.read, *refs, times=times)
+
+    async def _in_loop(self, method: Callable[[A], T], argument: A) -> T:
+        return await asyncio.to_thread(method, argument)
+
+    def renew(self, puts: tuple[Put, ...]) -> frozenset[str]:
+        """Put liveness keys again that are alive."""
+        work = RenewalWork(puts)
+        try:
+            self.transact(work)
+        except OutcomeUnknown as error:
+            raise StoreAway(str(error)) from error
+        return work.alive
+
+    async def renew_async(self, puts: tuple[Put, ...]) -> frozenset[str]:
+        """Renew in an event loop."""
+        work = RenewalWork(puts)
+        try:
+            await self.transact_async(work)
+        except OutcomeUnknown as error:
+            raise StoreAway(str(error)) from error
+        return work.alive
+
+    def wall(self) -> None:  # type: ignore[override]
+        """The hosts of a remote share no clock."""
+
+    def info(self) -> dict[str, object]:
+        """Facts about this store for a person."""
+        found = super().info()
+        position, facts = self._ask(replica.read_facts)
+        push = facts.get("push")
+        return {
+            "engine": "git",
+            "remote": self.address.shown,
+            "branch": self.address.branch,
+            "commit": position.head,
+            "batch": position.batch,
+            "host": self._git.host,
+            "push_ms": round(push / 1e6, 1) if isinstance(push, int) else None,
+            "durability": self.capabilities.durability,
+            "min_ttl": self.capabilities.min_ttl,
+            "cache": os.path.dirname(self.path),
+            "cache_bytes": folder_size(os.path.dirname(self.path)),
+            **{name: found[name] for name in ("format", "revision", "items", "entries", "trimmed")},
+        }
+
+    def close(self) -> None:
+        """Close the replica; acknowledged commits are at the remote."""
+        if not self._closed and self._pid == os.getpid():
+            self._feed.ahead.close()  # type: ignore[attr-defined]
+        super().close()
+        if self._pid == os.getpid():
+            self.repository.close()
+
+    # ---- looks
+
+    def _look(self) -> dict[str, str]:
+        ends = time.monotonic() + max(_PATIENCE, _PATIENCE_IN_LATENCIES * self.capabilities.latency)
+        return self._git.reach(lambda: self.repository.look(self._reply), ends)
+
+    def _refresh(self) -> None:
+        """See that the replica has all that the branch has at this moment."""
+        if self._shared.refs().get(self.address.ref) != self._ask_head():
+            self._writer.run(FollowWork())
+
+    def _ask_head(self) -> str:
+        def head(reader: ReadConnection) -> str:
+            found = reader.db.execute("SELECT value FROM replica WHERE name = 'head'").fetchone()
+            return "" if found is None else str(found[0])
+
+        return self._ask(head)
+
+
+def folder_size(folder: str) -> int:
+    """Bytes of all files under a folder."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size
+    return total
+
+
+def _cache_folder(address: GitAddress, cache: str) -> str:
+    """One folder for each remote and branch, shared by all processes of the user on this host."""
+    top = cache or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if not top.startswith("/"):
+        raise StoreMissing("there is no home folder for the cache; set XDG_CACHE_HOME to one")
+    what = hashlib.sha256(f"{address.remote}\n{address.branch}".encode()).hexdigest()[:16]
+    return f"{top}/interlock/git/{CACHE_FORMAT}/{what}"
+
+
+def _discard(folder: str) -> None:
+    """Take a broken cache out of the way: a process that still uses it notices that it is gone."""
+    aside = f"{folder}.broken"
+    shutil.rmtree(aside, ignore_errors=True)
+    os.rename(folder, aside)
+    shutil.rmtree(aside, ignore_errors=True)

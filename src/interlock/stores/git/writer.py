@@ -1,0 +1,350 @@
+"""A commit is confirmed by a push.
+
+    begin, run the works in the replica, write one batch and one git commit, push it
+    landed    commit the replica
+    lost      another host was faster: roll back, fetch, replay, run the works again
+    refused   roll back: the remote does not take it
+    unsent    roll back: the remote was not reached, and nothing can have happened
+    unknown   the push may take effect yet: settle it while the transaction stays open
+
+To settle, an empty commit is pushed on the same old head.  If it lands, the first push never can,
+and the works run again.  If it is lost, the branch has moved: the own batch is there or it is not.
+While the remote is silent nothing settles it: the callers get OutcomeUnknown, and what they commit
+next settles it, because that is pushed on the same old head, too.
+
+A group that writes nothing is confirmed by a look: its works saw the newest state.
+
+Turns.  Compare-and-swap alone starves: the winner knows the head and wins again.  So the winner
+waits for 1.5 push times for each other host that committed lately, and a loser waits by its
+distance from the last committer in the ring of hosts.  Jobs gather meanwhile, and share the next
+push.  This state is kept in the replica, since all processes of a host compete as one.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import apsw
+
+from interlock.errors import (
+    OutcomeUnknown,
+    StoreAway,
+    StoreBusy,
+    StoreFull,
+    StoreRefused,
+    StoreTrouble,
+)
+from interlock.store import Txn, View
+from interlock.stores.git.repository import PushAnswer, RefMove, Repository
+from interlock.stores.network import pauses
+from interlock.stores.sqlite.connection import NANO, WriteJob
+from interlock.stores.sqlite.files import FULL, full
+from interlock.stores.sqlite.writer import WriteQueue, Writer, fail_jobs
+
+if TYPE_CHECKING:
+    from interlock.stores.git.replica import Position, ReplicaConnection
+
+T = TypeVar("T")
+
+ACTIVE = 6 * NANO
+"""Nanoseconds for which a host that committed counts as one that competes."""
+STEP_BACK = 1.5
+"""Push times that the winner waits, for each host that competes."""
+LONGEST_TURN = 20.0
+_FIRST_PUSH = 20_000_000
+
+_log = logging.getLogger("interlock")
+
+
+class FollowWork:
+    """The work of a reader who wants the newest state: it writes nothing, and waits for no turn."""
+
+    def __call__(self, view: View) -> Txn | None:
+        """Nothing to write."""
+
+
+class GitWriter(Writer):
+    """Runs groups of jobs in the replica, each confirmed by the remote."""
+
+    waits = True
+
+    def __init__(
+        self,
+        engine: ReplicaConnection,
+        write_queue: WriteQueue,
+        patience: float,
+        repository: Repository,
+        reply: float,
+    ) -> None:
+        super().__init__(engine, write_queue, patience)
+        self._replica = engine
+        self._repository = repository
+        self.reply = reply
+        """Seconds for a command to the remote."""
+        self._away: tuple[float, str] | None = None
+
+    @property
+    def host(self) -> str:
+        """The name of this host among those that share the remote."""
+        return self._replica.host
+
+    @property
+    def outage(self) -> str:
+        """Why the remote does not answer, and since when; empty while it does."""
+        away = self._away
+        if away is None:
+            return ""
+        where = self._repository.shown
+        return f"{where} does not answer for {time.monotonic() - away[0]:.0f} s ({away[1]})"
+
+    def delay(self, jobs: Sequence[WriteJob]) -> float:
+        """Seconds until it is the turn of this host to push."""
+        if all(isinstance(job.work, FollowWork) for job in jobs):
+            return 0.0
+        with self.using:
+            left = (self._replica.recall("turn") - _now()) / NANO
+        longest = max(LONGEST_TURN, 2 * self._repository.address.pace)
+        return left if left < longest else 0.0  # else the clock was another one
+
+    def reach(self, ask: Callable[[], T], ends: float) -> T:
+        """Ask the remote until it answers, at least once, at most until a moment."""
+        delays = pauses()
+        while True:
+            try:
+                answer = ask()
+            except StoreAway as error:
+                self._note_outage(str(error))
+                delay = next(delays)
+                if time.monotonic() + delay > ends:
+                    raise
+                time.sleep(delay)
+            else:
+                self._note_answer()
+                return answer
+
+    def follow(self, ends: float) -> None:
+        """Bring the replica to the head of the branch; the caller has the write lock."""
+        shallow = not self._replica.read_position().head
+        head = self.reach(lambda: self._repository.fetch(self.reply, shallow=shallow), ends)
+        self._replica.catch_up(head)
+
+    def _group(self, jobs: Sequence[WriteJob], wait: float) -> bool:
+        """Run all jobs in one transaction that the remote confirms; False if SQLite was busy."""
+        engine = self._replica
+        ends = time.monotonic() + wait if wait else min(job.ends for job in jobs)
+        try:
+            if all(isinstance(job.work, FollowWork) for job in jobs):
+                self.follow(ends)
+                return True
+            self._confirmed(jobs, ends)
+        except apsw.BusyError:
+            engine.rollback()
+            self._write_queue.reopen_if_removed()
+            return False
+        except StoreTrouble as error:
+            engine.rollback()
+            fail_jobs([job for job in jobs if job.error is None], error)
+        except OSError as error:
+            engine.rollback()
+            if error.errno not in FULL:
+                raise
+            fail_jobs(jobs, full(engine.files.path))
+        except Exception as error:  # noqa: BLE001 - the engine's own, or a value it cannot take
+            engine.rollback()
+            self._alone(jobs, error)
+        except BaseException:
+            engine.rollback()
+            raise
+        return True
+
+    def _confirmed(self, jobs: Sequence[WriteJob], ends: float) -> None:
+        """Run the jobs again and again until the remote confirms what they decided."""
+        engine = self._replica
+        fresh = False
+        while True:
+            engine.begin(max(0.0, ends - time.monotonic()))
+            for job in jobs:
+                engine.run(job)
+            made = engine.make_commit()
+            if made is None:
+                engine.rollback()
+                if fresh or not self._behind(ends):
+                    return
+                self.follow(ends)
+                fresh = True
+                continue
+            commit, position = made
+            began = _now()
+            moves = (RefMove(self._repository.address.ref, engine.position.head, commit),)
+            match self._publish(moves, position, jobs, ends):
+                case "landed":
+                    self._land(position, _now() - began, jobs)
+                    return
+                case "lost":
+                    engine.rollback()
+                    self.follow(ends)
+                    fresh = True
+                    self._step_back(ends)
+
+    def _behind(self, ends: float) -> bool:
+        """Whether the branch has moved since the replica followed it."""
+        engine, address = self._replica, self._repository.address
+        began = _now()
+        heads = self.reach(lambda: self._repository.look(self.reply), ends)
+        if heads.get(address.ref) != engine.read_position().head:
+            return True
+        engine.looked = began
+        return False
+
+    def _land(self, position: Position, took: int, jobs: Sequence[WriteJob]) -> None:
+        """The push landed: commit the replica, and let other hosts go first."""
+        engine, pace = self._replica, int(self._repository.address.pace * NANO)
+        now = _now()
+        others = len(self._competing(now))
+        push = engine.recall("push") or _FIRST_PUSH
+        push = (push * 7 + min(took, 4 * push)) // 8
+        engine.advance(position)
+        engine.remember("push", push)
+        engine.remember("last", engine.host)
+        engine.remember("turn", now + max(int(STEP_BACK * push) * others, pace))
+        try:
+            engine.commit()
+        except apsw.Error as error:  # it happened all the same: it must not run again
+            engine.rollback()
+            trouble = str(engine.translated(error, engine.db))
+            for job in jobs:
+                if job.txn is not None:
+                    job.error = OutcomeUnknown(trouble, job.txn.id)
+        self._repository.keep(position.head)
+
+    def _step_back(self, ends: float) -> None:
+        """After a loss: wait by the distance from the last committer, so that hosts alternate."""
+        if time.monotonic() > ends:
+            raise StoreBusy(
+                f"other hosts were faster at {self._repository.shown} for {self._patience:g} s;"
+                " retry, or let fewer hosts write at once"
+            )
+        engine = self._replica
+        push = engine.recall("push") or _FIRST_PUSH
+        hosts = sorted({*self._competing(_now()), engine.host})
+        last = engine.read_last()
+        before = hosts.index(last) if last in hosts else 0
+        distance = (hosts.index(engine.host) - before) % len(hosts)
+        wait = max(push * max(0, distance - 1), int(self._repository.address.pace * NANO)) / NANO
+        time.sleep(min(wait * random.uniform(0.9, 1.1), max(0.0, ends - time.monotonic())))  # noqa: S311 - spreading, not hiding
+
+    def _competing(self, now: int) -> list[str]:
+        """The other hosts that committed lately."""
+        rows = self._replica.db.execute("SELECT host FROM peer WHERE seen > ?", (now - ACTIVE,))
+        return [str(row[0]) for row in rows.fetchall()]
+
+    # ---- pushing
+
+    def _publish(
+        self,
+        moves: tuple[RefMove, ...],
+        position: Position,
+        jobs: Sequence[WriteJob],
+        ends: float,
+    ) -> Literal["landed", "lost"]:
+        """Push until it is known what became of it; the transaction stays open meanwhile."""
+        delays = pauses()
+        while True:
+            answer = self._repository.push(*moves, limit=self.reply)
+            if answer.kind not in ("unsent", "unknown"):
+                self._note_answer()
+            match answer.kind:
+                case "landed" | "lost":
+                    return answer.kind
+                case "refused":
+                    raise self._refusal(answer)
+                case "unknown":
+                    return self._settle(answer, moves, position, jobs, ends)
+                case "unsent":
+                    self._note_outage(answer.said)
+                case "locked":
+                    if self._behind(ends):
+                        return "lost"
+            delay = next(delays)
+            if time.monotonic() + delay > ends:
+                raise self._given_up(answer)
+            time.sleep(delay)
+
+    def _settle(
+        self,
+        answer: PushAnswer,
+        moves: tuple[RefMove, ...],
+        position: Position,
+        jobs: Sequence[WriteJob],
+        ends: float,
+    ) -> Literal["landed", "lost"]:
+        """Find out whether a push without an answer took effect, and see that it never will."""
+        repository, branch = self._repository, moves[0]
+        delays = pauses()
+        said = answer.said
+        while True:
+            self._note_outage(said)
+            void = repository.write_commit(
+                repository.root_id(branch.old), branch.old, "Settle a push without an answer\n"
+            )
+            found = repository.push(RefMove(branch.ref, branch.old, void), limit=self.reply)
+            if found.kind == "landed":
+                self._note_answer()
+                return "lost"
+            if found.kind in ("lost", "locked"):
+                try:
+                    head = repository.fetch(self.reply)
+                except StoreAway:
+                    head = branch.old
+                if head != branch.old:
+                    self._note_answer()
+                    return "landed" if self._replica.holds(head, position) else "lost"
+            said = found.said or said
+            delay = next(delays)
+            if time.monotonic() + delay > ends:
+                raise self._unknown(said, jobs)
+            time.sleep(delay)
+
+    def _unknown(self, said: str, jobs: Sequence[WriteJob]) -> StoreAway:
+        """Tell each job with a transaction that its outcome is unknown; the others just failed."""
+        text = f"{self._repository.shown} did not answer ({said})"
+        for job in jobs:
+            if job.txn is not None and job.error is None:
+                job.error = OutcomeUnknown(text, job.txn.id)
+        return StoreAway(f"{text}; see that it runs and can be reached")
+
+    def _given_up(self, answer: PushAnswer) -> StoreTrouble:
+        if answer.kind == "unsent":
+            return self._repository.trouble(answer.said)
+        return StoreBusy(
+            f"{self._repository.shown} cannot move the branch ({answer.said});"
+            " if a lock file of a killed git is left there, remove it"
+        )
+
+    def _refusal(self, answer: PushAnswer) -> StoreTrouble:
+        where = self._repository.shown
+        if "No space left" in answer.said or "quota" in answer.said:
+            return StoreFull(f"{where} has no room ({answer.said}); free some space there")
+        return StoreRefused(
+            f"{where} refuses the push ({answer.said}); let this user push to the branch,"
+            " or name another branch: ?branch="
+        )
+
+    def _note_outage(self, said: str) -> None:
+        if self._away is None:
+            self._away = (time.monotonic(), said)
+            _log.warning("%s does not answer (%s); trying again", self._repository.shown, said)
+
+    def _note_answer(self) -> None:
+        if self._away is not None:
+            seconds = time.monotonic() - self._away[0]
+            self._away = None
+            _log.warning("%s answers again after %.1f s", self._repository.shown, seconds)
+
+
+def _now() -> int:
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
