@@ -23,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.errors import BadInput
-from interlock.stores import file_of, open_store
+from interlock.stores import file_of, is_git, open_store
 from interlock.stores.address import Address, parse
 from interlock.stores.sqlite import schema
 
@@ -395,6 +395,11 @@ def local(url: str | None) -> BenchEngine:
 
 def network(url: str, purpose: str = "bench") -> NetworkEngine:
     """The engine of a URL; the names of its namespaces begin with the purpose."""
+    if is_git(url):
+        raise BadInput(
+            "bench knows no floor for git; name a store of SQLite, Redis or etcd,"
+            " or measure a remote with: python tools/git_race.py URL"
+        )
     if parse(url).engine == "redis":
         from interlock.bench.redis import RedisEngine
 

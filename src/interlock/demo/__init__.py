@@ -134,17 +134,23 @@ def _clean_exit_on_signals() -> Iterator[None]:
 @contextmanager
 def own_store(store: str | None) -> Iterator[str]:
     """The URL of a new store: on the same server, on the same disk, or in a temporary folder."""
-    from interlock.stores import file_of, is_network
+    from interlock.stores import file_of, is_git, is_network
 
     if store is not None and store.startswith("memory:"):
         raise BadInput("a store in memory is not shared between processes; name another, or none")
+    if store is not None and is_git(store):
+        from interlock.stores.git.store import temporary_branch
+
+        with temporary_branch(store, "demo") as url:
+            yield url
+        return
     if store is not None and is_network(store):
         with _own_namespace(store) as url:
             yield url
         return
     if store is not None and ":" in store.partition("/")[0] and not store.startswith("sqlite:"):
         raise BadInput(
-            "the demonstration runs on SQLite, Redis or etcd; name such a store, or none"
+            "the demonstration runs on SQLite, Redis, etcd or git; name such a store, or none"
         )
     named = None if store is None else file_of(store)
     with _own_folder(None if named is None else os.path.dirname(named) or ".") as folder:

@@ -41,6 +41,11 @@ class GitAddress(Struct, frozen=True, kw_only=True):
         return self.remote if self.remote.startswith("/") else ""
 
     @property
+    def remote_shown(self) -> str:
+        """The remote for display, as git takes it."""
+        return self.shown.partition("?")[0].removeprefix("git+").removeprefix("file://")
+
+    @property
     def ref(self) -> str:
         """The ref of the branch."""
         return f"refs/heads/{self.branch}"

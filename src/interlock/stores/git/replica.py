@@ -19,6 +19,7 @@ batch says that it is gone: ``created`` must be the same on all hosts.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -338,11 +339,10 @@ class ReplicaConnection(WriteConnection):
     def _rewritten(self, found: int) -> StoreDamaged:
         where, mine = self._repository.shown, self.position
         return StoreDamaged(
-            f"the history of {where} was rewritten: this host has seen batch {mine.batch} at commit"
-            f" {mine.head[:12]}, and the branch leads to batch {found} without it; put the commit"
-            f" back (git --git-dir={self._repository.path} push --force {'REMOTE'}"
-            f" {mine.head[:12]}:refs/heads/{self._repository.address.branch}), or stop all agents"
-            " and remove the cache folder on every host to accept what was lost"
+            f"the history of {where} was rewritten: this host has seen batch {mine.batch} in commit"
+            f" {mine.head[:12]}, and the branch leads to batch {found} without it; put it back:"
+            f" {self._repository.way(mine.head)}; or, to accept what was lost, stop all agents and"
+            f" remove {os.path.dirname(self._repository.path)} on every host"
         )
 
 

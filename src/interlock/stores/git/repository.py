@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -92,6 +93,10 @@ class PushAnswer(Struct, frozen=True):
     said: str = ""
 
 
+class CopyBroken(StoreDamaged):
+    """The copy in the cache lacks what it should have: it is made again."""
+
+
 class GitRun(Struct, frozen=True):
     """What a git command printed."""
 
@@ -120,6 +125,9 @@ class Repository:
         self._reader: subprocess.Popen[bytes] | None = None
         self._trees: dict[str, Tree] = {}
         self._ident = ""
+        self.syncs_refs = False
+        self.known = False
+        """Whether the remote has answered as a store: then it is away, and not misspelled."""
         self._environment: dict[str, str] | None = None
 
     def ensure(self) -> None:
@@ -196,7 +204,29 @@ class Repository:
         specs = [f"{move.new}:{move.ref}" for move in moves]
         remote = self.address.remote
         found = self.run("push", "--porcelain", *atomic, *leases, remote, *specs, limit=limit)
-        return read_answer(found)
+        answer = read_answer(found)
+        if answer.kind == "landed" and self.syncs_refs:
+            for move in moves:  # git syncs the file of a ref, but not its name in the folder
+                _sync_folder(os.path.dirname(f"{remote}/{move.ref}"))
+        return answer
+
+    def syncs(self) -> bool:
+        """Whether the remote is on this machine, and syncs objects and refs of each push."""
+        place = self.address.file
+        try:
+            with open(f"{place}/config", encoding="utf-8", errors="replace") as file:
+                if not place or "fsync" not in file.read():
+                    return False
+        except OSError:
+            return False
+        said = self.run("config", "--file", f"{place}/config", "core.fsync", limit=10.0)
+        parts = set(said.out.decode().strip().replace(" ", "").split(","))
+        self.syncs_refs = "all" in parts or {"committed", "reference"} <= parts
+        return self.syncs_refs
+
+    def delete_branch(self, limit: float) -> None:
+        """Delete the branch of the remote, whatever it is at."""
+        self.run("push", "--quiet", self.address.remote, f":{self.address.ref}", limit=limit)
 
     def trouble(self, said: str) -> StoreTrouble:
         """Why the remote could not be read, from what git says."""
@@ -208,7 +238,11 @@ class Repository:
                 f"{self.shown} refuses you ({line});"
                 " see that 'git ls-remote' of it works here without a question"
             )
-        if _NO_REPOSITORY.search(said):
+        if "couldn't find remote ref" in said and self.known:
+            return StoreDamaged(
+                f"{self.shown} has lost the branch {self.address.branch}; put it back: {self.way()}"
+            )
+        if _NO_REPOSITORY.search(said) and not self.known:
             return StoreMissing(
                 f"there is no git repository at {self.shown} ({line});"
                 " make one: git init --bare PATH; or name another"
@@ -216,6 +250,26 @@ class Repository:
         return StoreAway(
             f"{self.shown} does not answer ({line}); see that it runs and can be reached"
         )
+
+    def way(self, commit: str = HEAD) -> str:
+        """The command that gives the branch back what this host has seen of it.
+
+        It pushes a root commit with the same files, since this copy may lack older commits.
+        """
+        remote, ref, git = self.address.remote_shown, self.address.ref, f"git --git-dir={self.path}"
+        new = f"$({git} commit-tree -m Restored {commit}^{{tree}})"
+        return f"{git} push --force {remote} {new}:{ref}"
+
+    def rebuild(self) -> None:
+        """Throw a broken copy away; the next fetch brings a new one."""
+        self.close()
+        self._trees.clear()
+        aside = f"{self.path}.broken"
+        shutil.rmtree(aside, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            os.rename(self.path, aside)
+        shutil.rmtree(aside, ignore_errors=True)
+        self.ensure()
 
     # ---- objects
 
@@ -228,7 +282,7 @@ class Repository:
                     return _ask(reader, name)
                 except (OSError, ValueError):  # it was ended: start another one
                     self._stop_reader()
-        raise StoreDamaged(f"{self.path} cannot be read; remove that folder: it is only a cache")
+        raise CopyBroken(f"{self.path} cannot be read; remove that folder: it is only a cache")
 
     def commit_of(self, ref: str) -> str:
         """The commit that a ref of the cache names; empty if there is no such ref."""
@@ -309,9 +363,9 @@ class Repository:
             )
         return self._ident
 
-    def incomplete(self, oid: str) -> StoreDamaged:
+    def incomplete(self, oid: str) -> CopyBroken:
         """The error of a cache without an object that it should have."""
-        return StoreDamaged(
+        return CopyBroken(
             f"{self.path} lacks the object {oid}; remove that folder: it is only a cache"
         )
 
@@ -384,6 +438,15 @@ def last_line(err: str) -> str:
     lines = [line.strip() for line in err.splitlines() if line.strip()]
     told = [line for line in lines if line.startswith(("fatal:", "error:", "remote:", "ssh:"))]
     return (told or lines or ["git said nothing"])[0][:200]
+
+
+def _sync_folder(folder: str) -> None:
+    with suppress(FileNotFoundError):  # packed refs: then git synced another file
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def _lease(old: str) -> str:

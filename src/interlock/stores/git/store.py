@@ -9,9 +9,10 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import parse_qsl, urlencode
 
 import apsw
 
@@ -22,7 +23,7 @@ from interlock.errors import (
     StoreMissing,
     StoreRefused,
 )
-from interlock.store import Capabilities, Put, Ref, Snapshot
+from interlock.store import Capabilities, Finding, Put, Ref, Snapshot
 from interlock.stores.derived import RenewalWork
 from interlock.stores.git import replica
 from interlock.stores.git.address import GitAddress, parse
@@ -56,12 +57,19 @@ class GitStore(SQLiteStore):
     """A branch of a git remote, for hosts that share nothing else."""
 
     def __init__(
-        self, url: str, *, create: bool = True, cache: str = "", min_ttl: float | None = None
+        self,
+        url: str,
+        *,
+        create: bool = True,
+        cache: str = "",
+        min_ttl: float | None = None,
+        patience: float | None = None,
     ) -> None:
         self.address = parse(url)
         folder = _cache_folder(self.address, cache)
         self.repository = Repository(f"{folder}/repository.git", self.address)
         self._min_ttl = min_ttl
+        self._patience = patience
         self._latency = 0.0
         self._first_look: dict[str, str] | None = None
         path = f"{folder}/replica.db"
@@ -101,6 +109,7 @@ class GitStore(SQLiteStore):
     def _settle_in(self, *, create: bool) -> None:
         """Follow the branch for the first time; make it if it is not there."""
         if self._ask_head():
+            self.repository.known = True
             return
         refs = self._first_look if self._first_look is not None else self._timed_look()
         if self.address.ref not in refs:
@@ -108,6 +117,7 @@ class GitStore(SQLiteStore):
                 raise StoreMissing(f"{self.address.shown} has no branch {self.address.branch}")
             self._create_branch()
         self._writer.run(FollowWork())
+        self.repository.known = True
 
     def _create_branch(self) -> None:
         """Push the first commit, which says what the branch is; another host may be faster."""
@@ -129,7 +139,7 @@ class GitStore(SQLiteStore):
         least = max(LEAST_TTL, min(LONGEST_LEAST_TTL, _TTL_IN_LATENCIES * latency))
         return Capabilities(
             engine="git",
-            durability="process",
+            durability="power loss" if self.repository.syncs() else "process",
             clock="each host",
             push=False,
             transacts=True,
@@ -158,7 +168,9 @@ class GitStore(SQLiteStore):
     def _open(self, patience: float) -> None:  # noqa: ARG002 - it follows the latency
         latency = self.capabilities.latency
         self._reply = max(_REPLY, _REPLY_IN_LATENCIES * latency)
-        super()._open(max(_PATIENCE, _PATIENCE_IN_LATENCIES * latency))
+        if self._patience is None:
+            self._patience = max(_PATIENCE, _PATIENCE_IN_LATENCIES * latency)
+        super()._open(self._patience)
         self._shared = SharedLook(self._look)
         feed = GitFeed(self._notifier, self._later, self._data_version, self._check)
         folder = self._notifier.folder
@@ -245,6 +257,12 @@ class GitStore(SQLiteStore):
             **{name: found[name] for name in ("format", "revision", "items", "entries", "trimmed")},
         }
 
+    def examine(self) -> list[Finding]:
+        """What is well and what is not with git, the remote and the cache."""
+        from interlock.stores.git.examine import findings
+
+        return list(findings(self))
+
     def close(self) -> None:
         """Close the replica; acknowledged commits are at the remote."""
         if not self._closed and self._pid == os.getpid():
@@ -256,7 +274,7 @@ class GitStore(SQLiteStore):
     # ---- looks
 
     def _look(self) -> dict[str, str]:
-        ends = time.monotonic() + max(_PATIENCE, _PATIENCE_IN_LATENCIES * self.capabilities.latency)
+        ends = time.monotonic() + (self._patience or 0.0)
         return self._git.reach(lambda: self.repository.look(self._reply), ends)
 
     def _refresh(self) -> None:
@@ -289,6 +307,21 @@ def _cache_folder(address: GitAddress, cache: str) -> str:
         raise StoreMissing("there is no home folder for the cache; set XDG_CACHE_HOME to one")
     what = hashlib.sha256(f"{address.remote}\n{address.branch}".encode()).hexdigest()[:16]
     return f"{top}/interlock/git/{CACHE_FORMAT}/{what}"
+
+
+@contextmanager
+def temporary_branch(url: str, purpose: str) -> Iterator[str]:
+    """A store on a new branch of the same remote; the branch is deleted in the end."""
+    base, _, query = url.partition("?")
+    options = dict(parse_qsl(query)) | {"branch": f"{purpose}-{os.urandom(4).hex()}"}
+    temporary = f"{base}?{urlencode(options)}"
+    address = parse(temporary)
+    try:
+        yield temporary
+    finally:
+        folder = _cache_folder(address, "")
+        Repository(f"{folder}/repository.git", address).delete_branch(_REPLY * 3)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _discard(folder: str) -> None:

@@ -39,7 +39,7 @@ from interlock.errors import (
     StoreTrouble,
 )
 from interlock.store import Txn, View
-from interlock.stores.git.repository import PushAnswer, RefMove, Repository
+from interlock.stores.git.repository import HEAD, CopyBroken, PushAnswer, RefMove, Repository
 from interlock.stores.network import pauses
 from interlock.stores.sqlite.connection import NANO, WriteJob
 from interlock.stores.sqlite.files import FULL, full
@@ -128,7 +128,7 @@ class GitWriter(Writer):
 
     def follow(self, ends: float) -> None:
         """Bring the replica to the head of the branch; the caller has the write lock."""
-        shallow = not self._replica.read_position().head
+        shallow = not self._repository.commit_of(HEAD)
         head = self.reach(lambda: self._repository.fetch(self.reply, shallow=shallow), ends)
         self._replica.catch_up(head)
 
@@ -137,10 +137,17 @@ class GitWriter(Writer):
         engine = self._replica
         ends = time.monotonic() + wait if wait else min(job.ends for job in jobs)
         try:
-            if all(isinstance(job.work, FollowWork) for job in jobs):
+            try:
+                if all(isinstance(job.work, FollowWork) for job in jobs):
+                    self.follow(ends)
+                else:
+                    self._confirmed(jobs, ends)
+            except CopyBroken as error:
+                engine.rollback()
+                _log.warning("%s; it is made again", error)
+                self._repository.rebuild()
                 self.follow(ends)
-                return True
-            self._confirmed(jobs, ends)
+                self._confirmed(jobs, ends)
         except apsw.BusyError:
             engine.rollback()
             self._write_queue.reopen_if_removed()

@@ -34,6 +34,15 @@ def findings(store: SQLiteStore) -> Iterator[Finding]:
     yield _queue(store.held_up_by())
 
 
+def replica_findings(store: SQLiteStore) -> Iterator[Finding]:
+    """The looks at a file that is only the copy of a store."""
+    yield _sqlite()
+    yield _file_system(store.path)
+    yield from _permissions(store.path)
+    yield _integrity(store.check())
+    yield _queue(store.held_up_by())
+
+
 def _sqlite() -> Finding:
     version = apsw.sqlite_lib_version()
     if tuple(map(int, version.split(".")[:3])) < LEAST_SQLITE:

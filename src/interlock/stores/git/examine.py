@@ -1,0 +1,68 @@
+"""What ``doctor`` looks at in a store on a git remote, one look a function."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from interlock.store import Finding, finding
+from interlock.stores.sqlite import examine as sqlite
+
+if TYPE_CHECKING:
+    from interlock.stores.git.store import GitStore
+
+LEAST_GIT = (2, 30)
+SLOW = 1.0
+LARGE = 200 << 20
+_SECONDS = 30.0
+
+
+def findings(store: GitStore) -> Iterator[Finding]:
+    """Every look, in the order in which one builds on the other."""
+    yield _git(store)
+    yield _remote(store)
+    yield _durability(store)
+    yield _history(store)
+    yield from sqlite.replica_findings(store)
+
+
+def _git(store: GitStore) -> Finding:
+    said = store.repository.run("--version", limit=_SECONDS).out.decode()
+    found = re.search(r"(\d+)\.(\d+)", said)
+    version = tuple(map(int, found.groups())) if found else (0, 0)
+    if version < LEAST_GIT:
+        fact = f"{said.strip() or 'no git'} is too old for this store"
+        return finding("git", fact, "install git 2.30 or newer", wrong="bad")
+    return finding("git", said.strip().removeprefix("git version "))
+
+
+def _remote(store: GitStore) -> Finding:
+    began = time.monotonic()
+    store.repository.look(_SECONDS)
+    took = time.monotonic() - began
+    fact = f"{store.address.shown} answers within {took * 1000:.0f} ms"
+    if took > SLOW:
+        remedy = "use a remote that is near; every commit takes several such answers"
+        return finding("remote", fact, remedy)
+    return finding("remote", fact)
+
+
+def _durability(store: GitStore) -> Finding:
+    if store.capabilities.durability == "power loss":
+        return finding("durability", "a commit survives a power cut of the remote")
+    fact = "git syncs no push: a power cut of the remote may take the last commits back"
+    if place := store.address.file:
+        return finding("durability", fact, f"git --git-dir={place} config core.fsync all")
+    remedy = "on the server: git config core.fsync all in the repository; hosted ones do their own"
+    return finding("durability", fact, remedy)
+
+
+def _history(store: GitStore) -> Finding:
+    size = store.info()["cache_bytes"]
+    fact = f"the copy of the branch here has {int(str(size)) / 1e6:.1f} MB"
+    if isinstance(size, int) and size > LARGE:
+        remedy = "run 'interlock maintain'; it packs the copy, and shortens the history"
+        return finding("history", fact, remedy)
+    return finding("history", fact)

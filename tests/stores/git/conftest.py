@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from interlock.stores.git import GitStore
+
+Opens = Callable[..., GitStore]
+
+
+class Remote:
+    """A bare repository on this disk that a test may do things to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        subprocess.run(["git", "init", "-q", "--bare", str(path)], check=True)
+
+    @property
+    def url(self) -> str:
+        return f"git+file://{self.path}"
+
+    def git(self, *args: str) -> str:
+        command = ["git", f"--git-dir={self.path}", *args]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def head(self) -> str:
+        return self.git("rev-parse", "refs/heads/interlock")
+
+    def subjects(self) -> list[str]:
+        return self.git("log", "--format=%s", "interlock").splitlines()
+
+    def hook(self, name: str, script: str) -> Path:
+        """A hook of the remote."""
+        path = self.path / "hooks" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return path
+
+    def cut(self, then: str) -> None:
+        """End the next push without an answer, before its ref moves; then run a line of shell."""
+        self.hook(
+            "pre-receive",
+            'mv "$0" "$0.used"\n'
+            # The parent of receive-pack is the push, or a shell that the push started.
+            "client=$(ps -o ppid= -p $PPID | tr -d ' ')\n"
+            'case $(ps -o args= -p $client) in *"git push"*|*"push --porcelain"*) ;;'
+            " *) client=$(ps -o ppid= -p $client | tr -d ' ');; esac\n"
+            f"kill -9 $client\n{then}",
+        )
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Remote:
+    return Remote(tmp_path / "remote.git")
+
+
+@pytest.fixture
+def host(remote: Remote, tmp_path: Path) -> Iterator[Opens]:
+    """Opens a store object of a host, by the name of the host."""
+    opened: list[GitStore] = []
+
+    def opens(name: str = "a", **options: object) -> GitStore:
+        url = str(options.pop("url", remote.url))
+        given = {"min_ttl": 0.5, "patience": 10.0, **options}
+        opened.append(GitStore(url, cache=f"{tmp_path}/{name}", **given))  # type: ignore[arg-type]
+        return opened[-1]
+
+    yield opens
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "Ada")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "ada@example.org")
+    os.environ.pop("GIT_DIR", None)

@@ -1,0 +1,163 @@
+"""The branch: what it holds, foreign commits, rewritten history, and caches that break."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.stores.git.conftest import Opens, Remote
+
+from interlock.errors import StoreDamaged, StoreMissing, StoreNewer
+from interlock.store import Put, Range, Store
+from interlock.stores.git import batch
+from interlock.stores.git.batch import BatchHead
+from interlock.testing.conformance.place import there, txn, write
+
+HEAD = BatchHead(batch=3, before="x", id="y", host="h", revision=7, dead=("live/a",), trimmed=2)
+
+
+def items(store: Store) -> object:
+    """What all hosts must agree on."""
+    found = store.read(Range("p/"), Range("live/")).ranges.values()
+    return [(i.key, i.value, i.revision, i.created, i.entry) for range_ in found for i in range_]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"{}", b'{"a": 1 }', b"{broken", b'{"a":\n1}', b" {}", "ä".encode(), b"\xff\x00", b"[1]"],
+)
+def test_a_batch_keeps_every_byte_of_a_value(value: bytes) -> None:
+    change = txn(
+        Put("a", value), Put("live/b", value, ttl=1.5), deletes=("c",), signals=("wake/d",)
+    )
+    quiet = txn(Put("q", value), quiet=True)
+    found = batch.decode(batch.encode(HEAD, [change, quiet]))
+    assert found.head == HEAD
+    assert found.txns[0] == change
+    assert (found.txns[1].puts, found.txns[1].quiet) == (quiet.puts, True)
+
+
+def test_a_person_can_read_the_log(remote: Remote, host: Opens) -> None:
+    import interlock
+
+    with interlock.connect(store=host(), agent="ada") as ada:
+        ada.locks.acquire("merge")
+    assert "ada: lock.acquire lock/merge (acquired)" in remote.subjects()
+
+
+def test_all_hosts_have_the_same_items_and_revisions(host: Opens) -> None:
+    one, two = host("a"), host("b")
+    for number in range(6):
+        write((one, two)[number % 2], Put(f"p/{number % 3}", b"x"), quiet=number == 4)
+    write(one, Put("live/s", b"", ttl=60.0), deletes=("p/1",))
+    assert items(one) == items(two) == items(host("c"))
+
+
+def test_foreign_files_of_the_branch_stay(remote: Remote, host: Opens, tmp_path: Path) -> None:
+    store = host()
+    write(store, Put("a", b"1"))
+    clone = tmp_path / "clone"
+    run = ["git", "-C", str(clone)]
+    subprocess.run(["git", "clone", "-qb", "interlock", str(remote.path), str(clone)], check=True)
+    (clone / "README").write_text("Do not touch.\n")
+    subprocess.run([*run, "add", "README"], check=True)
+    subprocess.run([*run, "commit", "-qm", "A word to people"], check=True)
+    subprocess.run([*run, "push", "-q"], check=True)
+    write(store, Put("a", b"2"))
+    assert remote.git("show", "interlock:README") == "Do not touch."
+    assert there(host("b"), "a").value == b"2"
+
+
+def test_a_branch_with_other_things_is_no_store(remote: Remote, host: Opens) -> None:
+    tree = remote.git("mktree", "--missing")
+    commit = remote.git("commit-tree", tree, "-m", "Code")
+    remote.git("update-ref", "refs/heads/main", commit)
+    with pytest.raises(StoreDamaged, match="branch of its own"):
+        host(url=f"{remote.url}?branch=main")
+
+
+def test_a_later_format_is_refused(remote: Remote, host: Opens) -> None:
+    host()
+    blob = subprocess.run(
+        ["git", f"--git-dir={remote.path}", "hash-object", "-w", "--stdin"],
+        input=b'{"format": 99}', check=True, capture_output=True,
+    ).stdout.decode().strip()  # fmt: skip
+    line = f"100644 blob {blob}\tinterlock.json\n"
+    tree = subprocess.run(
+        ["git", f"--git-dir={remote.path}", "mktree"],
+        input=line.encode(), check=True, capture_output=True,
+    ).stdout.decode().strip()  # fmt: skip
+    remote.git("update-ref", "refs/heads/interlock", remote.git("commit-tree", tree, "-m", "x"))
+    with pytest.raises(StoreNewer, match="install a newer"):
+        host("b")
+
+
+def test_a_rewritten_history_is_refused_and_the_way_on_works(remote: Remote, host: Opens) -> None:
+    store = host()
+    write(store, Put("a", b"1"))
+    write(store, Put("a", b"2"))
+    remote.git("update-ref", "refs/heads/interlock", f"{remote.head()}~1")
+    with pytest.raises(StoreDamaged, match="was rewritten"):
+        write(store, Put("a", b"3"))
+    with pytest.raises(StoreDamaged, match="was rewritten") as refused:
+        store.read("a")
+    command = str(refused.value).partition("put it back: ")[2].partition(";")[0]
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+    assert there(store, "a").value == b"2"
+    write(store, Put("a", b"3"))
+
+
+def test_a_fork_of_the_history_is_refused(remote: Remote, host: Opens) -> None:
+    one = host("a")
+    write(one, Put("a", b"1"))
+    before = remote.head()
+    write(one, Put("a", b"2"))
+    remote.git("update-ref", "refs/heads/interlock", before)
+    other = host("b")
+    write(other, Put("a", b"other"))
+    write(other, Put("a", b"other"))
+    with pytest.raises(StoreDamaged, match="was rewritten"):
+        one.read("a")
+
+
+def test_a_branch_that_was_deleted_is_refused_and_can_be_put_back(
+    remote: Remote, host: Opens
+) -> None:
+    store = host(patience=0.5)
+    write(store, Put("a", b"1"))
+    remote.git("update-ref", "-d", "refs/heads/interlock")
+    with pytest.raises(StoreDamaged, match="has lost the branch") as refused:
+        store.read("a")
+    command = str(refused.value).partition("put it back: ")[2]
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+    assert there(store, "a").value == b"1"
+
+
+def test_a_deleted_cache_is_noticed_and_made_again(host: Opens) -> None:
+    store = host()
+    write(store, Put("a", b"1"))
+    shutil.rmtree(Path(store.path).parent)
+    with pytest.raises(StoreMissing):
+        write(store, Put("a", b"2"))
+    assert there(host(), "a").value == b"1"
+
+
+def test_a_broken_replica_is_made_again(host: Opens) -> None:
+    store = host()
+    write(store, Put("a", b"1"))
+    store.close()
+    Path(store.path).write_bytes(b"broken" * 1000)
+    assert there(host(), "a").value == b"1"
+
+
+def test_a_broken_copy_of_the_repository_is_made_again(host: Opens) -> None:
+    store = host()
+    write(store, Put("a", b"1"))
+    store.close()
+    shutil.rmtree(store.repository.path + "/objects")
+    again = host()
+    write(again, Put("b", b"2"))
+    assert there(again, "a").value == b"1"
+    assert there(host("b"), "b").value == b"2"
