@@ -34,7 +34,7 @@ class BatchHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a batch is, beside its transactions.
 
     before    the SHA-256 of the file of the batch before; empty for the first
-    id        tells this batch from any other that is written in its place
+    id        distinguishes this batch from any other that is written in its place
     host      the host that wrote it
     revision  that of the store before the batch
     dead      liveness keys that expired for the host, and are gone for all hosts
@@ -70,7 +70,7 @@ class BatchTxn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     quiet: bool = False
 
 
-class Batch(Struct, frozen=True):
+class DecodedBatch(Struct, frozen=True):
     """A batch as it was read, and the SHA-256 of its file."""
 
     head: BatchHead
@@ -83,12 +83,12 @@ def encode(head: BatchHead, txns: list[Txn]) -> bytes:
     return msgspec.json.Encoder().encode_lines([head, *map(_line, txns)])
 
 
-def decode(file: bytes) -> Batch:
+def decode(file: bytes) -> DecodedBatch:
     """The batch of a file; ValueError if it is none."""
     first, _, rest = file.partition(b"\n")
     head = msgspec.json.decode(first, type=BatchHead)
     found = msgspec.json.Decoder(BatchTxn).decode_lines(rest)
-    return Batch(head, tuple([_txn(each) for each in found]), digest(file))
+    return DecodedBatch(head, tuple([_txn(each) for each in found]), digest(file))
 
 
 def digest(file: bytes) -> str:
@@ -112,7 +112,7 @@ def number_of(name: str) -> int:
     return int(stem) if stem.isascii() and stem.isdigit() else 0
 
 
-class Told(Struct):
+class EntryWords(Struct):
     """The fields of a log entry that a person looks for."""
 
     agent: str = ""
@@ -122,13 +122,13 @@ class Told(Struct):
 
 
 def message(txns: list[Txn], head: BatchHead) -> str:
-    """The commit message: who did what, for a person who reads the git log."""
-    told = list(_told(txns))
-    if not told:
+    """The commit message: who did what, for people who look at the git log."""
+    lines = list(_words(txns))
+    if not lines:
         quiet = f"{len(txns)} renewals" if txns else "expired keys"
         return f"{quiet}\n\n{_facts(head)}\n"
-    first = told[0] if len(told) == 1 else f"{told[0]}, and {len(told) - 1} more"
-    rest = "".join(f"- {each}\n" for each in told) + "\n" if len(told) > 1 else ""
+    first = lines[0] if len(lines) == 1 else f"{lines[0]}, and {len(lines) - 1} more"
+    rest = "".join(f"- {each}\n" for each in lines) + "\n" if len(lines) > 1 else ""
     return f"{first}\n\n{rest}{_facts(head)}\n"
 
 
@@ -136,14 +136,14 @@ def _facts(head: BatchHead) -> str:
     return f"Batch: {head.batch}\nHost: {head.host}"
 
 
-def _told(txns: list[Txn]) -> Iterator[str]:
+def _words(txns: list[Txn]) -> Iterator[str]:
     for txn in txns:
         if txn.quiet:
             continue
         try:
-            said = msgspec.json.decode(txn.entry, type=Told)
+            said = msgspec.json.decode(txn.entry, type=EntryWords)
         except msgspec.DecodeError:
-            said = Told(verb=txn.id)
+            said = EntryWords(verb=txn.id)
         words = " ".join(filter(None, (said.verb or "change", said.thing)))
         who = f"{said.agent}: " if said.agent else ""
         yield f"{who}{words}" + (f" ({said.outcome})" if said.outcome else "")

@@ -32,7 +32,7 @@ from msgspec.structs import replace
 from interlock.errors import StoreDamaged, StoreNewer
 from interlock.store import Item, Txn
 from interlock.stores.git import batch as batches
-from interlock.stores.git.batch import BATCHES, Batch, BatchHead
+from interlock.stores.git.batch import BATCHES, BatchHead, DecodedBatch
 from interlock.stores.git.objects import FILE, FOLDER, Tree, TreeEntry
 from interlock.stores.git.repository import Repository
 from interlock.stores.sqlite.connection import NANO, ReadConnection, Row, WriteConnection
@@ -296,7 +296,7 @@ class ReplicaConnection(WriteConnection):
                 raise self._rewritten(last)
             self._replay(self._decoded(number, file), lag)
 
-    def _replay(self, found: Batch, lag: int) -> None:
+    def _replay(self, found: DecodedBatch, lag: int) -> None:
         head = found.head
         if head.before != self.position.digest or head.revision != self._last:
             raise self._rewritten(head.batch)
@@ -321,7 +321,7 @@ class ReplicaConnection(WriteConnection):
         entry = folder.get(batches.name(number))
         return None if entry is None else self._repository.blob(entry.oid)
 
-    def _decoded(self, number: int, file: bytes) -> Batch:
+    def _decoded(self, number: int, file: bytes) -> DecodedBatch:
         with suppress(ValueError):
             found = batches.decode(file)
             if found.head.batch == number:
@@ -341,7 +341,7 @@ class ReplicaConnection(WriteConnection):
         return StoreDamaged(
             f"the history of {where} was rewritten: this host has seen batch {mine.batch} in commit"
             f" {mine.head[:12]}, and the branch leads to batch {found} without it; put it back:"
-            f" {self._repository.way(mine.head)}; or, to accept what was lost, stop all agents and"
+            f" {self._repository.way(mine.head)}; or, to accept the loss, stop all agents and"
             f" remove {os.path.dirname(self._repository.path)} on every host"
         )
 

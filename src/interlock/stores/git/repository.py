@@ -225,7 +225,7 @@ class Repository:
         return self.syncs_refs
 
     def delete_branch(self, limit: float) -> None:
-        """Delete the branch of the remote, whatever it is at."""
+        """Delete the branch of the remote."""
         self.run("push", "--quiet", self.address.remote, f":{self.address.ref}", limit=limit)
 
     def trouble(self, said: str) -> StoreTrouble:

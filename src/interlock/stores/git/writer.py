@@ -16,7 +16,7 @@ A group that writes nothing is confirmed by a look: its works saw the newest sta
 
 Turns.  Compare-and-swap alone starves: the winner knows the head and wins again.  So the winner
 waits for 1.5 push times for each other host that committed lately, and a loser waits by its
-distance from the last committer in the ring of hosts.  Jobs gather meanwhile, and share the next
+distance from the last committer in the ring of hosts.  Jobs gather while it waits, and share the next
 push.  This state is kept in the replica, since all processes of a host compete as one.
 """
 
@@ -258,7 +258,7 @@ class GitWriter(Writer):
         jobs: Sequence[WriteJob],
         ends: float,
     ) -> Literal["landed", "lost"]:
-        """Push until it is known what became of it; the transaction stays open meanwhile."""
+        """Push until it is known what became of it; the transaction stays open."""
         delays = pauses()
         while True:
             answer = self._repository.push(*moves, limit=self.reply)
@@ -317,7 +317,7 @@ class GitWriter(Writer):
             time.sleep(delay)
 
     def _unknown(self, said: str, jobs: Sequence[WriteJob]) -> StoreAway:
-        """Tell each job with a transaction that its outcome is unknown; the others just failed."""
+        """Give each job with a transaction an unknown outcome; the others just failed."""
         text = f"{self._repository.shown} did not answer ({said})"
         for job in jobs:
             if job.txn is not None and job.error is None:
