@@ -16,8 +16,8 @@ A group that writes nothing is confirmed by a look: its works saw the newest sta
 
 Turns.  Compare-and-swap alone starves: the winner knows the head and wins again.  So the winner
 waits for 1.5 push times for each other host that committed lately, and a loser waits by its
-distance from the last committer in the ring of hosts.  Jobs gather while it waits, and share the next
-push.  This state is kept in the replica, since all processes of a host compete as one.
+distance from the last committer in the ring of hosts.  Jobs gather while it waits, and share the
+next push.  This state is kept in the replica, since all processes of a host compete as one.
 """
 
 from __future__ import annotations
