@@ -116,12 +116,12 @@ class RenewalWork:
 
     def __init__(self, puts: tuple[Put, ...]) -> None:
         self.alive: frozenset[str] = frozenset()
-        self._puts = puts
+        self.puts = puts
 
     def __call__(self, view: View) -> Txn | None:
         """Put again what is alive."""
-        items = view.read(*[put.key for put in self._puts]).items
-        puts = tuple([put for put in self._puts if items[put.key] is not None])
+        items = view.read(*[put.key for put in self.puts]).items
+        puts = tuple([put for put in self.puts if items[put.key] is not None])
         self.alive = frozenset([put.key for put in puts])
         return Txn(id="renewal", puts=puts, quiet=True, ends=True) if puts else None
 

@@ -6,6 +6,7 @@ replica.py     the SQLite file of a host: works become batches, batches are repl
 batch.py       the file of a batch (pure)
 repository.py  the user's git: look, fetch, push, objects
 objects.py     git's objects as bytes
+beats.py       renewals without history: a ref of each host
 looks.py       looks at the remote, shared and repeated while a process waits
 address.py     the URL
 """

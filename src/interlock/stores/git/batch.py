@@ -38,6 +38,7 @@ class BatchHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     host      the host that wrote it
     revision  that of the store before the batch
     dead      liveness keys that expired for the host, and are gone for all hosts
+    beats     liveness keys that the beats of the host renew from now on
     trimmed   the revision up to which entries leave the log; 0 if none do
     """
 
@@ -47,6 +48,7 @@ class BatchHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     host: str
     revision: int
     dead: tuple[str, ...] = ()
+    beats: tuple[str, ...] = ()
     trimmed: int = 0
 
 

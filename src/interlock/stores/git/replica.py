@@ -5,7 +5,9 @@ on SQLite, and becomes a batch; the batches of other hosts are replayed.  So dec
 local, and every process of the host sees what one of them fetched.
 
     replica  where it stands (head, batch, digest), who it is (host), and the state of turns
-    life     for each liveness key its ttl, the host that put it, and how late it may have been seen
+    life     for each liveness key its ttl, the host that put it, how late it may have been seen,
+             and whether the beats of its host renew it
+    beat     where the beat ref of each host was last seen
     peer     when a batch of another host was last seen
 
 Liveness: the ttl of a key of another host starts when its batch is seen here, so no host ends a key
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -48,16 +50,20 @@ _ABOUT = b"""{"format": %d,
 _TABLES = """
 CREATE TABLE IF NOT EXISTS replica (name TEXT NOT NULL PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS life (
-  key TEXT NOT NULL PRIMARY KEY, ttl INTEGER NOT NULL, lag INTEGER NOT NULL, host TEXT NOT NULL
+  key TEXT NOT NULL PRIMARY KEY, ttl INTEGER NOT NULL, lag INTEGER NOT NULL, host TEXT NOT NULL,
+  beat INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS beat (host TEXT NOT NULL PRIMARY KEY, oid TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS peer (host TEXT NOT NULL PRIMARY KEY, seen INTEGER) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS expiring ON item (expires) WHERE expires IS NOT NULL;
 CREATE TRIGGER IF NOT EXISTS life_ends AFTER DELETE ON item WHEN OLD.expires IS NOT NULL BEGIN
   DELETE FROM life WHERE key = OLD.key; END;
 """
-_EXPIRED = "SELECT key FROM item WHERE expires <= ?"
+_EXPIRED = """SELECT item.key, host, beat FROM item JOIN life USING (key)
+  WHERE expires <= ?"""
 _DELETE = "DELETE FROM item WHERE key = ?"
-_LIFE = "INSERT OR REPLACE INTO life VALUES (?, ?, ?, ?)"
+_LIFE = "INSERT OR REPLACE INTO life VALUES (?, ?, ?, ?, 0)"
+_BEATS = "UPDATE life SET beat = 1 WHERE key = ? AND host = ?"
 _LAG = "SELECT lag FROM life WHERE key = ?"
 _SET = "INSERT OR REPLACE INTO replica VALUES (?, ?)"
 _NEVER = -1
@@ -87,7 +93,9 @@ def establish(db: apsw.Connection, boot: str, host: str) -> None:
                 " WHERE expires IS NOT NULL",
                 (now,),
             )
-            db.execute("DELETE FROM replica WHERE name IN ('turn', 'looked')")
+            db.execute(
+                "DELETE FROM replica WHERE name IN ('turn', 'looked', 'beats_looked', 'beaten')"
+            )
             db.execute("DELETE FROM peer")
             db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?)", (boot,))
 
@@ -154,6 +162,9 @@ class ReplicaConnection(WriteConnection):
         self._start = 0
         self._txns: list[Txn] = []
         self._dead: list[str] = []
+        self._beating: list[str] = []
+        self.ended: set[str] = set()
+        """The hosts with beats of which this transaction ends keys."""
         self._swept = False
         self._trimmed = 0
         super().__init__(db, path, notify, files)
@@ -165,16 +176,19 @@ class ReplicaConnection(WriteConnection):
     def begin(self, wait: float) -> None:
         """Open the transaction, and delete the keys that expired by now."""
         self.begin_replay(wait)
-        dead = cast("list[tuple[str]]", self._execute(_EXPIRED, (self._start,)).fetchall())
-        for (key,) in dead:
+        rows = self._execute(_EXPIRED, (self._start,)).fetchall()
+        for key, host, beat in cast("list[tuple[str, str, int]]", rows):
             self._execute(_DELETE, (key,))
             self._dead.append(key)
+            if beat and host != self.host:
+                self.ended.add(host)
 
     def begin_replay(self, wait: float) -> None:
         """Open the transaction, and leave expired keys to the batches."""
         super().begin(wait)
         self._start = monotonic()
-        self._txns, self._dead, self._swept, self._trimmed = [], [], False, 0
+        self._txns, self._dead, self._beating, self._swept, self._trimmed = [], [], [], False, 0
+        self.ended = set()
         self.position = self.read_position()
 
     def read_position(self) -> Position:
@@ -197,6 +211,25 @@ class ReplicaConnection(WriteConnection):
             self._trimmed = int(self.one("SELECT value FROM meta WHERE name='trimmed'")[0])
         return number
 
+    def let_beat(self, keys: Iterable[str]) -> None:
+        """Have the beats of this host renew these keys from this transaction on."""
+        for key in sorted(keys):
+            self._execute(_BEATS, (key, self.host))
+            self._beating.append(key)
+
+    def own_dead(self) -> bool:
+        """Whether a key of this host expired that only this host can end for all."""
+        row = self._execute(
+            "SELECT 1 FROM item JOIN life USING (key) WHERE expires <= ? AND host = ? AND beat = 1",
+            (self._start, self.host),
+        ).fetchone()
+        return row is not None
+
+    @property
+    def start(self) -> int:
+        """The moment of the begin of the transaction."""
+        return self._start
+
     def make_commit(self) -> tuple[str, Position] | None:
         """Write the commit of this transaction, and where it leads; None if it changes nothing."""
         if not (self._txns or self._swept or self._trimmed):
@@ -211,6 +244,7 @@ class ReplicaConnection(WriteConnection):
             host=self.host,
             revision=self._last - len(self._txns),
             dead=tuple(self._dead),
+            beats=tuple(self._beating),
             trimmed=self._trimmed,
         )
         file = batches.encode(head, self._txns)
@@ -230,6 +264,13 @@ class ReplicaConnection(WriteConnection):
     def remember(self, name: str, value: object) -> None:
         """Keep a fact of the host with this transaction."""
         self._execute(_SET, (name, value))
+
+    def keep_beat(self, ref: str, oid: str) -> None:
+        """Note where a push of this host left a beat ref."""
+        host = ref.rpartition("/")[2]
+        self._execute("INSERT OR REPLACE INTO beat VALUES (?, ?)", (host, oid))
+        if host == self.host:
+            self.remember("beaten", self._start)
 
     def recall(self, name: str) -> int:
         """A number of the host; 0 if there is none."""
@@ -306,6 +347,8 @@ class ReplicaConnection(WriteConnection):
         for txn in found.txns:
             super()._apply(txn)
             self._keep_lives(txn, head.host, lag)
+        for key in head.beats:
+            self._execute(_BEATS, (key, head.host))
         if head.trimmed:
             self._quiet = self._last
             self._execute("UPDATE meta SET value = ? WHERE name = 'trimmed'", (head.trimmed,))

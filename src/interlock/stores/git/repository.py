@@ -65,7 +65,7 @@ _UNSENT = re.compile(
 _REFUSED = re.compile(
     "authentication failed|permission denied|could not read (username|password)|access denied"
     "|terminal prompts disabled|host key verification failed|returned error: 40[13]"
-    "|dubious ownership|certificate|invalid credentials",
+    "|dubious ownership|certificate|invalid credentials|does not support --atomic",
     re.IGNORECASE,
 )
 _NO_ROOM = re.compile("no space left|disk quota exceeded|file too large", re.IGNORECASE)
@@ -197,13 +197,13 @@ class Repository:
             raise self.trouble(found.err)
         return self.commit_of(HEAD)
 
-    def push(self, *moves: RefMove, limit: float) -> PushAnswer:
+    def push(self, *moves: RefMove, limit: float, atomic: bool = False) -> PushAnswer:
         """Move refs of the remote, all of them or none."""
         leases = [f"--force-with-lease={move.ref}:{_lease(move.old)}" for move in moves]
-        atomic = ["--atomic"] if len(moves) > 1 else []
+        flags = ["--atomic"] if atomic or len(moves) > 1 else []
         specs = [f"{move.new}:{move.ref}" for move in moves]
         remote = self.address.remote
-        found = self.run("push", "--porcelain", *atomic, *leases, remote, *specs, limit=limit)
+        found = self.run("push", "--porcelain", *flags, *leases, remote, *specs, limit=limit)
         answer = read_answer(found)
         if answer.kind == "landed" and self.syncs_refs:
             for move in moves:  # git syncs the file of a ref, but not its name in the folder

@@ -24,9 +24,9 @@ from interlock.errors import (
     StoreRefused,
 )
 from interlock.store import Capabilities, Finding, Put, Ref, Snapshot
-from interlock.stores.derived import RenewalWork
 from interlock.stores.git import replica
 from interlock.stores.git.address import GitAddress, parse
+from interlock.stores.git.beats import BeatWork, news
 from interlock.stores.git.looks import GitFeed, LookAhead, SharedLook
 from interlock.stores.git.objects import FILE, TreeEntry
 from interlock.stores.git.repository import NONE, RefMove, Repository
@@ -218,7 +218,7 @@ class GitStore(SQLiteStore):
 
     def renew(self, puts: tuple[Put, ...]) -> frozenset[str]:
         """Put liveness keys again that are alive."""
-        work = RenewalWork(puts)
+        work = BeatWork(puts)
         try:
             self.transact(work)
         except OutcomeUnknown as error:
@@ -227,7 +227,7 @@ class GitStore(SQLiteStore):
 
     async def renew_async(self, puts: tuple[Put, ...]) -> frozenset[str]:
         """Renew in an event loop."""
-        work = RenewalWork(puts)
+        work = BeatWork(puts)
         try:
             await self.transact_async(work)
         except OutcomeUnknown as error:
@@ -279,8 +279,12 @@ class GitStore(SQLiteStore):
 
     def _refresh(self) -> None:
         """See that the replica has all that the branch has at this moment."""
-        if self._shared.refs().get(self.address.ref) != self._ask_head():
-            self._writer.run(FollowWork())
+        began = replica.monotonic()
+        refs = self._shared.refs()
+        if refs.get(self.address.ref) != self._ask_head() or self._ask(
+            lambda reader: news(reader, refs, began)
+        ):
+            self._writer.run(FollowWork(refs, began))
 
     def _ask_head(self) -> str:
         def head(reader: ReadConnection) -> str:

@@ -26,7 +26,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 import apsw
 
@@ -39,6 +39,7 @@ from interlock.errors import (
     StoreTrouble,
 )
 from interlock.store import Txn, View
+from interlock.stores.git.beats import SPACING, Beats, BeatWork, another, news, ref_of
 from interlock.stores.git.repository import HEAD, CopyBroken, PushAnswer, RefMove, Repository
 from interlock.stores.network import pauses
 from interlock.stores.sqlite.connection import NANO, WriteJob
@@ -61,7 +62,14 @@ _log = logging.getLogger("interlock")
 
 
 class FollowWork:
-    """The work of a reader who wants the newest state: it writes nothing, and waits for no turn."""
+    """The work of a reader that needs the newest state: it writes nothing, and waits for no turn.
+
+    ``refs`` are the refs of the remote by a look that began at ``began``, if there was one.
+    """
+
+    def __init__(self, refs: dict[str, str] | None = None, began: int = 0) -> None:
+        self.refs = refs
+        self.began = began
 
     def __call__(self, view: View) -> Txn | None:
         """Nothing to write."""
@@ -86,6 +94,7 @@ class GitWriter(Writer):
         self.reply = reply
         """Seconds for a command to the remote."""
         self._away: tuple[float, str] | None = None
+        self.beats = Beats(engine, repository)
 
     @property
     def host(self) -> str:
@@ -105,8 +114,13 @@ class GitWriter(Writer):
         """Seconds until it is the turn of this host to push."""
         if all(isinstance(job.work, FollowWork) for job in jobs):
             return 0.0
+        beating = all(isinstance(job.work, BeatWork) for job in jobs)
         with self.using:
-            left = (self._replica.recall("turn") - _now()) / NANO
+            if beating and self.beats.allowed():
+                turn = self._replica.recall("beaten") + int(SPACING * NANO)
+            else:
+                turn = self._replica.recall("turn")
+        left = (turn - _now()) / NANO
         longest = max(LONGEST_TURN, 2 * self._repository.address.pace)
         return left if left < longest else 0.0  # else the clock was another one
 
@@ -126,8 +140,26 @@ class GitWriter(Writer):
                 self._note_answer()
                 return answer
 
-    def follow(self, ends: float) -> None:
+    def note_beats(self, refs: dict[str, str], began: int, *, anyway: bool = False) -> None:
+        """Note what a look showed about the beats of other hosts."""
+        if anyway or news(self._replica, refs, began):
+            self._replica.begin_replay(10.0)
+            self.beats.note(refs, began)
+            self._replica.commit()
+
+    def look(self, ends: float, *, anyway: bool = False) -> str:
+        """Look at the remote, note its beats; returns the commit that the branch is at."""
+        began = _now()
+        refs = self.reach(lambda: self._repository.look(self.reply), ends)
+        self.note_beats(refs, began, anyway=anyway)
+        return refs.get(self._repository.address.ref, "")
+
+    def follow(self, ends: float, work: FollowWork | None = None) -> None:
         """Bring the replica to the head of the branch; the caller has the write lock."""
+        if work is not None and work.refs is not None:
+            self.note_beats(work.refs, work.began)
+            if work.refs.get(self._repository.address.ref) == self._replica.read_position().head:
+                return
         shallow = not self._repository.commit_of(HEAD)
         head = self.reach(lambda: self._repository.fetch(self.reply, shallow=shallow), ends)
         self._replica.catch_up(head)
@@ -138,16 +170,13 @@ class GitWriter(Writer):
         ends = time.monotonic() + wait if wait else min(job.ends for job in jobs)
         try:
             try:
-                if all(isinstance(job.work, FollowWork) for job in jobs):
-                    self.follow(ends)
-                else:
-                    self._confirmed(jobs, ends)
+                self._carry_out(jobs, ends)
             except CopyBroken as error:
                 engine.rollback()
                 _log.warning("%s; it is made again", error)
                 self._repository.rebuild()
                 self.follow(ends)
-                self._confirmed(jobs, ends)
+                self._carry_out(jobs, ends)
         except apsw.BusyError:
             engine.rollback()
             self._write_queue.reopen_if_removed()
@@ -168,14 +197,28 @@ class GitWriter(Writer):
             raise
         return True
 
+    def _carry_out(self, jobs: Sequence[WriteJob], ends: float) -> None:
+        """Do what the jobs need: a fetch, a beat, or a push."""
+        if all(isinstance(job.work, FollowWork) for job in jobs):
+            for job in jobs:
+                self.follow(ends, cast("FollowWork", job.work))
+        elif not self._beat(jobs, ends):
+            self._confirmed(jobs, ends)
+
     def _confirmed(self, jobs: Sequence[WriteJob], ends: float) -> None:
         """Run the jobs again and again until the remote confirms what they decided."""
         engine = self._replica
         fresh = False
         while True:
             engine.begin(max(0.0, ends - time.monotonic()))
+            if engine.ended and self.beats.blind(engine.start):
+                engine.rollback()
+                self.look(ends, anyway=True)
+                continue
             for job in jobs:
                 engine.run(job)
+                if isinstance(job.work, BeatWork) and job.txn is not None and self.beats.allowed():
+                    engine.let_beat(job.work.alive)
             made = engine.make_commit()
             if made is None:
                 engine.rollback()
@@ -186,28 +229,73 @@ class GitWriter(Writer):
                 continue
             commit, position = made
             began = _now()
-            moves = (RefMove(self._repository.address.ref, engine.position.head, commit),)
+            moves = [RefMove(self._repository.address.ref, engine.position.head, commit)]
+            moves += [self._beat_move(host) for host in sorted(engine.ended)]
             match self._publish(moves, position, jobs, ends):
                 case "landed":
-                    self._land(position, _now() - began, jobs)
+                    self._land(position, _now() - began, jobs, moves[1:])
                     return
                 case "lost":
                     engine.rollback()
+                    if moves[1:]:
+                        self.look(ends)
                     self.follow(ends)
                     fresh = True
                     self._step_back(ends)
 
-    def _behind(self, ends: float) -> bool:
-        """Whether the branch has moved since the replica followed it."""
-        engine, address = self._replica, self._repository.address
-        began = _now()
-        heads = self.reach(lambda: self._repository.look(self.reply), ends)
-        if heads.get(address.ref) != engine.read_position().head:
-            return True
-        engine.looked = began
+    def _beat(self, jobs: Sequence[WriteJob], ends: float) -> bool:
+        """Renew by a beat of this host; False if the jobs are more than that, or it cannot be."""
+        engine, beats = self._replica, self.beats
+        while all(isinstance(job.work, BeatWork) for job in jobs) and beats.allowed():
+            engine.begin_replay(max(0.0, ends - time.monotonic()))
+            works = [cast("BeatWork", job.work) for job in jobs]
+            if engine.own_dead() or not all(beats.renews(work) for work in works):
+                break
+            if not any(work.alive for work in works):  # which a look has to confirm
+                break
+            move = self._beat_move(engine.host)
+            answer = self._repository.push(move, atomic=True, limit=self.reply)
+            if answer.kind == "landed":
+                self._note_answer()
+                for work in works:
+                    beats.extend(work, engine.start)
+                engine.keep_beat(move.ref, move.new)
+                engine.commit()
+                return True
+            engine.rollback()
+            if answer.kind == "refused":
+                _log.warning(
+                    "%s takes no beats (%s); renewals go into its history",
+                    self._repository.shown,
+                    answer.said,
+                )
+                engine.remember("no_beats", 1)
+                break
+            if time.monotonic() > ends:
+                raise self._given_up(answer)
+            if answer.kind in ("unsent", "unknown"):
+                self._note_outage(answer.said)
+            if self.look(ends) != engine.read_position().head:
+                self.follow(ends)
+        engine.rollback()
         return False
 
-    def _land(self, position: Position, took: int, jobs: Sequence[WriteJob]) -> None:
+    def _beat_move(self, host: str) -> RefMove:
+        """The push that moves the beat ref of a host from where it was last seen."""
+        old = self.beats.at(host)
+        return RefMove(ref_of(host), old, another(self._repository, old))
+
+    def _behind(self, ends: float) -> bool:
+        """Whether the branch has moved since the replica followed it."""
+        began = _now()
+        if self.look(ends) != self._replica.read_position().head:
+            return True
+        self._replica.looked = began
+        return False
+
+    def _land(
+        self, position: Position, took: int, jobs: Sequence[WriteJob], beats: Sequence[RefMove]
+    ) -> None:
         """The push landed: commit the replica, and let other hosts go first."""
         engine, pace = self._replica, int(self._repository.address.pace * NANO)
         now = _now()
@@ -215,6 +303,8 @@ class GitWriter(Writer):
         push = engine.recall("push") or _FIRST_PUSH
         push = (push * 7 + min(took, 4 * push)) // 8
         engine.advance(position)
+        for move in beats:
+            engine.keep_beat(move.ref, move.new)
         engine.remember("push", push)
         engine.remember("last", engine.host)
         engine.remember("turn", now + max(int(STEP_BACK * push) * others, pace))
@@ -253,7 +343,7 @@ class GitWriter(Writer):
 
     def _publish(
         self,
-        moves: tuple[RefMove, ...],
+        moves: Sequence[RefMove],
         position: Position,
         jobs: Sequence[WriteJob],
         ends: float,
@@ -274,17 +364,22 @@ class GitWriter(Writer):
                 case "unsent":
                     self._note_outage(answer.said)
                 case "locked":
-                    if self._behind(ends):
+                    if len(moves) > 1 or self._moved(moves[0], ends):
                         return "lost"
             delay = next(delays)
             if time.monotonic() + delay > ends:
                 raise self._given_up(answer)
             time.sleep(delay)
 
+    def _moved(self, move: RefMove, ends: float) -> bool:
+        """Whether the branch is elsewhere by now; asked inside of a transaction."""
+        refs = self.reach(lambda: self._repository.look(self.reply), ends)
+        return refs.get(move.ref) != move.old
+
     def _settle(
         self,
         answer: PushAnswer,
-        moves: tuple[RefMove, ...],
+        moves: Sequence[RefMove],
         position: Position,
         jobs: Sequence[WriteJob],
         ends: float,

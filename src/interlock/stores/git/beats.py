@@ -1,0 +1,150 @@
+"""Beats: a host shows that it lives by moving a ref, which adds nothing to the history.
+
+Each host has one ref at the remote, ``refs/interlock/live/{host}``, and moves it among 64 commits
+that are the same for everyone.  One beat renews all keys that its host renews: the first renewal of
+a key is a batch that names it (``beats``), the later ones are beats.
+
+    renewed   The host moves its ref from where it left it.  If another host ended one of its keys in
+              between, the ref is elsewhere: the push is lost, and the host reads what happened.
+    ended     A host that saw no beat for the ttl ends the key with one atomic push, which also moves
+              the ref of the dead host.  If that host beats first, the push is lost, and the key
+              lives.  So of a beat and an end exactly one happens.
+    at home   The processes of one host share a clock: the host itself ends the key of a process that
+              no longer renews, with its next batch or in place of its next beat.
+
+A host that looks rarely could miss 64 beats and take the ref for one that never moved.  So a host
+beats at most five times a second, and a host that has not looked for ``BLIND`` seconds takes every
+other host for alive at this moment.
+
+Where the remote takes no such refs, or no atomic pushes, renewals stay in batches.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from interlock.stores.derived import RenewalWork
+from interlock.stores.git.objects import encode_commit
+from interlock.stores.git.repository import LIVE_REFS, NONE, Repository
+from interlock.stores.sqlite.connection import NANO, ReadConnection
+
+if TYPE_CHECKING:
+    from interlock.stores.git.replica import ReplicaConnection
+
+NUMBER = 64
+SPACING = 0.2
+"""Seconds between two beats of a host, at least."""
+BLIND = 12.0
+"""Seconds without a look after which nothing is known about the beats of others."""
+_NOTED = 3 * NANO
+"""A look is noted if the one noted before is older than this: not every look is worth a write."""
+_BY = "interlock <interlock@localhost> 0 +0000"
+_BEATING = "SELECT key FROM life WHERE host = ? AND beat = 1"
+_EXTEND = """UPDATE item
+  SET expires = max(expires, ?1 + (SELECT ttl FROM life WHERE life.key = item.key))
+  WHERE key IN (SELECT key FROM life WHERE host = ?2 AND beat = 1)"""
+_DELAYED = "UPDATE life SET lag = ? WHERE host = ? AND beat = 1"
+_LOOKED = "SELECT value FROM replica WHERE name = 'beats_looked'"
+_SEEN = "INSERT OR REPLACE INTO beat VALUES (?, ?)"
+
+
+class BeatWork(RenewalWork):
+    """A renewal: a beat of the host if it can be, else the work of a transaction."""
+
+
+def ref_of(host: str) -> str:
+    """The ref that a host moves."""
+    return LIVE_REFS + host
+
+
+def another(repository: Repository, oid: str) -> str:
+    """One of the fixed commits, and not this one."""
+    tree = repository.write_tree({})
+    while True:
+        number = random.randrange(NUMBER)  # noqa: S311 - to differ, not to hide
+        found = repository.write("commit", encode_commit(tree, "", _BY, f"Beat {number}\n"))
+        if found != oid:
+            return found
+
+
+class Beats:
+    """What a replica knows of the beats of all hosts; used inside its transactions."""
+
+    def __init__(self, engine: ReplicaConnection, repository: Repository) -> None:
+        self._engine = engine
+        self._repository = repository
+
+    def at(self, host: str) -> str:
+        """Where the ref of a host was when it was last seen."""
+        row = self._engine.db.execute("SELECT oid FROM beat WHERE host = ?", (host,)).fetchone()
+        return NONE if row is None else str(row[0])
+
+    def allowed(self) -> bool:
+        """Whether the remote takes beats, as far as is known."""
+        return not self._engine.recall("no_beats")
+
+    def blind(self, now: int) -> bool:
+        """Whether this host has not looked for so long that others may have beaten unseen."""
+        return now - self._engine.recall("beats_looked") > self._bound()
+
+    def note(self, refs: dict[str, str], began: int) -> None:
+        """Extend the keys of the hosts whose refs have moved since the last look.
+
+        The ttl starts now, and not when the look began: the beat may have come in between.
+        """
+        engine, execute, now = self._engine, self._engine.db.execute, self._engine.start
+        before = engine.recall("beats_looked")
+        blind = began - before > self._bound()
+        known, seen = _known(engine), _hosts(refs)
+        for host in known.keys() - seen.keys():
+            execute("DELETE FROM beat WHERE host = ?", (host,))
+        for host, oid in seen.items():
+            if blind or known.get(host) != oid:
+                execute(_SEEN, (host, oid))
+                if host != engine.host:
+                    execute(_EXTEND, (now, host))
+                    execute(_DELAYED, (now - before, host))
+        engine.remember("beats_looked", began)
+
+    def renews(self, work: BeatWork) -> bool:
+        """Whether a beat renews all of this: each key is known to all hosts as one that beats."""
+        engine = self._engine
+        items = engine.items([put.key for put in work.puts])
+        alive = [put for put in work.puts if items[put.key] is not None]
+        work.alive = frozenset([put.key for put in alive])
+        rows = engine.db.execute(_BEATING, (engine.host,)).fetchall()
+        beating = {row[0] for row in rows}
+        return all(
+            put.key in beating and put.value == getattr(items[put.key], "value", None)
+            for put in alive
+        )
+
+    def extend(self, work: BeatWork, start: int) -> None:
+        """Start the ttl of the renewed keys again, here."""
+        execute = self._engine.db.execute
+        for put in work.puts:
+            if put.key in work.alive and put.ttl is not None:
+                ttl = int(put.ttl * NANO)
+                execute("UPDATE item SET expires = ? WHERE key = ?", (start + ttl, put.key))
+                execute("UPDATE life SET ttl = ? WHERE key = ?", (ttl, put.key))
+
+    def _bound(self) -> int:
+        return int(max(BLIND, self._repository.address.pace * NUMBER * 0.9) * NANO)
+
+
+def news(reader: ReadConnection, refs: dict[str, str], began: int) -> bool:
+    """Whether a look shows anything about beats that has to be noted."""
+    looked = reader.db.execute(_LOOKED).fetchone()
+    late = looked is None or began - int(looked[0]) > _NOTED
+    return late or _known(reader) != _hosts(refs)
+
+
+def _known(reader: ReadConnection) -> dict[str, str]:
+    rows = reader.db.execute("SELECT host, oid FROM beat").fetchall()
+    return {str(host): str(oid) for host, oid in rows}
+
+
+def _hosts(refs: dict[str, str]) -> dict[str, str]:
+    found = refs.items()
+    return {ref.removeprefix(LIVE_REFS): oid for ref, oid in found if ref.startswith(LIVE_REFS)}

@@ -1,0 +1,143 @@
+"""Renewals that leave no trace in the history, and the end of a host that stopped beating."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+import pytest
+from tests.stores.git.conftest import Opens, Remote
+
+from interlock.store import Check, Committed, Put, Store
+from interlock.stores.git import beats
+from interlock.testing.conformance.place import at_once, committed, txn, write
+
+KEY, OTHER = "live/ses_1", "live/ses_2"
+TTL = 0.6
+LONG = 60.0
+
+
+def refs(remote: Remote) -> str:
+    return remote.git("for-each-ref", "refs/interlock/")
+
+
+def beaten(store: Store, ttl: float = TTL) -> None:
+    """Put a key, and renew it once, so that beats renew it from now on."""
+    write(store, Put(KEY, b"", ttl=ttl))
+    assert store.renew((Put(KEY, b"", ttl=ttl),)) == {KEY}
+
+
+def here(store: Store, key: str = KEY, *, fresh: bool = True) -> bool:
+    return store.read(key, fresh=fresh)[key] is not None
+
+
+def end(store: Store, key: str = KEY) -> object:
+    """A commit that relies on the end of the key."""
+    return store.commit(txn(checks=(Check(key, "absent"),)))
+
+
+def lapsed(store: Store, key: str = KEY) -> None:
+    ends = time.monotonic() + 10
+    while here(store, key, fresh=False):
+        assert time.monotonic() < ends
+
+
+def test_later_renewals_leave_the_history_as_it_is(remote: Remote, host: Opens) -> None:
+    store = host()
+    beaten(store, LONG)
+    before, head = refs(remote), remote.head()
+    assert store.renew((Put(KEY, b"", ttl=LONG),)) == {KEY}
+    assert store.renew((Put(KEY, b"", ttl=LONG), Put(OTHER, b"", ttl=LONG))) == {KEY}
+    assert remote.head() == head
+    assert refs(remote) != before
+
+
+def test_all_beats_together_are_a_few_objects(remote: Remote, host: Opens) -> None:
+    store = host()
+    oids = {beats.another(store.repository, "") for _ in range(1000)}
+    assert len(oids) == beats.NUMBER
+
+
+def test_another_host_sees_the_beats(host: Opens) -> None:
+    one, two = host("a"), host("b")
+    beaten(one)
+    ends = time.monotonic() + 3 * TTL
+    while time.monotonic() < ends:
+        assert one.renew((Put(KEY, b"", ttl=TTL),)) == {KEY}
+        assert here(two)
+        assert not isinstance(end(two), Committed)
+
+
+def test_a_host_that_stops_beating_is_ended_for_all(remote: Remote, host: Opens) -> None:
+    one, two = host("a"), host("b")
+    beaten(one)
+    assert here(two)
+    before = refs(remote)
+    lapsed(two)
+    committed(end(two))
+    assert refs(remote) != before
+    assert one.renew((Put(KEY, b"", ttl=LONG),)) == frozenset()
+    assert not here(one)
+
+
+def test_a_beat_that_was_not_seen_yet_keeps_the_key(host: Opens) -> None:
+    one, two = host("a"), host("b")
+    beaten(one)
+    assert here(two)
+    time_left = time.monotonic() + TTL
+    while time.monotonic() < time_left:
+        assert one.renew((Put(KEY, b"", ttl=TTL),)) == {KEY}
+    lapsed(two)  # it did not look
+    assert not isinstance(end(two), Committed)
+    assert here(two)
+
+
+def test_of_a_beat_and_an_end_exactly_one_happens(host: Opens) -> None:
+    one, two = host("a"), host("b")
+    for _ in range(3):
+        beaten(one)
+        assert here(two)
+        lapsed(two)
+        renewed, ended = at_once(partial(one.renew, (Put(KEY, b"", ttl=LONG),)), partial(end, two))
+        assert bool(renewed) is not isinstance(ended, Committed)
+        write(one, deletes=(KEY,))
+
+
+def test_a_host_ends_the_key_of_a_process_that_is_gone_while_others_beat(host: Opens) -> None:
+    one, two = host("a"), host("b")
+    write(one, Put(KEY, b"", ttl=TTL), Put(OTHER, b"", ttl=LONG))
+    both = (Put(KEY, b"", ttl=TTL), Put(OTHER, b"", ttl=LONG))
+    assert one.renew(both) == {KEY, OTHER}
+    ends = time.monotonic() + 10
+    while here(two):  # two alone would take the beats for those of both
+        assert time.monotonic() < ends
+        assert one.renew((Put(OTHER, b"", ttl=LONG),)) == {OTHER}
+    assert here(two, OTHER)
+
+
+def test_a_host_that_did_not_look_for_long_takes_others_for_alive(
+    host: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = host("a"), host("b")
+    beaten(one)
+    assert one.renew((Put(KEY, b"", ttl=TTL),)) == {KEY}
+    assert here(two)
+    lapsed(two)
+    monkeypatch.setattr(beats, "BLIND", 0.1)
+    assert not isinstance(end(two), Committed)
+
+
+def test_a_remote_that_takes_no_such_refs_has_the_renewals_in_its_history(
+    remote: Remote, host: Opens
+) -> None:
+    remote.hook("update", 'case $1 in refs/heads/*) ;; *) echo "only branches"; exit 1;; esac')
+    one, two = host("a"), host("b")
+    beaten(one)
+    head = remote.head()
+    assert one.renew((Put(KEY, b"", ttl=LONG),)) == {KEY}
+    assert remote.head() != head
+    lapsed_after = time.monotonic() + TTL
+    while time.monotonic() < lapsed_after:
+        assert here(two)
+    assert here(two)
+    assert refs(remote) == ""
