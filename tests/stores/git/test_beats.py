@@ -103,6 +103,14 @@ def test_of_a_beat_and_an_end_exactly_one_happens(host: Opens) -> None:
         write(one, deletes=(KEY,))
 
 
+def test_a_key_that_another_host_deleted_is_not_renewed(host: Opens) -> None:
+    one, two = host("a"), host("b")
+    beaten(one, LONG)
+    assert one.renew((Put(KEY, b"", ttl=LONG),)) == {KEY}
+    write(two, deletes=(KEY,))
+    assert one.renew((Put(KEY, b"", ttl=LONG),)) == frozenset()
+
+
 def test_a_host_ends_the_key_of_a_process_that_is_gone_while_others_beat(host: Opens) -> None:
     one, two = host("a"), host("b")
     write(one, Put(KEY, b"", ttl=TTL), Put(OTHER, b"", ttl=LONG))

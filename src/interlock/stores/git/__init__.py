@@ -1,9 +1,11 @@
 """Git: a branch of a remote, for servers that share nothing else.
 
 store.py       opening, the waist's methods
-writer.py      groups of jobs that a push confirms; lost and unknown pushes; turns among hosts
+writer.py      groups of jobs that a push confirms; turns among hosts
+publisher.py   pushes until the outcome is known
 replica.py     the SQLite file of a host: works become batches, batches are replayed
 batch.py       the file of a batch (pure)
+checkpoint.py  the state as files: for people, and for hosts that are far behind
 repository.py  the user's git: look, fetch, push, objects
 objects.py     git's objects as bytes
 beats.py       renewals without history: a ref of each host

@@ -151,7 +151,8 @@ def _words(txns: list[Txn]) -> Iterator[str]:
         yield f"{who}{words}" + (f" ({said.outcome})" if said.outcome else "")
 
 
-def _raw(value: bytes) -> Raw:
+def to_raw(value: bytes) -> Raw:
+    """A value as part of a line."""
     if value[:1] == b"{" and value[-1:] == b"}" and b"\n" not in value:
         try:
             msgspec.json.decode(value)
@@ -165,7 +166,8 @@ def _raw(value: bytes) -> Raw:
         return Raw(b'["%b"]' % b64encode(value))
 
 
-def _value(raw: Raw) -> bytes:
+def from_raw(raw: Raw) -> bytes:
+    """The value that a line holds."""
     value = bytes(raw)
     if value[:1] == b"{":
         return value
@@ -178,8 +180,8 @@ def _line(txn: Txn) -> BatchTxn:
     return BatchTxn(
         id="" if txn.quiet else txn.id,
         hash=txn.hash,
-        entry=_raw(txn.entry),
-        puts=tuple([BatchPut(put.key, _raw(put.value), put.ttl) for put in txn.puts]),
+        entry=to_raw(txn.entry),
+        puts=tuple([BatchPut(put.key, to_raw(put.value), put.ttl) for put in txn.puts]),
         deletes=txn.deletes,
         signals=txn.signals,
         quiet=txn.quiet,
@@ -189,9 +191,9 @@ def _line(txn: Txn) -> BatchTxn:
 def _txn(found: BatchTxn) -> Txn:
     return Txn(
         id=found.id,
-        entry=_value(found.entry),
+        entry=from_raw(found.entry),
         hash=found.hash,
-        puts=tuple([Put(put.key, _value(put.value), put.ttl) for put in found.puts]),
+        puts=tuple([Put(put.key, from_raw(put.value), put.ttl) for put in found.puts]),
         deletes=found.deletes,
         signals=found.signals,
         quiet=found.quiet,

@@ -4,13 +4,13 @@ Each host has one ref at the remote, ``refs/interlock/live/{host}``, and moves i
 that are the same for everyone.  One beat renews all keys that its host renews: the first renewal of
 a key is a batch that names it (``beats``), the later ones are beats.
 
-    renewed   The host moves its ref from where it left it.  If another host ended one of its keys in
-              between, the ref is elsewhere: the push is lost, and the host reads what happened.
-    ended     A host that saw no beat for the ttl ends the key with one atomic push, which also moves
-              the ref of the dead host.  If that host beats first, the push is lost, and the key
-              lives.  So of a beat and an end exactly one happens.
-    at home   The processes of one host share a clock: the host itself ends the key of a process that
-              no longer renews, with its next batch or in place of its next beat.
+renewed   The host moves its ref from where it left it.  If another host ended or deleted one of its
+          keys in between, the ref is elsewhere: the push is lost, and the host reads why.
+ended     A host that saw no beat for the ttl ends the key with one atomic push, which also moves
+          the ref of the dead host.  If that host beats first, the push is lost, and the key lives.
+          So of a beat and an end exactly one happens.
+at home   The processes of one host share a clock: the host itself ends the key of a process that no
+          longer renews, with its next batch or in place of its next beat.
 
 A host that looks rarely could miss 64 beats and take the ref for one that never moved.  So a host
 beats at most five times a second, and a host that has not looked for ``BLIND`` seconds takes every

@@ -32,8 +32,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.errors import StoreDamaged, StoreNewer
-from interlock.store import Item, Txn
+from interlock.store import LIVE, Item, Txn
 from interlock.stores.git import batch as batches
+from interlock.stores.git import checkpoint
 from interlock.stores.git.batch import BATCHES, BatchHead, DecodedBatch
 from interlock.stores.git.objects import FILE, FOLDER, Tree, TreeEntry
 from interlock.stores.git.repository import Repository
@@ -77,6 +78,13 @@ class Position(Struct, frozen=True, kw_only=True):
     batch: int = 0
     digest: str = ""
     looked: int = 0
+
+
+class MadeCommit(Struct, frozen=True):
+    """A commit that is not pushed yet, and where the replica stands once it is."""
+
+    commit: str
+    position: Position
 
 
 def establish(db: apsw.Connection, boot: str, host: str) -> None:
@@ -159,6 +167,8 @@ class ReplicaConnection(WriteConnection):
         self.looked = 0
         """When this process last began to look and found nothing newer."""
         self._repository = repository
+        self.begins_history = False
+        """Whether the commit of this transaction has no parent, since the history became long."""
         self._start = 0
         self._txns: list[Txn] = []
         self._dead: list[str] = []
@@ -189,6 +199,7 @@ class ReplicaConnection(WriteConnection):
         self._start = monotonic()
         self._txns, self._dead, self._beating, self._swept, self._trimmed = [], [], [], False, 0
         self.ended = set()
+        self.begins_history = False
         self.position = self.read_position()
 
     def read_position(self) -> Position:
@@ -230,7 +241,7 @@ class ReplicaConnection(WriteConnection):
         """The moment of the begin of the transaction."""
         return self._start
 
-    def make_commit(self) -> tuple[str, Position] | None:
+    def make_commit(self) -> MadeCommit | None:
         """Write the commit of this transaction, and where it leads; None if it changes nothing."""
         if not (self._txns or self._swept or self._trimmed):
             return None
@@ -248,12 +259,18 @@ class ReplicaConnection(WriteConnection):
             trimmed=self._trimmed,
         )
         file = batches.encode(head, self._txns)
+        digest = batches.digest(file)
         root = self._with_batch(self._repository.root(self.position.head), number, file)
+        parent, message = self.position.head, batches.message(self._txns, head)
+        if number % checkpoint.EVERY == 0:
+            root = self._with_checkpoint(root, number, digest)
+            if self.begins_history:
+                message += f"Continues: {parent}\n"
+                parent = ""
         tree = self._repository.write_tree(root)
-        message = batches.message(self._txns, head)
-        commit = self._repository.write_commit(tree, self.position.head, message)
-        after = Position(head=commit, batch=number, digest=batches.digest(file))
-        return commit, replace(after, looked=self._start)
+        commit = self._repository.write_commit(tree, parent, message)
+        after = Position(head=commit, batch=number, digest=digest)
+        return MadeCommit(commit, replace(after, looked=self._start))
 
     def advance(self, position: Position) -> None:
         """Note where the replica stands after this transaction."""
@@ -283,6 +300,10 @@ class ReplicaConnection(WriteConnection):
         return "" if found is None else str(found[0])
 
     def _apply(self, txn: Txn) -> None:
+        for key in (*(put.key for put in txn.puts), *txn.deletes):
+            if key.startswith(LIVE):  # its host must not renew it any more without a look
+                rows = self._execute("SELECT host FROM life WHERE key = ? AND beat = 1", (key,))
+                self.ended.update({str(row[0]) for row in rows.fetchall()} - {self.host})
         super()._apply(txn)
         self._txns.append(txn)
         self._keep_lives(txn, self.host, 0)
@@ -295,12 +316,27 @@ class ReplicaConnection(WriteConnection):
     def _with_batch(self, root: Tree, number: int, file: bytes) -> Tree:
         """The root with one batch more."""
         repository = self._repository
-        all_ = dict(_subtree(repository, root, BATCHES))
-        folder = dict(_subtree(repository, all_, batches.folder(number)))
+        all_ = dict(repository.subtree(root, BATCHES))
+        folder = dict(repository.subtree(all_, batches.folder(number)))
         _add(folder, FILE, batches.name(number), repository.write("blob", file))
         _add(all_, FOLDER, batches.folder(number), repository.write_tree(folder))
         _add(found := dict(root), FOLDER, BATCHES, repository.write_tree(all_))
         return found
+
+    def _with_checkpoint(self, root: Tree, number: int, digest: str) -> Tree:
+        trimmed = int(self.one("SELECT value FROM meta WHERE name = 'trimmed'")[0])
+        before = checkpoint.facts_of(self._repository, root)
+        first = 0 if before is None else before.root
+        long = number - first >= checkpoint.HISTORY
+        self.begins_history = long and not self.recall("whole_history")
+        facts = checkpoint.CheckpointFacts(
+            batch=number,
+            digest=digest,
+            revision=self._last,
+            trimmed=trimmed,
+            root=number if self.begins_history else first,
+        )
+        return checkpoint.write(self._repository, self.db, root, facts)
 
     # ---- the batches of others
 
@@ -316,10 +352,10 @@ class ReplicaConnection(WriteConnection):
             self.rollback()
             raise
 
-    def holds(self, head: str, position: Position) -> bool:
-        """Whether a commit of the branch has the batch that leads to this position."""
-        file = self._batch_file(self._repository.root(head), position.batch)
-        return file is not None and batches.digest(file) == position.digest
+    def holds(self, head: str, made: MadeCommit) -> bool:
+        """Whether a commit of the branch has the batch of one that was made here."""
+        file = self._batch_file(self._repository.root(head), made.position.batch)
+        return file is not None and batches.digest(file) == made.position.digest
 
     def _replay_all(self, head: str) -> None:
         root = self._repository.root(head)
@@ -331,11 +367,23 @@ class ReplicaConnection(WriteConnection):
         ):
             raise self._rewritten(last)
         lag = monotonic() - max(self.position.looked, self.looked)
+        if self.position.batch < last and self._batch_file(root, self.position.batch + 1) is None:
+            self._load(root)
         for number in range(self.position.batch + 1, last + 1):
             file = self._batch_file(root, number)
             if file is None:
                 raise self._rewritten(last)
             self._replay(self._decoded(number, file), lag)
+
+    def _load(self, root: Tree) -> None:
+        """The next batch left the branch: start again from the checkpoint."""
+        facts = checkpoint.load(self._repository, self.db, root, self._start)
+        if facts.batch < self.position.batch or facts.revision < self._last:
+            raise self._rewritten(facts.batch)
+        self._cache.clear()
+        self._last = facts.revision
+        self._quiet = facts.revision
+        self.position = replace(self.position, batch=facts.batch, digest=facts.digest)
 
     def _replay(self, found: DecodedBatch, lag: int) -> None:
         head = found.head
@@ -359,8 +407,8 @@ class ReplicaConnection(WriteConnection):
         self.position = replace(self.position, batch=head.batch, digest=found.digest)
 
     def _batch_file(self, root: Tree, number: int) -> bytes | None:
-        all_ = _subtree(self._repository, root, BATCHES)
-        folder = _subtree(self._repository, all_, batches.folder(number))
+        all_ = self._repository.subtree(root, BATCHES)
+        folder = self._repository.subtree(all_, batches.folder(number))
         entry = folder.get(batches.name(number))
         return None if entry is None else self._repository.blob(entry.oid)
 
@@ -407,16 +455,11 @@ def check_marker(content: bytes, where: str) -> None:
 
 def last_batch(repository: Repository, root: Tree) -> int:
     """The number of the latest batch in a tree; 0 if it has none."""
-    all_ = _subtree(repository, root, BATCHES)
+    all_ = repository.subtree(root, BATCHES)
     if not all_:
         return 0
     newest = repository.tree(all_[max(all_)].oid)
     return max((batches.number_of(name) for name in newest), default=0)
-
-
-def _subtree(repository: Repository, tree: Tree, name: str) -> Tree:
-    entry = tree.get(name)
-    return {} if entry is None or entry.mode != FOLDER else repository.tree(entry.oid)
 
 
 def _add(tree: Tree, mode: str, name: str, oid: str) -> None:

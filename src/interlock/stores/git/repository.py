@@ -36,6 +36,7 @@ from interlock.errors import (
 from interlock.stores.git import objects
 from interlock.stores.git.address import GitAddress
 from interlock.stores.git.objects import Tree
+from interlock.threads import background
 
 HEAD = "refs/interlock/head"
 """Where the cache keeps the branch, so that its objects stay and a fetch brings only news."""
@@ -260,6 +261,18 @@ class Repository:
         new = f"$({git} commit-tree -m Restored {commit}^{{tree}})"
         return f"{git} push --force {remote} {new}:{ref}"
 
+    def pack(self, *, whole: bool) -> None:
+        """Pack the copy in the background; ``whole`` also drops the objects of lost pushes."""
+
+        def work() -> None:
+            if whole:
+                self.run("repack", "-a", "-d", "-l", "-q", limit=600.0)
+                self.run("prune", "--expire=1.hour.ago", limit=600.0)
+            else:
+                self.run("repack", "-d", "-l", "-q", "--geometric=2", limit=600.0)
+
+        background(work, "interlock-pack").start()
+
     def rebuild(self) -> None:
         """Throw a broken copy away; the next fetch brings a new one."""
         self.close()
@@ -299,6 +312,11 @@ class Repository:
                 self._trees.clear()
             self._trees[oid] = objects.parse_tree(found[2])
         return self._trees[oid]
+
+    def subtree(self, tree: Tree, name: str) -> Tree:
+        """The names in a folder of a tree; none if there is no such folder."""
+        entry = tree.get(name)
+        return {} if entry is None or entry.mode != objects.FOLDER else self.tree(entry.oid)
 
     def root(self, commit: str) -> Tree:
         """The names at the root of a commit."""

@@ -24,7 +24,7 @@ from interlock.errors import (
     StoreRefused,
 )
 from interlock.store import Capabilities, Finding, Put, Ref, Snapshot
-from interlock.stores.git import replica
+from interlock.stores.git import checkpoint, replica
 from interlock.stores.git.address import GitAddress, parse
 from interlock.stores.git.beats import BeatWork, news
 from interlock.stores.git.looks import GitFeed, LookAhead, SharedLook
@@ -198,7 +198,7 @@ class GitStore(SQLiteStore):
     @property
     def outage(self) -> str:
         """Why the remote does not answer, and since when; empty while it does."""
-        return self._files.gone or self._git.outage
+        return self._files.gone or self._git.publisher.outage
 
     def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
         """All the refs at one revision; a fresh read looks at the remote first."""
@@ -249,6 +249,10 @@ class GitStore(SQLiteStore):
             "commit": position.head,
             "batch": position.batch,
             "host": self._git.host,
+            "history": "whole: the remote forbids to shorten it"
+            if facts.get("whole_history")
+            else f"shortened after {checkpoint.HISTORY} batches",
+            "beats": "in the history" if facts.get("no_beats") else "as refs",
             "push_ms": round(push / 1e6, 1) if isinstance(push, int) else None,
             "durability": self.capabilities.durability,
             "min_ttl": self.capabilities.min_ttl,
@@ -275,7 +279,7 @@ class GitStore(SQLiteStore):
 
     def _look(self) -> dict[str, str]:
         ends = time.monotonic() + (self._patience or 0.0)
-        return self._git.reach(lambda: self.repository.look(self._reply), ends)
+        return self._git.publisher.look(ends)
 
     def _refresh(self) -> None:
         """See that the replica has all that the branch has at this moment."""

@@ -3,14 +3,11 @@
     begin, run the works in the replica, write one batch and one git commit, push it
     landed    commit the replica
     lost      another host was faster: roll back, fetch, replay, run the works again
-    refused   roll back: the remote does not take it
-    unsent    roll back: the remote was not reached, and nothing can have happened
-    unknown   the push may take effect yet: settle it while the transaction stays open
+    else      roll back, and raise
 
-To settle, an empty commit is pushed on the same old head.  If it lands, the first push never can,
-and the works run again.  If it is lost, the branch has moved: the own batch is there or it is not.
-While the remote is silent nothing settles it: the callers get OutcomeUnknown, and what they commit
-next settles it, because that is pushed on the same old head, too.
+A push without an answer is settled while the transaction stays open (``publisher.py``).  If the
+remote stays silent the callers get OutcomeUnknown.  Their next commit settles it: that is pushed on
+the same old head, so only one of the two can land.
 
 A group that writes nothing is confirmed by a look: its works saw the newest state.
 
@@ -25,29 +22,27 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import apsw
 
 from interlock.errors import (
     OutcomeUnknown,
-    StoreAway,
     StoreBusy,
-    StoreFull,
     StoreRefused,
     StoreTrouble,
 )
 from interlock.store import Txn, View
 from interlock.stores.git.beats import SPACING, Beats, BeatWork, another, news, ref_of
-from interlock.stores.git.repository import HEAD, CopyBroken, PushAnswer, RefMove, Repository
-from interlock.stores.network import pauses
+from interlock.stores.git.publisher import Publisher, PushUnknown
+from interlock.stores.git.repository import HEAD, CopyBroken, RefMove, Repository
 from interlock.stores.sqlite.connection import NANO, WriteJob
 from interlock.stores.sqlite.files import FULL, full
 from interlock.stores.sqlite.writer import WriteQueue, Writer, fail_jobs
 
 if TYPE_CHECKING:
-    from interlock.stores.git.replica import Position, ReplicaConnection
+    from interlock.stores.git.replica import MadeCommit, Position, ReplicaConnection
 
 T = TypeVar("T")
 
@@ -57,6 +52,8 @@ STEP_BACK = 1.5
 """Push times that the winner waits, for each host that competes."""
 LONGEST_TURN = 20.0
 _FIRST_PUSH = 20_000_000
+_PACKED, _PACKED_WHOLE = 400, 8_000
+"""Batches after which the copy in the cache is packed, and freed of what no commit needs."""
 
 _log = logging.getLogger("interlock")
 
@@ -91,24 +88,13 @@ class GitWriter(Writer):
         super().__init__(engine, write_queue, patience)
         self._replica = engine
         self._repository = repository
-        self.reply = reply
-        """Seconds for a command to the remote."""
-        self._away: tuple[float, str] | None = None
+        self.publisher = Publisher(repository, reply)
         self.beats = Beats(engine, repository)
 
     @property
     def host(self) -> str:
         """The name of this host among those that share the remote."""
         return self._replica.host
-
-    @property
-    def outage(self) -> str:
-        """Why the remote does not answer, and since when; empty while it does."""
-        away = self._away
-        if away is None:
-            return ""
-        where = self._repository.shown
-        return f"{where} does not answer for {time.monotonic() - away[0]:.0f} s ({away[1]})"
 
     def delay(self, jobs: Sequence[WriteJob]) -> float:
         """Seconds until it is the turn of this host to push."""
@@ -124,22 +110,6 @@ class GitWriter(Writer):
         longest = max(LONGEST_TURN, 2 * self._repository.address.pace)
         return left if left < longest else 0.0  # else the clock was another one
 
-    def reach(self, ask: Callable[[], T], ends: float) -> T:
-        """Ask the remote until it answers, at least once, at most until a moment."""
-        delays = pauses()
-        while True:
-            try:
-                answer = ask()
-            except StoreAway as error:
-                self._note_outage(str(error))
-                delay = next(delays)
-                if time.monotonic() + delay > ends:
-                    raise
-                time.sleep(delay)
-            else:
-                self._note_answer()
-                return answer
-
     def note_beats(self, refs: dict[str, str], began: int, *, anyway: bool = False) -> None:
         """Note what a look showed about the beats of other hosts."""
         if anyway or news(self._replica, refs, began):
@@ -150,7 +120,7 @@ class GitWriter(Writer):
     def look(self, ends: float, *, anyway: bool = False) -> str:
         """Look at the remote, note its beats; returns the commit that the branch is at."""
         began = _now()
-        refs = self.reach(lambda: self._repository.look(self.reply), ends)
+        refs = self.publisher.look(ends)
         self.note_beats(refs, began, anyway=anyway)
         return refs.get(self._repository.address.ref, "")
 
@@ -161,7 +131,7 @@ class GitWriter(Writer):
             if work.refs.get(self._repository.address.ref) == self._replica.read_position().head:
                 return
         shallow = not self._repository.commit_of(HEAD)
-        head = self.reach(lambda: self._repository.fetch(self.reply, shallow=shallow), ends)
+        head = self.publisher.fetch(ends, shallow=shallow)
         self._replica.catch_up(head)
 
     def _group(self, jobs: Sequence[WriteJob], wait: float) -> bool:
@@ -210,38 +180,61 @@ class GitWriter(Writer):
         engine = self._replica
         fresh = False
         while True:
-            engine.begin(max(0.0, ends - time.monotonic()))
-            if engine.ended and self.beats.blind(engine.start):
-                engine.rollback()
-                self.look(ends, anyway=True)
-                continue
-            for job in jobs:
-                engine.run(job)
-                if isinstance(job.work, BeatWork) and job.txn is not None and self.beats.allowed():
-                    engine.let_beat(job.work.alive)
+            self._run_all(jobs, ends)
             made = engine.make_commit()
             if made is None:
                 engine.rollback()
                 if fresh or not self._behind(ends):
                     return
                 self.follow(ends)
-                fresh = True
-                continue
-            commit, position = made
-            began = _now()
-            moves = [RefMove(self._repository.address.ref, engine.position.head, commit)]
-            moves += [self._beat_move(host) for host in sorted(engine.ended)]
-            match self._publish(moves, position, jobs, ends):
-                case "landed":
-                    self._land(position, _now() - began, jobs, moves[1:])
-                    return
-                case "lost":
-                    engine.rollback()
-                    if moves[1:]:
-                        self.look(ends)
-                    self.follow(ends)
-                    fresh = True
-                    self._step_back(ends)
+            elif self._push(made, jobs, ends):
+                return
+            fresh = True
+
+    def _run_all(self, jobs: Sequence[WriteJob], ends: float) -> None:
+        """Begin the transaction, and run the works in it."""
+        engine, beats = self._replica, self.beats
+        engine.begin(max(0.0, ends - time.monotonic()))
+        if engine.ended and beats.blind(engine.start):
+            engine.rollback()
+            self.look(ends, anyway=True)
+            engine.begin(max(0.0, ends - time.monotonic()))
+        for job in jobs:
+            engine.run(job)
+            if isinstance(job.work, BeatWork) and job.txn is not None and beats.allowed():
+                engine.let_beat(job.work.alive)
+
+    def _push(self, made: MadeCommit, jobs: Sequence[WriteJob], ends: float) -> bool:
+        """Push the commit of the open transaction; False if the works have to run again."""
+        engine, began = self._replica, _now()
+        moves = [RefMove(self._repository.address.ref, engine.position.head, made.commit)]
+        moves += [self._beat_move(host) for host in sorted(engine.ended)]
+        try:
+            answer = self.publisher.publish(moves, lambda head: engine.holds(head, made), ends)
+        except StoreRefused:
+            engine.rollback()
+            if not engine.begins_history:
+                raise
+            engine.remember("whole_history", 1)  # it takes no commit without a parent
+            return False
+        except PushUnknown as error:
+            self._note_unknown(str(error), jobs)
+            raise
+        if answer == "landed":
+            self._land(made.position, _now() - began, jobs, moves[1:])
+            return True
+        engine.rollback()
+        if moves[1:]:
+            self.look(ends)
+        self.follow(ends)
+        self._step_back(ends)
+        return False
+
+    def _note_unknown(self, said: str, jobs: Sequence[WriteJob]) -> None:
+        """Give each job with a transaction an unknown outcome; the others just fail."""
+        for job in jobs:
+            if job.txn is not None and job.error is None:
+                job.error = OutcomeUnknown(said, job.txn.id)
 
     def _beat(self, jobs: Sequence[WriteJob], ends: float) -> bool:
         """Renew by a beat of this host; False if the jobs are more than that, or it cannot be."""
@@ -254,9 +247,8 @@ class GitWriter(Writer):
             if not any(work.alive for work in works):  # which a look has to confirm
                 break
             move = self._beat_move(engine.host)
-            answer = self._repository.push(move, atomic=True, limit=self.reply)
+            answer = self.publisher.push_once(move)
             if answer.kind == "landed":
-                self._note_answer()
                 for work in works:
                     beats.extend(work, engine.start)
                 engine.keep_beat(move.ref, move.new)
@@ -272,9 +264,7 @@ class GitWriter(Writer):
                 engine.remember("no_beats", 1)
                 break
             if time.monotonic() > ends:
-                raise self._given_up(answer)
-            if answer.kind in ("unsent", "unknown"):
-                self._note_outage(answer.said)
+                raise self.publisher.given_up(answer)
             if self.look(ends) != engine.read_position().head:
                 self.follow(ends)
         engine.rollback()
@@ -317,6 +307,8 @@ class GitWriter(Writer):
                 if job.txn is not None:
                     job.error = OutcomeUnknown(trouble, job.txn.id)
         self._repository.keep(position.head)
+        if position.batch % _PACKED == 0:
+            self._repository.pack(whole=position.batch % _PACKED_WHOLE == 0)
 
     def _step_back(self, ends: float) -> None:
         """After a loss: wait by the distance from the last committer, so that hosts alternate."""
@@ -338,114 +330,6 @@ class GitWriter(Writer):
         """The other hosts that committed lately."""
         rows = self._replica.db.execute("SELECT host FROM peer WHERE seen > ?", (now - ACTIVE,))
         return [str(row[0]) for row in rows.fetchall()]
-
-    # ---- pushing
-
-    def _publish(
-        self,
-        moves: Sequence[RefMove],
-        position: Position,
-        jobs: Sequence[WriteJob],
-        ends: float,
-    ) -> Literal["landed", "lost"]:
-        """Push until it is known what became of it; the transaction stays open."""
-        delays = pauses()
-        while True:
-            answer = self._repository.push(*moves, limit=self.reply)
-            if answer.kind not in ("unsent", "unknown"):
-                self._note_answer()
-            match answer.kind:
-                case "landed" | "lost":
-                    return answer.kind
-                case "refused":
-                    raise self._refusal(answer)
-                case "unknown":
-                    return self._settle(answer, moves, position, jobs, ends)
-                case "unsent":
-                    self._note_outage(answer.said)
-                case "locked":
-                    if len(moves) > 1 or self._moved(moves[0], ends):
-                        return "lost"
-            delay = next(delays)
-            if time.monotonic() + delay > ends:
-                raise self._given_up(answer)
-            time.sleep(delay)
-
-    def _moved(self, move: RefMove, ends: float) -> bool:
-        """Whether the branch is elsewhere by now; asked inside of a transaction."""
-        refs = self.reach(lambda: self._repository.look(self.reply), ends)
-        return refs.get(move.ref) != move.old
-
-    def _settle(
-        self,
-        answer: PushAnswer,
-        moves: Sequence[RefMove],
-        position: Position,
-        jobs: Sequence[WriteJob],
-        ends: float,
-    ) -> Literal["landed", "lost"]:
-        """Find out whether a push without an answer took effect, and see that it never will."""
-        repository, branch = self._repository, moves[0]
-        delays = pauses()
-        said = answer.said
-        while True:
-            self._note_outage(said)
-            void = repository.write_commit(
-                repository.root_id(branch.old), branch.old, "Settle a push without an answer\n"
-            )
-            found = repository.push(RefMove(branch.ref, branch.old, void), limit=self.reply)
-            if found.kind == "landed":
-                self._note_answer()
-                return "lost"
-            if found.kind in ("lost", "locked"):
-                try:
-                    head = repository.fetch(self.reply)
-                except StoreAway:
-                    head = branch.old
-                if head != branch.old:
-                    self._note_answer()
-                    return "landed" if self._replica.holds(head, position) else "lost"
-            said = found.said or said
-            delay = next(delays)
-            if time.monotonic() + delay > ends:
-                raise self._unknown(said, jobs)
-            time.sleep(delay)
-
-    def _unknown(self, said: str, jobs: Sequence[WriteJob]) -> StoreAway:
-        """Give each job with a transaction an unknown outcome; the others just failed."""
-        text = f"{self._repository.shown} did not answer ({said})"
-        for job in jobs:
-            if job.txn is not None and job.error is None:
-                job.error = OutcomeUnknown(text, job.txn.id)
-        return StoreAway(f"{text}; see that it runs and can be reached")
-
-    def _given_up(self, answer: PushAnswer) -> StoreTrouble:
-        if answer.kind == "unsent":
-            return self._repository.trouble(answer.said)
-        return StoreBusy(
-            f"{self._repository.shown} cannot move the branch ({answer.said});"
-            " if a lock file of a killed git is left there, remove it"
-        )
-
-    def _refusal(self, answer: PushAnswer) -> StoreTrouble:
-        where = self._repository.shown
-        if "No space left" in answer.said or "quota" in answer.said:
-            return StoreFull(f"{where} has no room ({answer.said}); free some space there")
-        return StoreRefused(
-            f"{where} refuses the push ({answer.said}); let this user push to the branch,"
-            " or name another branch: ?branch="
-        )
-
-    def _note_outage(self, said: str) -> None:
-        if self._away is None:
-            self._away = (time.monotonic(), said)
-            _log.warning("%s does not answer (%s); trying again", self._repository.shown, said)
-
-    def _note_answer(self) -> None:
-        if self._away is not None:
-            seconds = time.monotonic() - self._away[0]
-            self._away = None
-            _log.warning("%s answers again after %.1f s", self._repository.shown, seconds)
 
 
 def _now() -> int:

@@ -1,0 +1,208 @@
+"""The checkpoint: the state of the store as files of the branch, for people and for cold starts.
+
+    state/checkpoint.json        the batch that it is a copy of
+    state/items/locks.jsonl      the items under locks/, one a line
+    state/items/tasks/3f.jsonl   many items are spread over files, by a hash of their keys
+    state/log/0000012.jsonl      the log, a thousand revisions a file
+
+The commit of every 256th batch writes it again, as it is after that batch, and then drops the
+batches before the checkpoint before: a host that is farther behind than the batches reach, or a new
+one, loads the checkpoint and goes on from there.  So no reader needs the history, and the history
+may be cut: a commit without a parent and with the same files is a good root.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+from msgspec import Raw, Struct
+
+from interlock.stores.git.batch import (
+    BATCHES,
+    IN_FOLDER,
+    from_raw,
+    to_raw,
+)
+from interlock.stores.git.objects import FILE, FOLDER, Tree, TreeEntry
+from interlock.stores.git.repository import Repository
+from interlock.stores.sqlite.connection import NANO
+
+if TYPE_CHECKING:
+    import apsw
+
+EVERY = 256
+"""Batches between two checkpoints."""
+HISTORY = 20_000
+"""Batches of the history, about 24 MB, after which a checkpoint begins a new one."""
+STATE = "state"
+_FACTS = "checkpoint.json"
+_IN_LOG = 1000
+_IN_FILE = 256
+_ITEMS = """SELECT item.key, value, revision, created, entry, hash, ttl, host, beat
+  FROM item LEFT JOIN life USING (key) ORDER BY item.key"""
+_LOG = "SELECT revision, id, value, hash, touched FROM log WHERE revision >= ? ORDER BY revision"
+_ITEM = "INSERT INTO item VALUES (?, ?, ?, ?, ?, ?, ?)"
+_LIFE = "INSERT INTO life VALUES (?, ?, ?, ?, ?)"
+
+
+class CheckpointFacts(Struct, frozen=True, kw_only=True):
+    """What a checkpoint is a copy of; ``root`` is the batch where the history begins."""
+
+    batch: int
+    digest: str
+    revision: int
+    trimmed: int
+    root: int = 0
+
+
+class ItemLine(Struct, frozen=True, omit_defaults=True):
+    """An item in a file; ``ttl``, ``host`` and ``beat`` are those of a liveness key."""
+
+    key: str
+    value: Raw
+    revision: int
+    created: int
+    entry: str = ""
+    hash: str = ""
+    ttl: float | None = None
+    host: str = ""
+    beat: bool = False
+
+
+class LogLine(Struct, frozen=True, omit_defaults=True):
+    """An entry of the log in a file."""
+
+    revision: int
+    id: str
+    value: Raw
+    hash: str = ""
+    touched: str = ""
+
+
+def write(repository: Repository, db: apsw.Connection, root: Tree, facts: CheckpointFacts) -> Tree:
+    """The root with a checkpoint of what the transaction sees, and without the oldest batches."""
+    before = repository.subtree(root, STATE)
+    state: Tree = {}
+    _put(state, FILE, _FACTS, repository.write("blob", msgspec.json.encode(facts) + b"\n"))
+    _put(state, FOLDER, "items", repository.write_tree(_items(repository, db)))
+    log = _log(repository, db, repository.subtree(before, "log"), facts.trimmed)
+    _put(state, FOLDER, "log", repository.write_tree(log))
+    found = dict(root)
+    _put(found, FOLDER, STATE, repository.write_tree(state))
+    oldest = max(0, facts.batch - EVERY) // IN_FOLDER
+    kept = {
+        name: entry
+        for name, entry in repository.subtree(root, BATCHES).items()
+        if not name.isdigit() or int(name) >= oldest
+    }
+    _put(found, FOLDER, BATCHES, repository.write_tree(kept))
+    return found
+
+
+def facts_of(repository: Repository, root: Tree) -> CheckpointFacts | None:
+    """The facts of the checkpoint in a tree; None if it has none yet."""
+    entry = repository.subtree(root, STATE).get(_FACTS)
+    if entry is None:
+        return None
+    return msgspec.json.decode(repository.blob(entry.oid), type=CheckpointFacts)
+
+
+def load(repository: Repository, db: apsw.Connection, root: Tree, now: int) -> CheckpointFacts:
+    """Replace everything in the replica by the checkpoint; every ttl starts now."""
+    facts = facts_of(repository, root)
+    if facts is None:
+        raise repository.incomplete(f"{STATE}/{_FACTS}")
+    state = repository.subtree(root, STATE)
+    for table in ("item", "log", "life"):
+        db.execute(f"DELETE FROM {table}")  # noqa: S608 - constants
+    items = msgspec.json.Decoder(ItemLine)
+    for oid in _files(repository, repository.subtree(state, "items")):
+        for line in items.decode_lines(repository.blob(oid)):
+            ttl = None if line.ttl is None else int(line.ttl * NANO)
+            stamp = (line.revision, line.created, line.entry, line.hash)
+            expires = None if ttl is None else now + ttl
+            db.execute(_ITEM, (line.key, from_raw(line.value), *stamp, expires))
+            if ttl is not None:
+                db.execute(_LIFE, (line.key, ttl, ttl, line.host, int(line.beat)))
+    entries = msgspec.json.Decoder(LogLine)
+    for oid in _files(repository, repository.subtree(state, "log")):
+        for entry in entries.decode_lines(repository.blob(oid)):
+            row = (entry.revision, entry.id, from_raw(entry.value), entry.hash, entry.touched)
+            db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?)", row)
+    for name, value in (("quiet", facts.revision), ("trimmed", facts.trimmed)):
+        db.execute("UPDATE meta SET value = ? WHERE name = ?", (value, name))
+    return facts
+
+
+def _items(repository: Repository, db: apsw.Connection) -> Tree:
+    folders: dict[str, list[ItemLine]] = {}
+    for row in db.execute(_ITEMS):
+        key, value, revision, created, entry, hash_, ttl, host, beat = cast(
+            "tuple[str, bytes, int, int, str, str, int | None, str | None, int | None]", row
+        )
+        line = ItemLine(
+            key, to_raw(value), revision, created, entry, hash_,
+            None if ttl is None else ttl / NANO, host or "", bool(beat),
+        )  # fmt: skip
+        folders.setdefault(key.partition("/")[0], []).append(line)
+    found: Tree = {}
+    for folder, lines in folders.items():
+        name = _file_name(folder)
+        if len(lines) <= _IN_FILE:
+            _put(found, FILE, f"{name}.jsonl", _write_lines(repository, lines))
+        else:
+            _put(found, FOLDER, name, repository.write_tree(_spread(repository, lines)))
+    return found
+
+
+def _spread(repository: Repository, lines: list[ItemLine]) -> Tree:
+    """Many items: over 16 files or 256, so that a change of a few rewrites little."""
+    digits = 1 if len(lines) <= 16 * _IN_FILE else 2
+    parts: dict[str, list[ItemLine]] = {}
+    for line in lines:
+        part = hashlib.sha256(line.key.encode()).hexdigest()[:digits]
+        parts.setdefault(part, []).append(line)
+    found: Tree = {}
+    for part, some in parts.items():
+        _put(found, FILE, f"{part}.jsonl", _write_lines(repository, some))
+    return found
+
+
+def _log(repository: Repository, db: apsw.Connection, before: Tree, trimmed: int) -> Tree:
+    """The files of the log: those that were full before stay as they are."""
+    whole = sorted(before)[:-1]  # the last one may have been written before it was full
+    found = {name: before[name] for name in whole if int(name[:7]) * _IN_LOG > trimmed}
+    first = (int(max(found)[:7]) + 1) * _IN_LOG if found else 0
+    parts: dict[int, list[LogLine]] = {}
+    for row in db.execute(_LOG, (first,)):
+        revision, id_, value, hash_, touched = cast("tuple[int, str, bytes, str, str]", row)
+        line = LogLine(revision, id_, to_raw(value), hash_, touched)
+        parts.setdefault(revision // _IN_LOG, []).append(line)
+    for part, lines in parts.items():
+        _put(found, FILE, f"{part:07}.jsonl", _write_lines(repository, lines))
+    return found
+
+
+def _files(repository: Repository, tree: Tree) -> Iterable[str]:
+    for entry in tree.values():
+        if entry.mode == FOLDER:
+            yield from _files(repository, repository.tree(entry.oid))
+        else:
+            yield entry.oid
+
+
+def _write_lines(repository: Repository, lines: Iterable[Struct]) -> str:
+    return repository.write("blob", msgspec.json.Encoder().encode_lines(list(lines)))
+
+
+def _file_name(folder: str) -> str:
+    """The name of a file for a folder of keys."""
+    plain = folder.isascii() and folder.replace("-", "").replace("_", "").isalnum()
+    return folder if plain else "other-" + hashlib.sha256(folder.encode()).hexdigest()[:8]
+
+
+def _put(tree: Tree, mode: str, name: str, oid: str) -> None:
+    tree[name] = TreeEntry(mode, name, oid)

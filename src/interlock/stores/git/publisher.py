@@ -1,0 +1,163 @@
+"""Pushes until the outcome is known, and asks the remote until it answers.
+
+A push that ends without an answer may take effect later, even after a read of the branch said that
+it did not.  To settle it, an empty commit is pushed on the same old head.  If that lands, the first
+push never can.  If it is lost, the branch has moved, and the own batch is in it or is not.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, TypeVar
+
+from interlock.errors import StoreAway, StoreBusy, StoreFull, StoreRefused, StoreTrouble
+from interlock.stores.git.repository import PushAnswer, RefMove, Repository
+from interlock.stores.network import pauses
+
+T = TypeVar("T")
+
+_log = logging.getLogger("interlock")
+
+
+class PushUnknown(StoreAway):
+    """A push may still take effect, and the remote does not answer."""
+
+
+class Publisher:
+    """Asks and pushes with patience; knows whether the remote answers."""
+
+    def __init__(self, repository: Repository, reply: float) -> None:
+        self._repository = repository
+        self._reply = reply
+        self._away: tuple[float, str] | None = None
+
+    @property
+    def outage(self) -> str:
+        """Why the remote does not answer, and since when; empty while it does."""
+        away = self._away
+        if away is None:
+            return ""
+        where = self._repository.shown
+        return f"{where} does not answer for {time.monotonic() - away[0]:.0f} s ({away[1]})"
+
+    def look(self, ends: float) -> dict[str, str]:
+        """Where the refs of the remote are."""
+        return self._reach(lambda: self._repository.look(self._reply), ends)
+
+    def fetch(self, ends: float, *, shallow: bool = False) -> str:
+        """Bring the news of the branch; returns the commit that it is at."""
+        return self._reach(lambda: self._repository.fetch(self._reply, shallow=shallow), ends)
+
+    def push_once(self, *moves: RefMove) -> PushAnswer:
+        """Move refs, all or none, without a retry."""
+        answer = self._repository.push(*moves, atomic=True, limit=self._reply)
+        if answer.kind in ("unsent", "unknown"):
+            self._note_outage(answer.said)
+        else:
+            self._note_answer()
+        return answer
+
+    def publish(
+        self, moves: Sequence[RefMove], holds: Callable[[str], bool], ends: float
+    ) -> Literal["landed", "lost"]:
+        """Push until it is known whether the refs moved; ``holds`` finds the own batch."""
+        delays = pauses()
+        while True:
+            answer = self._repository.push(*moves, limit=self._reply)
+            match answer.kind:
+                case "landed" | "lost":
+                    self._note_answer()
+                    return answer.kind
+                case "refused":
+                    raise self._refusal(answer)
+                case "unknown":
+                    return self._settle(answer, moves[0], holds, ends)
+                case "unsent":
+                    self._note_outage(answer.said)
+                case "locked":
+                    if len(moves) > 1 or self.look(ends).get(moves[0].ref) != moves[0].old:
+                        return "lost"
+            if not _pause(delays, ends):
+                raise self.given_up(answer)
+
+    def given_up(self, answer: PushAnswer) -> StoreTrouble:
+        """The error of a push for which the patience is over."""
+        if answer.kind in ("unsent", "unknown"):
+            return self._repository.trouble(answer.said)
+        return StoreBusy(
+            f"{self._repository.shown} cannot move the branch ({answer.said});"
+            " if a lock file of a killed git is left there, remove it"
+        )
+
+    def _settle(
+        self, answer: PushAnswer, branch: RefMove, holds: Callable[[str], bool], ends: float
+    ) -> Literal["landed", "lost"]:
+        """Find out whether a push without an answer took effect, and see that it never will."""
+        repository, delays, said = self._repository, pauses(), answer.said
+        tree = repository.root_id(branch.old)
+        while True:
+            self._note_outage(said)
+            void = repository.write_commit(tree, branch.old, "Settle a push without an answer\n")
+            found = repository.push(RefMove(branch.ref, branch.old, void), limit=self._reply)
+            if found.kind == "landed":
+                self._note_answer()
+                return "lost"
+            if found.kind in ("lost", "locked") and (head := self._head()) not in ("", branch.old):
+                self._note_answer()
+                return "landed" if holds(head) else "lost"
+            said = found.said or said
+            if not _pause(delays, ends):
+                raise PushUnknown(
+                    f"{repository.shown} did not answer ({said}); see that it can be reached"
+                )
+
+    def _head(self) -> str:
+        try:
+            return self._repository.fetch(self._reply)
+        except StoreAway:
+            return ""
+
+    def _refusal(self, answer: PushAnswer) -> StoreTrouble:
+        where = self._repository.shown
+        if "No space left" in answer.said or "quota" in answer.said:
+            return StoreFull(f"{where} has no room ({answer.said}); free some space there")
+        return StoreRefused(
+            f"{where} refuses the push ({answer.said}); let this user push to the branch,"
+            " or name another branch: ?branch="
+        )
+
+    def _reach(self, ask: Callable[[], T], ends: float) -> T:
+        """Ask until there is an answer, at least once, at most until a moment."""
+        delays = pauses()
+        while True:
+            try:
+                answer = ask()
+            except StoreAway as error:
+                self._note_outage(str(error))
+                if not _pause(delays, ends):
+                    raise
+            else:
+                self._note_answer()
+                return answer
+
+    def _note_outage(self, said: str) -> None:
+        if self._away is None:
+            self._away = (time.monotonic(), said)
+            _log.warning("%s does not answer (%s); trying again", self._repository.shown, said)
+
+    def _note_answer(self) -> None:
+        if self._away is not None:
+            seconds = time.monotonic() - self._away[0]
+            self._away = None
+            _log.warning("%s answers again after %.1f s", self._repository.shown, seconds)
+
+
+def _pause(delays: Iterator[float], ends: float) -> bool:
+    """Wait for the next attempt; False if the time would be over."""
+    delay = next(delays)
+    if time.monotonic() + delay > ends:
+        return False
+    time.sleep(delay)
+    return True
