@@ -10,7 +10,9 @@ repository.py  the user's git: look, fetch, push, objects
 objects.py     git's objects as bytes
 beats.py       renewals without history: a ref of each host
 looks.py       looks at the remote, shared and repeated while a process waits
+ssh.py         the connection that is kept
 address.py     the URL
+examine.py     findings for people
 """
 
 from interlock.stores.git.store import GitStore

@@ -1,7 +1,7 @@
 """Beats: a host shows that it lives by moving a ref, which adds nothing to the history.
 
 Each host has one ref at the remote, ``refs/interlock/live/{host}``, and moves it among 64 commits
-that are the same for everyone.  One beat renews all keys that its host renews: the first renewal of
+that all hosts have alike.  One beat renews all keys that its host renews: the first renewal of
 a key is a batch that names it (``beats``), the later ones are beats.
 
 renewed   The host moves its ref from where it left it.  If another host ended or deleted one of its

@@ -72,7 +72,7 @@ class ItemLine(Struct, frozen=True, omit_defaults=True):
     beat: bool = False
 
 
-class LogLine(Struct, frozen=True, omit_defaults=True):
+class EntryLine(Struct, frozen=True, omit_defaults=True):
     """An entry of the log in a file."""
 
     revision: int
@@ -127,7 +127,7 @@ def load(repository: Repository, db: apsw.Connection, root: Tree, now: int) -> C
             db.execute(_ITEM, (line.key, from_raw(line.value), *stamp, expires))
             if ttl is not None:
                 db.execute(_LIFE, (line.key, ttl, ttl, line.host, int(line.beat)))
-    entries = msgspec.json.Decoder(LogLine)
+    entries = msgspec.json.Decoder(EntryLine)
     for oid in _files(repository, repository.subtree(state, "log")):
         for entry in entries.decode_lines(repository.blob(oid)):
             row = (entry.revision, entry.id, from_raw(entry.value), entry.hash, entry.touched)
@@ -176,10 +176,10 @@ def _log(repository: Repository, db: apsw.Connection, before: Tree, trimmed: int
     whole = sorted(before)[:-1]  # the last one may have been written before it was full
     found = {name: before[name] for name in whole if int(name[:7]) * _IN_LOG > trimmed}
     first = (int(max(found)[:7]) + 1) * _IN_LOG if found else 0
-    parts: dict[int, list[LogLine]] = {}
+    parts: dict[int, list[EntryLine]] = {}
     for row in db.execute(_LOG, (first,)):
         revision, id_, value, hash_, touched = cast("tuple[int, str, bytes, str, str]", row)
-        line = LogLine(revision, id_, to_raw(value), hash_, touched)
+        line = EntryLine(revision, id_, to_raw(value), hash_, touched)
         parts.setdefault(revision // _IN_LOG, []).append(line)
     for part, lines in parts.items():
         _put(found, FILE, f"{part:07}.jsonl", _write_lines(repository, lines))

@@ -173,6 +173,11 @@ class Repository:
         if self._environment is None:
             found = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
             found |= {"GIT_DIR": self.path, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+            if self.address.remote.startswith("ssh:"):
+                from interlock.stores.git.ssh import command
+
+                folder = os.path.dirname(self.path)
+                found["GIT_SSH_COMMAND"] = command(self.address.remote, folder, found)
             self._environment = found
         return self._environment
 
@@ -454,8 +459,9 @@ def _said(err: str) -> str:
 def last_line(err: str) -> str:
     """The line of an error that says the most."""
     lines = [line.strip() for line in err.splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("fatal:", "error:", "remote:", "ssh:"))]
-    return (told or lines or ["git said nothing"])[0][:200]
+    clear = [line for line in lines if _REFUSED.search(line) or _UNSENT.search(line)]
+    marked = [line for line in lines if line.startswith(("fatal:", "error:", "remote:", "ssh:"))]
+    return (clear or marked or lines or ["git said nothing"])[0][:200]
 
 
 def _sync_folder(folder: str) -> None:

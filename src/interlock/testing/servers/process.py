@@ -303,7 +303,8 @@ def find(binary: str, package: str) -> str:
     """The path of a server's binary: on PATH, or where the clone's ``make test`` unpacked it."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     unpacked = os.path.join(cache, "interlock", "servers", "bin", binary)
-    found = shutil.which(binary) or shutil.which(unpacked)
+    system = os.path.join("/usr/sbin", binary)  # where some users do not look
+    found = shutil.which(binary) or shutil.which(system) or shutil.which(unpacked)
     if found is None:
         raise ServerTrouble(
             f"no {binary} on PATH: install it (Debian: apt install {package}),"

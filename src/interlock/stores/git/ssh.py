@@ -1,0 +1,44 @@
+"""The ssh connection to a remote: kept for a minute, so that each command of git need not log in.
+
+A login takes ten times as long as a push.  The user's own ssh command and configuration are used,
+with a connection that all processes of the host share (``ControlMaster``); the first command opens
+it, and it closes by itself a minute after the last one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import subprocess
+
+_KEPT = 60
+_LONGEST = 85
+"""Bytes of the path of a socket: ssh adds some, and the system takes about a hundred."""
+
+
+def command(remote: str, cache: str, environment: dict[str, str]) -> str:
+    """The ssh command for git: the user's own, with a connection that is kept."""
+    given = environment.get("GIT_SSH_COMMAND") or _configured(environment) or "ssh"
+    options = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=15"]
+    if path := _socket(remote, cache, given):
+        options += ["ControlMaster=auto", f"ControlPath={path}", f"ControlPersist={_KEPT}"]
+    return " ".join([given, *(f"-o {shlex.quote(option)}" for option in options)])
+
+
+def _configured(environment: dict[str, str]) -> str:
+    found = subprocess.run(
+        ["git", "config", "core.sshCommand"],  # noqa: S607 - as the user's PATH says
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return found.stdout.strip()
+
+
+def _socket(remote: str, cache: str, given: str) -> str:
+    """Where the connection is shared; empty if no path for it is short enough."""
+    name = hashlib.sha256(f"{remote}\n{given}".encode()).hexdigest()[:12]
+    for folder in (os.environ.get("XDG_RUNTIME_DIR", ""), cache):
+        path = f"{folder}/interlock-{name}"
+        if folder.startswith("/") and len(path) <= _LONGEST and os.access(folder, os.W_OK):
+            return path
+    return ""

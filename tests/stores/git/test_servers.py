@@ -1,0 +1,127 @@
+"""Remotes across a network: a real sshd, and a real http server with git's backend."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.stores.git.conftest import Opens
+
+from interlock.errors import StoreAway, StoreMissing, StoreRefused
+from interlock.store import Check, Put, Range, Store
+from interlock.testing.conformance.place import committed, there, txn, write
+from interlock.testing.servers import GitHttpServer, ServerTrouble, SshServer
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
+    server = SshServer(tmp_path / "ssh")
+    try:
+        server.start()
+    except ServerTrouble as error:
+        pytest.skip(str(error))
+    monkeypatch.setenv("GIT_SSH_COMMAND", server.client_command())
+    with tempfile.TemporaryDirectory(prefix="il", dir="/tmp") as folder:  # its path is short
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield server
+        for connection in Path(folder).iterdir():
+            end = ["ssh", "-F", "none", "-o", f"ControlPath={connection}", "-O", "exit", "x"]
+            subprocess.run(end, check=False, capture_output=True)
+    server.close()
+
+
+@pytest.fixture
+def http(tmp_path: Path) -> Iterator[GitHttpServer]:
+    server = GitHttpServer(tmp_path / "http")
+    try:
+        server.start()
+    except ServerTrouble as error:
+        pytest.skip(str(error))
+    yield server
+    server.close()
+
+
+def use(one: Store, two: Store) -> None:
+    """What every remote has to do."""
+    write(one, Put("p/a", b"1"), Put("live/s", b"", ttl=60.0))
+    watch = two.watch("p/", two.read().revision)
+    assert there(two, "p/a").value == b"1"
+    write(one, Put("p/b", b"2"))
+    assert watch.take(10.0)
+    answer = two.commit(txn(Put("p/a", b"3"), checks=(Check("p/a", "absent"),)))
+    assert answer.items["p/a"] is not None
+    for _ in range(3):
+        assert one.renew((Put("live/s", b"", ttl=60.0),)) == {"live/s"}
+    works = [txn(Put(f"q/{number}", b"")) for number in range(20)]
+
+    async def together() -> None:
+        await asyncio.gather(*(two.transact_async(lambda _, w=work: w) for work in works))  # type: ignore[attr-defined]
+
+    asyncio.run(together())
+    assert len(one.read(Range("q/")).ranges[Range("q/")]) == 20
+
+
+def test_two_hosts_share_a_store_over_a_connection_that_is_kept(
+    ssh: SshServer, host: Opens
+) -> None:
+    use(host("a", url=ssh.url()), host("b", url=ssh.url()))
+    assert ssh.log().count("Accepted publickey") <= 3
+
+
+def test_an_ssh_server_that_restarts_is_reached_again(ssh: SshServer, host: Opens) -> None:
+    store = host("a", url=ssh.url(), patience=1.0)
+    write(store, Put("a", b"1"))
+    ssh.restart()
+    write(store, Put("a", b"2"))
+    assert there(store, "a").value == b"2"
+
+
+def test_an_ssh_key_that_is_not_let_in_is_refused(ssh: SshServer, host: Opens) -> None:
+    Path(ssh.folder, "authorized_keys").write_text("")
+    with pytest.raises(StoreRefused, match="Permission denied"):
+        host("a", url=ssh.url())
+
+
+def test_two_hosts_share_a_store_over_http(http: GitHttpServer, host: Opens) -> None:
+    use(host("a", url=http.url()), host("b", url=http.url()))
+
+
+def test_a_password_is_never_shown(http: GitHttpServer, host: Opens) -> None:
+    store = host("a", url=http.url())
+    assert http.password not in str(store.info())
+    assert http.password not in store.address.shown
+
+
+def test_credentials_that_expire_are_refused_and_renewed_ones_work(
+    http: GitHttpServer, host: Opens
+) -> None:
+    store = host("a", url=http.url(), patience=0.5)
+    write(store, Put("a", b"1"))
+    http.let_in("another")
+    with pytest.raises(StoreRefused, match="refuses you"):
+        store.read("a")
+    with pytest.raises(StoreRefused):
+        write(store, Put("a", b"2"))
+    http.let_in(http.password)
+    write(store, Put("a", b"3"))
+
+
+def test_an_http_server_that_is_down_is_away(http: GitHttpServer, host: Opens) -> None:
+    store = host("a", url=http.url(), patience=0.5)
+    write(store, Put("a", b"1"))
+    http.kill()
+    with pytest.raises(StoreAway):
+        write(store, Put("a", b"2"))
+    http.start()
+    committed(store.commit(txn(Put("a", b"3"))))
+
+
+def test_a_repository_that_is_not_there_is_missing_over_http(
+    http: GitHttpServer, host: Opens
+) -> None:
+    with pytest.raises(StoreMissing):
+        host("a", url=http.url().replace("fleet", "nothing"))
