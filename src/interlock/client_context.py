@@ -247,7 +247,8 @@ class Context:
     def checked_wait(self, wait: float | str) -> float:
         """See that we may ask for something, and how long we would wait for it."""
         identity, lease = self.me(), self.session_lease
-        if lease is not None and not lease.alive():  # even if the store still has it
+        # Even if the store still has it.  A store that is gone, or was moved, says so itself.
+        if lease is not None and not lease.alive() and not self.store.missing:
             raise Lapsed(f"session {identity.actor.session} was not renewed in time; connect again")
         if not identity.joined and validate.wait_time(wait):
             raise BadInput("a place in the queue needs a session; connect with join=True to wait")

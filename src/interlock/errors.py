@@ -17,6 +17,8 @@
     └── StoreTrouble          4  the store cannot answer
         ├── StoreMissing         there is none here, or none was named
         ├── StoreAway            it does not answer
+        │   └── StoreMoving      ... for now: it is being copied, or is a copy that is not complete
+        ├── StoreMoved           everything in it is in another store
         ├── StoreRefused         it refuses the connection
         ├── StoreUnsuitable      a place or an engine that cannot keep the promises
         ├── StoreNewer           written by a later version
@@ -169,6 +171,23 @@ class StoreAway(StoreTrouble):
     """The engine does not answer: not running, frozen, or cut off."""
 
     code = "store_away"
+
+
+class StoreMoving(StoreAway):
+    """A store that is being copied, or a copy that is not complete: it accepts no changes yet."""
+
+    code = "store_moving"
+
+
+class StoreMoved(StoreTrouble):
+    """Everything in this store is in another one; ``place`` is its URL, without a password."""
+
+    code = "store_moved"
+    http_status = 410
+
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(message)
+        self.place = place
 
 
 class StoreRefused(StoreTrouble):

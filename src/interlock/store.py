@@ -45,6 +45,15 @@ Maintenance
   extent          the size of the log
   wall            the engine's own clock, for decisions that must not rest on a client's clock
 
+Moving (``MovableStore``; docs/decisions/moving.md)
+  mark, set_mark  why a store accepts no commits.  Once ``set_mark`` has returned, no commit and no
+                  renewal of any client succeeds, not even one that was sent before; the client gets
+                  the error of the mark.  Reads go on.  An engine finds the mark in something that
+                  each of its commits reads anyway.
+  load            writes items and entries as they are in another store: with their revisions and
+                  stamps, without an entry and without a wake-up.  It may be repeated.
+  erase           deletes the loaded items and entries
+
 Methods that may wait come twice: plain for callers that may block, and with ``_async`` for event
 loops.  Any number of threads and event loops may use one store object at the same time.
 
@@ -69,7 +78,7 @@ means that the first one never happened and never can; a conflict has its entry 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
@@ -78,6 +87,8 @@ LOG = "log/"
 LIVE = "live/"
 WAKE = "wake/"
 VOID = b'{"verb":"void"}'
+ENGINE_KEYS = frozenset({"meta/format", "meta/loaded", "meta/trimmed"})
+"""Keys that engines use themselves: they are in no record, and no copy has them."""
 
 CheckKind: TypeAlias = Literal["absent", "exists", "at", "has"]
 Durability: TypeAlias = Literal["none", "process", "power loss"]
@@ -100,7 +111,11 @@ class Item(Struct, frozen=True, gc=False):
 
 
 class Range(Struct, frozen=True, gc=False):
-    """The keys under a prefix (not an empty one), in order, after a key, up to a limit."""
+    """The keys under a prefix, in order, after a key, up to a limit.
+
+    The empty prefix is for a copy of the whole store: it also covers the keys of the engine itself
+    (``ENGINE_KEYS``), and in some engines those of the log.
+    """
 
     prefix: str
     after: str = ""
@@ -134,12 +149,17 @@ class Snapshot(Struct, frozen=True, gc=False):
 
 
 class Check(Struct, frozen=True, gc=False):
-    """A condition of a commit: absent, exists, at this revision, or has this value."""
+    """A condition of a commit: absent, exists, at this revision, or has this value.
+
+    ``created`` is that of the item at this revision, if the caller knows it: it saves a read in an
+    engine that cannot keep it by itself.
+    """
 
     key: str
     kind: CheckKind
     revision: int = 0
     value: bytes = b""
+    created: int = 0
 
     def holds(self, item: Item | None) -> bool:
         """Whether the item under the key meets the condition."""
@@ -262,6 +282,29 @@ class Extent(Struct, frozen=True, gc=False):
 
     entries: int
     trimmed: int = 0
+
+
+class StoreMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a store accepts no commits.
+
+    state     ``moving``: it is being copied to another store; ``moved``: the copy is complete;
+              ``filling``: it is such a copy, and not complete; ``backup``: it is a backup file
+    place     the other store, without a password
+    move      the id of the move; both stores have it
+    at        when it was set, by the clock of the client, for people
+    revision  that of the store, or of the one that it is filled from if that is higher: the first
+              commit after the mark is above it
+    """
+
+    state: Literal["moving", "moved", "filling", "backup"]
+    place: str
+    move: str
+    at: float = 0.0
+    revision: int = 0
+
+    def same(self, other: StoreMark | None) -> bool:
+        """Whether this is the same step of the same move."""
+        return other is not None and (self.state, self.move) == (other.state, other.move)
 
 
 FAST = 0.05
@@ -450,3 +493,27 @@ class TransactingStore(Store, Protocol):
 
     def transact_async(self, work: Work) -> Awaitable[Committed | None]:
         """Transact in an event loop: works that wait together share one durable commit."""
+
+
+@runtime_checkable
+class MovableStore(Store, Protocol):
+    """A store that can be copied to another engine, and filled from one."""
+
+    def mark(self) -> StoreMark | None:
+        """Why it accepts no commits; None if it does."""
+
+    def set_mark(self, new: StoreMark | None, old: StoreMark | None) -> bool:
+        """Replace the mark, if it still is the ``old`` one; whether it was.
+
+        Without a mark, the next revision is above that of the ``old`` one.
+        """
+
+    def load(self, move: str, items: Sequence[Item]) -> None:
+        """Write items, or entries in order, as they are, while this move fills the store.
+
+        ``expires_in`` of a liveness key counts from now.  Raises StoreMoving if another move, or
+        none, fills the store.
+        """
+
+    def erase(self, move: str) -> int:
+        """Delete what this move loaded, a bounded number; returns how many."""

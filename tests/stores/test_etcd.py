@@ -8,7 +8,7 @@ import pytest
 
 from interlock.store import Store
 from interlock.stores import open_store
-from interlock.testing.conformance import Conformance, Place
+from interlock.testing.conformance import Conformance, MovableConformance, Place
 from interlock.testing.servers import EtcdServer, ServerTrouble
 
 
@@ -60,7 +60,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     servers.server.close()
 
 
-class TestEtcdStore(Conformance):
+class TestEtcdStore(Conformance, MovableConformance):
     @pytest.fixture
     def place(self, servers: Servers) -> Iterator[Place]:
         place = servers.place()

@@ -10,7 +10,7 @@ from interlock import aio
 from interlock.errors import StoreClosed
 from interlock.stores.memory import MemoryStore
 from interlock.testing.clock import FakeClock
-from interlock.testing.conformance import LocalConformance, Place
+from interlock.testing.conformance import LocalConformance, MovableConformance, Place
 from interlock.testing.conformance.place import at_once
 
 
@@ -82,7 +82,7 @@ def test_threads_and_event_loops_share_a_named_store_in_memory() -> None:
     assert sorted(counted) == sorted("abcd" * rounds)
 
 
-class TestMemoryStore(LocalConformance):
+class TestMemoryStore(LocalConformance, MovableConformance):
     @pytest.fixture
     def place(self) -> Place:
         return MemoryPlace()

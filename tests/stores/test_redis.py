@@ -8,7 +8,7 @@ import pytest
 from interlock.store import Store
 from interlock.stores import open_store
 from interlock.stores.redis import RedisStore
-from interlock.testing.conformance import Conformance, Place
+from interlock.testing.conformance import Conformance, MovableConformance, Place
 from interlock.testing.servers import RedisServer
 
 
@@ -30,7 +30,7 @@ class RedisPlace(Place):
         self._server.trim_log(cast("RedisStore", store).namespace, revision)
 
 
-class TestRedisStore(Conformance):
+class TestRedisStore(Conformance, MovableConformance):
     @pytest.fixture
     def place(self, redis_server: RedisServer, redis_url: str) -> Iterator[Place]:
         place = RedisPlace(redis_server, redis_url)

@@ -319,7 +319,7 @@ def _check(key: str, item: Item | None) -> Check:
         return Check(key, "exists")
     if not item.revision:  # a guess has no revision: the value must be equal
         return Check(key, "has", value=item.value)
-    return Check(key, "at", revision=item.revision)
+    return Check(key, "at", revision=item.revision, created=item.created)
 
 
 def _stamp(item: Item | None) -> str | None:

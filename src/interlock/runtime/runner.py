@@ -119,7 +119,7 @@ class Runner:
         """The component that writes, as the entries of claims name it."""
         self.signer = signer
         """The key that signs every entry of this writer, if it has one."""
-        self._memory: dict[str, tuple[Put, int, Txn] | Item] = {}
+        self._memory: dict[str, tuple[Put, int, int, Txn] | Item] = {}
 
     draft = draft_transaction
 
@@ -202,7 +202,7 @@ class Runner:
         base = yield from self.base()
         return lambda: relying(deciding(), actor.given, base, actor.agent)
 
-    def remember(self, key: str, known: Item | tuple[Put, int, Txn]) -> None:
+    def remember(self, key: str, known: Item | tuple[Put, int, int, Txn]) -> None:
         """Keep an item for a later guess; beyond a limit the oldest are dropped."""
         memory = self._memory
         memory.pop(key, None)
@@ -211,11 +211,13 @@ class Runner:
             with suppress(RuntimeError, StopIteration):  # another thread was quicker
                 memory.pop(next(iter(memory)), None)
 
-    def _learn(self, txn: Txn, revision: int) -> None:
+    def _learn(self, txn: Txn, revision: int, seen: Mapping[str, Item | None]) -> None:
         """Remember what this client wrote: its best guess."""
         for put in txn.puts:
-            if put.ttl is None:
-                self.remember(put.key, (put, revision, txn))
+            if put.ttl is None and put.key in seen:
+                old = seen[put.key]
+                created = revision if old is None else old.created
+                self.remember(put.key, (put, revision, created, txn))
 
     def recall(self, key: str) -> dict[str, Item | None]:
         """A guess: the item that this client last knew under a key."""
@@ -223,8 +225,8 @@ class Runner:
         if known is None:
             return {}
         if isinstance(known, tuple):
-            put, revision, txn = known
-            known = Item(key, put.value, revision, revision, txn.id, txn.hash)
+            put, revision, created, txn = known
+            known = Item(key, put.value, revision, created, txn.id, txn.hash)
         return {key: known}
 
     def _inside(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[Decided[T]]:
@@ -292,7 +294,7 @@ class Runner:
             draft = self.draft(attempt, actor, checked=True)
             answer = yield from self._commit(draft)
             if isinstance(answer, Committed):
-                self._learn(draft.txn, answer.revision)
+                self._learn(draft.txn, answer.revision, attempt.seen)
                 decision = attempt.decision
                 return Decided(
                     decision.outcome,

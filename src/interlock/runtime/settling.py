@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from interlock.clock import Clock
-from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy
+from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy, StoreMoved
 from interlock.runtime.attempt import Chain, Draft
-from interlock.steps import Commit, Op, Pause
+from interlock.steps import Commit, Op, Pause, Read
 from interlock.store import LOG, VOID, Capabilities, Committed, Conflict, Item, void
 
 ATTEMPTS = 8
@@ -115,6 +115,11 @@ class Settling:
                 continue
             except StoreAway:
                 break
+            except StoreMoved:  # nothing can be committed there any more: a read settles it
+                item = (yield Read(LOG + txn))[LOG + txn]
+                if item is None:
+                    return Committed(0, {}), interrupt
+                return Conflict({LOG + txn: item}), interrupt
             except (Exception, GeneratorExit):
                 raise
             except BaseException as error:  # noqa: BLE001 - raised again when all is settled

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Literal
 
 from interlock.errors import BadInput, StoreUnsuitable
-from interlock.store import Store
+from interlock.store import Store, StoreMark
 
 if TYPE_CHECKING:
     from interlock.stores.etcd import EtcdStore
@@ -30,8 +30,23 @@ GIT_SCHEMES = ("git+file", "git+ssh", "git+https", "git+http")
 _SHOWN = 200
 
 
-def open_store(url: str, *, create: bool = True) -> Store:
-    """The store that a URL names; a plain path is a SQLite file."""
+def open_store(url: str, *, create: bool = True, filling: bool = False) -> Store:
+    """The store that a URL names; a plain path is a SQLite file.
+
+    A store that is an incomplete copy of another is refused: what it lacks would look free.
+    ``filling`` is for the process that fills it.
+    """
+    store = _opened(url, create=create)
+    if not filling:
+        try:
+            _refuse_filling(store, url)
+        except BaseException:
+            store.close()
+            raise
+    return store
+
+
+def _opened(url: str, *, create: bool) -> Store:
     if is_git(url):
         from interlock.stores.git import GitStore
 
@@ -66,10 +81,19 @@ async def open_store_async(url: str, *, create: bool = True) -> Store:
     store = _network(url)
     try:
         await store.open_async()
+        _refuse_filling(store, url)
     except BaseException:
         await store.close_async()
         raise
     return store
+
+
+def _refuse_filling(store: Store, url: str) -> None:
+    mark: StoreMark | None = getattr(store, "mark_at_opening", None)
+    if mark is not None and mark.state == "filling":
+        from interlock.stores.marks import refusal
+
+        raise refusal(mark, str(getattr(store, "where", url)))
 
 
 def is_network(url: str) -> bool:

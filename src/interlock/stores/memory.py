@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.clock import Clock, SystemClock
 from interlock.errors import StoreClosed
@@ -36,12 +37,14 @@ from interlock.store import (
     Resync,
     Scope,
     Snapshot,
+    StoreMark,
     Txn,
     Work,
     covers,
     scopes,
 )
 from interlock.stores.derived import BlockingStore, RenewalWork, finish_from_thread
+from interlock.stores.marks import not_filled_by, reached, refusal, replaceable
 
 AT_ONCE = 1000
 """Entries that one call of ``trim`` deletes at most."""
@@ -84,6 +87,7 @@ class MemoryStore(BlockingStore):
         self._trimmed = 0
         self._begins = 0
         self._revision = 0
+        self._mark: StoreMark | None = None
         self._watches: list[MemoryWatch] = []
         self._closed = False
         self._name = ""
@@ -112,7 +116,7 @@ class MemoryStore(BlockingStore):
     def commit(self, txn: Txn) -> Answer:
         """Check, then write; no reader sees half of it."""
         with self._mutex:
-            self._open()
+            self._open_to_commits()
             if not self._holds(txn):
                 return Conflict({key: self._item(key) for key in txn.asked})
             self._apply(txn)
@@ -121,7 +125,7 @@ class MemoryStore(BlockingStore):
     def transact(self, work: Work) -> Committed | None:
         """Decide and commit under the mutex."""
         with self._mutex:
-            self._open()
+            self._open_to_commits()
             txn = work(self)
             if txn is None:
                 return None
@@ -188,6 +192,55 @@ class MemoryStore(BlockingStore):
         """What time it is by the clock that was given."""
         return self._clock.wall()
 
+    @property
+    def missing(self) -> bool:
+        """Whether everything is in another store."""
+        return self._mark is not None and self._mark.state == "moved"
+
+    def mark(self) -> StoreMark | None:
+        """Why it accepts no commits."""
+        return self._mark
+
+    def set_mark(self, new: StoreMark | None, old: StoreMark | None) -> bool:
+        """Replace the mark, if it still is the old one."""
+        with self._mutex:
+            self._open()
+            if not replaceable(self._mark, old):
+                return reached(self._mark, new)
+            known = (
+                self._revision if self._mark is None else max(self._revision, self._mark.revision)
+            )
+            if new is None:
+                self._revision = known
+                self._forget(known)
+            else:
+                new = replace(new, revision=max(new.revision, known))
+            self._mark = new
+            return True
+
+    def load(self, move: str, items: Sequence[Item]) -> None:
+        """Write items as they are in another store."""
+        with self._mutex:
+            self._filled_by(move)
+            for item in items:
+                if item.key not in self._rows:
+                    insort(self._order, item.key)
+                expires = item.expires_in
+                if expires is not None:
+                    expires += self._clock.monotonic()
+                self._rows[item.key] = _Row(
+                    item.value, item.revision, item.created, item.entry, item.hash, expires
+                )
+
+    def erase(self, move: str) -> int:
+        """Delete everything that was loaded."""
+        with self._mutex:
+            self._filled_by(move)
+            gone = len(self._rows)
+            self._rows.clear()
+            self._order.clear()
+            return gone
+
     def close(self) -> None:
         """Refuse all calls and wake the waiters; a shared store closes with its last user."""
         with _naming:
@@ -204,6 +257,20 @@ class MemoryStore(BlockingStore):
     def _open(self) -> None:
         if self._closed:
             raise StoreClosed("this store was closed; connect again")
+
+    def _open_to_commits(self) -> None:
+        self._open()
+        if self._mark is not None:
+            raise refusal(self._mark, self._where)
+
+    @property
+    def _where(self) -> str:
+        return f"memory:{self._name}"
+
+    def _filled_by(self, move: str) -> None:
+        self._open()
+        if self._mark is None or (self._mark.state, self._mark.move) != ("filling", move):
+            raise not_filled_by(move, self._mark, self._where)
 
     def _expired(self, row: _Row) -> bool:
         return row.expires is not None and row.expires <= self._clock.monotonic()

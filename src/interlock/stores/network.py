@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from interlock.errors import OutcomeUnknown, StoreAway, StoreClosed
+from interlock.errors import OutcomeUnknown, StoreAway, StoreClosed, StoreMoved
 from interlock.steps import Op, Pause, drive, drive_async
 from interlock.store import (
     Answer,
@@ -104,7 +104,9 @@ class NetworkStore:
     """
 
     capabilities: Capabilities
-    missing = False  # a server that comes back with other data is known by its answers
+    missing = False
+    """Whether everything is in another store, as the answer to a commit said.  (A server that comes
+    back with other data is known by its answers.)"""
 
     def __init__(self, transport: Transport, where: str, *, patience: float = PATIENCE) -> None:
         self.where = where
@@ -113,13 +115,14 @@ class NetworkStore:
         self._pid = os.getpid()
         self._closed = False
         self._away: tuple[float, str] | None = None
+        self._moved = ""
 
     @property
     def outage(self) -> str:
         """Why the engine does not answer, and since when; empty while it does."""
         away = self._away
         if away is None:
-            return ""
+            return self._moved
         return f"{self.where} does not answer for {time.monotonic() - away[0]:.0f} s ({away[1]})"
 
     def open(self) -> None:
@@ -216,6 +219,10 @@ class NetworkStore:
         if self._away is None:
             self._away = (time.monotonic(), str(error))
             _log.warning("%s does not answer (%s); trying again", self.where, error)
+
+    def note_moved(self, error: StoreMoved) -> None:
+        """Note that a commit was refused, since everything is in another store."""
+        self.missing, self._moved = True, str(error)
 
     def note_answer(self) -> None:
         """Note that the engine answered."""

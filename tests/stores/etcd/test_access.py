@@ -158,7 +158,8 @@ def test_an_etcd_that_is_too_old_is_unsuitable(version: str, fits: bool) -> None
                 return rpc.MemberListResponse()
             format_ = rpc.KeyValue(value=wrapped(b"1", "", "", quiet=True))
             found = rpc.ResponseOp(range=rpc.RangeResponse(kvs=[format_]))
-            return rpc.TxnResponse(responses=[found, rpc.ResponseOp(range=rpc.RangeResponse())])
+            nothing = rpc.ResponseOp(range=rpc.RangeResponse())
+            return rpc.TxnResponse(responses=[found, nothing, nothing])
 
     if fits:
         drive(store._open(), Old())
@@ -169,7 +170,7 @@ def test_an_etcd_that_is_too_old_is_unsuitable(version: str, fits: bool) -> None
 
 
 def test_a_namespace_of_a_later_version_is_left_alone(server: EtcdServer) -> None:
-    value = coded(wrapped(b"3", "", "", quiet=True))
+    value = coded(wrapped(b"4", "", "", quiet=True))
     server.call("/v3/kv/put", {"key": coded("later/meta/format"), "value": value})
     assert "update Interlock" in _refused(server.url("later"), StoreNewer)
 

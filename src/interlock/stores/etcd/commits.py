@@ -10,8 +10,13 @@ For these the items are read first and the transaction also checks that they did
 that is all that failed, it starts over.
 
 The void that keeps a late request out is an entry, and entries are trimmed in time.  So each trim
-writes ``meta/trimmed``, and every recorded commit checks that nothing was trimmed since its sender
-last knew: a request that is older than the last trim is always refused.
+writes ``meta/trimmed``, and every commit checks that nothing was trimmed since its sender last
+knew: a request that is older than the last trim is always refused.  The same key has the mark of a
+store that accepts no commits (``moving.py``).
+
+In a namespace that was filled from another store the revisions of loaded items are inside their
+values, too.  So a check of one reads it first; and since etcd does not know when such an item was
+created, the writer keeps that: from its check, if that has it, else from a read.
 
 As a rule renewals write nothing: the leases of the keys are kept alive.  A store knows the leases
 of the keys that it put itself, so an idle session costs one keep-alive and nothing else
@@ -38,7 +43,8 @@ from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.encoding import Namespace, wrapped
 from interlock.stores.etcd.errors import NoLease
 from interlock.stores.etcd.leases import Leases
-from interlock.stores.etcd.transport import TXN, RequestBatch
+from interlock.stores.etcd.transport import RANGE, TXN, RequestBatch
+from interlock.stores.marks import decode_mark, refusal
 from interlock.stores.network import REPLY
 
 if TYPE_CHECKING:
@@ -47,10 +53,19 @@ if TYPE_CHECKING:
 Items: TypeAlias = dict[str, Item | None]
 
 TRIMMED = "meta/trimmed"
-"""Written by each trim of the log."""
+"""Written by each trim of the log; also where the mark of a store stands."""
+LOADED = "meta/loaded"
+"""The shift and the floor of a namespace that was filled from another store."""
 _ATTEMPTS = 64
 _TRIES_PER_TTL, _LEAST_REPLY = 4, 0.5
 _MEMORY = 4096
+
+
+class Seen(Struct, frozen=True):
+    """Items as they were read, and by which of etcd's own revisions each was written (0: none)."""
+
+    items: Items
+    raw: dict[str, int]
 
 
 class _Own(Struct, frozen=True):
@@ -79,18 +94,33 @@ class EtcdCommits:
             renewed = yield from self._kept_alive(txn)
             if renewed is not None:
                 return renewed
-        seen: Items | None = None
-        if (txn.quiet and txn.puts) or any(check.kind == "has" for check in txn.checks):
-            _, kvs = yield from self._look(_wanted(txn))
-            seen = self._items(kvs)
-            if not _holds(txn, seen):
-                return Conflict({key: seen[key] for key in txn.asked})
+        seen: Seen | None = None
         for _ in range(_ATTEMPTS):
+            if seen is None and self._reads_first(txn):
+                _, kvs = yield from self._look(_wanted(txn, puts=True))
+                seen = self._seen(kvs)
+                if not _holds(txn, seen.items):
+                    return Conflict({key: seen.items[key] for key in txn.asked})
             answer = yield from self._try(txn, seen)
             if isinstance(answer, Committed | Conflict):
                 return answer
             seen = answer
         raise StoreBusy("too many others change the same thing; retry")
+
+    def _reads_first(self, txn: Txn) -> bool:
+        """Whether it needs to know something that is inside of values."""
+        if (txn.quiet and txn.puts) or any(check.kind == "has" for check in txn.checks):
+            return True
+        floor = self._namespace.floor
+        if not floor:
+            return False
+        known = set()
+        for check in txn.checks:
+            if check.kind == "at" and 0 < check.revision <= floor:
+                return True
+            if check.kind == "absent" or check.created:
+                known.add(check.key)
+        return any(put.ttl is None and put.key not in known for put in txn.puts)
 
     def renew(self, puts: tuple[Put, ...]) -> Op[frozenset[str]]:
         """Keep alive the leases of keys that this store put itself; returns these keys.
@@ -122,7 +152,7 @@ class EtcdCommits:
     def _seconds(self, put: Put) -> int:
         return self._leases.seconds(put.ttl or 0.0)
 
-    def _try(self, txn: Txn, seen: Items | None) -> Op[Answer | Items | None]:
+    def _try(self, txn: Txn, seen: Seen | None) -> Op[Answer | Seen | None]:
         """One attempt; the items as they stand if only what we added to the checks failed."""
         puts = {put.key: put for put in txn.puts}
         for key in txn.deletes:  # etcd takes each key once; as elsewhere, the deletion is last
@@ -164,7 +194,13 @@ class EtcdCommits:
                 yield from self._leases.end([lease for lease in replaced if lease not in own])
                 yield from self._restart_leases(txn, answer, kept)
             self._leases.revoke(replaced)
-        return self._answer(txn, answer, leases, seen, known)
+            self._remember(txn, leases)
+            reads = tuple(dict.fromkeys(txn.reads))
+            revision = answer.header.revision + self._namespace.shift
+            return Committed(revision, self._items(_found(reads, answer)))
+        self._leases.revoke(made)
+        learnt = yield from self._learn(answer, known)
+        return self._refused(txn, answer, seen, learnt=learnt)
 
     def _asked(self, request: rpc.TxnRequest, within: float, once: str | None = None) -> Op[Any]:
         """The answer to a request that is waited for so long."""
@@ -198,31 +234,39 @@ class EtcdCommits:
         if granted != [self._seconds(put) for put in puts]:
             yield from self.commit(renewal(puts))
 
-    def _answer(
-        self,
-        txn: Txn,
-        answer: rpc.TxnResponse,
-        leases: dict[str, int],
-        seen: Items | None,
-        known: int,
-    ) -> Answer | Items | None:
-        """What it means; None if only the log was trimmed since ``known``."""
-        if answer.succeeded:
-            self._remember(txn, leases)
-            reads = tuple(dict.fromkeys(txn.reads))
-            return Committed(answer.header.revision, self._items(_found(reads, answer)))
-        self._leases.revoke(leases.values())
-        items = self._items(_found(_wanted(txn), answer))
-        learnt = not txn.quiet and self._learns(answer, known)
-        if (seen is not None or learnt) and _holds(txn, items):
-            return None if seen is None else items
-        return Conflict({key: items[key] for key in txn.asked})
+    def _refused(
+        self, txn: Txn, answer: rpc.TxnResponse, seen: Seen | None, *, learnt: bool
+    ) -> Conflict | Seen | None:
+        """The conflict; the fresh items, or None, if only what we added to the checks failed."""
+        found = self._seen(_found(_wanted(txn, puts=seen is not None), answer))
+        if (seen is not None or learnt) and _holds(txn, found.items):
+            return None if seen is None else found
+        return Conflict({key: found.items[key] for key in txn.asked})
 
-    def _learns(self, answer: rpc.TxnResponse, known: int) -> bool:
-        """Whether a refusal shows that the log was trimmed since ``known``."""
-        mark = max((kv.mod_revision for kv in answer.responses[0].range.kvs), default=0)
+    def _learn(self, answer: rpc.TxnResponse, known: int) -> Op[bool]:
+        """Whether a refusal shows that the log was trimmed since ``known``; raises for a mark."""
+        marks = answer.responses[0].range.kvs
+        self.refuse_marked(marks)
+        mark = max((kv.mod_revision for kv in marks), default=0)
         self.trimmed = max(self.trimmed, mark)
-        return mark > known
+        if mark <= known:
+            return False
+        one = self._namespace.one(LOADED)  # the namespace may have been filled in the meantime
+        self.note_loaded((yield from self._store.request_with_retries((RANGE, one))).kvs)
+        return True
+
+    def refuse_marked(self, kvs: Iterable[rpc.KeyValue]) -> None:
+        """Raise if what stands in the place of the last trim is a mark."""
+        for kv in kvs:
+            value = self._namespace.item(kv).value
+            if value[:1] == b"{":
+                raise refusal(decode_mark(value), self._store.where)
+
+    def note_loaded(self, kvs: Iterable[rpc.KeyValue]) -> None:
+        """Learn how the revisions of this namespace are counted."""
+        for kv in kvs:
+            shift, _, floor = self._namespace.item(kv).value.partition(b" ")
+            self._namespace.shift, self._namespace.floor = int(shift), int(floor)
 
     def _request(
         self,
@@ -230,28 +274,36 @@ class EtcdCommits:
         puts: Iterable[Put],
         leases: dict[str, int],
         signal: int,
-        seen: Items | None,
+        seen: Seen | None,
         *,
         known: int,
     ) -> rpc.TxnRequest:
         key, op = self._namespace.key, rpc.RequestOp
         compares = [self._compare(check, seen) for check in txn.checks]
+        compares.append(_changed(key(TRIMMED), rpc.Compare.LESS, known + 1))
         writes: list[rpc.RequestOp] = []
         if not txn.quiet:
             entry = key(LOG + txn.id)
             compares.append(_created(entry, rpc.Compare.EQUAL))
-            compares.append(_changed(key(TRIMMED), rpc.Compare.LESS, known + 1))
             value = wrapped(txn.entry, txn.id, txn.hash, quiet=False)
             writes.append(op(put=rpc.PutRequest(key=entry, value=value)))
+        creation = {check.key: check.created for check in txn.checks}
         for put in puts:
-            stamp = (txn.id, txn.hash)
-            if txn.quiet and seen is not None:
-                old = seen[put.key]
-                stamp = ("", "") if old is None else (old.entry, old.hash)
-                compares.append(_same(key(put.key), old))
+            stamp, created = (txn.id, txn.hash), creation.get(put.key, 0)
+            if seen is not None:
+                old = seen.items[put.key]
+                created = 0 if old is None else old.created
+                if txn.quiet:
+                    stamp = ("", "") if old is None else (old.entry, old.hash)
+                compares.append(_same(key(put.key), seen.raw[put.key]))
+            if created > self._namespace.floor or put.ttl is not None:
+                created = 0  # etcd knows it; of a liveness key it is not asked
+            value = wrapped(
+                put.value, *stamp, quiet=txn.quiet, plain=_readable(put.key), created=created
+            )
             write = rpc.PutRequest(
                 key=key(put.key),
-                value=wrapped(put.value, *stamp, quiet=txn.quiet, plain=_readable(put.key)),
+                value=value,
                 lease=leases.get(put.key, 0),
                 ignore_lease=put.ttl is not None and put.key not in leases,
                 prev_kv=put.ttl is not None,
@@ -265,11 +317,11 @@ class EtcdCommits:
             put_ = rpc.PutRequest(key=self._namespace.signal(each), lease=signal)
             writes.append(op(put=put_))
         asked = [op(range=self._namespace.one(each)) for each in dict.fromkeys(txn.reads)]
-        marks = () if txn.quiet else (TRIMMED,)
-        looks = [op(range=self._namespace.one(each)) for each in (*marks, *_wanted(txn))]
+        wanted = (TRIMMED, *_wanted(txn, puts=seen is not None))
+        looks = [op(range=self._namespace.one(each)) for each in wanted]
         return rpc.TxnRequest(compare=compares, success=[*writes, *asked], failure=looks)
 
-    def _compare(self, check: Check, seen: Items | None) -> rpc.Compare:
+    def _compare(self, check: Check, seen: Seen | None) -> rpc.Compare:
         key = self._namespace.key(check.key)
         match check.kind:
             case "absent":
@@ -277,11 +329,14 @@ class EtcdCommits:
             case "exists":
                 return _created(key, rpc.Compare.GREATER)
             case "at":
-                if check.revision <= 0:  # which etcd says of a key that is not there
+                if seen is not None:  # it was read, and has this revision
+                    return _same(key, seen.raw[check.key])
+                revision = check.revision - self._namespace.shift
+                if revision <= 0:  # 0 is what etcd says of a key that is not there
                     return _created(key, rpc.Compare.LESS)
-                return _changed(key, rpc.Compare.EQUAL, check.revision)
+                return _changed(key, rpc.Compare.EQUAL, revision)
             case "has":
-                return _same(key, None if seen is None else seen[check.key])
+                return _same(key, 0 if seen is None else seen.raw[check.key])
 
     def _remember(self, txn: Txn, leases: dict[str, int]) -> None:
         """Know the leases of what we put; what we deleted is no longer ours."""
@@ -302,7 +357,9 @@ class EtcdCommits:
         another ttl, or another value.
         """
         within = _within(txn.puts)
-        revision, kvs = yield from self._look(_wanted(txn), within)
+        revision, kvs = yield from self._look((TRIMMED, *_wanted(txn, puts=True)), within)
+        trim = kvs.pop(TRIMMED)
+        self.refuse_marked(() if trim is None else (trim,))
         items = self._items(kvs)
         asked = {key: items[key] for key in txn.asked}
         if not _holds(txn, items):
@@ -339,7 +396,11 @@ class EtcdCommits:
         """These keys at one moment, and which."""
         reads = [rpc.RequestOp(range=self._namespace.one(key)) for key in keys]
         answer = yield from self._asked(rpc.TxnRequest(success=reads), within)
-        return answer.header.revision, _found(keys, answer)
+        return answer.header.revision + self._namespace.shift, _found(keys, answer)
+
+    def _seen(self, kvs: dict[str, rpc.KeyValue | None]) -> Seen:
+        raw = {key: 0 if kv is None else kv.mod_revision for key, kv in kvs.items()}
+        return Seen(self._items(kvs), raw)
 
     def _items(self, kvs: dict[str, rpc.KeyValue | None]) -> Items:
         item = self._namespace.item
@@ -360,9 +421,9 @@ def _within(puts: tuple[Put, ...]) -> float:
     return min(REPLY, max(shortest / _TRIES_PER_TTL, _LEAST_REPLY))
 
 
-def _wanted(txn: Txn) -> tuple[str, ...]:
-    """The keys that an attempt brings back: the asked ones, and those whose stamp must be kept."""
-    kept = (put.key for put in txn.puts) if txn.quiet else ()
+def _wanted(txn: Txn, *, puts: bool) -> tuple[str, ...]:
+    """The keys that an attempt brings back: the asked ones, and those whose puts keep something."""
+    kept = (put.key for put in txn.puts) if puts else ()
     return tuple(dict.fromkeys((*txn.asked, *kept)))
 
 
@@ -371,11 +432,11 @@ def _holds(txn: Txn, items: Items) -> bool:
     return own and all(check.holds(items[check.key]) for check in txn.checks)
 
 
-def _same(key: bytes, item: Item | None) -> rpc.Compare:
-    """That nothing was written since this was read."""
-    if item is None:
+def _same(key: bytes, raw: int) -> rpc.Compare:
+    """That nothing was written since etcd's own revision ``raw``; 0 if nothing was there."""
+    if not raw:
         return _created(key, rpc.Compare.EQUAL)
-    return _changed(key, rpc.Compare.EQUAL, item.revision)
+    return _changed(key, rpc.Compare.EQUAL, raw)
 
 
 def _created(key: bytes, result: rpc.Compare.Result) -> rpc.Compare:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from interlock.errors import StoreNewer, StoreUnsuitable
+from interlock.errors import StoreMoved, StoreNewer, StoreUnsuitable
 from interlock.steps import Op
 from interlock.store import (
     Answer,
@@ -24,15 +25,17 @@ from interlock.store import (
     Ref,
     Scope,
     Snapshot,
+    StoreMark,
     Txn,
     scopes,
 )
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.commits import TRIMMED, EtcdCommits
+from interlock.stores.etcd.commits import LOADED, TRIMMED, EtcdCommits
 from interlock.stores.etcd.encoding import NUL, Namespace, wrapped
 from interlock.stores.etcd.errors import Compacted
 from interlock.stores.etcd.leases import Leases
+from interlock.stores.etcd.moving import EtcdMoving
 from interlock.stores.etcd.server import Quota, findings, fixed_in, moment, probe
 from interlock.stores.etcd.transport import (
     MEMBERS,
@@ -44,6 +47,7 @@ from interlock.stores.etcd.transport import (
     LogIn,
 )
 from interlock.stores.etcd.watch import EtcdWatch, WatchStream
+from interlock.stores.marks import decode_mark, mark_facts
 from interlock.stores.network import (
     OPENING,
     PATIENCE,
@@ -54,7 +58,9 @@ from interlock.stores.network import (
     driven,
 )
 
-FORMAT = 2
+FORMAT = 3
+COMMON = 2
+"""The format of a namespace that was never filled from another store."""
 LEAST = (3, 4)
 _FORMAT_KEY = "meta/format"
 _AT_ONCE = 126
@@ -93,17 +99,40 @@ class EtcdStore(NetworkStore):
         super().__init__(transport, address.shown, patience=patience)
         self.address = address
         self.version = ""
+        self.format = COMMON
         self.caution = ""
         self.namespace = Namespace(address.namespace)
         self.feed = WatchStream(self, transport, self.namespace)
         self.quota = Quota(self, address)
         self._leases = Leases(self, transport)
         self._commits = EtcdCommits(self, self.namespace, self._leases)
+        self._moving = EtcdMoving(self, self.namespace, self._leases, self._commits)
+        self.mark_at_opening: StoreMark | None = None
 
     def watch(self, scope: Scope, after: int) -> EtcdWatch:
         """Every change in a scope, or in one of several, after a revision."""
         self.check()
         return EtcdWatch(self.feed, self.namespace, scopes(scope), after)
+
+    @driven
+    def mark(self) -> Op[StoreMark | None]:
+        """Why it accepts no commits."""
+        return (yield from self._moving.read())[0]
+
+    @driven
+    def set_mark(self, new: StoreMark | None, old: StoreMark | None) -> Op[bool]:
+        """Replace the mark, if it still is the old one."""
+        return self._moving.set(new, old)
+
+    @driven
+    def load(self, move: str, items: Sequence[Item]) -> Op[None]:
+        """Write items and entries as they are in another store."""
+        return self._moving.load(move, items)
+
+    @driven
+    def erase(self, move: str) -> Op[int]:
+        """Delete some of the loaded items."""
+        return self._moving.erase(move)
 
     def close(self) -> None:
         """Close all connections; acknowledged commits stay."""
@@ -166,10 +195,16 @@ class EtcdStore(NetworkStore):
 
     def _agree_on_format(self) -> Op[None]:
         one = self.namespace.one(_FORMAT_KEY)
-        both = [rpc.RequestOp(range=each) for each in (one, self.namespace.one(TRIMMED))]
-        answers = yield from self.request_with_retries((TXN, rpc.TxnRequest(success=both)))
-        answer, marks = (each.range for each in answers.responses)
-        self._commits.trimmed = max((kv.mod_revision for kv in marks.kvs), default=0)
+        wanted = (one, self.namespace.one(TRIMMED), self.namespace.one(LOADED))
+        ops = [rpc.RequestOp(range=each) for each in wanted]
+        answers = yield from self.request_with_retries((TXN, rpc.TxnRequest(success=ops)))
+        answer, marks, counted = (each.range for each in answers.responses)
+        self._commits.note_loaded(counted.kvs)
+        for kv in marks.kvs:
+            if (value := self.namespace.item(kv).value)[:1] == b"{":
+                self.mark_at_opening = decode_mark(value)
+            else:  # else no commit knows it, and the first one finds the mark
+                self._commits.trimmed = kv.mod_revision
         if not answer.kvs:
             yield from self._set_format(
                 rpc.Compare(key=one.key, target=rpc.Compare.CREATE, create_revision=0)
@@ -179,17 +214,18 @@ class EtcdStore(NetworkStore):
             )  # another client may have been first
         kept = answer.kvs[0]
         found = int(self.namespace.item(kept).value)
-        if found < FORMAT:  # what we write from now on, an older version cannot read
+        if found < COMMON:  # what we write from now on, an older version cannot read
             yield from self._set_format(
                 rpc.Compare(key=one.key, target=rpc.Compare.MOD, mod_revision=kept.mod_revision)
             )
+        self.format = max(found, COMMON)
         if found > FORMAT:
             raise StoreNewer(
                 f"{self.where} has format {found}, this Interlock knows {FORMAT}; update Interlock"
             )
 
     def _set_format(self, unless_changed: rpc.Compare) -> Op[None]:
-        value = wrapped(str(FORMAT).encode(), "", "", quiet=True)
+        value = wrapped(str(COMMON).encode(), "", "", quiet=True)
         put = rpc.RequestOp(put=rpc.PutRequest(key=self.namespace.key(_FORMAT_KEY), value=value))
         yield from self.request_with_retries(
             (TXN, rpc.TxnRequest(compare=[unless_changed], success=[put]))
@@ -216,7 +252,7 @@ class EtcdStore(NetworkStore):
             else:
                 last = isinstance(ref, Log) and ref.last
                 ranges[ref] = tuple(reversed(some)) if last else tuple(some)
-        return Snapshot(revision, items, ranges)
+        return Snapshot(revision + self.namespace.shift, items, ranges)
 
     def _items(self, kvs: list[rpc.KeyValue], left: dict[str, float | None]) -> list[Item]:
         found: list[Item] = []
@@ -247,6 +283,11 @@ class EtcdStore(NetworkStore):
                 found[ref] = kvs = list(answer.kvs)
                 if isinstance(ref, Range) and any(kv.key.endswith(NUL) for kv in kvs):
                     found[ref] = yield from self._page(ref.limit, request, answer, revision)
+        for ref in refs:
+            if isinstance(ref, Log) and (earlier := self.namespace.loaded(ref)) is not None:
+                _, (answer,) = yield from self._some([earlier], revision)
+                kvs = [*found[ref], *answer.kvs] if ref.last else [*answer.kvs, *found[ref]]
+                found[ref] = kvs[: ref.limit]
         return revision, found
 
     def _some(self, requests: list[rpc.RangeRequest], revision: int) -> Op[tuple[int, list[Any]]]:
@@ -275,7 +316,11 @@ class EtcdStore(NetworkStore):
 
     def _commit(self, txn: Txn) -> Op[Answer]:
         yield from self.quota.check(txn)
-        return (yield from self._commits.commit(txn))
+        try:
+            return (yield from self._commits.commit(txn))
+        except StoreMoved as error:
+            self.note_moved(error)
+            raise
 
     def _renew(self, puts: tuple[Put, ...]) -> Op[frozenset[str]]:
         kept = yield from self._commits.renew(puts)
@@ -298,14 +343,15 @@ class EtcdStore(NetworkStore):
             "endpoints": ",".join(self.transport.targets),
             "namespace": self.address.namespace,
             "durability": self.capabilities.durability,
-            "format": FORMAT,
-            "revision": items.header.revision,
+            "format": self.format,
+            "revision": items.header.revision + self.namespace.shift,
             "items": items.count,
             "db_bytes": status.db_size,
             "db_bytes_in_use": status.db_size_in_use,
             "quota_bytes": most,
             "members": ",".join(sorted(names.values())),
             "leader": names.get(status.leader, "none"),
+            **mark_facts((yield from self._moving.read())[0]),
         }
 
     @driven
@@ -322,12 +368,15 @@ class EtcdStore(NetworkStore):
     @driven
     def trim(self, revision: int) -> Op[int]:
         """Oldest first, so an interruption leaves no hole; a watch ignores it."""
-        oldest = self.namespace.many(Log(before=revision + 1, limit=_TRIMMED_AT_ONCE))
-        if oldest is None:
+        ref = Log(before=revision + 1, limit=_TRIMMED_AT_ONCE)
+        if (yield from self._moving.read())[0] is not None:  # a marked store does not change
             return 0
-        oldest.keys_only = True
-        old = yield from self.request_with_retries((RANGE, oldest))
-        keys = [kv.key for kv in old.kvs]
+        keys: list[bytes] = []
+        for oldest in (self.namespace.loaded(ref), self.namespace.many(ref)):
+            if oldest is not None and not keys:
+                oldest.keys_only = True
+                old = yield from self.request_with_retries((RANGE, oldest))
+                keys = [kv.key for kv in old.kvs]
         value = wrapped(str(revision).encode(), "", "", quiet=True)
         mark = rpc.RequestOp(put=rpc.PutRequest(key=self.namespace.key(TRIMMED), value=value))
         for start in range(0, len(keys), _AT_ONCE):

@@ -307,10 +307,13 @@ class EtcdWatch:
     def __init__(
         self, feed: WatchStream, namespace: Namespace, scopes: tuple[str, ...], after: int
     ) -> None:
-        self.scope_watches = tuple([ScopeWatch(self, namespace, scope, after) for scope in scopes])
+        start = max(after, namespace.floor) - namespace.shift
+        self.scope_watches = tuple([ScopeWatch(self, namespace, scope, start) for scope in scopes])
         self.given_up: Exception | None = None
         """Why it can no longer be waited for."""
         self.arrived: list[Change | Resync] = []
+        if after < namespace.floor:  # which keys the loaded entries touched is not known
+            self.arrived.append(Resync(namespace.floor))
         self._feed = feed
         self._rung = threading.Condition(feed.lock)
         self._sleeper: asyncio.Future[None] | None = None
@@ -406,7 +409,10 @@ SIGNALS_LAST = 10.0
 
 
 class ScopeWatch:
-    """The changes in one scope; everything is called under the lock of the feed."""
+    """The changes in one scope; everything is called under the lock of the feed.
+
+    ``after`` and ``begun`` are etcd's own revisions; those of changes have the shift.
+    """
 
     def __init__(self, reader: EtcdWatch, namespace: Namespace, scope: str, after: int) -> None:
         self.scope = scope
@@ -434,7 +440,7 @@ class ScopeWatch:
     def resync(self, revision: int) -> None:
         """Everything up to this revision is gone; go on behind it."""
         self.after = max(self.after, revision)
-        self.reader.resync(self.after)
+        self.reader.resync(self.after + self._namespace.shift)
 
     def deliver(self, events: Iterable[rpc.Event]) -> int:
         """Pass on the changes; returns how many events came for the second time."""
@@ -466,8 +472,8 @@ class ScopeWatch:
                 signal or namespace.is_live(kv.key) or namespace.is_log(kv.key)
             ):  # an entry was trimmed
                 return None
-            return Change(kv.mod_revision, namespace.name(kv.key), deleted=True)
+            return Change(kv.mod_revision + namespace.shift, namespace.name(kv.key), deleted=True)
         if is_quiet(kv.value):
             return None
         value = namespace.item(kv).value if namespace.is_log(kv.key) and not signal else b""
-        return Change(kv.mod_revision, namespace.name(kv.key), value=value)
+        return Change(kv.mod_revision + namespace.shift, namespace.name(kv.key), value=value)

@@ -30,6 +30,9 @@ local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local last, recorded, format = unpack(call('HMGET', meta, 'rev', 'recorded', 'format'))
 if format and format ~= '1' and format ~= '2' then
+  if byte(format) == 123 then -- not a number but a mark: the store accepts no commits
+    return redis.error_reply('MARKED ' .. format)
+  end
   return redis.error_reply('NEWER ' .. format)
 end
 local revision = now

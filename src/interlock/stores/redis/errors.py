@@ -20,6 +20,7 @@ from interlock.errors import (
     StoreUnsuitable,
 )
 from interlock.stores.address import Address
+from interlock.stores.marks import decode_mark, refusal
 from interlock.stores.network import Unsent
 
 _INSIDE = re.compile(r"-([A-Z]{3,}) ")
@@ -108,6 +109,8 @@ def meaning(text: str, address: Address) -> Exception:  # noqa: PLR0911 - one fo
             return MovedToNode(f"its slot is at {host}:{port}", host, int(port))
         case "LATE":
             return RequestTooLate(int(rest.split()[0]))
+        case "MARKED":
+            return refusal(decode_mark(rest), where)
         case "NEWER":
             return newer(rest.split()[0], where)
         case _:

@@ -16,7 +16,7 @@ from typing import TypeAlias, cast
 from hiredis import pack_command
 
 from interlock.store import LOG, Change, Check, Item, Log, Range, Ref, Txn, covers
-from interlock.stores.network import unstamped
+from interlock.stores.network import stamped, unstamped
 
 try:  # hashlib would load OpenSSL, a tenth of a command's time
     from _sha1 import sha1  # type: ignore[import-not-found]
@@ -38,6 +38,9 @@ class Script:
 
 
 COMMIT = Script("commit")
+ERASE = Script("erase")
+LOAD = Script("load")
+MARK = Script("mark")
 READ = Script("read")
 RIGHTS = Script("rights")
 SINCE = Script("since")
@@ -84,6 +87,31 @@ def commit_arguments(txn: Txn, latest: int, bound: int) -> list[Argument]:
 
 def _wanted(check: Check) -> Argument:
     return check.value if check.kind == "has" else str(check.revision)
+
+
+def load_arguments(move: str, items: Sequence[Item]) -> list[Argument]:
+    """The arguments of load.lua."""
+    found: list[Argument] = [move]
+    for item in items:
+        if item.key.startswith(LOG):
+            found += (item.key, "log", str(item.revision), item.value, item.hash)
+        elif item.expires_in is None:
+            found += (item.key, "0", _stored(item), "", "")
+        else:
+            head = f"{item.revision} {item.created} "
+            tail = f" {item.entry} {item.hash} ".encode() + item.value
+            ttl = str(max(1, ceil(item.expires_in * _MICRO)))
+            found += (item.key, ttl, head, tail, "")
+    return found
+
+
+def _stored(item: Item) -> bytes:
+    """An item as commit.lua stores it."""
+    value, marks = item.value, f"{item.revision} {item.created}"
+    by = f"{item.entry} {item.hash}"
+    if item.key.startswith("tasks/") and value[:1] == b"{" and value[-1:] == b"}":
+        return stamped(value, f"{marks} {by}".encode())
+    return f"{marks} 0 {by} ".encode() + value
 
 
 def read_arguments(refs: Iterable[Ref]) -> list[Argument]:

@@ -17,6 +17,7 @@ from interlock.errors import StoreReadOnly, StoreUnsuitable
 from interlock.steps import Op
 from interlock.store import Durability, Finding, finding
 from interlock.stores.address import Address
+from interlock.stores.marks import mark_facts
 from interlock.stores.network import Unsent
 from interlock.stores.redis.errors import meaning, newer
 from interlock.stores.redis.scripts import Argument, pack
@@ -40,7 +41,10 @@ _SLOW = 0.05
 
 
 class ServerFacts(Struct, frozen=True, kw_only=True):
-    """One server at the moment of the greeting; ``promoted`` if it took over from another."""
+    """One server at the moment of the greeting; ``promoted`` if it took over from another.
+
+    ``mark`` is that of the store, if it accepts no commits.
+    """
 
     product: str
     version: str
@@ -49,6 +53,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     fsync: str
     promoted: bool
     now: int
+    mark: str = ""
 
     @property
     def loses_data(self) -> bool:
@@ -94,7 +99,8 @@ def server_facts(replies: Sequence[Any], address: Address) -> ServerFacts:
         )
     if isinstance(number, ReplyError):
         raise meaning(str(number), address)
-    if number is not None and number not in (b"1", b"%d" % FORMAT):
+    marked = number is not None and number[:1] == b"{"
+    if number is not None and not marked and number not in (b"1", b"%d" % FORMAT):
         raise newer(number.decode(errors="replace"), where)
     # Hosted servers forbid CONFIG; then the usual setting is assumed.
     fsync = "everysec" if isinstance(config, ReplyError) or not config else config[1].decode()
@@ -106,6 +112,7 @@ def server_facts(replies: Sequence[Any], address: Address) -> ServerFacts:
         fsync=fsync if info.get("aof_enabled") == "1" else "",
         promoted=info.get("second_repl_offset", "-1") != "-1",
         now=int(time[0]) * 1_000_000 + int(time[1]),
+        mark=number.decode() if marked else "",
     )
 
 
@@ -165,6 +172,7 @@ def info(store: RedisStore) -> Op[dict[str, object]]:
         "memory_bytes": int(stats.get("used_memory", "0")),
         "memory_max_bytes": most or None,
         "replicas": int(stats.get("connected_slaves", "0")),
+        **mark_facts((yield from store.read_mark())),
     }
 
 

@@ -9,9 +9,10 @@ local log, meta = KEYS[4], KEYS[6]
 local after, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
 local find, match, sub = string.find, string.match, string.sub
 
-local rev, trimmed, born = unpack(redis.call('HMGET', meta, 'rev', 'trimmed', 'born'))
+local rev, trimmed, born, loaded =
+  unpack(redis.call('HMGET', meta, 'rev', 'trimmed', 'born', 'loaded'))
 rev, trimmed, born = tonumber(rev or '0'), tonumber(trimmed or '0'), tonumber(born or '0')
-if after < trimmed or after > rev or (after > 0 and after < born) then
+if after < trimmed or after < tonumber(loaded or '0') or after > rev or (after > 0 and after < born) then
   return {1, rev}
 end
 

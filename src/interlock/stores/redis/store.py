@@ -7,7 +7,7 @@ A namespace is one hash tag, so a cluster keeps all of it on one node:
     {ns}:live    zset     liveness keys by when they expire
     {ns}:log     stream   one entry for each recorded commit; its id is the revision
     {ns}:ids     hash     id of a transaction -> its revision in the log
-    {ns}:meta    hash     rev, recorded, trimmed, born, format
+    {ns}:meta    hash     rev, recorded, trimmed, loaded, born, format (or the mark, in its place)
     {ns}:refused zset     ids that were refused (0 in ids), by when their requests are too late
     {ns}:bell:*  channels of the keys that changed (see watch.py)
 """
@@ -18,7 +18,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from interlock.errors import BadInput, StoreRefused, StoreTrouble
+from msgspec.structs import replace
+
+from interlock.errors import (
+    BadInput,
+    StoreMoved,
+    StoreRefused,
+    StoreTrouble,
+    StoreUnsuitable,
+)
 from interlock.steps import Op
 from interlock.store import (
     LOG,
@@ -29,17 +37,31 @@ from interlock.store import (
     Durability,
     Extent,
     Finding,
+    Item,
     Ref,
     Scope,
     Snapshot,
+    StoreMark,
     Txn,
     scopes,
 )
 from interlock.stores.address import Address
+from interlock.stores.marks import decode_mark, encode_mark, not_filled_by, reached
 from interlock.stores.network import PATIENCE, NetworkStore, SendRequest, driven
 from interlock.stores.redis import scripts
 from interlock.stores.redis.errors import NoScript, RequestTooLate, denied
-from interlock.stores.redis.scripts import COMMIT, READ, RIGHTS, SWEEP, TRIM, Script, pack
+from interlock.stores.redis.scripts import (
+    COMMIT,
+    ERASE,
+    LOAD,
+    MARK,
+    READ,
+    RIGHTS,
+    SWEEP,
+    TRIM,
+    Script,
+    pack,
+)
 from interlock.stores.redis.server import ServerFacts, findings, info
 from interlock.stores.redis.transport import RedisTransport
 from interlock.stores.redis.watch import RedisWatch
@@ -51,6 +73,7 @@ _AT_ONCE = 1000
 _TRIMMED_AT_ONCE = 500
 """The server does nothing else at that time: a thousand took it mostly 8 ms."""
 _TRIES = 4
+_CLOCK_BEHIND = 2
 SETTLING = 180_000_000
 """Microseconds for which an entry stays, since a request that it keeps out may still arrive;
 commit.lua has the same."""
@@ -166,6 +189,9 @@ class RedisStore(NetworkStore):
                 whole = True
             except RequestTooLate:
                 pass  # the transport has learnt the time
+            except StoreMoved as error:
+                self.note_moved(error)
+                raise
             except StoreRefused as error:  # by a script, which does not learn which right it lacks
                 lacking = yield from self._lacking()
                 raise (denied(lacking, self._address) if lacking else error) from None
@@ -195,6 +221,59 @@ class RedisStore(NetworkStore):
         """Delete the oldest entries up to a revision."""
         terms = (str(revision), str(_TRIMMED_AT_ONCE), str(self.settling))
         return (yield from self.run(TRIM, terms))  # type: ignore[no-any-return]
+
+    @property
+    def mark_at_opening(self) -> StoreMark | None:
+        """The mark that the last new connection found."""
+        text = "" if self.server is None else self.server.mark
+        return decode_mark(text) if text else None
+
+    def read_mark(self) -> Op[StoreMark | None]:
+        """Read the mark; its revision is that of the store."""
+        format_, revision = yield from self.request_with_retries(
+            pack(("HMGET", self.keys["meta"], "format", "rev"))
+        )
+        if format_ is None or format_[:1] != b"{":
+            return None
+        return replace(decode_mark(format_), revision=int(revision or 0))
+
+    @driven
+    def mark(self) -> Op[StoreMark | None]:
+        """Why it accepts no commits."""
+        return self.read_mark()
+
+    @driven
+    def set_mark(self, new: StoreMark | None, old: StoreMark | None) -> Op[bool]:
+        """Replace the mark, if it still is the old one."""
+        known = ("", "") if old is None else (old.state, old.move)
+        text, revision = ("", 0) if new is None else (encode_mark(new), new.revision)
+        answer = yield from self.run(MARK, (*known, text, str(revision)))
+        if answer[0] == _CLOCK_BEHIND:
+            ahead = (revision - answer[1]) / 1e6
+            raise StoreUnsuitable(
+                f"the revisions of the other store are {ahead:.0f} s ahead of the clock of"
+                f" {self.where}, by which it counts them and measures time; copy to another engine,"
+                " or wait until then"
+            )
+        if answer[0]:
+            return True
+        return reached((yield from self.read_mark()), new)
+
+    @driven
+    def load(self, move: str, items: Sequence[Item]) -> Op[None]:
+        """Write items and entries as they are in another store, with one script."""
+        yield from self._filling(move, LOAD, scripts.load_arguments(move, items))
+
+    @driven
+    def erase(self, move: str) -> Op[int]:
+        """Delete some of the loaded items."""
+        return (yield from self._filling(move, ERASE, (move, str(_AT_ONCE))))
+
+    def _filling(self, move: str, script: Script, args: Sequence[scripts.Argument]) -> Op[int]:
+        answer = yield from self.run(script, args)
+        if not isinstance(answer, int):
+            raise not_filled_by(move, (yield from self.read_mark()), self.where)
+        return answer
 
     @driven
     def extent(self) -> Op[Extent]:

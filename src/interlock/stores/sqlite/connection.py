@@ -19,14 +19,28 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import apsw
+from msgspec.structs import replace
 
 from interlock.errors import InterlockError, StoreAway, StoreMissing
-from interlock.store import LIVE, LOG, Committed, Item, Log, Range, Ref, Snapshot, Txn, Work
+from interlock.store import (
+    LIVE,
+    LOG,
+    Committed,
+    Item,
+    Log,
+    Range,
+    Ref,
+    Snapshot,
+    StoreMark,
+    Txn,
+    Work,
+)
+from interlock.stores.marks import decode_mark, encode_mark, refusal
 from interlock.stores.sqlite import schema
 from interlock.stores.sqlite.files import OpenFiles
 
@@ -39,6 +53,7 @@ WAL_TO_RESTART = 16 << 20
 WAL_TO_TRUNCATE = 48 << 20
 TRIMMED_AT_ONCE = 1000
 """Entries that go in one transaction, which others have to wait for."""
+ERASED_AT_ONCE = 10_000
 
 _COLUMNS = "key, value, revision, created, entry, hash, expires"
 _ONE = f"SELECT {_COLUMNS} FROM item WHERE key = ?"  # noqa: S608 - a constant
@@ -150,7 +165,17 @@ class ReadConnection:
 
     def revision(self) -> int:
         """The revision of the latest commit."""
-        return int(self.one(_REVISION)[0])
+        return self.standing()[0]
+
+    def standing(self, sql: str = _REVISION) -> tuple[int, StoreMark | None]:
+        """The revision of the latest commit, and the mark that stands in its place."""
+        found = self.one(sql)[0]
+        if isinstance(found, str):  # a text is greater than every number
+            mark = decode_mark(found)
+            return mark.revision, mark
+        if not isinstance(found, int):
+            raise apsw.CorruptError(f"the revision is {found!r:.40}")
+        return found, None
 
     def later(self, revision: int) -> Later:
         """The next log rows after a revision."""
@@ -205,6 +230,10 @@ class WriteConnection(ReadConnection):
         self._last = 0
         self._quiet = 0
         self._jobs = 0
+        self.mark: StoreMark | None = None
+        """The mark of the store, as this transaction sees it: only works that move it may run."""
+        self.moved = ""
+        """That the store was moved, once a job of this connection was refused for it."""
         self._cache: dict[str, Item | None] = {}
 
     def attach(self, db: apsw.Connection) -> None:
@@ -230,7 +259,7 @@ class WriteConnection(ReadConnection):
         self._kept = len(self._touched)
         if self.db.in_transaction:  # an exception interrupted its rollback
             self.rollback()
-        self._last = int(self.one(_BEGIN)[0])
+        self._last, self.mark = self.standing(_BEGIN)
         if self._last < self.seen:
             self.files.went_back(self.seen, self._last)
         self._quiet = 0
@@ -258,6 +287,10 @@ class WriteConnection(ReadConnection):
     def run(self, job: WriteJob) -> None:
         """Run one job; what its work raises is its own affair, the engine's errors are not."""
         job.txn, job.answer, job.error = None, None, None
+        if self.mark is not None and not getattr(job.work, "moves", False):
+            job.error = refusal(self.mark, self._path)
+            self.moved = str(job.error) if self.mark.state == "moved" else ""
+            return
         try:
             txn = job.work(self)
         except apsw.Error:
@@ -311,6 +344,50 @@ class WriteConnection(ReadConnection):
         """Delete expired liveness keys."""
         self._execute(_EXPIRED, (now,))
         return self.db.changes()
+
+    def set_mark(self, new: StoreMark | None) -> None:
+        """Replace the mark, in this transaction; it stands in the place of the quiet revision."""
+        old, self.mark = self.mark, new
+        if new is not None:
+            new = replace(new, revision=max(new.revision, self._last))
+        value = self._last if new is None else encode_mark(new)
+        self._execute("UPDATE meta SET value = ? WHERE name = 'quiet'", (value,))
+        if new is None and old is not None and old.state == "filling":
+            # Of loaded entries it is not known which keys they touched.
+            self._execute("INSERT OR REPLACE INTO meta VALUES ('loaded', ?)", (self._last,))
+
+    def load(self, items: Sequence[Item]) -> None:
+        """Write items and entries as they are, in this transaction."""
+        self._cache.clear()
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        for item in items:
+            if item.key.startswith(LOG):
+                id_ = item.key[len(LOG) :]
+                self._execute(
+                    "INSERT OR IGNORE INTO log VALUES (?, ?, ?, ?, '')",
+                    (item.revision, id_, item.value, item.hash),
+                )
+                continue
+            expires = None if item.expires_in is None else now + int(item.expires_in * _NANO)
+            self._execute(
+                "INSERT OR REPLACE INTO item VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(item.key, item.value, item.revision, item.created, item.entry, item.hash),
+                    expires,
+                ),
+            )
+
+    def erase(self) -> int:
+        """Delete some of the loaded items, in this transaction."""
+        self._cache.clear()
+        for table, key in (("log", "revision"), ("item", "key")):
+            self._execute(
+                f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM {table} LIMIT ?)",  # noqa: S608
+                (ERASED_AT_ONCE,),
+            )
+            if gone := self.db.changes():
+                return gone
+        return 0
 
     def take_touched(self) -> list[str]:
         """The keys that were changed since this was last asked, for the notifier."""

@@ -222,6 +222,13 @@ def _create(db: apsw.Connection, target: int) -> None:
     db.execute(f"PRAGMA user_version={target}")
 
 
+def refuse_foreign(db: apsw.Connection, path: str) -> None:
+    """Raise if a file is not a store, or one of a later format."""
+    if _marks(db)[1] != APPLICATION:
+        raise StoreDamaged(f"{path} is not a store of Interlock; name another file")
+    _refuse(db, path, FORMAT)
+
+
 def _refuse(db: apsw.Connection, path: str, target: int) -> None:
     """Raise if the file is not ours, or not ours yet."""
     found, application = _marks(db)

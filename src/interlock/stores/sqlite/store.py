@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import apsw
 
@@ -18,6 +18,7 @@ from interlock.errors import (
     StoreMissing,
     StoreReadOnly,
     StoreTrouble,
+    StoreUnsuitable,
 )
 from interlock.store import (
     Answer,
@@ -26,15 +27,18 @@ from interlock.store import (
     Conflict,
     Extent,
     Finding,
+    Item,
     Put,
     Ref,
     Scope,
     Snapshot,
+    StoreMark,
     Txn,
     View,
     Work,
 )
 from interlock.stores.derived import BlockingStore, RenewalWork
+from interlock.stores.marks import mark_facts, not_filled_by, reached, replaceable
 from interlock.stores.sqlite import files, fork, schema
 from interlock.stores.sqlite.connection import (
     Later,
@@ -52,6 +56,30 @@ T = TypeVar("T")
 
 _WALL = "SELECT unixepoch('now', 'subsec')"
 _EXTENT = "SELECT (SELECT count(*) FROM log), (SELECT value FROM meta WHERE name = 'trimmed')"
+
+
+_FED_FROM = "SELECT max(value) FROM meta WHERE name IN ('trimmed', 'loaded')"
+"""The revision up to which the log does not say which keys were touched."""
+
+
+class MovingWork(Generic[T]):
+    """The work of a transaction that may run in a store with a mark; ``done`` has its result."""
+
+    moves = True
+
+    def __init__(self, engine: WriteConnection, path: str, act: Callable[[], T], move: str) -> None:
+        self.done: list[T] = []
+        self._engine = engine
+        self._path = path
+        self._act = act
+        self._move = move
+
+    def __call__(self, _view: View) -> None:
+        """Act, if the store is filled by this move."""
+        mark = self._engine.mark
+        if self._move and (mark is None or (mark.state, mark.move) != ("filling", self._move)):
+            raise not_filled_by(self._move, mark, self._path)
+        self.done.append(self._act())
 
 
 class SQLiteStore(BlockingStore):
@@ -114,12 +142,12 @@ class SQLiteStore(BlockingStore):
     @property
     def missing(self) -> bool:
         """Whether the file was deleted or replaced under us: no call succeeds any more."""
-        return self._files.look()
+        return self._files.look() or bool(self._engine.moved)
 
     @property
     def outage(self) -> str:
-        """Why nothing is answered any more, if the file is gone."""
-        return self._files.gone
+        """Why nothing is answered any more, if the file is gone or was moved."""
+        return self._files.gone or self._engine.moved
 
     def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:  # noqa: ARG002 - it always has both
         """All the refs at one revision; a writer does not block it."""
@@ -214,6 +242,45 @@ class SQLiteStore(BlockingStore):
         """The time of the machine's clock, even if this process uses another clock."""
         return self._ask(lambda reader: float(reader.one(_WALL)[0]))
 
+    @property
+    def movable(self) -> bool:
+        """Whether a mark of this file closes the whole store: not if it is only a replica."""
+        return self.capabilities.engine == "sqlite"
+
+    def mark(self) -> StoreMark | None:
+        """Why it accepts no commits."""
+        return self._ask(lambda reader: reader.standing()[1])
+
+    def set_mark(self, new: StoreMark | None, old: StoreMark | None) -> bool:
+        """Replace the mark, if it still is the old one."""
+        engine = self._engine
+
+        def change() -> bool:
+            if not replaceable(engine.mark, old):
+                return reached(engine.mark, new)
+            engine.set_mark(new)
+            return True
+
+        return self._moving(change)
+
+    def load(self, move: str, items: Sequence[Item]) -> None:
+        """Write items and entries as they are in another store, in one transaction."""
+        self._moving(lambda: self._engine.load(items), move)
+
+    def erase(self, move: str) -> int:
+        """Delete some of the loaded items."""
+        return self._moving(self._engine.erase, move)
+
+    def _moving(self, act: Callable[[], T], move: str = "") -> T:
+        """Do something inside a transaction, although the store has a mark."""
+        if not self.movable:
+            raise StoreUnsuitable(
+                f"a {self.capabilities.engine} store cannot be copied; name another store"
+            )
+        work = MovingWork(self._engine, self.path, act, move)
+        self.transact(work)
+        return work.done[-1]
+
     def info(self) -> dict[str, object]:
         """Facts about this store for a person."""
         items, entries, trimmed, revision = self._ask(
@@ -239,6 +306,7 @@ class SQLiteStore(BlockingStore):
             "entries": entries,
             "trimmed": trimmed or None,
             "doorbells": self._try_socket(),
+            **mark_facts(self.mark()),
         }
 
     def examine(self) -> list[Finding]:
@@ -323,6 +391,7 @@ class SQLiteStore(BlockingStore):
                 schema.configure(db)
                 schema.establish(db, self.path)
                 self._begin_boot(db)
+                self.mark_at_opening = ReadConnection(db).standing()[1]
             except BaseException:
                 db.close()
                 raise
@@ -353,7 +422,7 @@ class SQLiteStore(BlockingStore):
         return self._ask(
             lambda reader: (
                 reader.later(revision),
-                int(reader.one("SELECT value FROM meta WHERE name='trimmed'")[0]),
+                int(reader.one(_FED_FROM)[0]),
             )
         )
 

@@ -253,7 +253,7 @@ class ChangeFeed:
             if not rows:
                 position = max(position, trimmed)
                 break
-            position = rows[-1][0]
+            position = max(rows[-1][0], trimmed)
             if not gap:
                 index.deliver(rows)
             if last:

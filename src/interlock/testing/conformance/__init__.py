@@ -8,7 +8,8 @@ A store's test file is a place and the suite:
             return Place(lambda: SQLiteStore(str(tmp_path / "store.db")))
 
 plus tests of what only that engine can do wrong.  An engine across a network takes Conformance,
-one that offers ``transact`` takes LocalConformance.  The suite asserts what ``capabilities``
+one that offers ``transact`` takes LocalConformance; one that can be moved takes MovableConformance
+as well.  The suite asserts what ``capabilities``
 declare; nothing in it is skipped.
 
 place.py         where a store under test stands, and how it waits
@@ -17,12 +18,14 @@ commits.py       checks, all or nothing, entries, voids, revisions, stamps, limi
 liveness.py      keys that expire, and their renewal
 watches.py       the feed of one scope or several: order, resuming, resync, waking
 transactions.py  local engines: transact
+moves.py         engines that can be moved: marks, loading
 """
 
 from __future__ import annotations
 
 from interlock.testing.conformance.commits import Commits
 from interlock.testing.conformance.liveness import Liveness
+from interlock.testing.conformance.moves import Moves
 from interlock.testing.conformance.place import Place
 from interlock.testing.conformance.reads import Reads, Trimming
 from interlock.testing.conformance.transactions import Transactions
@@ -39,4 +42,8 @@ class LocalConformance(Transactions, Conformance):
     local = True
 
 
-__all__ = ["Conformance", "LocalConformance", "Place"]
+class MovableConformance(Moves):
+    """For stores that can be copied to another engine, and filled from one."""
+
+
+__all__ = ["Conformance", "LocalConformance", "MovableConformance", "Place"]
