@@ -499,6 +499,10 @@ class TransactingStore(Store, Protocol):
 class MovableStore(Store, Protocol):
     """A store that can be copied to another engine, and filled from one."""
 
+    @property
+    def movable(self) -> bool:
+        """Whether the following methods work: an engine may inherit them and not keep them."""
+
     def mark(self) -> StoreMark | None:
         """Why it accepts no commits; None if it does."""
 

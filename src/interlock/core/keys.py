@@ -127,6 +127,7 @@ Record
     meta/sealed           the last revision that was sealed
     meta/checkpoint       the last revision in the digest over the record
     meta/refused/{agent}  the number of refusals of an agent that left no entry
+    meta/move             the last move of the whole store, from where and to where
     meta/base             the number that is added to a revision to make a token
 """
 
@@ -250,6 +251,7 @@ NEW_TASKS = "meta/new-tasks"
 GATES_WAIT = "meta/gates-wait"
 CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
+MOVE = "meta/move"
 BUS = "meta/bus"
 FOLDERS = frozenset((
     *POOLS, HELD, BROKEN, WAITS, *TASK_FOLDERS, *MESSAGE_FOLDERS, SESSIONS, REPORTS, DEATHS, ABLE,

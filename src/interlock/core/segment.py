@@ -48,6 +48,19 @@ class SealedMark(RecordMark, frozen=True, kw_only=True, omit_defaults=True):
     since: float = 0.0
 
 
+class MoveNote(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The last move of the record to another store: from where, to where, and when.
+
+    ``loose``: an engine wrote entries whose revisions do not count commits one by one.
+    """
+
+    source: str
+    target: str
+    move: str
+    at: float
+    loose: bool = False
+
+
 class Segment(Struct, frozen=True, kw_only=True):
     """Entries that left the log: ``packed`` is base64 of zlib of one line for each.
 

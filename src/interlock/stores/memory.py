@@ -62,6 +62,8 @@ class _Row(Struct, frozen=True):
 class MemoryStore(BlockingStore):
     """Everything in this process, gone with it."""
 
+    movable = True
+
     capabilities = Capabilities(
         engine="memory",
         durability="none",

@@ -104,6 +104,7 @@ class NetworkStore:
     """
 
     capabilities: Capabilities
+    movable = True
     missing = False
     """Whether everything is in another store, as the answer to a commit said.  (A server that comes
     back with other data is known by its answers.)"""

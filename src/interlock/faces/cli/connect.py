@@ -25,7 +25,7 @@ from interlock.stores import file_of, is_network, open_store
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
-    from interlock.store import Store
+    from interlock.store import Store, StoreMark
 
 
 class CommandIdentity:
@@ -60,6 +60,8 @@ def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
     """A client for this command; ``anew`` for a command that begins a session."""
     fleet = _connected(parsed, CommandIdentity(parsed.common, anew=anew), named=not anew)
     tell(parsed, fleet)
+    if parsed.operation.reads:
+        _tell_if_moved(fleet.store)
     if parsed.joins:
         speak_up()
     return fleet
@@ -85,6 +87,13 @@ def opened(url: str | None, *, create: bool = True, **options: Any) -> Fleet:  #
     fleet = begun(open_store(place, create=create and url is not None), **options)
     fleet.context.runner.via = "cli"
     return fleet
+
+
+def _tell_if_moved(store: Store) -> None:
+    """A moved store shows old data; the store itself refuses changes."""
+    mark: StoreMark | None = getattr(store, "mark_at_opening", None)
+    if mark is not None and mark.state == "moved":
+        note(f"this store was moved to {mark.place}; what it shows is as old as that")
 
 
 def hush() -> None:

@@ -1,9 +1,12 @@
 """The declaration of operations on the store itself."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from msgspec import field
+
+from interlock.core.decision import Success
 from interlock.runtime.noun import Noun
-from interlock.runtime.operation import Operation, Request
+from interlock.runtime.operation import Operation, Request, option
 
 if TYPE_CHECKING:
     from interlock.nouns.fleet.calls import FleetCalls
@@ -12,6 +15,95 @@ if TYPE_CHECKING:
 
 class StoreInfo(Request, frozen=True, kw_only=True):
     """Facts about the store."""
+
+
+class StoreCopyRequest(Request, frozen=True, kw_only=True):
+    """Move a whole store to another one."""
+
+    source: Annotated[
+        str, option("path", "the store to move: a file or a URL", positional=True)
+    ] = field(name="from")
+    target: Annotated[
+        str, option("path", "an empty store: a new file, or a URL", positional=True)
+    ] = field(name="to")
+    abort: Annotated[
+        bool, option("flag", "take an unfinished move back: use the old store again")
+    ] = False
+    damaged: Annotated[
+        bool, option("flag", "also move a record that does not verify, as it is")
+    ] = False
+
+
+class StoreBackupRequest(Request, frozen=True, kw_only=True):
+    """Back up a SQLite store while agents use it."""
+
+    path: Annotated[str, option("path", "the file to write", positional=True)]
+    force: Annotated[bool, option("flag", "replace this file if it exists")] = False
+
+
+class StoreRestoreRequest(Request, frozen=True, kw_only=True):
+    """Restore a SQLite store from a backup."""
+
+    path: Annotated[str, option("path", "the backup", positional=True)]
+    force: Annotated[
+        bool, option("flag", "replace the store that is there; it is kept beside the new one")
+    ] = False
+
+
+class StoreCopied(Success, frozen=True, kw_only=True, tag="copied", omit_defaults=True):
+    """A whole store is in another place, and the old one refuses all changes.
+
+    ``digest`` is over all items, which were compared one by one; ``revision`` is that of the new
+    store; ``resumed`` if an earlier run had begun it.
+    """
+
+    source: str
+    target: str
+    move: str
+    items: int = 0
+    entries: int = 0
+    digest: str = ""
+    revision: int = 0
+    resumed: bool = False
+    warning: str = ""
+    seconds: float = 0.0
+
+
+class CopyAborted(Success, frozen=True, kw_only=True, tag="aborted", omit_defaults=True):
+    """A move was taken back: the source accepts changes again, if it was ``opened`` by this."""
+
+    source: str
+    target: str
+    opened: bool = False
+    erased: int = 0
+    left: str = ""
+
+
+class StoreBackedUp(Success, frozen=True, kw_only=True, tag="backed_up"):
+    """A consistent copy of the store at one revision is in a file."""
+
+    store: str
+    path: str
+    revision: int
+    items: int
+    entries: int
+    bytes: int
+
+
+class StoreRestored(Success, frozen=True, kw_only=True, tag="restored", omit_defaults=True):
+    """The store has the state of the backup; all sessions have ended.
+
+    ``backup`` is the revision of the backup, ``lost`` how many revisions of the replaced store came
+    after it, and ``revision`` where the store goes on: above every token that was ever granted.
+    ``kept`` is where the replaced store is.
+    """
+
+    store: str
+    path: str
+    backup: int
+    revision: int
+    lost: int = 0
+    kept: str = ""
 
 
 def _info(fleet: "FleetCalls", _request: StoreInfo) -> "Op[dict[str, object]]":
@@ -35,6 +127,37 @@ NOUN = Noun(
             needs="store",
             reads=True,
             act=_info,
+        ),
+        Operation(
+            name="store copy",
+            help="move a whole store to another engine or place, with its record",
+            request=StoreCopyRequest,
+            outcomes=(StoreCopied, CopyAborted),
+            needs="nothing",
+            in_shell="interlock.faces.cli.store:copy",
+            examples=(
+                "interlock store copy .interlock/store.db redis://localhost",
+                "interlock store copy redis://localhost etcd://localhost/shop",
+                "interlock store copy .interlock/store.db redis://localhost --abort",
+            ),
+        ),
+        Operation(
+            name="store backup",
+            help="write a consistent copy of a SQLite store while agents use it",
+            request=StoreBackupRequest,
+            outcomes=(StoreBackedUp,),
+            needs="nothing",
+            in_shell="interlock.faces.cli.store:backup",
+            examples=("interlock store backup /backups/store.backup",),
+        ),
+        Operation(
+            name="store restore",
+            help="replace a SQLite store by a backup, and fence everything granted since",
+            request=StoreRestoreRequest,
+            outcomes=(StoreRestored,),
+            needs="nothing",
+            in_shell="interlock.faces.cli.store:restore",
+            examples=("interlock store restore /backups/store.backup --force",),
         ),
     ),
 )

@@ -11,6 +11,12 @@ from interlock.runtime.text import ago, listed, since
 
 if TYPE_CHECKING:
     from interlock.nouns.fleet.noun import Created, Diagnosis, StoreExists
+    from interlock.nouns.fleet.store_noun import (
+        CopyAborted,
+        StoreBackedUp,
+        StoreCopied,
+        StoreRestored,
+    )
     from interlock.runtime.health import Health
     from interlock.runtime.housekeeping import Maintained
     from interlock.runtime.observe import Counters, Observed
@@ -77,6 +83,48 @@ def _created(outcome: Created, paint: Paint) -> str:
 
 def _exists(outcome: StoreExists, paint: Paint) -> str:
     return f"{paint('dim', 'already there')} {outcome.store}"
+
+
+def _copied(outcome: StoreCopied, paint: Paint) -> str:
+    if not outcome.digest:
+        return f"{paint('green', 'moved')} {outcome.source} to {outcome.target}: it was complete"
+    rate = (outcome.items + outcome.entries) / max(outcome.seconds, 0.001)
+    facts = [
+        ("moved", outcome.source),
+        ("to", outcome.target),
+        ("items", f"{outcome.items}, compared one by one"),
+        ("entries", f"{outcome.entries} in the log; the record has the same verdict in both"),
+        ("digest", outcome.digest),
+        ("revision", str(outcome.revision)),
+        ("time", f"{outcome.seconds:.1f} s, {rate:.0f} a second"),
+        ("warning", paint("yellow", outcome.warning) if outcome.warning else ""),
+    ]
+    return listed(facts)
+
+
+def _aborted(outcome: CopyAborted, paint: Paint) -> str:
+    word = "accepts changes again" if outcome.opened else "was not being copied there"
+    said = f"{paint('green', 'aborted')}: {outcome.source} {word}"
+    if outcome.left:
+        return f"{said}; {outcome.target} may have an incomplete copy ({outcome.left})"
+    return f"{said}; deleted {outcome.erased} copied items of {outcome.target}"
+
+
+def _backed_up(outcome: StoreBackedUp, paint: Paint) -> str:
+    return (
+        f"{paint('green', 'backed up')} {outcome.store} to {outcome.path}: {outcome.items} items,"
+        f" {outcome.entries} entries, revision {outcome.revision}, {_size(outcome.bytes)}"
+    )
+
+
+def _restored(outcome: StoreRestored, paint: Paint) -> str:
+    said = f"{paint('green', 'restored')} {outcome.store} from {outcome.path}, as of revision"
+    lines = [f"{said} {outcome.backup}; it goes on after {outcome.revision}"]
+    if outcome.kept:
+        lines.append(f"the replaced store is {outcome.kept}")
+    if outcome.lost:
+        lines.append(f"{outcome.lost} later revisions are only there")
+    return "\n".join(lines)
 
 
 def _diagnosis(outcome: Diagnosis, paint: Paint) -> str:
@@ -196,6 +244,10 @@ TEXTS: dict[str, Text] = {
     "Created": _created,
     "StoreExists": _exists,
     "Diagnosis": _diagnosis,
+    "StoreCopied": _copied,
+    "CopyAborted": _aborted,
+    "StoreBackedUp": _backed_up,
+    "StoreRestored": _restored,
     "Raced": _raced,
     "Observed": _observed,
     "Counters": _counters,

@@ -16,7 +16,15 @@ from msgspec import Struct
 
 from interlock.check_record import DigestMark, ExpectedMark, RecordJudge
 from interlock.core import codec, keys
-from interlock.core.segment import RecordMark, SealedMark, Segment, adds_up, last_revision, unpack
+from interlock.core.segment import (
+    MoveNote,
+    RecordMark,
+    SealedMark,
+    Segment,
+    adds_up,
+    last_revision,
+    unpack,
+)
 from interlock.errors import StoreBusy, StoreDamaged
 from interlock.runtime.reads import readable, with_bytes
 from interlock.steps import InThread, Op, Read, StoreCall
@@ -28,6 +36,7 @@ PAGE = 2000
 _SEALED = codec.Decoder(SealedMark)
 _MARK = codec.Decoder(RecordMark)
 _SEGMENT = codec.Decoder(Segment)
+_MOVE = codec.Decoder(MoveNote)
 
 ItemStamp: TypeAlias = tuple[str, int, str, str, str]
 """Of an item: its key, its revision, the digest of its payload, and the entry that wrote it (id
@@ -79,7 +88,8 @@ def span(capabilities: Capabilities) -> Op[RecordSpan]:
     """Find where the record begins and ends at this moment."""
     trimmed = (yield StoreCall("extent")).trimmed  # first: sealing precedes trimming
     last = Log(limit=1, last=True)
-    snapshot = yield Read(last, keys.SEALED, keys.CHECKPOINT)
+    snapshot = yield Read(last, keys.SEALED, keys.CHECKPOINT, keys.MOVE)
+    moved = readable(_MOVE.read_if_present, snapshot[keys.MOVE])
     sealed = sealed_mark(snapshot[keys.SEALED])
     noted = readable(_MARK.read_if_present, snapshot[keys.CHECKPOINT])
     marks = {keys.SEALED: sealed, keys.CHECKPOINT: noted}
@@ -91,7 +101,7 @@ def span(capabilities: Capabilities) -> Op[RecordSpan]:
     gap = dropped.revision if restarted and dropped is not None else trimmed
     return RecordSpan(
         end=end,
-        strict=capabilities.consecutive,
+        strict=capabilities.consecutive and not (moved is not None and moved.loose),
         covered=trimmed <= reached,
         trims=capabilities.may_have_trimmed(gap, end),
         restarted=restarted,

@@ -368,7 +368,7 @@ class WriteConnection(ReadConnection):
                     (item.revision, id_, item.value, item.hash),
                 )
                 continue
-            expires = None if item.expires_in is None else now + int(item.expires_in * _NANO)
+            expires = None if item.expires_in is None else now + int(item.expires_in * NANO)
             self._execute(
                 "INSERT OR REPLACE INTO item VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (

@@ -1,0 +1,126 @@
+"""Commands about whole stores: copy, backup, restore."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING
+
+from interlock import store_location
+from interlock.errors import BadInput, StoreTrouble
+from interlock.faces.cli.command import answer, note
+from interlock.faces.cli.connect import CommandIdentity, hush
+from interlock.stores import file_of, is_network, open_store
+
+if TYPE_CHECKING:
+    from interlock.faces.cli.parse import Parsed
+    from interlock.nouns.fleet.moving import CopyProgress
+    from interlock.nouns.fleet.store_noun import (
+        StoreBackupRequest,
+        StoreCopyRequest,
+        StoreRestoreRequest,
+    )
+    from interlock.store import Store
+
+_BETWEEN = 1.0
+"""Seconds between two lines of progress."""
+
+
+def copy(parsed: Parsed) -> int:
+    """Move a store, continue that, or take it back."""
+    from interlock.nouns.fleet.moving import StoreCopy
+
+    request: StoreCopyRequest = parsed.request
+    if parsed.common.store is not None:
+        raise BadInput("name both stores: interlock store copy FROM TO, without --store")
+    hush()
+    with ExitStack() as stack:
+        source = stack.enter_context(closing(_opened(request.source, create=False)))
+        try:
+            target = stack.enter_context(closing(_opened(request.target, create=not request.abort)))
+        except StoreTrouble as trouble:
+            if not request.abort:
+                raise
+            return answer(parsed, _abort_alone(source, request, trouble))
+        places = place_of(source, request.source), place_of(target, request.target)
+        work = StoreCopy(source, target, places, report=_Progress().show)
+        outcome = work.abort() if request.abort else work.run(damaged=request.damaged)
+    return answer(parsed, outcome)
+
+
+def _opened(url: str, *, create: bool) -> Store:
+    if url.startswith("memory:"):
+        raise BadInput("memory: is gone when this command ends; name a file or a server")
+    return open_store(url, create=create, filling=True)
+
+
+def _abort_alone(source: Store, request: StoreCopyRequest, trouble: StoreTrouble) -> object:
+    """Open the source again, though the target does not answer."""
+    from interlock.nouns.fleet.moving import abort_alone
+
+    place = place_of(source, request.source)
+    return abort_alone(source, place, request.target, str(trouble))
+
+
+def place_of(store: Store, url: str) -> str:
+    """A store as every process names it, without its password."""
+    return str(getattr(store, "path", "") or getattr(store, "where", "") or url)
+
+
+class _Progress:
+    """Reports how far a copy is, on stderr, about every second."""
+
+    def __init__(self) -> None:
+        self._step = ""
+        self._since = self._told = time.monotonic()
+
+    def show(self, progress: CopyProgress) -> None:
+        """Show it, unless the last line is too young."""
+        now = time.monotonic()
+        if progress.step != self._step:
+            self._step, self._since = progress.step, now
+        if now - self._told < _BETWEEN:
+            return
+        self._told = now
+        of = f" of {max(progress.total, progress.done)}" if progress.total else ""
+        rate = f", {progress.done / (now - self._since):.0f}/s" if now > self._since else ""
+        done = f": {progress.done}{of}{rate}" if progress.done else ""
+        note(f"{progress.step}{done}")
+
+
+def backup(parsed: Parsed) -> int:
+    """Write a copy of the store that is meant to a file."""
+    from interlock.nouns.fleet.store_noun import StoreBackedUp
+    from interlock.stores.sqlite.backup import back_up
+
+    request: StoreBackupRequest = parsed.request
+    store, path = _file(parsed), os.path.abspath(request.path)
+    made = back_up(store, path, force=request.force)
+    return answer(parsed, StoreBackedUp(store=store, path=path, **made))
+
+
+def restore(parsed: Parsed) -> int:
+    """Replace the store that is meant by a backup."""
+    from interlock.nouns.fleet.moving import record_restore
+    from interlock.nouns.fleet.store_noun import StoreRestored
+    from interlock.stores.sqlite.backup import restore as restored
+
+    request: StoreRestoreRequest = parsed.request
+    store, path = _file(parsed), os.path.abspath(request.path)
+    done = restored(
+        store, path, force=request.force, before=lambda part: record_restore(part, path, store)
+    )
+    return answer(parsed, StoreRestored(store=store, path=path, **done))
+
+
+def _file(parsed: Parsed) -> str:
+    """The file of the store that is meant."""
+    url = CommandIdentity(parsed.common).store or store_location.find_store()
+    path = None if is_network(url) else file_of(url)
+    if path is None:
+        raise BadInput(
+            "backup and restore are for SQLite files; for Redis and etcd use the tools of their"
+            " servers (see 'Back up and restore a store'), or 'interlock store copy'"
+        )
+    return os.path.realpath(path)

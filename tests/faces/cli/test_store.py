@@ -1,0 +1,102 @@
+"""store copy, backup and restore, as a shell meets them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+
+from tests.faces.shell import Shell
+
+from interlock.nouns.fleet.moving import CopyProgress, StoreCopy
+from interlock.stores import open_store
+
+
+def test_a_moved_store_is_used_by_its_new_name_and_refuses_by_its_old_one(shell: Shell) -> None:
+    old, new = shell.folder / ".interlock" / "store.db", shell.folder / "new.db"
+    token = shell.json("lock", "acquire", "merge", "--agent", "ada")[1]["token"]
+    status, moved = shell.json("store", "copy", str(old), str(new))
+    assert (status, moved["outcome"]) == (0, "copied")
+    assert (moved["source"], moved["target"]) == (str(old), str(new))
+    status, refused = shell.json("lock", "acquire", "x", "--agent", "bob")
+    assert (status, refused["error"]) == (4, "store_moved")
+    assert str(new) in refused["message"]
+    listed = shell.run("lock", "list")
+    assert listed.status == 0
+    assert "this store was moved to" in listed.err
+    here = ("--store", str(new))
+    words = ("lock", "release", "merge", "--agent", "ada", "--token", str(token), *here)
+    assert shell.json(*words)[1]["outcome"] == "released"
+    assert shell.json("store", "copy", str(old), str(new))[1]["resumed"]
+    assert shell.json("store", "info", *here)[1].get("mark") is None
+    assert f"moved to {new}" in shell.run("store", "info").out
+
+
+def test_an_unfinished_move_is_continued_or_taken_back_as_the_message_says(shell: Shell) -> None:
+    old, new = str(shell.folder / ".interlock" / "store.db"), str(shell.folder / "new.db")
+    shell.run("task", "add", "t1", "--agent", "ada")
+    _interrupt(old, new)
+    status, refused = shell.json("lock", "acquire", "x", "--agent", "bob")
+    assert (status, refused["error"]) == (4, "store_moving")
+    assert f"interlock store copy {old} {new} --abort" in refused["message"]
+    status, refused = shell.json("lock", "list", "--store", new)
+    assert (status, refused["error"]) == (4, "store_moving")
+    assert f"interlock store copy {old} {new}" in refused["message"]
+    status, aborted = shell.json("store", "copy", old, new, "--abort")
+    assert (status, aborted["outcome"], aborted["opened"]) == (0, "aborted", True)
+    assert shell.json("lock", "acquire", "x", "--agent", "bob")[0] == 0
+    _interrupt(old, new)
+    os.unlink(new)
+    status, aborted = shell.json("store", "copy", old, new, "--abort")
+    assert (status, aborted["opened"]) == (0, True)
+    assert "there is no store" in aborted["left"]
+    assert shell.json("store", "copy", old, new)[0] == 0
+
+
+def _interrupt(old: str, new: str) -> None:
+    class Stop(Exception): ...
+
+    def report(progress: CopyProgress) -> None:
+        if progress.step == "comparing":
+            raise Stop
+
+    with (
+        closing(open_store(old, filling=True)) as source,
+        closing(open_store(new, filling=True)) as target,
+    ):
+        try:
+            StoreCopy(source, target, (old, new), report=report).run()
+        except Stop:
+            return
+    raise AssertionError("it was not interrupted")
+
+
+def test_wrong_words_move_nothing(shell: Shell, tmp_path: Path) -> None:
+    old = str(shell.folder / ".interlock" / "store.db")
+    for words, status in (
+        ((old, old), 2),
+        ((old, "memory:"), 2),
+        (("none.db", str(tmp_path / "new.db")), 4),
+        ((old, "redis://127.0.0.1:1"), 4),
+        ((old, str(tmp_path / "new.db"), "--store", old), 2),
+        ((old, str(tmp_path / "new.db"), "--abort"), 3),
+    ):
+        assert shell.run("store", "copy", *words).status == status, words
+    assert shell.json("lock", "acquire", "x", "--agent", "bob")[0] == 0
+
+
+def test_a_backup_is_restored_and_the_replaced_store_is_kept(shell: Shell) -> None:
+    copy = str(shell.folder / "copy.backup")
+    shell.run("task", "add", "t1", "--agent", "ada")
+    status, made = shell.json("store", "backup", "copy.backup")
+    assert (status, made["outcome"], made["path"]) == (0, "backed_up", copy)
+    assert shell.json("store", "backup", "copy.backup")[0] == 2
+    shell.run("task", "add", "t2", "--agent", "ada")
+    assert shell.json("store", "restore", "copy.backup")[0] == 2
+    status, restored = shell.json("store", "restore", "copy.backup", "--force")
+    assert (status, restored["outcome"], restored["lost"] > 0) == (0, "restored", True)
+    assert [each["task"] for each in shell.json("task", "list")[1]["tasks"]] == ["t1"]
+    assert "t2" in shell.run("task", "list", "--store", restored["kept"]).out
+    assert shell.json("record", "verify")[0] == 0
+    said = shell.run("store", "backup", "x", "--store", "redis://127.0.0.1:1")
+    assert (said.status, "for SQLite files" in said.err) == (2, True)

@@ -1,0 +1,78 @@
+"""Programs around the move of a store; words name one and give its arguments."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+from contextlib import closing
+
+from tests.processes.helpers import until
+
+import interlock
+from interlock.errors import StoreMoved, StoreMoving
+from interlock.nouns.fleet.moving import CopyProgress, StoreCopy
+from interlock.stores import open_store
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)  # noqa: T201 - to the test
+
+
+def moves(source: str, target: str, step: str) -> None:
+    """Move a store, and be killed at this report; print the state if there are fewer."""
+    numbers = itertools.count(1)
+
+    def report(progress: CopyProgress) -> None:
+        say(progress.step)
+        if next(numbers) == int(step):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with (
+        closing(open_store(source, filling=True)) as one,
+        closing(open_store(target, filling=True)) as two,
+    ):
+        StoreCopy(one, two, (source, target), report=report).run()
+
+
+def works(url: str, agent: str) -> None:
+    """Acquire and release until the store is moved; print each token as soon as it is granted."""
+    with interlock.connect(url, agent=agent) as fleet:
+        say("ready")
+        while True:
+            try:
+                got = fleet.locks.acquire(f"lock-{agent}")
+                if isinstance(got, interlock.Acquired):
+                    say(got.token)
+                    fleet.locks.release(f"lock-{agent}", token=got.token)
+            except StoreMoving:
+                continue
+            except StoreMoved as moved:
+                say("moved", moved.place)
+                return
+
+
+def holds(url: str, seconds: str) -> None:
+    """Hold a lock until it is lost."""
+    with interlock.connect(url, agent="holder", ttl=float(seconds)) as fleet:
+        try:
+            with fleet.lock("merge") as held:
+                say("holds", held.token)
+                until(lambda: held.lost)
+        except interlock.Lost:
+            say("lost")
+
+
+def waits(url: str, seconds: str) -> None:
+    """Wait for that lock."""
+    with interlock.connect(url, agent="waiter", ttl=float(seconds)) as fleet:
+        say("waits")
+        try:
+            say(type(fleet.locks.acquire("merge", wait="5m")).__name__)
+        except StoreMoved:
+            say("moved")
+
+
+def main() -> None:
+    globals()[sys.argv[1]](*sys.argv[2:])
