@@ -172,11 +172,16 @@ class Swarm:
 class Pair:
     """Swarms north and south, which trust each other."""
 
-    def __init__(self, seed: int = 0, names: tuple[str, ...] = ("north", "south")) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        names: tuple[str, ...] = ("north", "south"),
+        bus: Store | None = None,
+    ) -> None:
         self.clock = FakeClock()
         self.random = Random(seed)
         self.homes = {name: MemoryStore(self.clock) for name in names}
-        self.bus = MemoryStore(self.clock)
+        self.bus: Store = bus or MemoryStore(self.clock)
         self.keys = {name: new_key(place) for place, name in enumerate(names)}
         self._cables: dict[str, Cable] = {}
         for name in names:

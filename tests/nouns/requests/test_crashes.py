@@ -126,8 +126,8 @@ def ended_once(pair: Pair) -> None:
         for store in pair.homes.values():
             page = Range(folder)
             assert store.read(page).ranges[page] == (), folder
-    for store in (*pair.homes.values(), pair.bus):
-        assert audit(store) == []
+    for each in (*pair.homes.values(), pair.bus):
+        assert audit(each) == []
 
 
 def verbs_of(store: Any) -> list[str]:

@@ -127,8 +127,9 @@ def message(txns: list[Txn], head: BatchHead) -> str:
     """The commit message: who did what, for people who look at the git log."""
     lines = list(_words(txns))
     if not lines:
-        quiet = f"{len(txns)} renewals" if txns else "expired keys"
-        return f"{quiet}\n\n{_facts(head)}\n"
+        renewed = sum(len(txn.puts) for txn in txns)
+        quiet = f"Renew {renewed}" if renewed else f"End {len(head.dead)} expired"
+        return f"{quiet} liveness keys\n\n{_facts(head)}\n"
     first = lines[0] if len(lines) == 1 else f"{lines[0]}, and {len(lines) - 1} more"
     rest = "".join(f"- {each}\n" for each in lines) + "\n" if len(lines) > 1 else ""
     return f"{first}\n\n{rest}{_facts(head)}\n"

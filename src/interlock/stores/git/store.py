@@ -44,8 +44,8 @@ T = TypeVar("T")
 
 CACHE_FORMAT = "v1"
 """Part of the path: another version of Interlock has a cache of its own, and counts as a host."""
-LEAST_TTL, LONGEST_LEAST_TTL = 2.0, 30.0
-_TTL_IN_LATENCIES = 60
+LEAST_TTLS = ((0.15, 2.0), (0.5, 10.0), (math.inf, 30.0))
+"""The shortest ttl for a push that takes up to so many seconds: a few values, so hosts agree."""
 _PATIENCE, _PATIENCE_IN_LATENCIES = 15.0, 60
 _REPLY, _REPLY_IN_LATENCIES = 10.0, 40
 _COMMANDS_IN_A_COMMIT = 3
@@ -143,7 +143,6 @@ class GitStore(SQLiteStore):
 
     def _declare(self, kind: str) -> Capabilities:  # noqa: ARG002 - the remote keeps it
         latency = max(self._measured(), self.address.pace)
-        least = max(LEAST_TTL, min(LONGEST_LEAST_TTL, _TTL_IN_LATENCIES * latency))
         return Capabilities(
             engine="git",
             durability="power loss" if self.repository.syncs() else "process",
@@ -153,12 +152,17 @@ class GitStore(SQLiteStore):
             one_machine=False,
             consecutive=True,
             latency=latency,
-            min_ttl=math.ceil(least) if self._min_ttl is None else self._min_ttl,
+            min_ttl=self._least_ttl(latency) if self._min_ttl is None else self._min_ttl,
             max_operations=100_000,
             max_value=5 * 256 * 1024,
             max_bytes=32 << 20,
             grain=0.0,
         )
+
+    def _least_ttl(self, latency: float) -> float:
+        if self.address.file and not self.address.pace:
+            return LEAST_TTLS[0][1]
+        return next(ttl for limit, ttl in LEAST_TTLS if latency <= limit)
 
     def _measured(self) -> float:
         """Seconds that a push of this host takes, as its replica remembers."""

@@ -1,0 +1,202 @@
+"""A host of a git store: its cache, its disk, its clock, and how often it looks."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import apsw
+import pytest
+from tests.nouns.requests.pair import Pair
+from tests.stores.git.conftest import Opens, Remote
+
+import interlock
+from interlock.errors import BadInput, StoreFull, StoreNewer
+from interlock.nouns.requests import outcomes as out
+from interlock.store import Put
+from interlock.stores import open_store, shown
+from interlock.stores.git import GitStore
+from interlock.stores.git.address import parse
+from interlock.stores.git.repository import GitRun, Repository, read_answer
+from interlock.testing.conformance.place import at_once, there, txn, write
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each command of git was run."""
+    found, run = Counter[str](), Repository.run
+
+    def counted(self: Repository, *args: str, **options: object) -> GitRun:
+        found[args[0]] += 1
+        return run(self, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Repository, "run", counted)
+    return found
+
+
+def test_a_change_alone_is_one_push(host: Opens, commands: Counter[str]) -> None:
+    store = host()
+    write(store, Put("a", b"1"))
+    commands.clear()
+    write(store, Put("a", b"2"))
+    assert commands == {"push": 1}
+
+
+def test_an_idle_agent_looks_at_nothing(host: Opens, commands: Counter[str]) -> None:
+    with interlock.connect(store=host(), agent="ada", ttl=60.0):
+        commands.clear()
+        threading.Event().wait(1.2)  # nothing happens: that is what is checked
+        assert not commands["ls-remote"]
+        assert not commands["fetch"]
+
+
+def test_while_a_watch_waits_one_process_of_the_host_looks(
+    host: Opens, commands: Counter[str]
+) -> None:
+    one, two = host("a"), host("a")
+    watches = [store.watch("p/", store.read().revision) for store in (one, two)]
+    commands.clear()
+    assert at_once(*(partial(watch.take, 1.6) for watch in watches)) == [[], []]
+    assert 2 <= commands["ls-remote"] <= 5
+
+
+def test_readers_that_come_together_share_a_look(host: Opens, commands: Counter[str]) -> None:
+    store = host()
+    commands.clear()
+    at_once(*[store.read] * 12)
+    assert commands["ls-remote"] < 12
+
+
+def test_a_pace_spaces_pushes(remote: Remote, host: Opens) -> None:
+    store = host(url=f"{remote.url}?pace=0.4")
+    began = time.monotonic()
+    for _ in range(3):
+        write(store, Put("a", b""))
+    assert time.monotonic() - began >= 0.8
+
+
+def test_a_full_disk_of_the_host_refuses_and_goes_on(remote: Remote, host: Opens) -> None:
+    store = host()
+    write(store, Put("a", b"1"))
+    head, db = remote.head(), store._engine.db
+    db.pragma("max_page_count", int(str(db.pragma("page_count"))) + 2)
+    with pytest.raises(StoreFull):
+        write(store, Put("large", bytes(200_000)))
+    assert remote.head() == head
+    db.pragma("max_page_count", 1 << 30)
+    write(store, Put("large", bytes(200_000)))
+
+
+def test_a_cache_of_a_later_format_is_refused(host: Opens) -> None:
+    store = host()
+    store.close()
+    db = apsw.Connection(store.path)
+    db.pragma("user_version", 99)
+    db.close()
+    with pytest.raises(StoreNewer):
+        host()
+
+
+def test_a_wall_clock_that_is_wrong_changes_nothing(
+    host: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = host("a"), host("b")
+    wall = time.time
+    monkeypatch.setattr(time, "time", lambda: wall() + 30)
+    write(one, Put("live/s", b"", ttl=60.0))
+    monkeypatch.setattr(time, "time", lambda: wall() - 3600)
+    item = there(two, "live/s")
+    assert item.expires_in is not None
+    assert 50 < item.expires_in <= 60
+    write(two, Put("a", b""))
+    assert there(one, "live/s").value == b""
+
+
+def test_commits_are_signed_if_the_url_asks(
+    remote: Remote, host: Opens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    for number, (name, value) in enumerate((("gpg.format", "ssh"), ("user.signingkey", str(key)))):
+        monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", name)
+        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", value)
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "2")
+    write(host(url=f"{remote.url}?sign=yes"), Put("a", b"1"))
+    assert "BEGIN SSH SIGNATURE" in remote.git("cat-file", "commit", "interlock")
+
+
+def test_swarms_exchange_over_a_bus_on_git(host: Opens) -> None:
+    pair = Pair(bus=host())
+    north, south = pair.swarm("north"), pair.swarm("south", "bob")
+    request = north.sent(body=b'{"numbers":[1,2]}')
+    assert south.take_in() == 1
+    claimed = south.claim()
+    assert claimed is not None
+    south.answer(claimed, b'{"sum":3}')
+    north.take_in()
+    assert isinstance(north.result(request), out.RequestAnswered)
+
+
+@pytest.mark.parametrize(
+    ("url", "remote", "branch", "said"),
+    [
+        ("git+file:///srv/a%20b.git", "/srv/a b.git", "interlock", "git+file:///srv/a%20b.git"),
+        ("git+ssh://me@h:22/r.git?branch=x/y", "ssh://me@h:22/r.git", "x/y",
+         "git+ssh://me@h:22/r.git?branch=x/y"),
+        ("git+https://me:pw@h/r.git", "https://me:pw@h/r.git", "interlock", "git+https://me@h/r.git"),
+    ],
+)  # fmt: skip
+def test_a_url_is_taken_apart(url: str, remote: str, branch: str, said: str) -> None:
+    found = parse(url)
+    assert (found.remote, found.branch, found.shown) == (remote, branch, said)
+    assert shown(url) == said
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "git+file://host/x", "git+ssh://host", "git+file:///x?branch=a..b", "git+file:///x?pace=no",
+        "git+file:///x?who=me", "git+file:///x?sign=maybe", "git:///x", "git+file:/x",
+    ],
+)  # fmt: skip
+def test_a_url_with_a_mistake_is_bad_input(url: str) -> None:
+    with pytest.raises(BadInput):
+        open_store(url)
+
+
+@pytest.mark.parametrize(
+    ("code", "out_", "err", "kind"),
+    [
+        (0, " \ta:refs/heads/i\tok\n", "", "landed"),
+        (1, "!\ta:refs/heads/i\t[rejected] (stale info)\n", "", "lost"),
+        (1, "!\ta:refs/heads/i\t[remote rejected] (failed to update ref)\n", "", "locked"),
+        (1, "!\ta:refs/heads/i\t[remote rejected] (pre-receive hook declined)\n", "", "refused"),
+        (1, "!\ta:refs/heads/i\t[remote rejected] (non-fast-forward)\n", "", "refused"),
+        (
+            1,
+            "!\ta:refs/heads/i\t[remote failure] (remote failed to report status)\n",
+            "",
+            "unknown",
+        ),
+        (128, "", "fatal: unable to access: Failed to connect to h port 1: refused", "unsent"),
+        (128, "", "fatal: Authentication failed for 'https://h/'", "refused"),
+        (128, "", "fatal: the remote end hung up unexpectedly", "unknown"),
+        (-9, "", "", "unknown"),
+    ],
+)
+def test_what_git_says_of_a_push_is_understood(code: int, out_: str, err: str, kind: str) -> None:
+    assert read_answer(GitRun(code, out_.encode(), err)).kind == kind
+
+
+def test_a_store_is_opened_by_its_url(
+    remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    store = open_store(remote.url)
+    assert isinstance(store, GitStore)
+    store.commit(txn(Put("a", b"1")))
+    store.close()
