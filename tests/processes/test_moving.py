@@ -12,6 +12,7 @@ from tests.processes.helpers import ProcessGroup
 from tests.processes.moving_programs import moves
 
 import interlock
+from interlock.nouns.fleet.moving import StoreCopy
 from interlock.nouns.record.verify import verify
 from interlock.steps import drive
 from interlock.stores import open_store
@@ -85,3 +86,19 @@ def test_a_holder_and_a_waiter_of_the_old_store_are_told_and_the_lock_stays_rese
         assert holder.read_line() == "lost"
         assert waiter.read_line() == "moved"
         assert [each.token for each in ada.locks.list()] == [token]
+
+
+@pytest.mark.proof
+def test_five_thousand_items_a_second_are_moved_from_sqlite_to_redis(
+    tmp_path: Path, redis_url: str
+) -> None:
+    source = f"{tmp_path}/store.db"
+    with interlock.connect(source, agent="ada") as ada:
+        for number in range(5000):
+            ada.tasks.publish(f"t{number}", {"text": "x" * 200})
+    with (
+        closing(open_store(source, filling=True)) as one,
+        closing(open_store(redis_url, filling=True)) as two,
+    ):
+        done = StoreCopy(one, two, (source, redis_url)).run()
+    assert done.items / done.seconds > 5000

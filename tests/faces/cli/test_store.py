@@ -71,6 +71,21 @@ def _interrupt(old: str, new: str) -> None:
     raise AssertionError("it was not interrupted")
 
 
+def test_a_move_that_fails_says_how_to_go_on(shell: Shell) -> None:
+    old, new = str(shell.folder / ".interlock" / "store.db"), str(shell.folder / "new.db")
+    shell.run("task", "add", "t1", "--agent", "ada")
+    _interrupt(old, new)
+    with closing(open_store(new, filling=True)) as target:
+        mark = target.mark()  # type: ignore[attr-defined]
+        target.set_mark(None, mark)  # type: ignore[attr-defined]
+    failed = shell.run("store", "copy", old, new)
+    assert failed.status == 3
+    assert "is not empty" in failed.err
+    assert "the move is not complete" in failed.err
+    assert shell.run("store", "copy", old, new, "--abort").status == 0
+    assert shell.json("lock", "acquire", "x", "--agent", "bob")[0] == 0
+
+
 def test_wrong_words_move_nothing(shell: Shell, tmp_path: Path) -> None:
     old = str(shell.folder / ".interlock" / "store.db")
     for words, status in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -115,6 +116,11 @@ def living(store: Store) -> set[str]:
     return {item.key for item in store.read(ref).ranges[ref]}
 
 
+def times(store: Store) -> dict[str, float]:
+    ref = Range("live/")
+    return {item.key: item.expires_in or 0.0 for item in store.read(ref, times=True).ranges[ref]}
+
+
 def accepts(store: Store) -> bool:
     """Whether a store accepts changes; there is nothing to renew, so nothing changes."""
     try:
@@ -155,6 +161,9 @@ def test_everything_is_elsewhere_and_goes_on_there(pair: tuple[str, str], stack:
     assert content(target) == content(source)
     assert done.entries == len(content(source)[1])
     assert living(target) == sessions
+    longer, shorter = times(target), times(source)
+    grain = target.capabilities.grain
+    assert all(longer[key] >= left - grain for key, left in shorter.items())
     with pytest.raises(StoreMoved, match="was moved to") as told:
         late.locks.acquire("another")
     assert told.value.place == pair[1]
@@ -286,6 +295,24 @@ def test_a_holder_is_told_and_its_lock_stays_reserved_for_its_time(
             ada.locks.acquire("merge")
 
 
+def test_a_holder_outlives_a_move_that_is_taken_back_within_its_time(
+    url: str, lively: None
+) -> None:
+    mark = StoreMark(state="moving", place="there", move="mov_1")
+    with closing(open_store(url)) as store:
+        assert isinstance(store, MovableStore)
+        ttl = store.capabilities.min_ttl + 1
+        with interlock.connect(url, agent="ada", ttl=ttl) as ada, ada.lock("merge") as held:
+            store.set_mark(mark, None)
+            with pytest.raises(StoreMoving):
+                ada.locks.acquire("another")
+            store.set_mark(None, mark)
+            began = time.monotonic()
+            until(lambda: held.lost or time.monotonic() > began + ttl + 0.5)
+            assert not held.lost
+            held.check()
+
+
 def test_an_incomplete_copy_is_not_opened_by_agents(tmp_path: Path) -> None:
     path = f"{tmp_path}/target.db"
     with closing(SQLiteStore(path)) as target:
@@ -357,6 +384,11 @@ def test_a_difference_between_the_two_is_found(source: SQLiteStore, target: SQLi
         StoreCopy(source, target, PLACES, report=meddle).run()
     StoreCopy(source, target, PLACES).run()
     assert content(target) == content(source)
+
+
+def test_a_move_to_a_less_durable_store_says_so(source: SQLiteStore, target: SQLiteStore) -> None:
+    assert not StoreCopy(source, target, PLACES).run().warning
+    assert "less durable" in StoreCopy(target, MemoryStore(), PLACES).run().warning
 
 
 def test_a_log_that_the_target_cannot_hold_is_refused_before_anything_changes(

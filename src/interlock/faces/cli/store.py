@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
 from interlock import store_location
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         StoreCopyRequest,
         StoreRestoreRequest,
     )
-    from interlock.store import Store
+    from interlock.store import Store, StoreMark
 
 _BETWEEN = 1.0
 """Seconds between two lines of progress."""
@@ -45,8 +45,23 @@ def copy(parsed: Parsed) -> int:
             return answer(parsed, _abort_alone(source, request, trouble))
         places = place_of(source, request.source), place_of(target, request.target)
         work = StoreCopy(source, target, places, report=_Progress().show)
-        outcome = work.abort() if request.abort else work.run(damaged=request.damaged)
+        try:
+            outcome = work.abort() if request.abort else work.run(damaged=request.damaged)
+        except BaseException:
+            _tell_if_unfinished(source, places)
+            raise
     return answer(parsed, outcome)
+
+
+def _tell_if_unfinished(source: Store, places: tuple[str, str]) -> None:
+    """After an error or an interruption: agents wait, so say how to end that."""
+    with suppress(StoreTrouble):
+        mark: StoreMark | None = source.mark()  # type: ignore[attr-defined]  # it was copied
+        if mark is not None and mark.state == "moving":
+            note(
+                f"the move is not complete, and {places[0]} accepts no changes until it is: run the"
+                " same command again to continue it, or with --abort to take it back"
+            )
 
 
 def _opened(url: str, *, create: bool) -> Store:

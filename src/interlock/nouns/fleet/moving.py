@@ -67,6 +67,7 @@ Report: TypeAlias = Callable[["CopyProgress"], None]
 
 _FIRST_PAGE, _MOST_ITEMS, _PAGE_BYTES = 32, 1000, 4 << 20
 """Items in the first page of a folder, and at most; pages grow while they are small in bytes."""
+_SURVIVES = {"none": "no restart of the server", "process": "its process, and no power loss"}
 _MOVE = codec.Decoder(MoveNote)
 _SEALED = codec.Decoder(SealedMark)
 
@@ -101,7 +102,7 @@ class StoreCopy:
     def run(self, *, damaged: bool = False) -> StoreCopied:
         """Carry the move on to its end, from the step that it has reached.
 
-        ``damaged`` accepts a record that does not verify, as long as it is the same in the copy.
+        ``damaged`` accepts a record that does not verify, and copies it as it is.
         """
         theirs, ours = self._source.mark(), self._target.mark()
         if theirs is not None and theirs.state == "moved":
@@ -128,7 +129,8 @@ class StoreCopy:
             ours = self._begin_filling(theirs)
         self._copy(ours.move)
         items, entries, digest = self._compare()
-        self._verify_target(verdict)
+        if verdict and not verdict.since:
+            self._verify_target(verdict)
         return self._switch(theirs, ours, (items, entries, digest))
 
     def abort(self) -> CopyAborted:
@@ -206,13 +208,19 @@ class StoreCopy:
 
         self._report(CopyProgress(step="verifying the source"))
         found = drive(verify(self._source.capabilities), self._source)
-        if not found and not damaged:
-            first = found.findings[0].says if found.findings else "a verdict is bad"
+        if damaged or (found and not found.since):
+            return found
+        if found:  # a gap that this engine may make, and others would have to be trusted with
             raise StoreDamaged(
-                f"the record of {self._places[0]} does not verify ({first}); look with 'interlock"
-                " record verify', and copy it as it is with --damaged"
+                f"{self._places[0]} dropped entries before revision {found.since} that were not"
+                " sealed, and in a copy that would look as if they were removed; export the record,"
+                " then copy it as it is with --damaged"
             )
-        return found
+        first = found.findings[0].says if found.findings else "a verdict is bad"
+        raise StoreDamaged(
+            f"the record of {self._places[0]} does not verify ({first}); look with 'interlock"
+            " record verify', and copy it as it is with --damaged"
+        )
 
     def _fit_the_log(self) -> None:
         """Seal what the log of the target would not hold: its engine would drop it unsealed."""
@@ -396,7 +404,14 @@ class StoreCopy:
         )
 
     def _warning(self) -> str:
-        """What the target will not keep for long: sealed entries above its limit."""
+        """What the target may lose: commits, or sealed entries above its limit."""
+        grades = ("none", "process", "power loss")
+        before, after = (store.capabilities.durability for store in (self._source, self._target))
+        if grades.index(after) < grades.index(before):
+            return (
+                f"{self._places[1]} is less durable: a commit there survives {_SURVIVES[after]};"
+                " 'interlock doctor' says how to change that"
+            )
         from interlock.nouns.record.seal_rules import LIMITS
 
         sealed = _SEALED.read_if_present(self._target.read(keys.SEALED)[keys.SEALED])

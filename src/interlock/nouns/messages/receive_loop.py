@@ -22,7 +22,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from interlock.errors import BadInput, StoreClosed, StoreMissing, StoreTrouble
+from interlock.errors import BadInput, StoreClosed, StoreMissing, StoreMoved, StoreTrouble
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.inbox_service import ack
 from interlock.nouns.messages.message import Acknowledged, File, Kind, Received, UnknownMessages
@@ -34,6 +34,7 @@ from interlock.runtime.outage import OutageLog
 from interlock.runtime.stoppable import stoppable
 from interlock.steps import Op, Pause
 
+_PERMANENT = (StoreMissing, StoreMoved)
 RETRY_AFTER = 0.5
 """Seconds between two attempts while the store is unreachable."""
 
@@ -141,7 +142,7 @@ class ReceiveLoop:
                 break
             except StoreTrouble as trouble:
                 late = ends is not None and self._clock.monotonic() >= ends
-                if late or self.context.no_retry or isinstance(trouble, StoreMissing):
+                if late or self.context.no_retry or isinstance(trouble, _PERMANENT):
                     raise
                 self._outage_log.warn(trouble)
                 yield Pause(self.context.runner.capabilities.allow(RETRY_AFTER))
