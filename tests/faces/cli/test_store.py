@@ -42,6 +42,8 @@ def test_an_unfinished_move_is_continued_or_taken_back_as_the_message_says(shell
     status, refused = shell.json("lock", "list", "--store", new)
     assert (status, refused["error"]) == (4, "store_moving")
     assert f"interlock store copy {old} {new}" in refused["message"]
+    assert f"being filled from {old}" in shell.run("store", "info", "--store", new).out
+    assert f"being copied to {new}" in shell.run("store", "info").out
     status, aborted = shell.json("store", "copy", old, new, "--abort")
     assert (status, aborted["outcome"], aborted["opened"]) == (0, "aborted", True)
     assert shell.json("lock", "acquire", "x", "--agent", "bob")[0] == 0

@@ -77,14 +77,24 @@ def staying(parsed: Parsed) -> Fleet:
     return _kept(fleet) if CommandIdentity(parsed.common).session else fleet
 
 
-def opened(url: str | None, *, create: bool = True, **options: Any) -> Fleet:  # noqa: ANN401
-    """A client of the store that was named, or of the one that is found, as ``connect`` does."""
+def opened(
+    url: str | None,
+    *,
+    create: bool = True,
+    filling: bool = False,
+    **options: Any,  # noqa: ANN401
+) -> Fleet:
+    """A client of the store that was named, or of the one that is found, as ``connect`` does.
+
+    ``filling`` is for a look at a store that is an incomplete copy.
+    """
     from interlock.client import begun
 
     place = url or store_location.find_store()
     if is_network(place):
         hush()
-    fleet = begun(open_store(place, create=create and url is not None), **options)
+    store = open_store(place, create=create and url is not None, filling=filling)
+    fleet = begun(store, **options)
     fleet.context.runner.via = "cli"
     return fleet
 
@@ -156,6 +166,7 @@ def _connected(parsed: Parsed, identity: CommandIdentity, *, named: bool) -> Fle
     common: dict[str, Any] = {"url": identity.store, "trace": identity.trace, "create": not looks}
     common["no_retry"] = parsed.common.no_retry
     common["key"] = identity.key
+    common["filling"] = operation.name == "store info"
     if operation.needs == "session" and not identity.session:
         raise BadInput("which session? set INTERLOCK_SESSION ('interlock agent join' prints it)")
     unnamed = not identity.session and not identity.agent

@@ -80,7 +80,9 @@ def _abort_alone(source: Store, request: StoreCopyRequest, trouble: StoreTrouble
 
 def place_of(store: Store, url: str) -> str:
     """A store as every process names it, without its password."""
-    return str(getattr(store, "path", "") or getattr(store, "where", "") or url)
+    address = getattr(store, "address", None)
+    shown = str(getattr(store, "where", "") or getattr(address, "shown", ""))
+    return shown or str(getattr(store, "path", "") or url)
 
 
 class _Progress:
