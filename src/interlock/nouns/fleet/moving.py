@@ -304,17 +304,22 @@ class StoreCopy:
         total, done = _count(self._source), 0
         theirs = _Pages(self._target).items() if self._resumed else iter(())
         other = next(theirs, None)
+        lacking: list[Item] = []
+        size = 0
         for page in _Pages(self._source).pages():
-            lacking = []
             for item in page:
                 while other is not None and other.key < item.key:
                     other = next(theirs, None)
                 if other is None or other != item:
                     lacking.append(item)
-            if lacking:
+                    size += len(item.value)
+            if len(lacking) >= _MOST_ITEMS or size > _PAGE_BYTES:  # a load may be a round trip
                 self._target.load(move, lacking)
+                lacking, size = [], 0
             done += len(page)
             self._report(CopyProgress(step="copying items", done=done, total=total))
+        if lacking:
+            self._target.load(move, lacking)
 
     # ---- comparing ------------------------------------------------------------------------------
 
