@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.stores.git import GitStore
-from interlock.testing.conformance import LocalConformance, Place
+from interlock.testing.conformance import LocalConformance, MovableConformance, Place
 
 
 class GitPlace(Place):
@@ -25,7 +25,7 @@ class GitPlace(Place):
         )
 
 
-class TestGitStore(LocalConformance):
+class TestGitStore(LocalConformance, MovableConformance):
     repetitions = 0.2
 
     @pytest.fixture

@@ -15,13 +15,17 @@ from tests.nouns.requests.pair import Pair
 from tests.stores.git.conftest import Opens, Remote
 
 import interlock
-from interlock.errors import BadInput, StoreFull, StoreNewer
+from interlock.errors import BadInput, StoreFull, StoreMoved, StoreNewer, StoreUnsuitable
+from interlock.faces.cli.connect import url_of
+from interlock.nouns.fleet.moving import StoreCopy
 from interlock.nouns.requests import outcomes as out
+from interlock.nouns.tasks.task import Claimed
 from interlock.store import Put
 from interlock.stores import open_store, shown
 from interlock.stores.git import GitStore
 from interlock.stores.git.address import parse
 from interlock.stores.git.repository import GitRun, Repository, read_answer
+from interlock.stores.sqlite import SQLiteStore
 from interlock.testing.conformance.place import at_once, there, txn, write
 
 
@@ -89,6 +93,40 @@ def test_a_full_disk_of_the_host_refuses_and_goes_on(remote: Remote, host: Opens
     assert remote.head() == head
     db.pragma("max_page_count", 1 << 30)
     write(store, Put("large", bytes(200_000)))
+
+
+def test_the_copy_of_a_host_is_no_store_by_itself(host: Opens) -> None:
+    store = host()
+    with pytest.raises(StoreUnsuitable, match="name that by its URL"):
+        open_store(store.path)
+
+
+def test_a_command_below_another_finds_the_same_store(remote: Remote, host: Opens) -> None:
+    assert url_of(host(), None) == remote.url
+
+
+def test_a_store_moves_to_git_and_away(tmp_path: Path, host: Opens) -> None:
+    urls = [str(tmp_path / "a.db"), "middle", str(tmp_path / "b.db")]
+    with interlock.connect(urls[0], agent="ada") as ada:
+        ada.tasks.publish_all([{"id": f"t{number}"} for number in range(3)])
+    first, last = SQLiteStore(urls[0]), SQLiteStore(urls[2])
+    middle, other = host("a"), host("b")
+    StoreCopy(first, middle, (urls[0], "middle")).run()
+    before = first.read().revision
+    with interlock.connect(store=host("c"), agent="bob") as bob:
+        claimed = bob.tasks.next()
+        assert isinstance(claimed, Claimed)
+        assert (claimed.token or 0) > before
+        bob.tasks.complete(claimed.task, token=claimed.token)
+    StoreCopy(middle, last, ("middle", urls[2])).run(damaged=False)
+    for store, place in ((first, "middle"), (middle, urls[2]), (other, urls[2])):
+        with pytest.raises(StoreMoved, match=place):
+            write(store, Put("p/late", b""))
+        assert store.missing
+    for store in (first, last):
+        store.close()
+    with interlock.connect(urls[2], agent="cleo") as cleo:
+        assert [task.task for task in cleo.tasks.list().tasks] == ["t1", "t2"]
 
 
 def test_a_cache_of_a_later_format_is_refused(host: Opens) -> None:

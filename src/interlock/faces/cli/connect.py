@@ -144,7 +144,8 @@ def url_of(store: Store, given: str | None) -> str:
 
     ``given`` is the value of ``--store``.
     """
-    return str(getattr(store, "path", "")) or given or store_location.find_store()
+    known = getattr(store, "url", "") or getattr(store, "path", "")
+    return str(known) or given or store_location.find_store()
 
 
 def tell(parsed: Parsed, fleet: Fleet) -> None:

@@ -39,7 +39,9 @@ class Common(Request, frozen=True, kw_only=True):
 
     store: Annotated[
         str | None,
-        option("text", "a path, redis://HOST or etcd://HOST (or INTERLOCK_STORE)"),
+        option(
+            "text", "a path, redis://HOST, etcd://HOST or git+ssh://HOST/PATH (or INTERLOCK_STORE)"
+        ),
     ] = None
     agent: Annotated[str | None, option("name", "who you are (or INTERLOCK_AGENT)")] = None
     session: Annotated[

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock.store import Put, Txn
+from interlock.store import Item, Put, Txn
 
 IN_FOLDER = 64
 """Batches in one folder: a commit writes the whole list of a folder again."""
@@ -40,6 +40,9 @@ class BatchHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dead      liveness keys that expired for the host, and are gone for all hosts
     beats     liveness keys that the beats of the host renew from now on
     trimmed   the revision up to which entries leave the log; 0 if none do
+    mark      the mark that closes the store from now on, empty if it opens; None if it stays
+    loaded    how many of the last lines are items of another store, not transactions
+    erased    whether loaded items were deleted
     """
 
     batch: int
@@ -50,6 +53,9 @@ class BatchHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dead: tuple[str, ...] = ()
     beats: tuple[str, ...] = ()
     trimmed: int = 0
+    mark: str | None = None
+    loaded: int = 0
+    erased: bool = False
 
 
 class BatchPut(Struct, frozen=True, omit_defaults=True):
@@ -72,25 +78,42 @@ class BatchTxn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     quiet: bool = False
 
 
+class LoadedItem(Struct, frozen=True, omit_defaults=True):
+    """An item or an entry of another store as a batch holds it."""
+
+    key: str
+    value: Raw
+    revision: int
+    created: int
+    entry: str = ""
+    hash: str = ""
+    expires_in: float | None = None
+
+
 class DecodedBatch(Struct, frozen=True):
     """A batch as it was read, and the SHA-256 of its file."""
 
     head: BatchHead
     txns: tuple[Txn, ...]
+    items: tuple[Item, ...]
     digest: str
 
 
-def encode(head: BatchHead, txns: list[Txn]) -> bytes:
+def encode(head: BatchHead, txns: list[Txn], items: Sequence[Item] = ()) -> bytes:
     """The file of a batch."""
-    return msgspec.json.Encoder().encode_lines([head, *map(_line, txns)])
+    return msgspec.json.Encoder().encode_lines([head, *map(_line, txns), *map(_loaded, items)])
 
 
 def decode(file: bytes) -> DecodedBatch:
     """The batch of a file; ValueError if it is none."""
     first, _, rest = file.partition(b"\n")
     head = msgspec.json.decode(first, type=BatchHead)
-    found = msgspec.json.Decoder(BatchTxn).decode_lines(rest)
-    return DecodedBatch(head, tuple([_txn(each) for each in found]), digest(file))
+    lines = rest.splitlines()
+    first_item = len(lines) - head.loaded
+    found = [msgspec.json.decode(line, type=BatchTxn) for line in lines[:first_item]]
+    loaded = [msgspec.json.decode(line, type=LoadedItem) for line in lines[first_item:]]
+    txns, items = tuple(map(_txn, found)), tuple(map(_item, loaded))
+    return DecodedBatch(head, txns, items, digest(file))
 
 
 def digest(file: bytes) -> str:
@@ -129,7 +152,10 @@ def message(txns: list[Txn], head: BatchHead) -> str:
     if not lines:
         renewed = sum(len(txn.puts) for txn in txns)
         quiet = f"Renew {renewed}" if renewed else f"End {len(head.dead)} expired"
-        return f"{quiet} liveness keys\n\n{_facts(head)}\n"
+        what = f"{quiet} liveness keys" if renewed or head.dead else "Keep the store in order"
+        if head.mark is not None or head.loaded or head.erased:
+            what = f"Load {head.loaded} items" if head.loaded else "Move the store"
+        return f"{what}\n\n{_facts(head)}\n"
     first = lines[0] if len(lines) == 1 else f"{lines[0]}, and {len(lines) - 1} more"
     rest = "".join(f"- {each}\n" for each in lines) + "\n" if len(lines) > 1 else ""
     return f"{first}\n\n{rest}{_facts(head)}\n"
@@ -187,6 +213,16 @@ def _line(txn: Txn) -> BatchTxn:
         signals=txn.signals,
         quiet=txn.quiet,
     )
+
+
+def _loaded(item: Item) -> LoadedItem:
+    stamp = (item.revision, item.created, item.entry, item.hash, item.expires_in)
+    return LoadedItem(item.key, to_raw(item.value), *stamp)
+
+
+def _item(found: LoadedItem) -> Item:
+    stamp = (found.revision, found.created, found.entry, found.hash, found.expires_in)
+    return Item(found.key, from_raw(found.value), *stamp)
 
 
 def _txn(found: BatchTxn) -> Txn:

@@ -56,6 +56,8 @@ class CheckpointFacts(Struct, frozen=True, kw_only=True):
     revision: int
     trimmed: int
     root: int = 0
+    mark: str = ""
+    loaded: int = 0
 
 
 class ItemLine(Struct, frozen=True, omit_defaults=True):
@@ -132,8 +134,9 @@ def load(repository: Repository, db: apsw.Connection, root: Tree, now: int) -> C
         for entry in entries.decode_lines(repository.blob(oid)):
             row = (entry.revision, entry.id, from_raw(entry.value), entry.hash, entry.touched)
             db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?)", row)
-    for name, value in (("quiet", facts.revision), ("trimmed", facts.trimmed)):
-        db.execute("UPDATE meta SET value = ? WHERE name = ?", (value, name))
+    known = {"quiet": facts.mark or facts.revision, "trimmed": facts.trimmed}
+    for name, value in (known | {"loaded": facts.loaded}).items():
+        db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
     return facts
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -32,12 +32,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.errors import StoreDamaged, StoreNewer
-from interlock.store import LIVE, Item, Txn
+from interlock.store import LIVE, Item, StoreMark, Txn
 from interlock.stores.git import batch as batches
 from interlock.stores.git import checkpoint
 from interlock.stores.git.batch import BATCHES, BatchHead, DecodedBatch
 from interlock.stores.git.objects import FILE, FOLDER, Tree, TreeEntry
 from interlock.stores.git.repository import Repository
+from interlock.stores.marks import decode_mark
 from interlock.stores.sqlite.connection import NANO, ReadConnection, Row, WriteConnection
 from interlock.stores.sqlite.files import OpenFiles
 
@@ -67,6 +68,7 @@ _LIFE = "INSERT OR REPLACE INTO life VALUES (?, ?, ?, ?, 0)"
 _BEATS = "UPDATE life SET beat = 1 WHERE key = ? AND host = ?"
 _LAG = "SELECT lag FROM life WHERE key = ?"
 _SET = "INSERT OR REPLACE INTO replica VALUES (?, ?)"
+_LOADED = "SELECT max(value) FROM meta WHERE name = 'loaded'"
 _NEVER = -1
 _LEAST = 1e-6
 
@@ -173,12 +175,16 @@ class ReplicaConnection(WriteConnection):
         self._txns: list[Txn] = []
         self._dead: list[str] = []
         self._beating: list[str] = []
+        self._mark: str | None = None
+        self._loaded: list[Item] = []
+        self._erased = False
         self.ended: set[str] = set()
         """The hosts with beats of which this transaction ends keys."""
         self._swept = False
         self._trimmed = 0
         super().__init__(db, path, notify, files)
         self.make_item = lambda row: living_item(self, row, self._start)
+        self.shown = repository.shown
         self.wal.sync = _nothing  # type: ignore[method-assign]  # the remote is what lasts
 
     # ---- the transaction of this host
@@ -198,6 +204,7 @@ class ReplicaConnection(WriteConnection):
         super().begin(wait)
         self._start = monotonic()
         self._txns, self._dead, self._beating, self._swept, self._trimmed = [], [], [], False, 0
+        self._mark, self._loaded, self._erased = None, [], False
         self.ended = set()
         self.begins_history = False
         self.position = self.read_position()
@@ -222,6 +229,34 @@ class ReplicaConnection(WriteConnection):
             self._trimmed = int(self.one("SELECT value FROM meta WHERE name='trimmed'")[0])
         return number
 
+    def set_mark(self, new: StoreMark | None) -> None:
+        """Replace the mark, for all hosts; none of them beats without a look from then on."""
+        super().set_mark(new)
+        self._mark = self._standing_mark()
+        rows = self._execute("SELECT DISTINCT host FROM life WHERE beat = 1").fetchall()
+        self.ended.update({str(row[0]) for row in rows} - {self.host})
+
+    def load(self, items: Sequence[Item]) -> None:
+        """Write items as they are, for all hosts."""
+        self._load_items(items, self.host)
+        self._loaded += items
+
+    def erase(self) -> int:
+        """Delete some of the loaded items, for all hosts."""
+        gone = super().erase()
+        self._erased = gone > 0
+        return gone
+
+    def _standing_mark(self) -> str:
+        found = self.one("SELECT value FROM meta WHERE name = 'quiet'")[0]
+        return found if isinstance(found, str) else ""
+
+    def _load_items(self, items: Sequence[Item], host: str) -> None:
+        super().load(items)
+        for item in items:
+            if item.expires_in is not None:
+                self._execute(_LIFE, (item.key, int(item.expires_in * NANO), 0, host))
+
     def let_beat(self, keys: Iterable[str]) -> None:
         """Have the beats of this host renew these keys from this transaction on."""
         for key in sorted(keys):
@@ -243,7 +278,8 @@ class ReplicaConnection(WriteConnection):
 
     def make_commit(self) -> MadeCommit | None:
         """Write the commit of this transaction, and where it leads; None if it changes nothing."""
-        if not (self._txns or self._swept or self._trimmed):
+        moved = self._mark is not None or self._loaded or self._erased
+        if not (self._txns or self._swept or self._trimmed or moved):
             return None
         import uuid
 
@@ -257,8 +293,11 @@ class ReplicaConnection(WriteConnection):
             dead=tuple(self._dead),
             beats=tuple(self._beating),
             trimmed=self._trimmed,
+            mark=self._mark,
+            loaded=len(self._loaded),
+            erased=self._erased,
         )
-        file = batches.encode(head, self._txns)
+        file = batches.encode(head, self._txns, self._loaded)
         digest = batches.digest(file)
         root = self._with_batch(self._repository.root(self.position.head), number, file)
         parent, message = self.position.head, batches.message(self._txns, head)
@@ -335,6 +374,8 @@ class ReplicaConnection(WriteConnection):
             revision=self._last,
             trimmed=trimmed,
             root=number if self.begins_history else first,
+            mark=self._standing_mark(),
+            loaded=int((self.one(_LOADED)[0]) or 0),
         )
         return checkpoint.write(self._repository, self.db, root, facts)
 
@@ -381,8 +422,7 @@ class ReplicaConnection(WriteConnection):
         if facts.batch < self.position.batch or facts.revision < self._last:
             raise self._rewritten(facts.batch)
         self._cache.clear()
-        self._last = facts.revision
-        self._quiet = facts.revision
+        self._last, self.mark = self.standing()
         self.position = replace(self.position, batch=facts.batch, digest=facts.digest)
 
     def _replay(self, found: DecodedBatch, lag: int) -> None:
@@ -397,6 +437,7 @@ class ReplicaConnection(WriteConnection):
             self._keep_lives(txn, head.host, lag)
         for key in head.beats:
             self._execute(_BEATS, (key, head.host))
+        self._replay_move(found)
         if head.trimmed:
             self._quiet = self._last
             self._execute("UPDATE meta SET value = ? WHERE name = 'trimmed'", (head.trimmed,))
@@ -405,6 +446,16 @@ class ReplicaConnection(WriteConnection):
             self._execute("INSERT OR REPLACE INTO peer VALUES (?, ?)", (head.host, self._start))
         self.remember("last", head.host)
         self.position = replace(self.position, batch=head.batch, digest=found.digest)
+
+    def _replay_move(self, found: DecodedBatch) -> None:
+        head = found.head
+        if found.items:
+            self._load_items(found.items, head.host)
+        if head.erased:
+            super().erase()
+        if head.mark is not None:
+            super().set_mark(decode_mark(head.mark) if head.mark else None)
+            self._last, self.mark = self.standing()
 
     def _batch_file(self, root: Tree, number: int) -> bytes | None:
         all_ = self._repository.subtree(root, BATCHES)

@@ -23,7 +23,7 @@ from interlock.errors import (
     StoreMissing,
     StoreRefused,
 )
-from interlock.store import Capabilities, Finding, Put, Ref, Snapshot
+from interlock.store import Capabilities, Finding, Put, Ref, Snapshot, StoreMark
 from interlock.stores.git import checkpoint, replica
 from interlock.stores.git.address import GitAddress, parse
 from interlock.stores.git.beats import BeatWork, news
@@ -67,6 +67,9 @@ class GitStore(SQLiteStore):
         patience: float | None = None,
     ) -> None:
         self.address = parse(url)
+        self.url = url
+        """With which any process finds the store; it may hold a password."""
+        self.where = self.address.shown
         folder = _cache_folder(self.address, cache)
         self.repository = Repository(f"{folder}/repository.git", self.address)
         self._min_ttl = min_ttl
@@ -84,6 +87,7 @@ class GitStore(SQLiteStore):
             super().__init__(path)
         try:
             self._settle_in(create=create)
+            self.mark_at_opening = self._ask(lambda reader: reader.standing()[1])
         except BaseException:
             self.close()
             raise
@@ -209,7 +213,7 @@ class GitStore(SQLiteStore):
     @property
     def outage(self) -> str:
         """Why the remote does not answer, and since when; empty while it does."""
-        return self._files.gone or self._git.publisher.outage
+        return super().outage or self._git.publisher.outage
 
     def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
         """All the refs at one revision; a fresh read looks at the remote first."""
@@ -245,6 +249,11 @@ class GitStore(SQLiteStore):
             raise StoreAway(str(error)) from error
         return work.alive
 
+    def mark(self) -> StoreMark | None:
+        """Why it accepts no commits."""
+        self._refresh()
+        return super().mark()
+
     def wall(self) -> None:  # type: ignore[override]
         """The hosts of a remote share no clock."""
 
@@ -270,6 +279,7 @@ class GitStore(SQLiteStore):
             "cache": os.path.dirname(self.path),
             "cache_bytes": folder_size(os.path.dirname(self.path)),
             **{name: found[name] for name in ("format", "revision", "items", "entries", "trimmed")},
+            **{name: found[name] for name in ("mark",) if name in found},
         }
 
     def examine(self) -> list[Finding]:

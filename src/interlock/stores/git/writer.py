@@ -23,13 +23,14 @@ import logging
 import random
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 import apsw
 
 from interlock.errors import (
     OutcomeUnknown,
     StoreBusy,
+    StoreMissing,
     StoreRefused,
     StoreTrouble,
 )
@@ -44,10 +45,8 @@ from interlock.stores.sqlite.writer import WriteQueue, Writer, fail_jobs
 if TYPE_CHECKING:
     from interlock.stores.git.replica import MadeCommit, Position, ReplicaConnection
 
-T = TypeVar("T")
-
-ACTIVE = 6 * NANO
-"""Nanoseconds for which a host that committed counts as one that competes."""
+ACTIVE, ACTIVE_IN_PUSHES = 6 * NANO, 60
+"""Nanoseconds, and push times, for which a host that committed counts as one that competes."""
 STEP_BACK = 1.5
 """Push times that the winner waits, for each host that competes."""
 LONGEST_TURN = 20.0
@@ -156,9 +155,12 @@ class GitWriter(Writer):
             fail_jobs([job for job in jobs if job.error is None], error)
         except OSError as error:
             engine.rollback()
-            if error.errno not in FULL:
+            if error.errno in FULL:
+                fail_jobs(jobs, full(engine.files.path))
+            elif engine.files.recheck(engine.db):
+                fail_jobs(jobs, StoreMissing(engine.files.gone))
+            else:
                 raise
-            fail_jobs(jobs, full(engine.files.path))
         except Exception as error:  # noqa: BLE001 - the engine's own, or a value it cannot take
             engine.rollback()
             self._alone(jobs, error)
@@ -166,6 +168,10 @@ class GitWriter(Writer):
             engine.rollback()
             raise
         return True
+
+    def _sync(self, jobs: Sequence[WriteJob]) -> None:  # noqa: ARG002 - the remote has them
+        """Notice a cache that is gone: what landed at the remote stands, and later calls fail."""
+        self._replica.files.recheck(self._replica.db)
 
     def _carry_out(self, jobs: Sequence[WriteJob], ends: float) -> None:
         """Do what the jobs need: a fetch, a beat, or a push."""
@@ -242,7 +248,7 @@ class GitWriter(Writer):
         while all(isinstance(job.work, BeatWork) for job in jobs) and beats.allowed():
             engine.begin_replay(max(0.0, ends - time.monotonic()))
             works = [cast("BeatWork", job.work) for job in jobs]
-            if engine.own_dead() or not all(beats.renews(work) for work in works):
+            if engine.mark or engine.own_dead() or not all(beats.renews(work) for work in works):
                 break
             if not any(work.alive for work in works):  # which a look has to confirm
                 break
@@ -328,7 +334,8 @@ class GitWriter(Writer):
 
     def _competing(self, now: int) -> list[str]:
         """The other hosts that committed lately."""
-        rows = self._replica.db.execute("SELECT host FROM peer WHERE seen > ?", (now - ACTIVE,))
+        since = now - max(ACTIVE, ACTIVE_IN_PUSHES * self._replica.recall("push"))
+        rows = self._replica.db.execute("SELECT host FROM peer WHERE seen > ?", (since,))
         return [str(row[0]) for row in rows.fetchall()]
 
 

@@ -225,6 +225,8 @@ class WriteConnection(ReadConnection):
         super().__init__(db)
         self.notify = notify
         self._path = path
+        self.shown = path
+        """The store in messages about its mark."""
         self._touched: list[str] = []
         self._kept = 0
         self._last = 0
@@ -288,7 +290,7 @@ class WriteConnection(ReadConnection):
         """Run one job; what its work raises is its own affair, the engine's errors are not."""
         job.txn, job.answer, job.error = None, None, None
         if self.mark is not None and not getattr(job.work, "moves", False):
-            job.error = refusal(self.mark, self._path)
+            job.error = refusal(self.mark, self.shown)
             self.moved = str(job.error) if self.mark.state == "moved" else ""
             return
         try:

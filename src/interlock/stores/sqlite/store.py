@@ -67,10 +67,9 @@ class MovingWork(Generic[T]):
 
     moves = True
 
-    def __init__(self, engine: WriteConnection, path: str, act: Callable[[], T], move: str) -> None:
+    def __init__(self, engine: WriteConnection, act: Callable[[], T], move: str) -> None:
         self.done: list[T] = []
         self._engine = engine
-        self._path = path
         self._act = act
         self._move = move
 
@@ -78,12 +77,14 @@ class MovingWork(Generic[T]):
         """Act, if the store is filled by this move."""
         mark = self._engine.mark
         if self._move and (mark is None or (mark.state, mark.move) != ("filling", self._move)):
-            raise not_filled_by(self._move, mark, self._path)
+            raise not_filled_by(self._move, mark, self._engine.shown)
         self.done.append(self._act())
 
 
 class SQLiteStore(BlockingStore):
     """One file, many processes, no server."""
+
+    movable = True
 
     def __init__(self, path: str, *, create: bool = True, patience: float = PATIENCE) -> None:
         self.path = os.path.realpath(path)  # once: SQLite names its other files by the real path
@@ -242,11 +243,6 @@ class SQLiteStore(BlockingStore):
         """The time of the machine's clock, even if this process uses another clock."""
         return self._ask(lambda reader: float(reader.one(_WALL)[0]))
 
-    @property
-    def movable(self) -> bool:
-        """Whether a mark of this file closes the whole store: not if it is only a replica."""
-        return self.capabilities.engine == "sqlite"
-
     def mark(self) -> StoreMark | None:
         """Why it accepts no commits."""
         return self._ask(lambda reader: reader.standing()[1])
@@ -273,11 +269,7 @@ class SQLiteStore(BlockingStore):
 
     def _moving(self, act: Callable[[], T], move: str = "") -> T:
         """Do something inside a transaction, although the store has a mark."""
-        if not self.movable:
-            raise StoreUnsuitable(
-                f"a {self.capabilities.engine} store cannot be copied; name another store"
-            )
-        work = MovingWork(self._engine, self.path, act, move)
+        work = MovingWork(self._engine, act, move)
         self.transact(work)
         return work.done[-1]
 
@@ -400,6 +392,10 @@ class SQLiteStore(BlockingStore):
         return db
 
     def _begin_boot(self, db: apsw.Connection) -> None:
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'replica'").fetchone():
+            raise StoreUnsuitable(
+                f"{self.path} is the copy of a git store; name that by its URL: git+ssh://..."
+            )
         schema.start_boot(db, schema.boot_id())
 
     def _read_connection(self) -> ReadConnection:

@@ -100,7 +100,9 @@ class Moves(Suite):
             living = snapshot[KEY]
             assert living is not None
             assert living.expires_in is not None
-            assert TTL - 10 < living.expires_in <= TTL + 1
+            # A host that sees the key for the first time does not know how old it is.
+            least = TTL - 10 if store is movable or store.capabilities.one_machine else 0.0
+            assert least < living.expires_in <= TTL + 1
 
     def test_the_first_commit_after_a_filling_is_above_all_that_was_loaded(
         self, movable: MovableStore, place: Place
