@@ -40,7 +40,7 @@ BLIND = 12.0
 _NOTED = 3 * NANO
 """A look is noted if the one noted before is older than this: not every look is worth a write."""
 _BY = "interlock <interlock@localhost> 0 +0000"
-_BEATING = "SELECT key FROM life WHERE host = ? AND beat = 1"
+_BEATING = "SELECT key, ttl FROM life WHERE host = ? AND beat = 1"
 _EXTEND = """UPDATE item
   SET expires = max(expires, ?1 + (SELECT ttl FROM life WHERE life.key = item.key))
   WHERE key IN (SELECT key FROM life WHERE host = ?2 AND beat = 1)"""
@@ -108,15 +108,16 @@ class Beats:
         engine.remember("beats_looked", began)
 
     def renews(self, work: BeatWork) -> bool:
-        """Whether a beat renews all of this: each key is known to all hosts as one that beats."""
+        """Whether a beat renews all of this: all hosts know these keys, values and ttls."""
         engine = self._engine
         items = engine.items([put.key for put in work.puts])
         alive = [put for put in work.puts if items[put.key] is not None]
         work.alive = frozenset([put.key for put in alive])
         rows = engine.db.execute(_BEATING, (engine.host,)).fetchall()
-        beating = {row[0] for row in rows}
+        beating = {str(key): ttl for key, ttl in rows}
         return all(
-            put.key in beating and put.value == getattr(items[put.key], "value", None)
+            beating.get(put.key) == int((put.ttl or 0) * NANO)
+            and put.value == getattr(items[put.key], "value", None)
             for put in alive
         )
 
@@ -125,9 +126,8 @@ class Beats:
         execute = self._engine.db.execute
         for put in work.puts:
             if put.key in work.alive and put.ttl is not None:
-                ttl = int(put.ttl * NANO)
-                execute("UPDATE item SET expires = ? WHERE key = ?", (start + ttl, put.key))
-                execute("UPDATE life SET ttl = ? WHERE key = ?", (ttl, put.key))
+                expires = start + int(put.ttl * NANO)
+                execute("UPDATE item SET expires = ? WHERE key = ?", (expires, put.key))
 
     def _bound(self) -> int:
         return int(max(BLIND, self._repository.address.pace * NUMBER * 0.9) * NANO)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, TypeVar
+from typing import TypeVar
+
+from msgspec import Struct
 
 from interlock.errors import StoreAway, StoreBusy, StoreFull, StoreRefused, StoreTrouble
 from interlock.stores.git.repository import PushAnswer, RefMove, Repository
@@ -23,6 +25,13 @@ _log = logging.getLogger("interlock")
 
 class PushUnknown(StoreAway):
     """A push may still take effect, and the remote does not answer."""
+
+
+class PushResult(Struct, frozen=True):
+    """Whether a push landed, and where the branch is if it was fetched since."""
+
+    landed: bool
+    head: str = ""
 
 
 class Publisher:
@@ -61,7 +70,7 @@ class Publisher:
 
     def publish(
         self, moves: Sequence[RefMove], holds: Callable[[str], bool], ends: float
-    ) -> Literal["landed", "lost"]:
+    ) -> PushResult:
         """Push until it is known whether the refs moved; ``holds`` finds the own batch."""
         delays = pauses()
         while True:
@@ -69,7 +78,7 @@ class Publisher:
             match answer.kind:
                 case "landed" | "lost":
                     self._note_answer()
-                    return answer.kind
+                    return PushResult(answer.kind == "landed")
                 case "refused":
                     raise self._refusal(answer)
                 case "unknown":
@@ -77,8 +86,9 @@ class Publisher:
                 case "unsent":
                     self._note_outage(answer.said)
                 case "locked":
-                    if len(moves) > 1 or self.look(ends).get(moves[0].ref) != moves[0].old:
-                        return "lost"
+                    head = self.fetch(ends)
+                    if len(moves) > 1 or head != moves[0].old:
+                        return PushResult(landed=False, head=head)
             if not _pause(delays, ends):
                 raise self.given_up(answer)
 
@@ -93,7 +103,7 @@ class Publisher:
 
     def _settle(
         self, answer: PushAnswer, branch: RefMove, holds: Callable[[str], bool], ends: float
-    ) -> Literal["landed", "lost"]:
+    ) -> PushResult:
         """Find out whether a push without an answer took effect, and see that it never will."""
         repository, delays, said = self._repository, pauses(), answer.said
         tree = repository.root_id(branch.old)
@@ -103,10 +113,10 @@ class Publisher:
             found = repository.push(RefMove(branch.ref, branch.old, void), limit=self._reply)
             if found.kind == "landed":
                 self._note_answer()
-                return "lost"
+                return PushResult(landed=False)
             if found.kind in ("lost", "locked") and (head := self._head()) not in ("", branch.old):
                 self._note_answer()
-                return "landed" if holds(head) else "lost"
+                return PushResult(landed=holds(head), head=head)
             said = found.said or said
             if not _pause(delays, ends):
                 raise PushUnknown(

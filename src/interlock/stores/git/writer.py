@@ -216,7 +216,7 @@ class GitWriter(Writer):
         moves = [RefMove(self._repository.address.ref, engine.position.head, made.commit)]
         moves += [self._beat_move(host) for host in sorted(engine.ended)]
         try:
-            answer = self.publisher.publish(moves, lambda head: engine.holds(head, made), ends)
+            found = self.publisher.publish(moves, lambda head: engine.holds(head, made), ends)
         except StoreRefused:
             engine.rollback()
             if not engine.begins_history:
@@ -226,13 +226,16 @@ class GitWriter(Writer):
         except PushUnknown as error:
             self._note_unknown(str(error), jobs)
             raise
-        if answer == "landed":
+        if found.landed:
             self._land(made.position, _now() - began, jobs, moves[1:])
             return True
         engine.rollback()
         if moves[1:]:
             self.look(ends)
-        self.follow(ends)
+        if found.head:
+            engine.catch_up(found.head)
+        else:
+            self.follow(ends)
         self._step_back(ends)
         return False
 
