@@ -153,3 +153,25 @@ def test_processes_of_a_host_share_one_replica(remote: Remote, host: Opens) -> N
     assert watch.take(5.0)
     remote.path.rename(remote.path.with_name("away"))
     assert two.read("p/1", fresh=False)["p/1"] is not None
+
+
+def test_a_host_that_never_committed_is_not_starved_by_one_that_commits_without_a_pause(
+    host: Opens,
+) -> None:
+    one, two = host("a"), host("b")
+    over = threading.Event()
+
+    def commit() -> None:
+        while not over.is_set():
+            write(one, Put("a", b""))
+
+    threads = [threading.Thread(target=commit) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        write(two, Put("b", b"1"))
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert there(one, "b").value == b"1"

@@ -443,6 +443,7 @@ class ReplicaConnection(WriteConnection):
             self._execute("UPDATE meta SET value = ? WHERE name = 'trimmed'", (head.trimmed,))
             self._execute("DELETE FROM log WHERE revision <= ?", (head.trimmed,))
         if head.host != self.host:
+            self.remember("wins", 0)
             self._execute("INSERT OR REPLACE INTO peer VALUES (?, ?)", (head.host, self._start))
         self.remember("last", head.host)
         self.position = replace(self.position, batch=head.batch, digest=found.digest)

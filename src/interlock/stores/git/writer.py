@@ -15,6 +15,9 @@ Turns.  Compare-and-swap alone starves: the winner knows the head and wins again
 waits for 1.5 push times for each other host that committed lately, and a loser waits by its
 distance from the last committer in the ring of hosts.  Jobs gather while it waits, and share the
 next push.  This state is kept in the replica, since all processes of a host compete as one.
+
+A host that has not committed yet is unknown to the winner.  So after eight commits in a row a host
+leaves room for the fetch and the push of a host that loses all the time.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ ACTIVE, ACTIVE_IN_PUSHES = 6 * NANO, 60
 """Nanoseconds, and push times, for which a host that committed counts as one that competes."""
 STEP_BACK = 1.5
 """Push times that the winner waits, for each host that competes."""
+MANY_WINS, ROOM = 8, 4
+"""After so many commits in a row a host waits for so many push times."""
 LONGEST_TURN = 20.0
 _FIRST_PUSH = 20_000_000
 _PACKED, _PACKED_WHOLE = 400, 8_000
@@ -298,7 +303,7 @@ class GitWriter(Writer):
         """The push landed: commit the replica, and let other hosts go first."""
         engine, pace = self._replica, int(self._repository.address.pace * NANO)
         now = _now()
-        others = len(self._competing(now))
+        others, wins = len(self._competing(now)), engine.recall("wins") + 1
         push = engine.recall("push") or _FIRST_PUSH
         push = (push * 7 + min(took, 4 * push)) // 8
         engine.advance(position)
@@ -306,7 +311,9 @@ class GitWriter(Writer):
             engine.keep_beat(move.ref, move.new)
         engine.remember("push", push)
         engine.remember("last", engine.host)
-        engine.remember("turn", now + max(int(STEP_BACK * push) * others, pace))
+        engine.remember("wins", wins)
+        room = ROOM * push if wins % MANY_WINS == 0 else 0
+        engine.remember("turn", now + max(int(STEP_BACK * push) * others, room, pace))
         try:
             engine.commit()
         except apsw.Error as error:  # it happened all the same: it must not run again
