@@ -83,6 +83,17 @@ def test_a_pace_spaces_pushes(remote: Remote, host: Opens) -> None:
     assert time.monotonic() - began >= 0.8
 
 
+def test_a_process_connects_and_reads_while_another_one_pushes(host: Opens) -> None:
+    store = host()
+    write(store, Put("a", b"1"))
+    db = apsw.Connection(store.path)
+    db.execute("BEGIN IMMEDIATE")  # as a process in a long push
+    try:
+        assert there(host(), "a").value == b"1"
+    finally:
+        db.close()
+
+
 def test_a_full_disk_of_the_host_refuses_and_goes_on(remote: Remote, host: Opens) -> None:
     store = host()
     write(store, Put("a", b"1"))

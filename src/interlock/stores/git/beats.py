@@ -45,7 +45,7 @@ _EXTEND = """UPDATE item
   SET expires = max(expires, ?1 + (SELECT ttl FROM life WHERE life.key = item.key))
   WHERE key IN (SELECT key FROM life WHERE host = ?2 AND beat = 1)"""
 _DELAYED = "UPDATE life SET lag = ? WHERE host = ? AND beat = 1"
-_LOOKED = "SELECT value FROM replica WHERE name = 'beats_looked'"
+_LOOKED = "SELECT name, value FROM replica WHERE name IN ('host', 'beats_looked')"
 _SEEN = "INSERT OR REPLACE INTO beat VALUES (?, ?)"
 
 
@@ -134,10 +134,16 @@ class Beats:
 
 
 def news(reader: ReadConnection, refs: dict[str, str], began: int) -> bool:
-    """Whether a look shows anything about beats that has to be noted."""
-    looked = reader.db.execute(_LOOKED).fetchone()
-    late = looked is None or began - int(looked[0]) > _NOTED
-    return late or _known(reader) != _hosts(refs)
+    """Whether a look shows anything about beats that has to be noted: a reader need not wait else.
+
+    That a look took place is worth noting only if there are other hosts with beats.
+    """
+    known, seen = _known(reader), _hosts(refs)
+    if known != seen:
+        return True
+    facts = {str(name): value for name, value in reader.db.execute(_LOOKED)}
+    late = began - int(facts.get("beats_looked", 0)) > _NOTED
+    return late and any(host != facts["host"] for host in seen)
 
 
 def _known(reader: ReadConnection) -> dict[str, str]:

@@ -90,7 +90,12 @@ class MadeCommit(Struct, frozen=True):
 
 
 def establish(db: apsw.Connection, boot: str, host: str) -> None:
-    """Add the tables of a replica; after a reboot every ttl starts again, since clocks did."""
+    """Add the tables of a replica; after a reboot every ttl starts again, since clocks did.
+
+    A replica that has all of this is not written to: another process may be in a long push.
+    """
+    if _established(db, boot):
+        return
     with db:
         db.execute(_TABLES)
         db.execute("INSERT OR IGNORE INTO replica VALUES ('host', ?)", (host,))
@@ -108,6 +113,13 @@ def establish(db: apsw.Connection, boot: str, host: str) -> None:
             )
             db.execute("DELETE FROM peer")
             db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?)", (boot,))
+
+
+def _established(db: apsw.Connection, boot: str) -> bool:
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'life_ends'").fetchone():
+        return False
+    rows = db.execute("SELECT value FROM meta WHERE name = 'boot'").fetchall()
+    return rows == [(boot,)]
 
 
 def host_of(db: apsw.Connection) -> str:
