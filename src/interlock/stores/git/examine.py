@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -63,6 +64,7 @@ def _history(store: GitStore) -> Finding:
     size = store.info()["cache_bytes"]
     fact = f"the copy of the branch here has {int(str(size)) / 1e6:.1f} MB"
     if isinstance(size, int) and size > LARGE:
-        remedy = "run 'interlock maintain'; it packs the copy, and shortens the history"
+        folder = os.path.dirname(store.path)
+        remedy = f"stop the agents of this host, then rm -r {folder}: it is made again, smaller"
         return finding("history", fact, remedy)
     return finding("history", fact)
