@@ -351,6 +351,22 @@ def test_a_copy_needs_two_stores_and_an_empty_target(
         StoreCopy(source, third, PLACES).run()
 
 
+def test_what_a_client_writes_to_the_target_until_it_is_marked_is_kept(
+    source: SQLiteStore, target: SQLiteStore
+) -> None:
+    def late(progress: CopyProgress) -> None:
+        if progress.step == "frozen":
+            write(target, Put("a", b"1"))
+
+    work(source)
+    with pytest.raises(NotAllowed, match="not empty"):
+        StoreCopy(source, target, PLACES, report=late).run()
+    assert StoreCopy(source, target, PLACES).abort().opened
+    assert accepts(source)
+    assert target.read("a")["a"] is not None
+    assert accepts(target)
+
+
 def test_a_record_that_does_not_verify_is_moved_only_on_request(
     source: SQLiteStore, target: SQLiteStore
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.stores.git.conftest import Opens, Remote
 
 from interlock.store import Check, Committed, Put, Store
-from interlock.stores.git import beats
+from interlock.stores.git import GitStore, beats
 from interlock.testing.conformance.place import at_once, committed, txn, write
 
 KEY, OTHER = "live/ses_1", "live/ses_2"
@@ -21,6 +21,12 @@ LONG = 60.0
 
 def refs(remote: Remote) -> str:
     return remote.git("for-each-ref", "refs/interlock/")
+
+
+def remote_object(remote: Remote, store: GitStore, oid: str) -> str:
+    """Bring a commit of a cache to the remote."""
+    remote.git("fetch", "-q", store.repository.path, oid)
+    return oid
 
 
 def beaten(store: Store, ttl: float = TTL) -> None:
@@ -71,8 +77,27 @@ def test_later_renewals_leave_the_history_as_it_is(remote: Remote, host: Opens) 
 
 def test_all_beats_together_are_a_few_objects(remote: Remote, host: Opens) -> None:
     store = host()
-    oids = {beats.another(store.repository, "") for _ in range(1000)}
-    assert len(oids) == beats.NUMBER
+    beaten(store, LONG)
+    for _ in range(3):
+        store.renew((Put(KEY, b"", ttl=LONG),))
+    number = store._git.beats.next_number
+    assert number() == 4
+    store._engine.remember("beats", beats.NUMBER - 1)  # type: ignore[attr-defined]
+    assert number() == 0
+
+
+def test_a_beat_is_not_where_its_ref_is_already(remote: Remote, host: Opens) -> None:
+    """Git would answer such a push without comparing, though another host has moved the ref."""
+    one, two = host("a"), host("b")
+    beaten(one, LONG)
+    assert one.renew((Put(KEY, b"", ttl=LONG),)) == {KEY}
+    ref = refs(remote).split()[-1]
+    there = beats.a_beat(one.repository, one._git.beats.next_number())
+    write(two, deletes=(KEY,))  # which moves the ref of the other host
+    ended = remote.git("rev-parse", ref)
+    remote.git("update-ref", ref, remote_object(remote, one, there))
+    assert one.renew((Put(KEY, b"", ttl=LONG),)) == frozenset()
+    assert ended not in {beats.a_beat(one.repository, n) for n in range(beats.NUMBER)}
 
 
 def test_another_host_sees_the_beats(host: Opens) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from tests.stores.git.conftest import Opens, Remote
 
-from interlock.errors import StoreDamaged, StoreMissing, StoreNewer
+from interlock.errors import StoreAway, StoreDamaged, StoreMissing, StoreNewer, StoreUnsuitable
 from interlock.store import Put, Range, Store
-from interlock.stores.git import batch
+from interlock.stores.git import batch, writer
 from interlock.stores.git.batch import BatchHead
 from interlock.testing.conformance.place import there, txn, write
 
@@ -26,7 +28,18 @@ def items(store: Store) -> object:
 
 @pytest.mark.parametrize(
     "value",
-    [b"", b"{}", b'{"a": 1 }', b"{broken", b'{"a":\n1}', b" {}", "ä".encode(), b"\xff\x00", b"[1]"],
+    [
+        b"",
+        b"{}",
+        b'{"a": 1 }',
+        b"{broken",
+        b'{"a":\n1}',
+        b'{"a":\r1}',
+        b" {}",
+        "ä".encode(),
+        b"\xff\x00",
+        b"[1]",
+    ],
 )
 def test_a_batch_keeps_every_byte_of_a_value(value: bytes) -> None:
     change = txn(
@@ -157,6 +170,58 @@ def test_a_broken_replica_is_made_again(host: Opens) -> None:
     store.close()
     Path(store.path).write_bytes(b"broken" * 1000)
     assert there(host(), "a").value == b"1"
+
+
+def test_a_copy_that_one_process_made_again_serves_the_others(host: Opens) -> None:
+    one, two = host("a"), host("a")
+    write(one, Put("a", b"1"))
+    write(two, Put("b", b"1"))
+    one.repository.rebuild()
+    write(host("b"), Put("c", b"1"))
+    assert there(one, "c").value == b"1"
+    made = os.stat(one.repository.path).st_ino
+    write(two, Put("d", b"1"))
+    assert os.stat(one.repository.path).st_ino == made
+
+
+@pytest.mark.parametrize("name", ["refs/interlock/head", "shallow"])
+def test_a_lock_file_in_the_cache_that_a_killed_git_left_is_removed(host: Opens, name: str) -> None:
+    store = host(patience=1.0)
+    lock = Path(f"{store.repository.path}/{name}.lock")
+    write(host("b"), Put("a", b"1"))
+    if name == "shallow":
+        os.unlink(f"{store.repository.path}/refs/interlock/head")
+    lock.touch()
+    with pytest.raises(StoreAway):  # it may be in use
+        store.read("a")
+    os.utime(lock, (1, 1))
+    assert there(store, "a").value == b"1"
+    assert not lock.exists()
+
+
+def test_a_user_who_prefers_another_object_format_has_a_copy_all_the_same(
+    remote: Remote, host: Opens, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GIT_DEFAULT_HASH", "sha256")
+    write(host(), Put("a", b"1"))
+    assert there(host("b"), "a").value == b"1"
+    other = Remote(tmp_path / "other.git")
+    with pytest.raises(StoreUnsuitable, match="object format"):
+        host(url=other.url)
+
+
+def test_a_host_that_only_reads_packs_its_copy(
+    host: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_PACKED", 4)
+    one, two = host("a"), host("b")
+    packs = Path(two.repository.path, "objects", "pack")
+    for number in range(9):
+        write(one, Put("a", b"%d" % number))
+        there(two, "a")
+    ends = time.monotonic() + 10
+    while not list(packs.glob("*.pack")):
+        assert time.monotonic() < ends
 
 
 def test_a_broken_copy_of_the_repository_is_made_again(host: Opens) -> None:

@@ -9,7 +9,7 @@ from tests.stores.git.conftest import Opens, Remote
 
 import interlock
 from interlock.errors import StoreDamaged
-from interlock.store import Change, Log, Put, Range, Store
+from interlock.store import Change, Item, Log, Put, Range, Store, StoreMark
 from interlock.stores.git import batch, checkpoint
 from interlock.testing.conformance.place import there, write
 
@@ -81,6 +81,23 @@ def test_trimmed_entries_leave_the_checkpoint(host: Opens) -> None:
     two = host("b")
     assert everything(two) == everything(one)
     assert two.extent() == one.extent()
+
+
+def test_what_a_move_erased_leaves_the_checkpoint(
+    host: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "_IN_LOG", 2)
+    one = host("a")
+    mark = StoreMark(state="filling", place="x", move="mov_1", at=1.0, revision=20)
+    assert one.set_mark(mark, None)
+    for revision in range(1, 9):
+        one.load("mov_1", [Item(f"log/txn_{revision}", b"{}", revision, revision, "", "")])
+    while one.erase("mov_1"):
+        pass
+    assert one.set_mark(None, mark)
+    for number in range(5):
+        write(one, Put("p/a", b"%d" % number))
+    assert everything(host("b")) == everything(one)
 
 
 def test_many_items_are_spread_over_files(remote: Remote, host: Opens) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import threading
 import time
@@ -22,7 +23,7 @@ from interlock.nouns.requests import outcomes as out
 from interlock.nouns.tasks.task import Claimed
 from interlock.store import Put
 from interlock.stores import open_store, shown
-from interlock.stores.git import GitStore
+from interlock.stores.git import GitStore, looks
 from interlock.stores.git.address import parse
 from interlock.stores.git.repository import GitRun, Repository, read_answer
 from interlock.stores.sqlite import SQLiteStore
@@ -66,6 +67,18 @@ def test_while_a_watch_waits_one_process_of_the_host_looks(
     commands.clear()
     assert at_once(*(partial(watch.take, 1.6) for watch in watches)) == [[], []]
     assert 2 <= commands["ls-remote"] <= 5
+
+
+def test_others_look_if_the_process_that_looks_is_stopped(
+    host: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "OVERDUE", 0.1)
+    store = host()
+    with open(f"{store._notifier.folder}/look", "w", encoding="ascii") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        watch = store.watch("p/", store.read().revision)
+        write(host("b"), Put("p/1", b""))
+        assert watch.take(10.0)
 
 
 def test_readers_that_come_together_share_a_look(host: Opens, commands: Counter[str]) -> None:
@@ -217,6 +230,9 @@ def test_a_url_with_a_mistake_is_bad_input(url: str) -> None:
         open_store(url)
 
 
+CUT = "fatal: the remote end hung up unexpectedly"
+
+
 @pytest.mark.parametrize(
     ("code", "out_", "err", "kind"),
     [
@@ -235,6 +251,13 @@ def test_a_url_with_a_mistake_is_bad_input(url: str) -> None:
         (128, "", "fatal: Authentication failed for 'https://h/'", "refused"),
         (128, "", "fatal: the remote end hung up unexpectedly", "unknown"),
         (-9, "", "", "unknown"),
+        (0, "=\ta:refs/heads/i\t[up to date]\n", "", "there"),
+        (128, "", f"error: RPC failed; HTTP 408 curl 22 returned error: 408\n{CUT}", "unknown"),
+        (128, "", f"error: RPC failed; curl 28 Operation timed out after 9 s\n{CUT}", "unknown"),
+        (128, "", f"Read from remote host h: Connection timed out\n{CUT}", "unknown"),
+        (128, "", f"remote: hooks/post-receive: mail: Permission denied\n{CUT}", "unknown"),
+        (128, "", "ssh: connect to host h port 22: Connection timed out\nfatal: No", "unsent"),
+        (128, "", "ERROR: Permission to a/b.git denied to c.\nfatal: No", "refused"),
     ],
 )
 def test_what_git_says_of_a_push_is_understood(code: int, out_: str, err: str, kind: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -11,7 +13,7 @@ from tests.stores.git.conftest import Opens, Remote
 
 from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy, StoreMissing, StoreRefused
 from interlock.store import Put, Txn, View
-from interlock.testing.conformance.place import committed, there, txn, write
+from interlock.testing.conformance.place import at_once, committed, there, txn, write
 
 
 class Counts:
@@ -55,6 +57,58 @@ def test_a_push_that_would_land_late_never_does(remote: Remote, host: Opens) -> 
     while time.monotonic() < late:  # until the first push has tried
         assert there(store, "counter").value == b"1"
     assert there(host("b"), "counter").value == b"1"
+
+
+def test_a_push_that_landed_without_an_answer_does_not_run_again_though_the_cache_broke(
+    remote: Remote, host: Opens
+) -> None:
+    store, work = host(), Counts()
+    remote.cut(f"rm -rf {store.repository.path}/objects/*; exit 0")
+    with pytest.raises(OutcomeUnknown):
+        store.transact(work)
+    assert work.runs == 1
+    assert there(host("b"), "counter").value == b"1"
+    assert there(store, "counter").value == b"1"
+
+
+def test_a_push_that_landed_though_git_says_it_was_not_sent_does_not_run_again(
+    remote: Remote, host: Opens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other, work = host(), host("b"), Counts()
+    waits, goes_on = tmp_path / "waits", tmp_path / "goes_on"
+    git = tmp_path / "bin" / "git"
+    git.parent.mkdir()
+    git.write_text(
+        f'#!/bin/sh\ncase "$*" in *push*) ;; *) exec {shutil.which("git")} "$@";; esac\n'
+        f'if [ -e {waits} ]; then exec {shutil.which("git")} "$@"; fi\n'
+        f'{shutil.which("git")} "$@" >/dev/null; touch {waits}\n'
+        f"while [ ! -e {goes_on} ]; do sleep 0.02; done\n"
+        "echo 'ssh: connect to host h port 22: Connection refused' >&2; exit 128\n"
+    )
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{git.parent}:{os.environ['PATH']}")
+    store.repository._environment = None
+
+    def another_host() -> None:
+        while not waits.exists():
+            pass
+        write(other, Put("b", b"1"))
+        goes_on.touch()
+
+    at_once(lambda: store.transact(work), another_host)
+    assert work.runs == 1
+    assert there(host("c"), "counter").value == b"1"
+
+
+def test_what_goes_wrong_after_a_push_landed_does_not_undo_it(remote: Remote, host: Opens) -> None:
+    store, work = host(), Counts()
+    committed(store.transact(work))
+    refs = f"{store.repository.path}/refs/interlock"
+    remote.hook("post-receive", f"rm -rf {refs}; touch {refs}")
+    committed(store.transact(work))
+    os.unlink(refs)
+    assert work.runs == 2
+    assert there(store, "counter").value == b"2"
 
 
 def test_a_commit_to_a_remote_that_falls_silent_is_unknown_and_settled_by_the_next(

@@ -275,6 +275,11 @@ class StoreCopy:
         )
         if not self._target.set_mark(mark, None):
             raise _overtaken(self._places[1])
+        try:
+            self._refuse_nonempty()  # again: a client may have written until the mark was set
+        except NotAllowed:
+            self._target.set_mark(None, mark)  # else --abort would delete what that client wrote
+            raise
         self._report(CopyProgress(step="marked"))
         return mark
 

@@ -108,7 +108,7 @@ def decode(file: bytes) -> DecodedBatch:
     """The batch of a file; ValueError if it is none."""
     first, _, rest = file.partition(b"\n")
     head = msgspec.json.decode(first, type=BatchHead)
-    lines = rest.splitlines()
+    lines = rest.split(b"\n")[:-1]  # not splitlines: JSON may have a carriage return in it
     first_item = len(lines) - head.loaded
     found = [msgspec.json.decode(line, type=BatchTxn) for line in lines[:first_item]]
     loaded = [msgspec.json.decode(line, type=LoadedItem) for line in lines[first_item:]]

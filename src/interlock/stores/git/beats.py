@@ -1,14 +1,15 @@
 """Beats: a host shows that it lives by moving a ref, which adds nothing to the history.
 
-Each host has one ref at the remote, ``refs/interlock/live/{host}``, and moves it among 64 commits
-that all hosts have alike.  One beat renews all keys that its host renews: the first renewal of
-a key is a batch that names it (``beats``), the later ones are beats.
+Each host has one ref at the remote, ``refs/interlock/live/{host}``, and moves it through 64 commits
+that all hosts have alike, in their order.  One beat renews all keys that its host renews: the first
+renewal of a key is a batch that names it (``beats``), the later ones are beats.
 
 renewed   The host moves its ref from where it left it.  If another host ended or deleted one of its
           keys in between, the ref is elsewhere: the push is lost, and the host reads why.
 ended     A host that saw no beat for the ttl ends the key with one atomic push, which also moves
           the ref of the dead host.  If that host beats first, the push is lost, and the key lives.
-          So of a beat and an end exactly one happens.
+          So of a beat and an end exactly one happens.  An end moves the ref to a commit of its own,
+          where no beat leads: git answers a push to where a ref is already without comparing.
 at home   The processes of one host share a clock: the host itself ends the key of a process that no
           longer renews, with its next batch or in place of its next beat.
 
@@ -21,7 +22,6 @@ Where the remote takes no such refs, or no atomic pushes, renewals stay in batch
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 from interlock.stores.derived import RenewalWork
@@ -58,14 +58,18 @@ def ref_of(host: str) -> str:
     return LIVE_REFS + host
 
 
-def another(repository: Repository, oid: str) -> str:
-    """One of the fixed commits, and not this one."""
-    tree = repository.write_tree({})
-    while True:
-        number = random.randrange(NUMBER)  # noqa: S311 - to differ, not to hide
-        found = repository.write("commit", encode_commit(tree, "", _BY, f"Beat {number}\n"))
-        if found != oid:
-            return found
+def a_beat(repository: Repository, number: int) -> str:
+    """The commit of a beat."""
+    return _commit(repository, f"Beat {number}\n")
+
+
+def an_end(repository: Repository, commit: str) -> str:
+    """A commit that says which commit of the branch ended keys of a host."""
+    return _commit(repository, f"End by {commit}\n")
+
+
+def _commit(repository: Repository, message: str) -> str:
+    return repository.write("commit", encode_commit(repository.write_tree({}), "", _BY, message))
 
 
 class Beats:
@@ -79,6 +83,16 @@ class Beats:
         """Where the ref of a host was when it was last seen."""
         row = self._engine.db.execute("SELECT oid FROM beat WHERE host = ?", (host,)).fetchone()
         return NONE if row is None else str(row[0])
+
+    def next_number(self) -> int:
+        """The beat after the last one of this host.
+
+        It is not the one where the ref is: an earlier push without an answer may have left it
+        there, and that began too long ago to count as a renewal at this moment.
+        """
+        number = (self._engine.recall("beats") + 1) % NUMBER
+        there = self.at(self._engine.host) == a_beat(self._repository, number)
+        return (number + 1) % NUMBER if there else number
 
     def allowed(self) -> bool:
         """Whether the remote takes beats, as far as is known."""

@@ -86,7 +86,9 @@ class EntryLine(Struct, frozen=True, omit_defaults=True):
 
 def write(repository: Repository, db: apsw.Connection, root: Tree, facts: CheckpointFacts) -> Tree:
     """The root with a checkpoint of what the transaction sees, and without the oldest batches."""
-    before = repository.subtree(root, STATE)
+    before, earlier = repository.subtree(root, STATE), facts_of(repository, root)
+    if earlier is not None and earlier.mark:
+        before = {}  # entries that were loaded then may have been erased since
     state: Tree = {}
     _put(state, FILE, _FACTS, repository.write("blob", msgspec.json.encode(facts) + b"\n"))
     _put(state, FOLDER, "items", repository.write_tree(_items(repository, db)))

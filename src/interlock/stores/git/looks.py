@@ -4,8 +4,9 @@ A look is one ``ls-remote``.  A reader may use any look that began after its cal
 come together share one.
 
 While a watch waits, one process of the host looks at the remote every half second (``LookAhead``
-holds a file lock for that), and a commit that it fetches wakes the watches of all processes through
-the notifications of the replica.  While none waits, nothing looks.
+holds a file lock for that; if that process is stopped, the others look).  A commit that it fetches
+wakes the watches of all processes through the notifications of the replica.  While none waits,
+nothing looks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 EVERY = 0.5
 """Seconds between two looks while a watch waits."""
+OVERDUE = 5.0
+"""Seconds without a look of the process that looks, after which others look, too."""
 
 
 class SharedLook:
@@ -110,9 +114,10 @@ class LookAhead:
             mine = False
             while self._waiting() and not self._closing.is_set():
                 mine = mine or _locked(fd)
-                if mine:
+                if mine or _age(fd) > OVERDUE + 2 * self._every:  # the other one is stopped
                     with suppress(StoreTrouble):
                         self._refresh()
+                    os.utime(fd)
                 self._closing.wait(self._every)
         except StoreClosed:
             self._closing.set()
@@ -146,6 +151,11 @@ class GitFeed(ChangeFeed):
         """Have the event loop wake this watch."""
         self.ahead.want()
         super().sleep(watch, loop)
+
+
+def _age(fd: int) -> float:
+    """Seconds since a process of the host looked, which the time of the lock file says."""
+    return abs(time.time() - os.fstat(fd).st_mtime)
 
 
 def _locked(fd: int) -> bool:

@@ -67,16 +67,16 @@ def write(folder: str, kind: str, data: bytes) -> str:
     path = f"{place}/{oid[2:]}"
     if os.path.exists(path):
         return oid
-    part = f"{place}.{os.getpid()}.{oid[2:]}"
+    part = os.path.join(place, f"tmp_obj_{os.getpid()}_{oid[2:]}")  # git prunes it if it is left
     packed = zlib.compress(whole, _QUICK)
     try:
+        with suppress(FileExistsError):
+            os.mkdir(place)
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o444)
         try:
             _write_all(fd, packed)
         finally:
             os.close(fd)
-        with suppress(FileExistsError):
-            os.mkdir(place)
         os.rename(part, path)
     except BaseException:
         with suppress(OSError):

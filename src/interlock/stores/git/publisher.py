@@ -72,23 +72,25 @@ class Publisher:
         self, moves: Sequence[RefMove], holds: Callable[[str], bool], ends: float
     ) -> PushResult:
         """Push until it is known whether the refs moved; ``holds`` finds the own batch."""
-        delays = pauses()
+        delays, again = pauses(), False
         while True:
             answer = self._repository.push(*moves, limit=self._reply)
             match answer.kind:
-                case "landed" | "lost":
+                case "lost" | "unknown" if again or answer.kind == "unknown":
+                    # Also lost to the own push, perhaps: git may not know that it was sent.
+                    return self._settle(answer, moves[0], holds, ends)
+                case "landed" | "there" | "lost":
                     self._note_answer()
-                    return PushResult(answer.kind == "landed")
+                    return PushResult(answer.kind != "lost")
                 case "refused":
                     raise self._refusal(answer)
-                case "unknown":
-                    return self._settle(answer, moves[0], holds, ends)
                 case "unsent":
                     self._note_outage(answer.said)
                 case "locked":
                     head = self.fetch(ends)
                     if len(moves) > 1 or head != moves[0].old:
-                        return PushResult(landed=False, head=head)
+                        return PushResult(holds(head), head)
+            again = True
             if not _pause(delays, ends):
                 raise self.given_up(answer)
 
@@ -104,14 +106,28 @@ class Publisher:
     def _settle(
         self, answer: PushAnswer, branch: RefMove, holds: Callable[[str], bool], ends: float
     ) -> PushResult:
-        """Find out whether a push without an answer took effect, and see that it never will."""
+        """Find out whether a push without an answer took effect, and see that it never will.
+
+        An error in between leaves it unknown: else the works would run a second time.
+        """
+        try:
+            return self._void(answer, branch, holds, ends)
+        except PushUnknown:
+            raise
+        except (StoreTrouble, OSError) as error:
+            raise PushUnknown(f"a push ended without an answer, and then: {error}") from error
+
+    def _void(
+        self, answer: PushAnswer, branch: RefMove, holds: Callable[[str], bool], ends: float
+    ) -> PushResult:
+        """Push an empty commit in the place of a push without an answer."""
         repository, delays, said = self._repository, pauses(), answer.said
         tree = repository.root_id(branch.old)
         while True:
             self._note_outage(said)
             void = repository.write_commit(tree, branch.old, "Settle a push without an answer\n")
             found = repository.push(RefMove(branch.ref, branch.old, void), limit=self._reply)
-            if found.kind == "landed":
+            if found.kind in ("landed", "there"):
                 self._note_answer()
                 return PushResult(landed=False)
             if found.kind in ("lost", "locked") and (head := self._head()) not in ("", branch.old):

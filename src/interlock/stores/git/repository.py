@@ -42,6 +42,8 @@ HEAD = "refs/interlock/head"
 """Where the cache keeps the branch, so that its objects stay and a fetch brings only news."""
 LIVE_REFS = "refs/interlock/live/"
 NONE = "0" * 40
+LEFT_LOCK = 5.0
+"""Seconds after which a lock file in the cache is one that was left."""
 _KEPT_TREES = 64
 _FOREIGN = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
@@ -54,6 +56,8 @@ _PLAIN = (
     "-c", "push.followTags=false", "-c", "push.recurseSubmodules=no", "-c", "fetch.prune=false",
     "-c", "core.quotePath=false", "-c", "protocol.version=2",
 )  # fmt: skip
+_FORMATS = {"GIT_DEFAULT_HASH": "sha1", "GIT_DEFAULT_REF_FORMAT": "files"}
+"""Of the cache, also if the user prefers others: this process writes objects and a ref itself."""
 _RACED = ("failed to update ref", "cannot lock ref", "incorrect old value", "already exists",
           "atomic", "reference")  # fmt: skip
 _UNSENT = re.compile(
@@ -63,8 +67,15 @@ _UNSENT = re.compile(
     "|returned error: 40[0-9]|returned error: 5\\d\\d.*info/refs",
     re.IGNORECASE,
 )
+_BEGUN = re.compile(
+    "rpc failed|hung up|disconnect|read from remote host|early eof|broken pipe|closed by remote"
+    "|connection reset|unpack",
+    re.IGNORECASE,
+)
+"""A push that ends so may have been sent: a server that is cut off goes on by itself."""
 _REFUSED = re.compile(
-    "authentication failed|permission denied|could not read (username|password)|access denied"
+    "authentication failed|permission denied|permission to .* denied|access denied"
+    "|could not read (username|password)"
     "|terminal prompts disabled|host key verification failed|returned error: 40[13]"
     "|dubious ownership|certificate|invalid credentials|does not support --atomic",
     re.IGNORECASE,
@@ -76,13 +87,14 @@ _NO_REPOSITORY = re.compile(
     re.IGNORECASE,
 )
 
-PushKind = Literal["landed", "lost", "locked", "refused", "unsent", "unknown"]
+PushKind = Literal["landed", "there", "lost", "locked", "refused", "unsent", "unknown"]
 
 
 class PushAnswer(Struct, frozen=True):
     """What became of a push.
 
     landed   the refs moved
+    there    the refs were there already: an earlier push moved them, or that of another host
     lost     a ref was no longer where it was expected: nothing moved
     locked   the remote could not move a ref, though it may be where it was: look, then retry
     refused  the remote does not take it, and will not
@@ -134,7 +146,9 @@ class Repository:
     def ensure(self) -> None:
         """Make the repository unless it is there."""
         if not os.path.exists(f"{self.path}/objects"):
-            made = self.run("init", "--quiet", "--bare", "--template=", self.path, limit=30.0)
+            made = self.run(
+                *("init", "--quiet", "--bare", "--template=", self.path), limit=30.0, env=_FORMATS
+            )
             if made.code:
                 raise StoreUnsuitable(
                     f"git could not make {self.path} ({last_line(made.err)}); see 'git init'"
@@ -198,10 +212,28 @@ class Repository:
         depth = ("--depth=1",) if shallow else ()
         flags = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-show-forced-updates")
         wanted = f"+{self.address.ref}:{HEAD}"
-        found = self.run("fetch", *flags, *depth, self.address.remote, wanted, limit=limit)
+        fetch = ("fetch", *flags, *depth, self.address.remote, wanted)
+        found = self.run(*fetch, limit=limit)
+        if found.code and ".lock': File exists" in found.err and self._unlock():
+            found = self.run(*fetch, limit=limit)
         if found.code:
             raise self.trouble(found.err)
         return self.commit_of(HEAD)
+
+    def _unlock(self) -> bool:
+        """Remove the lock files that a killed git left in the cache; whether there were any.
+
+        The processes of a host fetch one after the other, so only a fetch whose process was killed
+        could still use one: it has some seconds to end.
+        """
+        removed = False
+        for name in ("shallow", HEAD, "packed-refs"):
+            with suppress(FileNotFoundError):
+                lock = f"{self.path}/{name}.lock"
+                if abs(time.time() - os.stat(lock).st_mtime) > LEFT_LOCK:
+                    os.unlink(lock)
+                    removed = True
+        return removed
 
     def push(self, *moves: RefMove, limit: float, atomic: bool = False) -> PushAnswer:
         """Move refs of the remote, all of them or none."""
@@ -247,6 +279,11 @@ class Repository:
         if "couldn't find remote ref" in said and self.known:
             return StoreDamaged(
                 f"{self.shown} has lost the branch {self.address.branch}; put it back: {self.way()}"
+            )
+        if "mismatched algorithms" in said or "hash algorithm" in said:
+            return StoreUnsuitable(
+                f"{self.shown} has another object format ({line});"
+                " make one with: git init --bare --object-format=sha1 PATH"
             )
         if _NO_REPOSITORY.search(said) and not self.known:
             return StoreMissing(
@@ -370,7 +407,7 @@ class Repository:
     def keep(self, commit: str) -> None:
         """Let the branch of the cache be at a commit of our own, as after a fetch."""
         path = f"{self.path}/{HEAD}"
-        part = f"{path}.{os.getpid()}"
+        part = f"{self.path}/head.{os.getpid()}"  # not among the refs: it may be left there
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(part, "w", encoding="ascii") as file:
             file.write(commit + "\n")
@@ -426,16 +463,17 @@ def read_answer(found: GitRun) -> PushAnswer:
     said = _said(found.err) or last_line(found.err)
     bad = [row[2] for row in rows if row[0] == "!"]
     if rows and not bad and not found.code:
-        return PushAnswer("landed")
+        return PushAnswer("there" if all(row[0] == "=" for row in rows) else "landed")
     if _NO_ROOM.search(found.err):
         return PushAnswer("refused" if bad else "unknown", said)
     if bad:
         return _verdict(bad, said)
-    if _REFUSED.search(found.err):
+    own = "\n".join([line for line in found.err.splitlines() if not line.startswith("remote:")])
+    if _BEGUN.search(own):
+        return PushAnswer("unknown", said)
+    if _REFUSED.search(own):
         return PushAnswer("refused", said)
-    if _UNSENT.search(found.err):
-        return PushAnswer("unsent", said)
-    return PushAnswer("unknown", said)
+    return PushAnswer("unsent" if _UNSENT.search(own) else "unknown", said)
 
 
 def _verdict(bad: Iterable[str], said: str) -> PushAnswer:

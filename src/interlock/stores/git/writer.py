@@ -26,6 +26,7 @@ import logging
 import random
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 import apsw
@@ -38,7 +39,7 @@ from interlock.errors import (
     StoreTrouble,
 )
 from interlock.store import Txn, View
-from interlock.stores.git.beats import SPACING, Beats, BeatWork, another, news, ref_of
+from interlock.stores.git.beats import SPACING, Beats, BeatWork, a_beat, an_end, news, ref_of
 from interlock.stores.git.publisher import Publisher, PushUnknown
 from interlock.stores.git.repository import HEAD, CopyBroken, RefMove, Repository
 from interlock.stores.sqlite.connection import NANO, WriteJob
@@ -137,6 +138,7 @@ class GitWriter(Writer):
         shallow = not self._repository.commit_of(HEAD)
         head = self.publisher.fetch(ends, shallow=shallow)
         self._replica.catch_up(head)
+        self._pack(self._replica.position.batch)
 
     def _group(self, jobs: Sequence[WriteJob], wait: float) -> bool:
         """Run all jobs in one transaction that the remote confirms; False if SQLite was busy."""
@@ -219,7 +221,9 @@ class GitWriter(Writer):
         """Push the commit of the open transaction; False if the works have to run again."""
         engine, began = self._replica, _now()
         moves = [RefMove(self._repository.address.ref, engine.position.head, made.commit)]
-        moves += [self._beat_move(host) for host in sorted(engine.ended)]
+        for host in sorted(engine.ended):
+            end = an_end(self._repository, made.commit)
+            moves.append(RefMove(ref_of(host), self.beats.at(host), end))
         try:
             found = self.publisher.publish(moves, lambda head: engine.holds(head, made), ends)
         except StoreRefused:
@@ -239,6 +243,7 @@ class GitWriter(Writer):
             self.look(ends)
         if found.head:
             engine.catch_up(found.head)
+            self._pack(engine.position.batch)
         else:
             self.follow(ends)
         self._step_back(ends)
@@ -260,12 +265,14 @@ class GitWriter(Writer):
                 break
             if not any(work.alive for work in works):  # which a look has to confirm
                 break
-            move = self._beat_move(engine.host)
+            number, old = self.beats.next_number(), self.beats.at(engine.host)
+            move = RefMove(ref_of(engine.host), old, a_beat(self._repository, number))
             answer = self.publisher.push_once(move)
             if answer.kind == "landed":
                 for work in works:
                     beats.extend(work, engine.start)
                 engine.keep_beat(move.ref, move.new)
+                engine.remember("beats", number)
                 engine.commit()
                 return True
             engine.rollback()
@@ -284,11 +291,6 @@ class GitWriter(Writer):
         engine.rollback()
         return False
 
-    def _beat_move(self, host: str) -> RefMove:
-        """The push that moves the beat ref of a host from where it was last seen."""
-        old = self.beats.at(host)
-        return RefMove(ref_of(host), old, another(self._repository, old))
-
     def _behind(self, ends: float) -> bool:
         """Whether the branch has moved since the replica followed it."""
         began = _now()
@@ -300,7 +302,26 @@ class GitWriter(Writer):
     def _land(
         self, position: Position, took: int, jobs: Sequence[WriteJob], beats: Sequence[RefMove]
     ) -> None:
-        """The push landed: commit the replica, and let other hosts go first."""
+        """The push landed: commit the replica, and let other hosts go first.
+
+        What goes wrong from here on must not look as if nothing had happened: the works would run
+        again.  A replica that could not commit fetches the batch like one of another host.
+        """
+        try:
+            self._keep_landed(position, took, beats)
+            self._replica.commit()
+        except apsw.Error as error:
+            self._replica.rollback()
+            self._note_unknown(str(self._replica.translated(error, self._replica.db)), jobs)
+            return
+        try:
+            self._repository.keep(position.head)
+        except OSError as error:
+            _log.warning("the copy of %s is behind (%s)", self._repository.shown, error)
+        self._pack(position.batch)
+
+    def _keep_landed(self, position: Position, took: int, beats: Sequence[RefMove]) -> None:
+        """Note in the transaction what the push changed."""
         engine, pace = self._replica, int(self._repository.address.pace * NANO)
         now = _now()
         others, wins = len(self._competing(now)), engine.recall("wins") + 1
@@ -314,17 +335,14 @@ class GitWriter(Writer):
         engine.remember("wins", wins)
         room = ROOM * push if wins % MANY_WINS == 0 else 0
         engine.remember("turn", now + max(int(STEP_BACK * push) * others, room, pace))
-        try:
-            engine.commit()
-        except apsw.Error as error:  # it happened all the same: it must not run again
-            engine.rollback()
-            trouble = str(engine.translated(error, engine.db))
-            for job in jobs:
-                if job.txn is not None:
-                    job.error = OutcomeUnknown(trouble, job.txn.id)
-        self._repository.keep(position.head)
-        if position.batch % _PACKED == 0:
-            self._repository.pack(whole=position.batch % _PACKED_WHOLE == 0)
+
+    def _pack(self, batch: int) -> None:
+        """Pack the copy now and then; each host counts for itself, also one that only reads."""
+        with suppress(apsw.Error):  # a full disk: another time
+            before = self._replica.recall("packed")
+            if batch // _PACKED > before // _PACKED:
+                self._replica.remember("packed", batch)
+                self._repository.pack(whole=batch // _PACKED_WHOLE > before // _PACKED_WHOLE)
 
     def _step_back(self, ends: float) -> None:
         """After a loss: wait by the distance from the last committer, so that hosts alternate."""
