@@ -176,6 +176,17 @@ def test_a_host_that_did_not_look_for_long_takes_others_for_alive(
     assert not isinstance(end(two), Committed)
 
 
+def test_with_a_pace_the_renewals_of_a_host_share_its_beats(remote: Remote, host: Opens) -> None:
+    url = remote.url + "?pace=2"
+    one, same = host("a", url=url), host("a", url=url)
+    beaten(one, LONG)
+    assert one.renew((Put(KEY, b"", ttl=LONG),)) == {KEY}
+    before = refs(remote)
+    for store in (one, same, one):
+        assert store.renew((Put(KEY, b"", ttl=LONG),)) == {KEY}
+    assert refs(remote) == before
+
+
 def test_a_remote_that_takes_no_such_refs_has_the_renewals_in_its_history(
     remote: Remote, host: Opens
 ) -> None:

@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 from tests.stores.git.conftest import Opens, Remote
 
-from interlock.errors import StoreAway, StoreDamaged, StoreMissing, StoreNewer, StoreUnsuitable
+from interlock.errors import (
+    StoreAway,
+    StoreDamaged,
+    StoreMissing,
+    StoreNewer,
+    StoreReadOnly,
+    StoreRefused,
+    StoreUnsuitable,
+)
 from interlock.store import Put, Range, Store
 from interlock.stores.git import batch, writer
 from interlock.stores.git.batch import BatchHead
@@ -222,6 +230,20 @@ def test_a_host_that_only_reads_packs_its_copy(
     ends = time.monotonic() + 10
     while not list(packs.glob("*.pack")):
         assert time.monotonic() < ends
+
+
+def test_the_cache_of_another_user_is_refused(host: Opens, monkeypatch: pytest.MonkeyPatch) -> None:
+    host().close()
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    with pytest.raises(StoreRefused, match="another user"):
+        host()
+
+
+def test_a_cache_that_cannot_be_made_is_explained(host: Opens, tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    with pytest.raises(StoreReadOnly, match="XDG_CACHE_HOME"):
+        host("a")
 
 
 def test_a_broken_copy_of_the_repository_is_made_again(host: Opens) -> None:

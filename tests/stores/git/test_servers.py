@@ -99,15 +99,20 @@ def test_a_password_is_never_shown(http: GitHttpServer, host: Opens) -> None:
 def test_credentials_that_expire_are_refused_and_renewed_ones_work(
     http: GitHttpServer, host: Opens
 ) -> None:
-    store = host("a", url=http.url(), patience=0.5)
-    write(store, Put("a", b"1"))
+    store, session = host("a", url=http.url(), patience=0.5), Put("live/s", b"", ttl=60.0)
+    write(store, Put("a", b"1"), session)
+    assert store.renew((session,))
     http.let_in("another")
     with pytest.raises(StoreRefused, match="refuses you"):
         store.read("a")
     with pytest.raises(StoreRefused):
         write(store, Put("a", b"2"))
+    with pytest.raises(StoreRefused):
+        store.renew((session,))
     http.let_in(http.password)
     write(store, Put("a", b"3"))
+    assert store.renew((session,))
+    assert store.info()["beats"] == "as refs"
 
 
 def test_an_http_server_that_is_down_is_away(http: GitHttpServer, host: Opens) -> None:

@@ -17,6 +17,9 @@ A host that looks rarely could miss 64 beats and take the ref for one that never
 beats at most five times a second, and a host that has not looked for ``BLIND`` seconds takes every
 other host for alive at this moment.
 
+With a pace, the processes of a host share its beats: a renewal within the pace is as good as the
+last beat, and not as a new one.  That another host deleted a key shows with the next beat.
+
 Where the remote takes no such refs, or no atomic pushes, renewals stay in batches.
 """
 
@@ -44,6 +47,7 @@ _BEATING = "SELECT key, ttl FROM life WHERE host = ? AND beat = 1"
 _EXTEND = """UPDATE item
   SET expires = max(expires, ?1 + (SELECT ttl FROM life WHERE life.key = item.key))
   WHERE key IN (SELECT key FROM life WHERE host = ?2 AND beat = 1)"""
+_LATER = "UPDATE item SET expires = max(expires, ?) WHERE key = ?"
 _DELAYED = "UPDATE life SET lag = ? WHERE host = ? AND beat = 1"
 _LOOKED = "SELECT name, value FROM replica WHERE name IN ('host', 'beats_looked')"
 _SEEN = "INSERT OR REPLACE INTO beat VALUES (?, ?)"
@@ -94,6 +98,14 @@ class Beats:
         there = self.at(self._engine.host) == a_beat(self._repository, number)
         return (number + 1) % NUMBER if there else number
 
+    def lately(self, now: int) -> int:
+        """When this host began its last beat, if the pace of the remote allows none yet; else 0.
+
+        That one shows all keys of the host to the others, so these live for their ttl from then on.
+        """
+        beaten = self._engine.recall("beaten")
+        return beaten if 0 <= now - beaten < self._repository.address.pace * NANO else 0
+
     def allowed(self) -> bool:
         """Whether the remote takes beats, as far as is known."""
         return not self._engine.recall("no_beats")
@@ -141,7 +153,7 @@ class Beats:
         for put in work.puts:
             if put.key in work.alive and put.ttl is not None:
                 expires = start + int(put.ttl * NANO)
-                execute("UPDATE item SET expires = ? WHERE key = ?", (expires, put.key))
+                execute(_LATER, (expires, put.key))
 
     def _bound(self) -> int:
         return int(max(BLIND, self._repository.address.pace * NUMBER * 0.9) * NANO)

@@ -83,7 +83,7 @@ class Publisher:
                     self._note_answer()
                     return PushResult(answer.kind != "lost")
                 case "refused":
-                    raise self._refusal(answer)
+                    raise self.refusal(answer)
                 case "unsent":
                     self._note_outage(answer.said)
                 case "locked":
@@ -145,7 +145,8 @@ class Publisher:
         except StoreAway:
             return ""
 
-    def _refusal(self, answer: PushAnswer) -> StoreTrouble:
+    def refusal(self, answer: PushAnswer) -> StoreTrouble:
+        """The error of a push that the remote does not take."""
         where = self._repository.shown
         if "No space left" in answer.said or "quota" in answer.said:
             return StoreFull(f"{where} has no room ({answer.said}); free some space there")

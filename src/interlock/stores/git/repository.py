@@ -104,6 +104,8 @@ class PushAnswer(Struct, frozen=True):
 
     kind: PushKind
     said: str = ""
+    of_ref: bool = False
+    """Refused for what it would do to a ref; else the user is refused, or there is no room."""
 
 
 class CopyBroken(StoreDamaged):
@@ -472,7 +474,7 @@ def read_answer(found: GitRun) -> PushAnswer:
     if _BEGUN.search(own):
         return PushAnswer("unknown", said)
     if _REFUSED.search(own):
-        return PushAnswer("refused", said)
+        return PushAnswer("refused", said, of_ref="--atomic" in own)
     return PushAnswer("unsent" if _UNSENT.search(own) else "unknown", said)
 
 
@@ -485,7 +487,7 @@ def _verdict(bad: Iterable[str], said: str) -> PushAnswer:
     declined = "declined" in reasons or "denied" in reasons or "protected" in reasons
     if not declined and any(each in reasons for each in _RACED):
         return PushAnswer("locked", said or reasons)
-    return PushAnswer("refused", f"{reasons}: {said}" if said else reasons)
+    return PushAnswer("refused", f"{reasons}: {said}" if said else reasons, of_ref=True)
 
 
 def _said(err: str) -> str:

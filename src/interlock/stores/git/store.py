@@ -21,6 +21,7 @@ from interlock.errors import (
     StoreAway,
     StoreDamaged,
     StoreMissing,
+    StoreReadOnly,
     StoreRefused,
 )
 from interlock.store import Capabilities, Finding, Put, Ref, Snapshot, StoreMark
@@ -71,6 +72,7 @@ class GitStore(SQLiteStore):
         """With which any process finds the store; it may hold a password."""
         self.where = self.address.shown
         folder = _cache_folder(self.address, cache)
+        _refuse_foreign(folder)
         self.repository = Repository(f"{folder}/repository.git", self.address)
         self._min_ttl = min_ttl
         self._patience = patience
@@ -96,7 +98,12 @@ class GitStore(SQLiteStore):
 
     def _make(self, folder: str, *, create: bool) -> None:
         """Make the cache, once the remote is known to be there and to be a store."""
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StoreReadOnly(
+                f"{folder} cannot be made ({error.strerror}); set XDG_CACHE_HOME"
+            ) from None
         self.repository.ensure()
         self._first_look = self._timed_look()
         if self.address.ref not in self._first_look and not create:
@@ -336,6 +343,17 @@ def _cache_folder(address: GitAddress, cache: str) -> str:
         raise StoreMissing("there is no home folder for the cache; set XDG_CACHE_HOME to one")
     what = hashlib.sha256(f"{address.remote}\n{address.branch}".encode()).hexdigest()[:16]
     return f"{top}/interlock/git/{CACHE_FORMAT}/{what}"
+
+
+def _refuse_foreign(folder: str) -> None:
+    """Raise if the cache is that of another user, whose git configuration would be used, too."""
+    with suppress(OSError):
+        owner = os.stat(folder).st_uid
+        if owner != os.geteuid():
+            raise StoreRefused(
+                f"{folder} is the cache of another user ({owner}); set XDG_CACHE_HOME to a folder"
+                " of yours"
+            )
 
 
 @contextmanager

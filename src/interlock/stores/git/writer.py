@@ -41,7 +41,7 @@ from interlock.errors import (
 from interlock.store import Txn, View
 from interlock.stores.git.beats import SPACING, Beats, BeatWork, a_beat, an_end, news, ref_of
 from interlock.stores.git.publisher import Publisher, PushUnknown
-from interlock.stores.git.repository import HEAD, CopyBroken, RefMove, Repository
+from interlock.stores.git.repository import HEAD, CopyBroken, PushAnswer, RefMove, Repository
 from interlock.stores.sqlite.connection import NANO, WriteJob
 from interlock.stores.sqlite.files import FULL, full
 from interlock.stores.sqlite.writer import WriteQueue, Writer, fail_jobs
@@ -107,10 +107,12 @@ class GitWriter(Writer):
             return 0.0
         beating = all(isinstance(job.work, BeatWork) for job in jobs)
         with self.using:
+            turn = self._replica.recall("turn")
             if beating and self.beats.allowed():
-                turn = self._replica.recall("beaten") + int(SPACING * NANO)
-            else:
-                turn = self._replica.recall("turn")
+                if not self._repository.address.pace:
+                    turn = self._replica.recall("beaten") + int(SPACING * NANO)
+                elif self.beats.lately(_now()):
+                    turn = 0
         left = (turn - _now()) / NANO
         longest = max(LONGEST_TURN, 2 * self._repository.address.pace)
         return left if left < longest else 0.0  # else the clock was another one
@@ -265,24 +267,13 @@ class GitWriter(Writer):
                 break
             if not any(work.alive for work in works):  # which a look has to confirm
                 break
-            number, old = self.beats.next_number(), self.beats.at(engine.host)
-            move = RefMove(ref_of(engine.host), old, a_beat(self._repository, number))
-            answer = self.publisher.push_once(move)
+            answer = self._push_beat(works)
             if answer.kind == "landed":
-                for work in works:
-                    beats.extend(work, engine.start)
-                engine.keep_beat(move.ref, move.new)
-                engine.remember("beats", number)
                 engine.commit()
                 return True
             engine.rollback()
             if answer.kind == "refused":
-                _log.warning(
-                    "%s takes no beats (%s); renewals go into its history",
-                    self._repository.shown,
-                    answer.said,
-                )
-                engine.remember("no_beats", 1)
+                self._note_no_beats(answer)
                 break
             if time.monotonic() > ends:
                 raise self.publisher.given_up(answer)
@@ -290,6 +281,34 @@ class GitWriter(Writer):
                 self.follow(ends)
         engine.rollback()
         return False
+
+    def _push_beat(self, works: Sequence[BeatWork]) -> PushAnswer:
+        """Push a beat, and renew in the open transaction; within the pace the last beat counts."""
+        engine, beats, pace = self._replica, self.beats, int(self._repository.address.pace * NANO)
+        began, answer = beats.lately(engine.start), PushAnswer("landed")
+        if not began:
+            began, number = engine.start, beats.next_number()
+            new = a_beat(self._repository, number)
+            answer = self.publisher.push_once(
+                RefMove(ref_of(engine.host), beats.at(engine.host), new)
+            )
+            engine.keep_beat(ref_of(engine.host), new)
+            engine.remember("beats", number)
+            engine.remember("turn", max(engine.recall("turn"), _now() + pace if pace else 0))
+        for work in works:
+            beats.extend(work, began)
+        return answer
+
+    def _note_no_beats(self, answer: PushAnswer) -> None:
+        """Renew in batches from now on, if the remote takes no such refs; else raise."""
+        if not answer.of_ref:
+            raise self.publisher.refusal(answer)
+        _log.warning(
+            "%s takes no beats (%s); renewals go into its history",
+            self._repository.shown,
+            answer.said,
+        )
+        self._replica.remember("no_beats", 1)
 
     def _behind(self, ends: float) -> bool:
         """Whether the branch has moved since the replica followed it."""
