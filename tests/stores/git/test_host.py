@@ -222,7 +222,8 @@ def test_a_url_is_taken_apart(url: str, remote: str, branch: str, said: str) -> 
     "url",
     [
         "git+file://host/x", "git+ssh://host", "git+file:///x?branch=a..b", "git+file:///x?pace=no",
-        "git+file:///x?who=me", "git+file:///x?sign=maybe", "git:///x", "git+file:/x",
+        "git+file:///x?who=me",
+        "git+ssh://me:secret@host/x", "git+file:///x?sign=maybe", "git:///x", "git+file:/x",
     ],
 )  # fmt: skip
 def test_a_url_with_a_mistake_is_bad_input(url: str) -> None:

@@ -71,6 +71,8 @@ def parse(url: str) -> GitAddress:
         remote = os.path.realpath("/" + unquote(path))
     elif not host or not path:
         raise BadInput(f"{shown} is not like {scheme}://host/path.git")
+    elif scheme == "git+ssh" and ":" in login:
+        raise BadInput(f"{shown} is with a password, which ssh does not take; use a key")
     else:
         remote = f"{scheme.removeprefix('git+')}://{rest}"
     return GitAddress(

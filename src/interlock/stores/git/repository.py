@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -301,7 +302,8 @@ class Repository:
 
         It pushes a root commit with the same files, since this copy may lack older commits.
         """
-        remote, ref, git = self.address.remote_shown, self.address.ref, f"git --git-dir={self.path}"
+        remote, ref = shlex.quote(self.address.remote_shown), self.address.ref
+        git = f"git --git-dir={shlex.quote(self.path)}"
         new = f"$({git} commit-tree -m Restored {commit}^{{tree}})"
         return f"{git} push --force {remote} {new}:{ref}"
 
