@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from interlock.core.outcomes import (
         Acquired,
         Allowed,
+        Answered,
         Away,
         Blocked,
         Broken,
@@ -120,12 +121,12 @@ if TYPE_CHECKING:
         Unsubscribed,
     )
     from interlock.nouns.messages.query import (
-        Answered,
         Asked,
         Handed,
         Late,
         NobodyToAsk,
         NotAsked,
+        QueryAnswered,
         QueryCancelled,
         QueryDeadlock,
         QueryExists,
@@ -211,9 +212,9 @@ if TYPE_CHECKING:
 
 HOMES = {
     "interlock.core.outcomes": (
-        "Acquired", "Allowed", "Away", "Blocked", "Broken", "Busy", "Cancelled", "Completed",
-        "Deadlock", "Defined", "Denied", "Exists", "Extended", "Failed", "Fenced", "Full",
-        "GivenFenced", "Gone", "Granted", "GuardBlocked", "NoGuard", "NotOwner", "Nothing",
+        "Acquired", "Allowed", "Answered", "Away", "Blocked", "Broken", "Busy", "Cancelled",
+        "Completed", "Deadlock", "Defined", "Denied", "Exists", "Extended", "Failed", "Fenced",
+        "Full", "GivenFenced", "Gone", "Granted", "GuardBlocked", "NoGuard", "NotOwner", "Nothing",
         "Paused", "Released", "Unknown", "Waiting",
     ),
     "interlock.nouns.agents.log_rules": ("Uploaded",),
@@ -246,7 +247,7 @@ HOMES = {
         "Sent", "Subscribed", "UnknownAgent", "UnknownMessages", "Unsubscribed",
     ),
     "interlock.nouns.messages.query": (
-        "Answered", "Asked", "Handed", "Late", "NobodyToAsk", "NotAsked", "QueryCancelled",
+        "Asked", "Handed", "Late", "NobodyToAsk", "NotAsked", "QueryAnswered", "QueryCancelled",
         "QueryDeadlock", "QueryExists", "Replied", "TakenBack", "TimedOut", "TooMany",
         "UnknownQuery",
     ),
@@ -295,11 +296,11 @@ __all__ = [
     "Overtaken", "OwnDecision", "Paused", "PausedAgent", "PipelineAdvanced", "PipelineBlocked",
     "PipelineCancelled", "PipelineCompleted", "PipelineDefined", "PipelineExists",
     "PipelineFailed", "PipelineStarted", "PlanExists", "Published", "QuarantineDropped",
-    "QuarantineKept", "QuarantineReleased", "QueryCancelled", "QueryDeadlock", "QueryExists",
-    "Reclaimed", "Released", "Removed", "Renewed", "Replied", "Reported", "RequestAnswered",
-    "RequestCancelled", "RequestExists", "RequestFailed", "RequestLimited", "RequestOpen",
-    "RequestOver", "RequestSent", "Resized", "Resolved", "Resumed", "Retried", "Sent",
-    "SessionLapsed", "SeveralAcquired", "SeveralBusy", "SeveralDeadlock", "SeveralFenced",
+    "QuarantineKept", "QuarantineReleased", "QueryAnswered", "QueryCancelled", "QueryDeadlock",
+    "QueryExists", "Reclaimed", "Released", "Removed", "Renewed", "Replied", "Reported",
+    "RequestAnswered", "RequestCancelled", "RequestExists", "RequestFailed", "RequestLimited",
+    "RequestOpen", "RequestOver", "RequestSent", "Resized", "Resolved", "Resumed", "Retried",
+    "Sent", "SessionLapsed", "SeveralAcquired", "SeveralBusy", "SeveralDeadlock", "SeveralFenced",
     "SeveralGone", "SeveralNotOwner", "SeveralReleased", "SeveralWaiting", "SlotsAcquired",
     "SlotsBroken", "SlotsDeadlock", "SlotsFenced", "SlotsFull", "SlotsGone", "SlotsGranted",
     "SlotsReleased", "SlotsWaiting", "Subscribed", "SwarmAllowed", "SwarmDenied",

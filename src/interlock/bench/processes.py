@@ -37,7 +37,7 @@ from interlock.bench.engine import (
 from interlock.bench.measuring import Row, Sizes, Spans, percentile, timed
 from interlock.bench.operations import DATA, HIGH_LIMIT, SETTLED, limit_rate
 from interlock.nouns.grants.lock import LockAcquired
-from interlock.nouns.messages.query import Answered
+from interlock.nouns.messages.query import QueryAnswered
 from interlock.nouns.tasks.task import Claimed, TaskCompleted
 from interlock.stores import is_network
 
@@ -157,7 +157,7 @@ def query_latency(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
     def send(fleet: interlock.Fleet, partner: Partner, _: int) -> float:
         outcome = fleet.messages.query("partner", "how far are you?")
         now = time.monotonic()
-        assert isinstance(outcome, Answered)  # noqa: S101 - the partner waits for it
+        assert isinstance(outcome, QueryAnswered)  # noqa: S101 - the partner waits for it
         partner.woken()
         return now
 

@@ -108,6 +108,10 @@ class Extended(Granted, frozen=True, kw_only=True):
     """You had it and keep it."""
 
 
+class Answered(Success, frozen=True, kw_only=True):
+    """The answer to a question or to a request."""
+
+
 class Busy(Refusal, frozen=True, kw_only=True):
     """Another client has it, or queued earlier."""
 

@@ -166,7 +166,7 @@ def _asked_for(outcome: object) -> str | None:
     from interlock.core.outcomes import Granted, Listing
     from interlock.nouns.agents.session_rules import Joined
     from interlock.nouns.messages.message import Sent
-    from interlock.nouns.messages.query import Answered
+    from interlock.nouns.messages.query import QueryAnswered
     from interlock.nouns.pipelines.pipeline import PipelineStarted
     from interlock.nouns.tasks.task import Imported, Published
 
@@ -182,7 +182,7 @@ def _asked_for(outcome: object) -> str | None:
             | PipelineStarted(pipeline=id_)
         ):
             return printable(id_)
-        case Answered(answer=answer):
+        case QueryAnswered(answer=answer):
             from interlock.faces.json_output import encoded
 
             return printable(answer) if isinstance(answer, str) else encoded(answer).decode()

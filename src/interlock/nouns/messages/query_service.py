@@ -32,11 +32,11 @@ from interlock.nouns.messages.limits import QueryQuota
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.presence import can_answer, is_able
 from interlock.nouns.messages.query import (
-    Answered,
     Asked,
     AskOutcome,
     CancelOutcome,
     Query,
+    QueryAnswered,
     Replied,
     ReplyOutcome,
     TakenBack,
@@ -382,7 +382,7 @@ class QueryService:
 
 def decode_answer(outcome: AskOutcome) -> AskOutcome:
     """Decode the JSON of an answer."""
-    if isinstance(outcome, Answered) and isinstance(outcome.answer, Raw):
+    if isinstance(outcome, QueryAnswered) and isinstance(outcome.answer, Raw):
         return replace(outcome, answer=msgspec.json.decode(outcome.answer))
     return outcome
 

@@ -73,7 +73,7 @@ class SwarmQueueFull(outcomes.Full, frozen=True, kw_only=True, tag="full"):
     retry_in: float
 
 
-class RequestAnswered(Success, frozen=True, kw_only=True, tag="result"):
+class RequestAnswered(outcomes.Answered, frozen=True, kw_only=True, tag="answered"):
     """The result of a request."""
 
     request: str
