@@ -130,6 +130,31 @@ def test_one_process_drains_a_target_at_a_time(pair: Pair) -> None:
     assert items(pair.homes["north"], keys.OUTBOX) == []
 
 
+def test_across_a_network_a_drainer_posts_what_waits_and_leaves_the_lock(pair: Pair) -> None:
+    """There the lock is a liveness key, whose value is not read with a hopeful decision."""
+    north = pair.swarm("north", faulty=True)
+    pair.cable("north").is_cut = True
+    for _ in range(2):
+        north.sent()
+    pair.cable("north").is_cut = False
+    pair.clock.advance(RECONNECT)
+    north.tend()
+    assert items(pair.homes["north"], keys.OUTBOX) == []
+    other = pair.swarm("north", "eve", faulty=True)
+    assert other.run(other.requests.outbox._lead(other.actor, "south", "drn_1"))
+
+
+def test_across_a_network_a_drainer_that_lost_its_lock_deletes_nothing(pair: Pair) -> None:
+    north, other = pair.swarm("north", faulty=True), pair.swarm("north", "eve", faulty=True)
+    pair.cable("north").is_cut = True
+    north.sent()
+    outbox = north.requests.outbox
+    page = north.run(outbox._page("south"))
+    assert other.run(other.requests.outbox._lead(other.actor, "south", "drn_2"))
+    north.run(outbox._clear(north.actor, "south", page, "drn_1"))
+    assert len(items(pair.homes["north"], keys.OUTBOX)) == 1
+
+
 # Attempts.
 
 

@@ -121,7 +121,9 @@ class Outbox:
                     return done
             self._backlog.discard(target)
         finally:
-            yield from self._home.runner.change(lambda: _end_lead(target, holder), actor)
+            yield from self._home.runner.change(
+                lambda: _end_lead(target, holder), actor, hopeful=False
+            )
         return done
 
     def _post_page(
@@ -173,7 +175,7 @@ class Outbox:
             found = yield from _with_requests(some)
             return send_rules.post(found, target, self._home.now())
 
-        yield from self._home.runner.change(clearing, actor)
+        yield from self._home.runner.change(clearing, actor, hopeful=not holder)
 
     def _lead(self, actor: Actor, target: str, holder: str) -> Op[bool]:
         """Become the process that drains this target, or stay it."""
@@ -266,7 +268,7 @@ def _holder(item: Item) -> str:
 def _leads(target: str, holder: str) -> ReadOp[bool]:
     key = keys.outbox_lock(target)
     item = (yield (key,)).items[key]
-    return item is not None and (not item.value or _holder(item) == holder)
+    return item is not None and _holder(item) == holder
 
 
 def _end_lead(target: str, holder: str) -> DecideOp[None]:
