@@ -32,6 +32,7 @@ class Requests(RequestCalls[Awaiting]):
         *,
         can: Iterable[str] = (),
         concurrency: int = 1,
+        ttl: float | str = LEASE,
         stop_on_signals: bool = True,
         stop_on_messages: bool = True,
     ) -> None:
@@ -40,7 +41,8 @@ class Requests(RequestCalls[Awaiting]):
         These are the requests to our agent by name, and to any agent that ``can`` do it.  What the
         handler returns is the result, which is committed together with the end of the task; its
         exception is an answer, too, with the status ``error``.  Execution is at least once: use
-        ``request.id`` where the work must have its effect once.
+        ``request.id`` where the work must have its effect once.  ``ttl`` is how long a claim lives
+        if this process dies; then another worker begins.
         """
         fleet: Fleet = self.context.client
 
@@ -52,7 +54,7 @@ class Requests(RequestCalls[Awaiting]):
         worker = fleet.tasks.work(
             can=abilities(self.context, can),
             concurrency=concurrency,
-            ttl=LEASE,
+            ttl=ttl,
             stop_on_signals=stop_on_signals,
             stop_on_messages=stop_on_messages,
         )

@@ -34,6 +34,8 @@ Moment: TypeAlias = str | float | datetime
 T = TypeVar("T")
 GRANT_TTL = 900.0
 SESSION_TTL = 30.0
+BUS_PATIENCE = 2.0
+"""Seconds that a call goes on asking a bus that is away."""
 _MEANWHILE = 0.02
 """Seconds after which a caller looks again whether another one has joined."""
 
@@ -313,14 +315,21 @@ class StoreOpener:
         """Open it."""
         from interlock.stores import open_store
 
-        return open_store(url, create=create)
+        return _brief(open_store(url, create=create))
 
     @staticmethod
     async def awaited(url: str, *, create: bool) -> Store:
         """Open it in an event loop."""
         from interlock.stores import open_store_async
 
-        return await open_store_async(url, create=create)
+        return _brief(await open_store_async(url, create=create))
+
+
+def _brief(store: Store) -> Store:
+    """A bus is not worth a long wait: what a sender cannot post waits in its outbox."""
+    if hasattr(store, "patience"):  # an engine across a network
+        store.patience = min(store.patience, BUS_PATIENCE)
+    return store
 
 
 def lapsed(session: str) -> Lapsed:

@@ -31,6 +31,7 @@ class Requests(RequestCalls[Blocking]):
         handler: Callable[[ServedRequest], object],
         *,
         can: Iterable[str] = (),
+        ttl: float | str = LEASE,
         stop_on_signals: bool = True,
         stop_on_messages: bool = True,
     ) -> None:
@@ -39,12 +40,13 @@ class Requests(RequestCalls[Blocking]):
         These are the requests to our agent by name, and to any agent that ``can`` do it.  What the
         handler returns is the result, which is committed together with the end of the task; its
         exception is an answer, too, with the status ``error``.  Execution is at least once: use
-        ``request.id`` where the work must have its effect once.
+        ``request.id`` where the work must have its effect once.  ``ttl`` is how long a claim lives
+        if this process dies; then another worker begins.
         """
         fleet: Fleet = self.context.client
         worker = fleet.tasks.work(
             can=abilities(self.context, can),
-            ttl=LEASE,
+            ttl=ttl,
             stop_on_signals=stop_on_signals,
             stop_on_messages=stop_on_messages,
         )

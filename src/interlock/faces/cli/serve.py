@@ -70,7 +70,9 @@ async def _serve(identity: CommandIdentity, request: RequestServe) -> int:
         speak_up()
         program = RequestProgram(fleet, identity, request.command, limit)
         note(f"serving as {fleet.context.agent}; stop with Ctrl-C")
-        await fleet.requests.serve(program.run, can=request.can, concurrency=request.jobs)
+        await fleet.requests.serve(
+            program.run, can=request.can, concurrency=request.jobs, ttl=request.ttl
+        )
     return 0
 
 

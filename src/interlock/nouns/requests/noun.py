@@ -99,6 +99,10 @@ class RequestServe(Request, frozen=True, kw_only=True):
     timeout: Annotated[Duration | None, option("duration", "end a program that takes longer")] = (
         None
     )
+    ttl: Annotated[
+        Duration,
+        option("duration", "how long a claim lives if this command dies; then another one begins"),
+    ] = 60.0
     command: Annotated[Names, option("command", "the program, after --", positional=True)] = ()
 
 
