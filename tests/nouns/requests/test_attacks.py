@@ -369,7 +369,7 @@ def test_a_key_that_is_revoked_between_verifying_and_committing_takes_nothing_in
     attack.post(attack.head())
     south = attack.pair.swarm("south", "carl")
     name = attack.pair.keys["north"].fingerprint
-    verify = south.requests.intake._open
+    verify = south.requests.incoming.open
 
     def verify_and_revoke(*args: Any) -> Any:
         found = verify(*args)
@@ -382,7 +382,7 @@ def test_a_key_that_is_revoked_between_verifying_and_committing_takes_nothing_in
             )
         return found
 
-    monkeypatch.setattr(south.requests.intake, "_open", verify_and_revoke)
+    monkeypatch.setattr(south.requests.incoming, "open", verify_and_revoke)
     south.take_in()
     assert (attack.reasons(), attack.tasks()) == (["revoked_key"], 0)
 

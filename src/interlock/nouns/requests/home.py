@@ -36,7 +36,7 @@ from interlock.nouns.swarms.swarm import (
     decode_peer,
 )
 from interlock.runtime.attempt import Unchecked
-from interlock.runtime.reads import every, readable
+from interlock.runtime.reads import OWN_OPERATIONS, every, readable
 from interlock.steps import Op, Read
 from interlock.store import Item
 
@@ -97,6 +97,11 @@ class Home:
         self._signers: dict[tuple[str, str], Signer] = {}
         self._answers: dict[str, int] = {}
         self._recorded: dict[str, float] = {}
+
+    def at_once(self, most: int, operations: int) -> int:
+        """How many things one commit at home takes, with so many operations each."""
+        room = self.runner.capabilities.max_operations - OWN_OPERATIONS
+        return max(1, min(most, room // operations))
 
     def now(self) -> float:
         """The time of this client."""

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from interlock.runtime.runner import Runner
 
 AT_ONCE = 64
-"""Envelopes in one commit on the bus."""
+"""Envelopes in one commit on the bus, at most."""
+_OPERATIONS = 6
+"""Operations of one entry in a commit at home, at most; on the bus it has fewer."""
 DRAINER_TTL = 30.0
 """Seconds after which another process drains the outbox of one that died."""
 BYTES_AT_ONCE = 1024 * 1024
@@ -206,7 +208,7 @@ class Outbox:
         return found
 
     def _page(self, target: str) -> Op[list[Posting]]:
-        page = Range(keys.outbox(target), limit=AT_ONCE)
+        page = Range(keys.outbox(target), limit=self._home.at_once(AT_ONCE, _OPERATIONS))
         items = (yield Read(page)).ranges[page]
         ordered = sorted(items, key=lambda item: item.created)
         entries = [(item, entry) for item in ordered if (entry := readable(decode_outbox, item))]

@@ -47,7 +47,7 @@ from interlock.store import Snapshot
 
 if TYPE_CHECKING:
     from interlock.nouns.requests.home import Home
-    from interlock.nouns.requests.intake_service import Intake
+    from interlock.nouns.requests.result_intake import ResultIntake
     from interlock.nouns.swarms.swarm import OwnSwarm
     from interlock.runtime.attempt import DecideOp
 
@@ -77,7 +77,7 @@ class RequestDraft(Struct, frozen=True, kw_only=True):
 class RequestSender:
     """Requests to other swarms; its methods are generators for a driver."""
 
-    def __init__(self, home: Home, outbox: Outbox, intake: Intake) -> None:
+    def __init__(self, home: Home, outbox: Outbox, intake: ResultIntake) -> None:
         self._home = home
         self._outbox = outbox
         self._intake = intake
@@ -229,7 +229,7 @@ class RequestSender:
         try:
             there = yield from self._home.bus.on(own, lambda _: _appears(key, left))
             if there:
-                yield from self._intake.result(actor, own, request)
+                yield from self._intake.one(actor, own, request)
         except BusTrouble:
             key = keys.finding(request)
             yield from _appears(key, min(left, RECONNECT))

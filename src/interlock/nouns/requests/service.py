@@ -20,8 +20,11 @@ from interlock.errors import BusTrouble, StoreTrouble
 from interlock.nouns.requests.answer_service import Answers
 from interlock.nouns.requests.attempts import Attempts
 from interlock.nouns.requests.home import Home
-from interlock.nouns.requests.intake_service import Intake
+from interlock.nouns.requests.incoming import Incoming
 from interlock.nouns.requests.posting import Outbox
+from interlock.nouns.requests.quarantine_service import QuarantineRoom
+from interlock.nouns.requests.request_intake import RequestIntake
+from interlock.nouns.requests.result_intake import ResultIntake
 from interlock.nouns.requests.send_service import RequestSender
 from interlock.nouns.swarms.bus import RECONNECT
 from interlock.runtime.identity import Actor
@@ -51,8 +54,11 @@ class RequestService:
     def __init__(self, runner: Runner, bus: Bus, moment: Callable[[int], float]) -> None:
         self.home = Home(runner, bus)
         self.outbox = Outbox(self.home)
-        self.intake = Intake(self.home, moment)
-        self.sender = RequestSender(self.home, self.outbox, self.intake)
+        self.incoming = Incoming(self.home)
+        room = QuarantineRoom(self.home)
+        self.request_intake = RequestIntake(self.home, self.incoming, room, moment)
+        self.result_intake = ResultIntake(self.home, self.incoming, room)
+        self.sender = RequestSender(self.home, self.outbox, self.result_intake)
         self.answers = Answers(self.home, self.outbox)
         self.attempts = Attempts(self.home, self.outbox, moment)
 
@@ -60,13 +66,13 @@ class RequestService:
         """Take in all that the bus has for us; how many envelopes that were."""
         done = 0
         for _ in range(ROUNDS):
-            found = yield from self.intake.look(own)
+            found = yield from self.incoming.look(own)
             done += found.count
-            requests = yield from self.intake.requests(actor, own, found.requests)
+            requests = yield from self.request_intake.take(actor, own, found.requests)
             for swarm, request in requests.repeated:
                 yield from self.answers.repeat(actor, own, swarm, request)
-            yield from self.intake.results(actor, own, found.results)
-            yield from self.intake.receipts(actor, own, found.receipts)
+            yield from self.result_intake.take(actor, own, found.results)
+            yield from self.result_intake.receipts(actor, own, found.receipts)
             if not found.full:
                 break
         return done

@@ -1,0 +1,254 @@
+"""Intake of requests at the receiver (steps 4 and 5 of ``exchange.py``), many at a time.
+
+Any number of processes may do this at once: the marks against replay make all but one of them do
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from interlock.core import codec, keys, rate
+from interlock.core.decision import Decision, Event, Write
+from interlock.nouns.guards.gates import merged
+from interlock.nouns.requests import intake_rules
+from interlock.nouns.requests.exchange import decode_rate, decode_reputation, decode_seen
+from interlock.nouns.requests.incoming import Incoming, OnBus, read_all, unchanged
+from interlock.nouns.requests.intake_rules import (
+    Arrival,
+    Known,
+    RefusedRequest,
+    Repeated,
+    TakenIn,
+    Verdict,
+)
+from interlock.nouns.swarms.envelope import EnvelopeRefused, OpenedEnvelope, body_refusal
+from interlock.nouns.swarms.head import RequestHead
+from interlock.nouns.swarms.reputation import UNKNOWN
+from interlock.nouns.tasks import progress_rules
+from interlock.nouns.tasks.task import Spec
+from interlock.nouns.tasks.task_reader import TaskReader
+from interlock.runtime.identity import Actor
+from interlock.steps import Op
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from interlock.nouns.requests.home import Home, Trust
+    from interlock.nouns.requests.quarantine_service import QuarantineRoom
+    from interlock.nouns.swarms.swarm import OwnSwarm
+    from interlock.nouns.tasks.task_change import TaskChanges
+    from interlock.runtime.attempt import DecideOp, ReadOp
+
+
+class RequestsTakenIn(Struct, frozen=True, kw_only=True):
+    """What an intake of requests did: those that became tasks, and those to answer again."""
+
+    requests: tuple[str, ...] = ()
+    repeated: tuple[tuple[str, str], ...] = ()
+    """Each with its swarm."""
+
+
+class RequestIntake:
+    """Takes in requests for one home; its methods are generators for a driver."""
+
+    def __init__(
+        self,
+        home: Home,
+        incoming: Incoming,
+        room: QuarantineRoom,
+        moment: Callable[[int], float],
+    ) -> None:
+        self._home = home
+        self._incoming = incoming
+        self._room = room
+        self._moment = moment
+
+    def take(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[RequestsTakenIn]:
+        """Take in these requests of other swarms."""
+        if not found:
+            return RequestsTakenIn()
+        incoming = self._incoming
+        while True:
+            trust = yield from incoming.trust(found, RequestHead)
+            opened, refused = incoming.open(found, RequestHead, trust, own)
+            opened = incoming.fitting(opened)
+            arrivals = yield from self._with_bodies(own, opened, refused)
+            done = yield from self._take(actor, arrivals, refused, trust)
+            if done is not None:
+                break
+        taken = [*[each for each, _ in opened], *[each for each, _ in refused]]
+        yield from incoming.delete(own, {key for each in taken for key in each.keys})
+        return RequestsTakenIn(
+            requests=tuple([each.arrival.head.request_id for each in done if _is_new(each)]),
+            repeated=tuple([_name(each) for each in done if _is_to_be_answered(each)]),
+        )
+
+    def release(self, actor: Actor, own: OwnSwarm, envelope: bytes, body: bytes) -> Op[Any]:
+        """Take in a request from quarantine, without regard to rate and reputation."""
+        found = [OnBus(key="", value=envelope, body_key="")]
+        while True:
+            trust = yield from self._incoming.trust(found, RequestHead)
+            opened, refused = self._incoming.open(found, RequestHead, trust, own)
+            if refused:
+                return refused[0][1]
+            arrival = replace(_arrival(opened[0][1], envelope, body), released=True)
+            done = yield from self._take(actor, [arrival], [], trust, keep=False)
+            if done is not None:
+                return done[0]
+
+    def _take(
+        self,
+        actor: Actor,
+        arrivals: Sequence[Arrival],
+        refused: Sequence[tuple[OnBus, EnvelopeRefused]],
+        trust: Trust,
+        *,
+        keep: bool = True,
+    ) -> Op[list[Verdict] | None]:
+        """Step 4; None if the trust changed before the commit."""
+        yield from self._room.count()
+        base = yield from self._home.runner.base()
+        at = self._moment(max(len(arrivals), 1))
+        ids = [self._home.runner.new_id("qua") for _ in (*arrivals, *refused)]
+
+        def deciding() -> DecideOp[list[Verdict] | None]:
+            now = self._home.now()
+            relied = {key for each in arrivals for key in trust.relied(each.opened.key)}
+            if not (yield from unchanged(relied, trust.revisions)):
+                return Decision(outcome=None)
+            reader = TaskReader(self._home.runner, base)
+            known = yield from _known(arrivals, reader)
+            verdicts = [
+                intake_rules.judge(each, known, self._home.rate, now, at + place * 0.000_001)
+                for place, each in enumerate(arrivals)
+            ]
+            new = [each for each in verdicts if isinstance(each, TakenIn)]
+            published = yield from _publish(reader, new)
+            puts = [write for each in new for write in intake_rules.taken_in_writes(each)]
+            for each in verdicts:
+                if isinstance(each, TakenIn) or (isinstance(each, Repeated) and each.later):
+                    key = each.arrival.seen_key
+                    puts.append(Write(key, known.seen[key]))
+                if isinstance(each, TakenIn) and not each.arrival.released:
+                    key = each.arrival.rate_key
+                    puts.append(Write(key, known.rates[key]))
+            held = [each for each in verdicts if isinstance(each, RefusedRequest) and keep]
+            kept = [*self._room.kept(ids, [*held, *[each for _, each in refused]], "request", now)]
+            thing = f"request/{new[0].arrival.head.request_id}" if len(new) == 1 else "requests"
+            own = Decision[Any](
+                outcome=verdicts,
+                verb=_verb(new, puts, kept),
+                thing=thing,
+                puts=(*puts, *kept),
+                events=tuple(_events(verdicts, bool(kept))),
+            )
+            return merged(own, [published])
+
+        return (yield from self._room.commit(deciding, actor))
+
+    def _with_bodies(
+        self,
+        own: OwnSwarm,
+        opened: Sequence[tuple[OnBus, OpenedEnvelope[RequestHead]]],
+        refused: list[tuple[OnBus, EnvelopeRefused]],
+    ) -> Op[list[Arrival]]:
+        """The requests whose bodies are those that were signed for."""
+        bodies = yield from self._incoming.bodies(own, [each for each, _ in opened])
+        arrivals: list[Arrival] = []
+        for each, envelope in opened:
+            body = bodies.get(each.body_key, b"")
+            if (wrong := body_refusal(envelope.head, body) or _no_json(envelope, body)) is not None:
+                refused.append((each, wrong))
+            else:
+                arrivals.append(_arrival(envelope, each.value, body))
+        return arrivals
+
+
+def _known(arrivals: Sequence[Arrival], reader: TaskReader) -> ReadOp[Known]:
+    """The marks, rates, reputations and tasks that decide about these requests."""
+    swarms = {each.head.from_swarm for each in arrivals}
+    wanted = dict.fromkeys(
+        key
+        for each in arrivals
+        for key in (each.seen_key, each.rate_key, keys.reputation(each.head.from_swarm))
+    )
+    items = yield from read_all(wanted)
+    statuses = yield from read_all(dict.fromkeys(keys.status(each.task) for each in arrivals))
+    reader.learn(statuses)
+    return Known(
+        seen={each.seen_key: decode_seen(items[each.seen_key]) for each in arrivals},
+        rates={each.rate_key: decode_rate(items[each.rate_key]) or rate.EMPTY for each in arrivals},
+        reputations={
+            swarm: decode_reputation(items[keys.reputation(swarm)]) or UNKNOWN for swarm in swarms
+        },
+        tasks={each.task: statuses[keys.status(each.task)] is not None for each in arrivals},
+    )
+
+
+def _publish(reader: TaskReader, new: Sequence[TakenIn]) -> DecideOp[None]:
+    """Publish the tasks of requests that are taken in."""
+    specs: dict[str, Spec] = {each.arrival.task: each.spec for each in new if each.spec is not None}
+
+    def decide(changes: TaskChanges) -> Decision[None]:
+        if not specs:
+            return Decision(outcome=None)
+        progress_rules.read_needs(changes, (), specs)
+        progress_rules.read_requirement_sets(changes, specs.values())
+        for id_, spec in specs.items():
+            progress_rules.create(changes, id_, spec)
+        return changes.decision(None, "request.receive", "requests")
+
+    return (yield from reader.change(decide))
+
+
+def _is_new(verdict: Verdict) -> bool:
+    return isinstance(verdict, TakenIn)
+
+
+def _is_to_be_answered(verdict: Verdict) -> bool:
+    """Whether it is a later attempt, or a message to all agents, which needs no worker."""
+    if isinstance(verdict, TakenIn):
+        return verdict.spec is None
+    return isinstance(verdict, Repeated) and verdict.later
+
+
+def _name(verdict: Verdict) -> tuple[str, str]:
+    head = verdict.arrival.head
+    return head.from_swarm, head.request_id
+
+
+def _verb(new: Sequence[object], puts: Sequence[object], kept: Sequence[object]) -> str:
+    if new:
+        return "request.receive"
+    return "request.repeat" if puts else "request.refuse" if kept else ""
+
+
+def _events(verdicts: Sequence[Verdict], kept: bool) -> Iterable[Event]:
+    for each in verdicts:
+        head = each.arrival.head
+        if isinstance(each, TakenIn):
+            sender = f"{head.from_agent}@{head.from_swarm}"
+            yield Event("request:received", sender, f"request/{head.request_id}")
+    if kept:
+        yield Event("request:quarantined", "")
+
+
+def _arrival(opened: OpenedEnvelope[RequestHead], envelope: bytes, body: bytes) -> Arrival:
+    return Arrival(opened=opened, envelope=envelope, body=body)
+
+
+def _no_json(opened: OpenedEnvelope[RequestHead], body: bytes) -> EnvelopeRefused | None:
+    try:
+        msgspec.json.decode(body, type=Raw)
+        msgspec.json.decode(body)
+    except codec.UNREADABLE as error:
+        detail = f"its payload is not JSON: {error}"[:200]
+        head = opened.head
+        return EnvelopeRefused(reason="malformed", detail=detail, key=head.key, head=head)
+    return None
