@@ -111,7 +111,7 @@ ACCEPT = FloorCommit(
     entry=b"x" * 1150,
 )
 ON_THE_WAY = (SEND, POST, TAKE_IN, CLAIM, FINISH, REPLY, ACCEPT)
-"""The commits between the call and its return; four others delete what was posted."""
+"""The commits between the call and its return; four others delete outbox entries and envelopes."""
 
 
 class Swarms:
