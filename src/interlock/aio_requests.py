@@ -66,7 +66,7 @@ class Requests(RequestCalls[Awaiting]):
         """Take in, post and repeat requests of our swarm while the block runs."""
         over = False
         service, actor = self.context.requests, self.context.me().actor
-        await drive_async(service.home.own(), self.context.store)
+        await drive_async(service.begin(actor), self.context.store)
 
         async def follow() -> None:
             while not over:

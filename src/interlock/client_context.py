@@ -121,7 +121,7 @@ class Context:
         """Requests between our swarm and others."""
         from interlock.nouns.requests.service import RequestService
 
-        return RequestService(self.runner, self.bus, self.tasks.moment)
+        return RequestService(self.runner, self.bus, self.tasks.moment, self.swarms)
 
     @cached_property
     def swarms(self) -> SwarmRegistry:

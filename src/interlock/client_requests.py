@@ -62,7 +62,7 @@ class Requests(RequestCalls[Blocking]):
         """Take in, post and repeat requests of our swarm in a thread while the block runs."""
         over = threading.Event()
         service, actor = self.context.requests, self.context.me().actor
-        drive(service.home.own(), self.context.store)  # a home that is no swarm is refused here
+        drive(service.begin(actor), self.context.store)
 
         def follow() -> None:
             while not over.is_set():

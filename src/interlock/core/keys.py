@@ -74,8 +74,6 @@ Requests, at home
     quarantine/{id}       a message that was refused, and why
     quarantine-content/{id}       its envelope and payload, if it may be released
     request-rates/{to or from}/{swarm}/{agent}  when an agent made its last requests
-    request-refusals/to/{agent}   the number of refused requests of an agent, until it is recorded
-    request-refusals/from         the same of messages from the bus
 Requests, on the bus
     req/{swarm}/{message} the envelope of a request to a swarm; its payload under req-body/
     res/{swarm}/{id}      the envelope of a result for a swarm; its payload under res-body/
@@ -94,6 +92,7 @@ Guards and pipelines
 Swarms, in the home store
     swarm/self            this home as a swarm: its name, its bus and its keys
     swarm/entry           the last version of our registry entry, and when it was signed
+    agent-keys/{agent}    the keys with which an agent here signs for itself
     peers/{swarm}         a swarm that we allow or deny, and the keys of it that we trust
     floors/{swarm}        the newest registry entry of a peer that we accepted
     breakers/{swarm}      the circuit breaker of a peer, unless it is closed
@@ -201,7 +200,6 @@ FINDINGS = "findings/"
 QUARANTINE = "quarantine/"
 QUARANTINE_CONTENT = "quarantine-content/"
 REQUEST_RATES = "request-rates/"
-REQUEST_REFUSALS = "request-refusals/"
 BUS_REQUESTS = "req/"
 BUS_REQUEST_BODIES = "req-body/"
 BUS_RESULTS = "res/"
@@ -209,7 +207,7 @@ BUS_RESULT_BODIES = "res-body/"
 BUS_RECEIPTS = "ack/"
 REQUEST_FOLDERS = (
     REQUESTS, REQUEST_BODIES, REQUEST_NAMES, REQUEST_DUE, ESCALATED, OUTBOX, RECEIVED, UNANSWERED,
-    SEEN, FINDINGS, QUARANTINE, QUARANTINE_CONTENT, REQUEST_RATES, REQUEST_REFUSALS,
+    SEEN, FINDINGS, QUARANTINE, QUARANTINE_CONTENT, REQUEST_RATES,
     BUS_REQUESTS, BUS_REQUEST_BODIES, BUS_RESULTS, BUS_RESULT_BODIES, BUS_RECEIPTS,
 )  # fmt: skip
 GUARDS = "guards/"
@@ -224,6 +222,7 @@ ITSELF = "gate/"
 SWARM = "swarm/"
 OWN_SWARM = "swarm/self"
 OWN_ENTRY = "swarm/entry"
+AGENT_KEYS = "agent-keys/"
 PEERS = "peers/"
 FLOORS = "floors/"
 BREAKERS = "breakers/"
@@ -257,7 +256,7 @@ BUS = "meta/bus"
 FOLDERS = frozenset((
     *POOLS, HELD, BROKEN, WAITS, *TASK_FOLDERS, *MESSAGE_FOLDERS, SESSIONS, REPORTS, DEATHS, ABLE,
     LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS, GATES, GATED, RECHECK, SWARM,
-    PEERS, FLOORS, BREAKERS, REPUTATIONS, REGISTRY, REVOKED, REFUSALS, SEGMENTS, META,
+    AGENT_KEYS, PEERS, FLOORS, BREAKERS, REPUTATIONS, REGISTRY, REVOKED, REFUSALS, SEGMENTS, META,
     *REQUEST_FOLDERS,
 ))  # fmt: skip
 """Every folder with items that Interlock itself stores, without those of liveness keys."""
@@ -773,17 +772,6 @@ def request_rate(direction: str, swarm: str, agent: str) -> str:
     return f"{REQUEST_RATES}{direction}/{encode(swarm)}/{encode(agent)}"
 
 
-def request_refusals(agent: str = "") -> str:
-    """How many requests of an agent were refused; without an agent, messages from the bus."""
-    return f"{REQUEST_REFUSALS}to/{encode(agent)}" if agent else f"{REQUEST_REFUSALS}from"
-
-
-def refused_agent(key: str) -> str:
-    """The agent of such an item; empty for messages from the bus."""
-    direction, _, agent = key.removeprefix(REQUEST_REFUSALS).partition("/")
-    return decode(agent) if direction == "to" else ""
-
-
 def breaker_probe(swarm: str) -> str:
     """The liveness of the one request that probes a peer whose breaker is half open."""
     return f"{LIVE}probe/{encode(swarm)}"
@@ -933,6 +921,11 @@ def definition(name: str, digest: str = "") -> str:
 
 
 # Swarms.
+
+
+def agent_keys(agent: str) -> str:
+    """The keys of an agent of our swarm."""
+    return AGENT_KEYS + encode(agent)
 
 
 def peer(swarm: str) -> str:

@@ -149,3 +149,30 @@ def test_a_link_stays_on_the_bus_until_it_is_stopped(ada: Shell, tmp_path: Path)
     until(lambda: len(ada.json("swarm", "list")[1]["swarms"][0]["keys"]) == 2, "the rotation")
     link.send_signal(signal.SIGTERM)
     assert link.wait(60) == 143
+
+
+def test_an_agent_on_a_host_without_the_key_of_the_swarm_signs_with_its_own(
+    shop: Here, tmp_path: Path
+) -> None:
+    shop.run("swarm", "allow", "bank", "--key", register(shop, "bank"))
+    print_ = shop.json("swarm", "list")[1]["swarms"][0]["keys"][0]["fingerprint"]
+    shop.run("swarm", "allow", "shop", "--key", print_, "--store", "bank.db")
+    operator = dict(shop.exported)
+    shop.exported["INTERLOCK_KEYS_DIR"] = str(tmp_path / "carl-keys")
+    asks = ("request", "send", "bank", "can:audit", "[1]", "--agent", "carl")
+    without = shop.run(*asks)
+    assert (without.status, "interlock key new NAME" in without.err) == (3, True)
+    shop.run("key", "new", "carl")
+    joined = shop.run("agent", "join", "--agent", "carl", "--key", "carl")
+    assert "INTERLOCK_KEY=carl" in joined.out
+    shop.exported.update(operator)
+    assert "published" in shop.run("swarm", "sync").out
+    shop.exported["INTERLOCK_KEYS_DIR"] = str(tmp_path / "carl-keys")
+    assert shop.run(*asks, "--key", "carl").status == 0
+    shop.run("maintain", "--store", "bank.db")
+    listed = shop.json("request", "list", "--received", "--store", "bank.db")[1]
+    assert [each["agent"] for each in listed["requests"]] == ["carl"]
+    revoked = shop.json("key", "revoke", "carl", "--agent", "carl")[1]
+    assert (revoked["outcome"], revoked["agent"]) == ("revoked", "carl")
+    again = shop.run(*asks, "--key", "carl")
+    assert (again.status, "revoked, permanently" in again.err) == (3, True)

@@ -150,6 +150,12 @@ class Swarms:
         self.tampered = True
         self.bus.commit(Txn(id=f"txn_{self._numbers}", puts=(Put(key, value),), quiet=True))
 
+    def delete_on_bus(self, key: str) -> None:
+        """Delete as anyone with the bus's credentials can."""
+        self._numbers += 1
+        self.tampered = True
+        self.bus.commit(Txn(id=f"txn_{self._numbers}", deletes=(key,), quiet=True))
+
 
 def write(home: Fleet, key: str, value: object) -> None:
     """Write an item of a home, with its entry in the record."""

@@ -50,6 +50,7 @@ from interlock.nouns.swarms.head import (
     ResultHead,
     RevocationHead,
     ack_head,
+    agent_key,
     digest,
     fixed_digest,
     next_attempt,
@@ -490,6 +491,16 @@ def a_result(request: RequestHead, **other: Any) -> ResultHead:
     return result_head(request, **{**fields, **other})
 
 
+def test_an_agent_signs_for_no_other_executor() -> None:
+    trust = TrustList()
+    trust.add_agent(ADA, "bank", "ada")
+    for executor, said in (("ada", "opened"), ("bob", "wrong_sender")):
+        made = a_result(a_request(), key=ADA.fingerprint, executed_by=executor)
+        signed = sign_head(replace(made, from_agent="ada"), ADA)
+        found = open_envelope(signed, ResultHead, trust, swarm="shop", bus=BUS, now=NOW)
+        assert reason(found) == said
+
+
 def test_a_result_answers_the_request_that_it_names() -> None:
     request = a_request()
     made = sign_head(a_result(request), BANK)
@@ -619,7 +630,12 @@ def test_an_agent_with_a_key_of_its_own_proves_that_it_has_it() -> None:
     ada = registered_agent("ada", swarm="shop", signer=ADA)
     found = open_entry(sign_head(an_entry(SHOP, agents=(ada,)), SHOP))
     assert isinstance(found, OpenedEnvelope)
-    assert found.head.agent_keys() == {ADA.fingerprint: ("ada", ADA.public_key)}
+    assert found.head.agent_keys() == {ADA.fingerprint: ("ada", ada.keys[0])}
+
+
+def with_key(**changed: Any) -> RegisteredAgent:
+    ada = registered_agent("ada", swarm="shop", signer=ADA)
+    return replace(ada, keys=(replace(ada.keys[0], **changed),))
 
 
 @pytest.mark.parametrize(
@@ -627,15 +643,12 @@ def test_an_agent_with_a_key_of_its_own_proves_that_it_has_it() -> None:
     [
         registered_agent("ada", swarm="bank", signer=ADA),
         replace(registered_agent("eve", swarm="shop", signer=ADA), agent="ada"),
-        replace(registered_agent("ada", swarm="shop", signer=ADA), proof=""),
-        replace(registered_agent("ada", swarm="shop", signer=ADA), key=""),
-        replace(
-            registered_agent("ada", swarm="shop", signer=ADA),
-            key=signing.to_base64(STRANGER.public_key),
-        ),
-        replace(
-            registered_agent("ada", swarm="shop", signer=ADA), key=signing.to_base64(bytes(32))
-        ),
+        with_key(proof=""),
+        with_key(public=""),
+        with_key(public=signing.to_base64(STRANGER.public_key)),
+        with_key(public=signing.to_base64(bytes(32))),
+        replace(with_key(), keys=with_key().keys * 2),
+        replace(with_key(), keys=(*with_key().keys, agent_key("shop", "ada", STRANGER))),
         registered_agent("ada", swarm="shop", signer=SHOP),
         registered_agent("\u202ea"),
         registered_agent("ada", ("",)),

@@ -186,7 +186,7 @@ def test_a_rotated_key_never_becomes_the_current_one_again(swarms: Swarms) -> No
 
 def test_a_key_that_is_no_key_of_the_swarm_cannot_be_revoked(swarms: Swarms) -> None:
     swarms.pair()
-    with pytest.raises(BadInput, match="signs for bank no more, or never did"):
+    with pytest.raises(BadInput, match="signs neither for bank nor for an agent"):
         swarms.homes["bank"].keys.revoke("shop")
 
 

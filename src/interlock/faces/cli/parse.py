@@ -49,7 +49,10 @@ class Common(Request, frozen=True, kw_only=True):
         str | None, option("name", "a trace id for the entries in the record (or INTERLOCK_TRACE)")
     ] = None
     key: Annotated[
-        str | None, option("text", "a key that signs the entries in the record (or INTERLOCK_KEY)")
+        str | None,
+        option(
+            "text", "a key that signs for you, in the record and in requests (or INTERLOCK_KEY)"
+        ),
     ] = None
     no_retry: Annotated[
         bool, option("flag", "end a wait with an error when the store does not answer for 10 s")

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.nouns.guards.gates import merged
-from interlock.nouns.requests.audit import AuditFacts, passed_ms
 from interlock.nouns.requests.exchange import (
     OutboxEntry,
     ReceivedRequest,
@@ -26,10 +25,9 @@ from interlock.nouns.requests.exchange import (
 )
 from interlock.nouns.requests.posting import Outbox, Posting
 from interlock.nouns.requests.request import ResultStatus
-from interlock.nouns.swarms.envelope import sign_head
 from interlock.nouns.swarms.head import AckHead, ResultHead, milliseconds, result_head
-from interlock.nouns.tasks.task import TaskOwner, TaskResult, TaskStatus
-from interlock.nouns.tasks.task_reader import decode_claim, decode_result, decode_status
+from interlock.nouns.tasks.task import TaskResult, TaskStatus
+from interlock.nouns.tasks.task_reader import decode_result, decode_status
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import readable
 from interlock.steps import Op, Read
@@ -82,27 +80,30 @@ class Answers:
         key = keys.received(swarm, request)
         return decode_received((yield Read(key))[key])
 
-    def sign(self, own: OwnSwarm, received: ReceivedRequest, answer: Answer) -> SignedAnswer:
+    def sign(self, own: OwnSwarm, received: ReceivedRequest, answer: Answer) -> Op[SignedAnswer]:
         """Sign a result; it binds the head of the request that was taken in."""
-        signer = self._home.signer(own)
-        head: ResultHead = result_head(
-            received.head,
-            message_id=self._home.runner.new_id("msg"),
-            status=answer.status,
-            executed_by=answer.by,
-            executed_at=answer.at,
-            body=bytes(answer.body),
-            key=signer.fingerprint,
-            now=self._home.now(),
-            confidence=answer.confidence,
-            citations=answer.citations,
-        )
+
+        def make(key: str) -> ResultHead:
+            return result_head(
+                received.head,
+                message_id=self._home.runner.new_id("msg"),
+                status=answer.status,
+                executed_by=answer.by,
+                executed_at=answer.at,
+                body=bytes(answer.body),
+                key=key,
+                now=self._home.now(),
+                confidence=answer.confidence,
+                citations=answer.citations,
+            )
+
+        head, envelope = yield from self._home.sign(own, answer.by, make)
         to = received.head.from_swarm
         entry = OutboxEntry(
             kind="result",
             to=to,
             request=head.request_id,
-            envelope=Raw(sign_head(head, signer)),
+            envelope=envelope,
             body=answer.body,
         )
         posting = Posting(key=keys.outbox(to, head.message_id), entry=entry, body=answer.body)
@@ -119,17 +120,14 @@ class Answers:
 
     def _answering(self, signed: SignedAnswer, *, again: bool = False) -> DecideOp[bool]:
         head = signed.received.head
-        key, thing = keys.received(head.from_swarm, head.request_id), f"request/{head.request_id}"
-        claim = keys.owner(signed.received.task)
-        items = (yield (key, *((claim,) if signed.received.task else ()))).items
-        stored = decode_received(items[key])
+        key = keys.received(head.from_swarm, head.request_id)
+        stored = decode_received((yield (key,)).items[key])
         if stored is None or (stored.answered is not None and not again):
             return Decision(outcome=False)
-        answer, now = signed.answer, self._home.now()
-        facts = _facts(signed, readable(decode_claim, items.get(claim)), now)
+        answer = signed.answer
         after = replace(
             stored,
-            answered=now,
+            answered=self._home.now(),
             status=answer.status,
             executed_by=answer.by,
             executed_at=answer.at,
@@ -137,10 +135,10 @@ class Answers:
         return Decision(
             outcome=True,
             verb="request.reply",
-            thing=thing,
+            thing=f"request/{head.request_id}",
             puts=(Write(key, after), Write(signed.posting.key, signed.posting.entry)),
             deletes=(keys.unanswered(head.from_swarm, head.request_id),),
-            events=(Event("request:executed", answer.by, thing, details=facts.details()),),
+            events=(Event("request:executed", answer.by, f"request/{head.request_id}"),),
             trace=head.correlation_id,
         )
 
@@ -168,9 +166,9 @@ class Answers:
         if received is None or received.answered is not None:
             return False
         found = yield from self._outcome(received, actor)
-        if found is None:
+        if found is None or self._home.signer(own, found.by) is None:
             return False
-        signed = self.sign(own, received, found)
+        signed = yield from self.sign(own, received, found)
         done = yield from self._home.runner.change(lambda: self._answering(signed), actor)
         if done.outcome:
             yield from self.post(actor, own, signed)
@@ -185,7 +183,9 @@ class Answers:
         if found is None:
             yield from self._receipt(actor, own, received)
             return
-        signed = self.sign(own, received, found)
+        if self._home.signer(own, found.by) is None:
+            return
+        signed = yield from self.sign(own, received, found)
         yield from self._home.runner.change(lambda: self._answering(signed, again=True), actor)
         yield from self.post(actor, own, signed)
 
@@ -203,28 +203,31 @@ class Answers:
 
     def _receipt(self, actor: Actor, own: OwnSwarm, received: ReceivedRequest) -> Op[None]:
         """Confirm to the asker that its request is a task here."""
-        signer, request = self._home.signer(own), received.head
-        now = milliseconds(self._home.now())
-        head = AckHead(
-            message_id=self._home.runner.new_id("msg"),
-            request_id=request.request_id,
-            from_swarm=own.name,
-            from_agent=actor.agent or own.name,
-            to_swarm=request.from_swarm,
-            to_agent=request.reply_to or request.from_agent,
-            correlation_id=request.correlation_id,
-            in_reply_to=received.digest,
-            timestamp=now,
-            expires=max(request.deadline, now),
-            deadline=max(request.deadline, now),
-            key=signer.fingerprint,
-            bus=request.bus,
-        )
+        request, now = received.head, milliseconds(self._home.now())
+        agent = actor.agent or own.name
+        if self._home.signer(own, agent) is None:
+            return
+
+        def make(key: str) -> AckHead:
+            return AckHead(
+                message_id=self._home.runner.new_id("msg"),
+                request_id=request.request_id,
+                from_swarm=own.name,
+                from_agent=agent,
+                to_swarm=request.from_swarm,
+                to_agent=request.reply_to or request.from_agent,
+                correlation_id=request.correlation_id,
+                in_reply_to=received.digest,
+                timestamp=now,
+                expires=max(request.deadline, now),
+                deadline=max(request.deadline, now),
+                key=key,
+                bus=request.bus,
+            )
+
+        head, envelope = yield from self._home.sign(own, agent, make)
         entry = OutboxEntry(
-            kind="receipt",
-            to=head.to_swarm,
-            request=head.request_id,
-            envelope=Raw(sign_head(head, signer)),
+            kind="receipt", to=head.to_swarm, request=head.request_id, envelope=envelope
         )
         key = keys.outbox(head.to_swarm, head.message_id)
 
@@ -240,21 +243,6 @@ class Answers:
 
         yield from self._home.runner.change(putting, actor)
         yield from self._outbox.post(actor, own, Posting(key=key, entry=entry, body=Raw(b"")))
-
-
-def _facts(signed: SignedAnswer, owner: TaskOwner | None, now: float) -> AuditFacts:
-    """What the audit has to know of a result; the time since its claim, if that still exists."""
-    head, answer = signed.received.head, signed.answer
-    return AuditFacts(
-        from_swarm=head.to_swarm,
-        from_agent=answer.by,
-        to_swarm=head.from_swarm,
-        to_agent=head.from_agent,
-        confidence=answer.confidence,
-        citations=answer.citations,
-        status=answer.status,
-        execution_ms=None if owner is None else passed_ms(owner.since, now),
-    )
 
 
 def _answer(

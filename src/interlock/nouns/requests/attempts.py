@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from interlock.core import keys
-from interlock.core.decision import Decision
+from interlock.core.decision import Decision, Event
 from interlock.nouns.guards.gates import merged
 from interlock.nouns.messages import decision_rules, decode
 from interlock.nouns.messages.decision import HumanDecision
@@ -33,7 +33,6 @@ from interlock.nouns.requests.request import (
     task_priority,
     with_head,
 )
-from interlock.nouns.swarms.envelope import sign_head
 from interlock.nouns.swarms.head import ALL_AGENTS, RequestHead
 from interlock.nouns.tasks import progress_rules
 from interlock.nouns.tasks.task import Spec
@@ -113,10 +112,12 @@ class Attempts:
         self, actor: Actor, own: OwnSwarm, request: OutgoingRequest, *, resume: bool = False
     ) -> Op[bool]:
         """Another attempt: signed outside, and stored if the request is still as it was."""
+        if self._home.signer(own, request.agent) is None:
+            return False  # a process with the key of the swarm, or of the agent, does it
         now = self._home.now()
         again = rules.resume if resume else rules.retry
         after = again(request, request.heads[-1], now)
-        head, entry = self._signed(own, after, now)
+        head, entry = yield from self._signed(own, after, now)
         after = with_head(after, head)
         parts: list[Decision[Any]] = []
 
@@ -140,10 +141,12 @@ class Attempts:
 
     def _signed(
         self, own: OwnSwarm, request: OutgoingRequest, now: float
-    ) -> tuple[RequestHead, OutboxEntry]:
-        signer = self._home.signer(own)
-        head = head_of(request, swarm=own.name, bus=own.bus_id, key=signer.fingerprint, now=now)
-        envelope = Raw(sign_head(head, signer))
+    ) -> Op[tuple[RequestHead, OutboxEntry]]:
+        head, envelope = yield from self._home.sign(
+            own,
+            request.agent,
+            lambda key: head_of(request, swarm=own.name, bus=own.bus_id, key=key, now=now),
+        )
         return head, OutboxEntry(
             kind="request", to=request.to_swarm, request=request.id, envelope=envelope
         )
@@ -223,6 +226,8 @@ class Attempts:
         swarm = str(said.get("swarm", "")) if isinstance(said, dict) else ""
         if not swarm:
             return (yield from self._repeat(actor, own, request, resume=True))
+        if self._home.signer(own, request.agent) is None:
+            return False
         runner, now = self._home.runner, self._home.now()
         other = msgspec.structs.replace(
             request,
@@ -242,7 +247,7 @@ class Attempts:
             reason="",
             probe=False,
         )
-        head, entry = self._signed(own, other, now)
+        head, entry = yield from self._signed(own, other, now)
         other = with_head(other, head)
         body: list[Raw] = []
 
@@ -261,9 +266,7 @@ class Attempts:
             ended = send_rules.cancel(
                 found, "alternative_swarm", self._home.now(), f"request/{other.id}"
             )
-            events = tuple(
-                [msgspec.structs.replace(e, thing=f"request/{other.id}") for e in sent.events]
-            )
+            events = tuple([Event(e.name, e.agent, f"request/{other.id}") for e in sent.events])
             return merged(ended, [msgspec.structs.replace(sent, events=events)])
 
         done = yield from runner.change(deciding, actor)

@@ -6,15 +6,16 @@ and each commit that relies on it checks that revision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from interlock.core import keys, rate
 from interlock.core.rate import Rate
 from interlock.core.signing import Signer
-from interlock.errors import NotAllowed
+from interlock.errors import InterlockError, NotAllowed
 from interlock.nouns.requests.exchange import (
     decode_breaker,
     decode_rate,
@@ -22,11 +23,15 @@ from interlock.nouns.requests.exchange import (
 )
 from interlock.nouns.requests.send_rules import PeerFacts
 from interlock.nouns.swarms import reputation
+from interlock.nouns.swarms.agent_keys import announce, wait_until_listed
 from interlock.nouns.swarms.breaker import CLOSED
-from interlock.nouns.swarms.envelope import TrustedKey
-from interlock.nouns.swarms.head import usable_key
+from interlock.nouns.swarms.envelope import TrustedKey, sign_head
+from interlock.nouns.swarms.head import Head
 from interlock.nouns.swarms.limits import REQUEST_RATE
+from interlock.nouns.swarms.own_keys import signer_of
+from interlock.nouns.swarms.registry_rules import all_trusted_keys
 from interlock.nouns.swarms.reputation import UNKNOWN
+from interlock.nouns.swarms.ssh_agent import AgentSigner
 from interlock.nouns.swarms.swarm import (
     Floor,
     OwnSwarm,
@@ -37,17 +42,19 @@ from interlock.nouns.swarms.swarm import (
 )
 from interlock.runtime.attempt import Unchecked
 from interlock.runtime.reads import OWN_OPERATIONS, every, readable
-from interlock.steps import Op, Read
+from interlock.steps import InThread, Op, Read
 from interlock.store import Item
 
 if TYPE_CHECKING:
     from interlock.nouns.swarms.bus import Bus
     from interlock.runtime.attempt import ReadOp
+    from interlock.runtime.identity import Actor
     from interlock.runtime.runner import Runner
 
-T = TypeVar("T")
+H = TypeVar("H", bound=Head)
 
-SKEW = 30.0
+LOOK_AGAIN = 60.0
+"""Seconds after which a process looks again for the key of its swarm."""
 ANSWERS_AT_ONCE = 20
 RECORD_EVERY = 5.0
 """Seconds after which answers are stored in a reputation, with the next one."""
@@ -56,29 +63,10 @@ RECORD_EVERY = 5.0
 class Trust(Struct, frozen=True, kw_only=True):
     """All peers as they were read, with the revisions that an intake relies on."""
 
-    peers: Mapping[str, Peer]
-    floors: Mapping[str, Floor]
+    keys: Mapping[str, TrustedKey]
+    """By fingerprint: of the peers, and of their agents if these were read."""
     revisions: Mapping[str, int]
     """By key: of each peer, and of each floor that was read."""
-
-    def key_of(self, fingerprint: str, now: float) -> TrustedKey | None:
-        """The key of this fingerprint, if it is that of a peer, or of an agent of a peer."""
-        for peer in self.peers.values():
-            revoked = fingerprint in peer.revoked
-            for key in peer.keys:
-                if key.fingerprint == fingerprint and (
-                    key.until is None or now <= key.until + SKEW
-                ):
-                    public = usable_key(key.public)
-                    if public is not None:
-                        return TrustedKey(public_key=public, swarm=peer.swarm, revoked=revoked)
-            floor = self.floors.get(peer.swarm)
-            if floor is None or floor.entry is None:
-                continue
-            if (found := floor.entry.agent_keys().get(fingerprint)) is not None:
-                agent, public = found
-                return TrustedKey(public_key=public, swarm=peer.swarm, agent=agent, revoked=revoked)
-        return None
 
     def relied(self, key: TrustedKey) -> tuple[str, ...]:
         """The keys of the items that the trust in this key comes from."""
@@ -95,6 +83,10 @@ class Home:
         self.bus = bus
         self.rate: Rate = REQUEST_RATE
         self._signers: dict[tuple[str, str], Signer] = {}
+        self._missing: dict[tuple[str, str], float] = {}
+        """When to look again for a key of the swarm that is not here."""
+        self._announced: tuple[str, str] | None = None
+        """The agent and the key of this client, once peers may know it."""
         self._answers: dict[str, int] = {}
         self._recorded: dict[str, float] = {}
 
@@ -116,34 +108,92 @@ class Home:
             )
         return decode_own(item)
 
-    def signer(self, own: OwnSwarm) -> Signer:
-        """The current key of our swarm; NotAllowed if this process does not have it."""
-        known = own.key, own.fingerprint
-        if (found := self._signers.get(known)) is None:
-            from interlock.nouns.swarms.key_files import signer
+    # Keys that sign.
 
-            found = signer(own.key)
-            if found.fingerprint != own.fingerprint:
-                raise NotAllowed(
-                    f"the key {own.key} here is {found.fingerprint}, and {own.name} signs with"
-                    f" {own.fingerprint}; copy that key here, or rotate: interlock key rotate"
-                )
-            self._signers[known] = found
+    def signer(self, own: OwnSwarm, agent: str) -> Signer | None:
+        """The key with which this process signs for an agent: that of the swarm, if it is here.
+
+        Else the agent's own, which ``ready`` has announced; None if another process has to sign.
+        """
+        found = self._swarm_signer(own)
+        mine = self.runner.signer
+        if found is None and mine is not None and self._announced is not None:
+            return mine if self._announced == (agent, mine.fingerprint) else None
         return found
 
-    def trust(self, *, agents: Callable[[Mapping[str, Peer]], bool]) -> Op[Trust]:
-        """All peers; also the keys of their agents, if ``agents`` asks for these."""
+    def ready(self, own: OwnSwarm, actor: Actor) -> Op[None]:
+        """See that this process can sign for its agent; NotAllowed with what to do if it cannot.
+
+        Without the key of the swarm it announces the key of its client as that of the agent, and
+        waits until our registry entry lists it.
+        """
+        if not own.keys:
+            raise NotAllowed(
+                f"{own.name} has no key any more; register it again with another one:"
+                f" interlock swarm register {own.name} --bus URL --key KEY"
+            )
+        if self._swarm_signer(own) is not None:
+            return
+        mine = self.runner.signer
+        if mine is None:
+            raise NotAllowed(
+                f"the key {own.fingerprint} of {own.name} is not on this host, and this agent has"
+                " none of its own; make one with 'interlock key new NAME', and name it with"
+                " --key NAME or INTERLOCK_KEY"
+            )
+        name = yield from announce(self.runner, own, actor, mine)
+        if self._announced != (actor.agent, name):
+            yield from wait_until_listed(self.bus, own, name, self.runner)
+            self._announced = actor.agent, name
+
+    def stay_ready(self, own: OwnSwarm, actor: Actor) -> Op[None]:
+        """See from time to time that the own key of this agent is still listed, if it has one."""
+        if self._announced is not None:
+            yield from self.ready(own, actor)
+
+    def sign(self, own: OwnSwarm, agent: str, make: Callable[[str], H]) -> Op[tuple[H, Raw]]:
+        """A head and its envelope, signed for an agent; ``make`` gets the key's fingerprint.
+
+        A key in an ssh-agent signs in a thread: a person may have to confirm it.
+        """
+        signer = self.signer(own, agent)
+        if signer is None:
+            raise NotAllowed(
+                f"no key here may sign for {agent}: neither that of {own.name} nor that of the"
+                " agent; run this where one of them is"
+            )
+        head = make(signer.fingerprint)
+        if isinstance(signer, AgentSigner):
+            return head, Raw((yield InThread(partial(sign_head, head, signer))))
+        return head, Raw(sign_head(head, signer))
+
+    def _swarm_signer(self, own: OwnSwarm) -> Signer | None:
+        if not own.keys:
+            return None
+        known, now = (own.key, own.fingerprint), self.runner.clock.monotonic()
+        if known not in self._signers and now >= self._missing.get(known, now):
+            try:
+                self._signers[known] = signer_of(own, own.fingerprint, self.runner.signer)
+            except InterlockError:
+                self._missing[known] = now + LOOK_AGAIN
+        return self._signers.get(known)
+
+    # Peers.
+
+    def trust(self, *, agents: Callable[[Collection[str]], bool]) -> Op[Trust]:
+        """All peers; also the keys of their agents, if ``agents`` says so of the peers' keys."""
         items = yield from every(keys.PEERS)
-        found = {item.key: peer for item in items if (peer := readable(decode_peer, item))}
-        peers = {peer.swarm: peer for peer in found.values() if peer.allowed}
-        revisions = {item.key: item.revision for item in items if item.key in found}
+        peers = {item.key: peer for item in items if (peer := readable(decode_peer, item))}
+        revisions = {item.key: item.revision for item in items if item.key in peers}
         floors: dict[str, Floor] = {}
-        if agents(peers):
+        trusted = all_trusted_keys(peers.values(), floors, self.now())
+        if agents(trusted):
             for item in (yield from every(keys.FLOORS)):
                 if (floor := readable(decode_floor, item)) is not None:
                     floors[floor.swarm] = floor
                     revisions[item.key] = item.revision
-        return Trust(peers=peers, floors=floors, revisions=revisions)
+            trusted = all_trusted_keys(peers.values(), floors, self.now())
+        return Trust(keys=trusted, revisions=revisions)
 
     def peer_facts(self, swarm: str, agent: str = "") -> ReadOp[PeerFacts]:
         """What a decision needs to know of a peer; with an agent also its rate, and the probe.

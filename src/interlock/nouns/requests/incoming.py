@@ -7,7 +7,7 @@ trust as it is then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,7 @@ from interlock.core.decision import Decision
 from interlock.nouns.swarms.envelope import (
     EnvelopeRefused,
     OpenedEnvelope,
+    claimed_sender,
     claimed_signers,
     open_envelope,
 )
@@ -28,6 +29,7 @@ from interlock.store import Item, Range
 
 if TYPE_CHECKING:
     from interlock.nouns.requests.home import Home, Trust
+    from interlock.nouns.swarms.registry_service import SwarmRegistry
     from interlock.nouns.swarms.swarm import OwnSwarm
     from interlock.runtime.attempt import DecideOp, ReadOp
     from interlock.runtime.runner import Runner
@@ -79,8 +81,9 @@ class EnvelopesOnBus(Struct, frozen=True, kw_only=True):
 class Incoming:
     """What the bus has for one home; its methods are generators for a driver."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, swarms: SwarmRegistry) -> None:
         self._home = home
+        self._swarms = swarms
         self._at_once = home.at_once(AT_ONCE, _OPERATIONS)
         self._bodies_at_once = min(_BODIES_AT_ONCE, home.runner.capabilities.max_bytes // 2)
 
@@ -113,16 +116,25 @@ class Incoming:
         items = yield from self._home.bus.on(own, work)
         return _envelopes(folder, [item for item in items.values() if item is not None])
 
-    def trust(self, found: Sequence[OnBus], kind: type[MessageHead]) -> Op[Trust]:
-        """The trust that these envelopes need: also the keys of agents, if one of these signed."""
+    def trust(self, own: OwnSwarm, found: Sequence[OnBus], kind: type[MessageHead]) -> Op[Trust]:
+        """The trust that these envelopes need: also the keys of agents, if one of these signed.
 
-        def agents(peers: Mapping[str, Any]) -> bool:
-            own = {key.fingerprint for peer in peers.values() for key in peer.keys}
-            return any(
-                name not in own for each in found for name in claimed_signers(each.value, kind)
-            )
+        The entry of a swarm is read again for a key that is not known: it was rotated, or it is
+        that of a new agent.
+        """
 
-        return (yield from self._home.trust(agents=agents))
+        def unknown(known: Collection[str]) -> list[OnBus]:
+            return [
+                each
+                for each in found
+                if any(name not in known for name in claimed_signers(each.value, kind))
+            ]
+
+        trust = yield from self._home.trust(agents=lambda known: bool(unknown(known)))
+        swarms = {claimed_sender(each.value, kind) for each in unknown(trust.keys)} - {""}
+        if swarms and (yield from self._swarms.look_again(own, sorted(swarms))):
+            trust = yield from self._home.trust(agents=lambda _: True)
+        return trust
 
     def open(
         self, found: Sequence[OnBus], kind: type[H], trust: Trust, own: OwnSwarm
@@ -135,7 +147,7 @@ class Incoming:
             result = open_envelope(
                 each.value,
                 kind,
-                lambda name: trust.key_of(name, now),
+                trust.keys.get,
                 bus=own.bus_id,
                 now=now,
                 swarm=own.name,

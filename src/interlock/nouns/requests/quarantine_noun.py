@@ -53,7 +53,6 @@ NOUN = Noun(
         ),
     ),
     ids={"quarantine": "qua_"},
-    events=True,
     texts=("interlock.nouns.requests.text",),
     operations=(
         Operation(

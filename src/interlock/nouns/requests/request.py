@@ -87,7 +87,6 @@ class OutgoingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     heads: tuple[str, ...]
     source_hash: str
     source_size: int
-    from_swarm: str = ""
     act: Act = "request"
     priority: int = PRIORITY
     timeout: float = TIMEOUT
@@ -153,7 +152,8 @@ def with_head(request: OutgoingRequest, head: RequestHead) -> OutgoingRequest:
 class ArrivedResult(Struct, frozen=True, kw_only=True):
     """A result from the bus, after its signature was verified; ``signer`` is the verified swarm.
 
-    ``posted_at`` is the time in its head.
+    ``agent`` is the one whose own key signed; it is empty for the key of the swarm.  ``posted_at``
+    is the time in its head.
     """
 
     request: str
@@ -164,6 +164,7 @@ class ArrivedResult(Struct, frozen=True, kw_only=True):
     executed_by: str
     executed_at: float
     posted_at: float
+    agent: str = ""
     result: Raw = Raw(b"null")
     error: str = ""
     confidence: float | None = None

@@ -20,7 +20,6 @@ from interlock.nouns.messages import decode
 from interlock.nouns.requests import rules, send_rules
 from interlock.nouns.requests.exchange import decode_reputation, decode_request
 from interlock.nouns.requests.incoming import Incoming, OnBus, read_all, unchanged
-from interlock.nouns.requests.quarantine_service import with_refused
 from interlock.nouns.requests.request import ArrivedResult, OutgoingRequest
 from interlock.nouns.swarms import reputation
 from interlock.nouns.swarms.envelope import EnvelopeRefused, OpenedEnvelope, body_refusal
@@ -55,7 +54,7 @@ class ResultIntake:
             return ()
         incoming = self._incoming
         while True:
-            trust = yield from incoming.trust(found, ResultHead)
+            trust = yield from incoming.trust(own, found, ResultHead)
             opened, refused = incoming.open(found, ResultHead, trust, own)
             opened = incoming.fitting(opened)
             bodies = yield from incoming.bodies(own, [each for each, _ in opened])
@@ -113,17 +112,19 @@ class ResultIntake:
             recorded.clear()
             for swarm, ends in went.items():
                 parts.append((yield from self._reputation(swarm, ends, recorded)))
-            kept = yield from self._room.kept(ids, wrong, "result", now)
-            if not parts and not kept.changes:
+            kept = [*self._room.kept(ids, wrong, "result", now)]
+            if not parts and not kept:
                 return Decision(outcome=answered)
             thing = f"request/{answered[0]}" if len(answered) == 1 else "requests"
+            verb = "request.complete" if answered else "request.refuse"
             own = Decision[Any](
                 outcome=answered,
-                verb="request.complete" if answered else "request.refuse" if parts else "",
+                verb=verb,
                 thing=thing,
+                puts=tuple(kept),
                 trace=parts[0].trace if len(answered) == 1 else "",
             )
-            return with_refused(merged(own, _things(parts, thing)), kept)
+            return merged(own, _things(parts, thing))
 
         done = yield from self._room.commit(deciding, actor)
         for swarm, (new, all_) in recorded.items() if done is not None else ():
@@ -160,7 +161,7 @@ class ResultIntake:
         """Take in receipts: the receiver has a request, and works on it."""
         if not found:
             return 0
-        trust = yield from self._incoming.trust(found, AckHead)
+        trust = yield from self._incoming.trust(own, found, AckHead)
         opened, _ = self._incoming.open(found, AckHead, trust, own)
         for _, envelope in opened:
             head = envelope.head
@@ -218,6 +219,7 @@ def _arrived(opened: OpenedEnvelope[ResultHead], body: bytes) -> ArrivedResult:
     return ArrivedResult(
         request=head.request_id,
         signer=opened.key.swarm,
+        agent=opened.key.agent,
         in_reply_to=head.in_reply_to,
         status=head.status,
         source_hash=head.source_hash,

@@ -19,7 +19,8 @@ the attempt reached the bus: while the bus is away the request waits in the outb
 not to blame.  It counts before the next attempt at the latest.  The timeout of a request that was
 taken in counts at its deadline: until then the receiver may work on it.
 
-**Results.**  The signature says which swarm answers; that must be the swarm that was asked.  The
+**Results.**  The signature says which swarm answers; that must be the swarm that was asked.  An
+agent with a key of its own answers requests to itself, or to an ability.  The
 result names the digest of a request's head; that must be a head of this request, so no result can
 be moved to another request.  The first result counts.  The same content again changes nothing.
 Other content is an equivocation: it is refused and kept in quarantine, and counts as a conflict in
@@ -45,6 +46,7 @@ from interlock.nouns.requests.request import (
     OutgoingRequest,
     RequestFinding,
 )
+from interlock.nouns.swarms.head import ABILITY, ALL_AGENTS
 
 DECIDE_IN = 3600.0
 """Seconds until an escalation takes its default."""
@@ -54,7 +56,7 @@ StepKind: TypeAlias = Literal["time_out", "retry", "escalate"]
 EscalationReason: TypeAlias = Literal["task_unclaimed", "swarm_unavailable", "deadline_passed"]
 Fallback: TypeAlias = Literal["local_execution", "queue_for_later", "alternative_swarm"]
 ResultRefusedFor: TypeAlias = Literal[
-    "unknown_request", "wrong_swarm", "wrong_head", "cancelled", "equivocation"
+    "unknown_request", "wrong_swarm", "wrong_agent", "wrong_head", "cancelled", "equivocation"
 ]
 
 _WHY: dict[EscalationReason, str] = {
@@ -258,6 +260,10 @@ def accept_result(
     if arrived.signer != request.to_swarm:
         detail = f"{arrived.signer} signed it; {request.to_swarm} was asked"
         return ResultRefused(reason="wrong_swarm", detail=detail)
+    named = request.to_agent != ALL_AGENTS and not request.to_agent.startswith(ABILITY)
+    if named and arrived.agent not in ("", request.to_agent):
+        detail = f"{arrived.agent} signed it; {request.to_agent} was asked"
+        return ResultRefused(reason="wrong_agent", detail=detail)
     if arrived.in_reply_to not in request.heads:
         detail = f"it answers another request than {request.id}"
         return ResultRefused(reason="wrong_head", detail=detail)

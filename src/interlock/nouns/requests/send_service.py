@@ -23,7 +23,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.errors import BusTrouble
 from interlock.nouns.requests import outcomes as out
-from interlock.nouns.requests import refusal_rules, send_rules
+from interlock.nouns.requests import send_rules
 from interlock.nouns.requests.exchange import (
     OutboxEntry,
     decode_finding,
@@ -40,7 +40,6 @@ from interlock.nouns.requests.request import (
 )
 from interlock.nouns.requests.send_rules import NewRequest
 from interlock.nouns.swarms.bus import RECONNECT
-from interlock.nouns.swarms.envelope import sign_head
 from interlock.runtime.identity import Actor
 from interlock.steps import NextChanges, Op, OpenWatch, Read
 from interlock.store import Snapshot
@@ -85,7 +84,8 @@ class RequestSender:
     def send(self, actor: Actor, draft: RequestDraft) -> Op[out.RequestSent | out.SendRefusal]:
         """Store a request, and post it if the bus answers."""
         own = yield from self._home.own()
-        new = self._new(own, actor, draft)
+        yield from self._home.ready(own, actor)
+        new = yield from self._new(own, actor, draft)
         request = new.request
 
         def deciding() -> DecideOp[out.RequestSent | out.SendRefusal]:
@@ -96,9 +96,7 @@ class RequestSender:
                     wanted = keys.request(named.request)
             before = decode_request((yield (wanted,)).items[wanted])
             peer = yield from self._home.peer_facts(request.to_swarm, request.agent)
-            decided = send_rules.send(new, before, peer, self._home.rate, self._home.now())
-            refused = refusal_rules.of_send(request, decided.outcome)
-            return decided if refused is None else (yield from self._refusing(decided, refused))
+            return send_rules.send(new, before, peer, self._home.rate, self._home.now())
 
         done = yield from self._home.runner.change(deciding, actor)
         sent = done.outcome
@@ -109,31 +107,15 @@ class RequestSender:
         reason = yield from self._outbox.post(actor, own, posting)
         return replace(sent, spooled=bool(reason), reason=reason)
 
-    def _refusing(
-        self,
-        decided: Decision[out.RequestSent | out.SendRefusal],
-        refused: refusal_rules.UnrecordedRefusal,
-    ) -> DecideOp[out.RequestSent | out.SendRefusal]:
-        """A refusal, which is recorded or counted."""
-        key, thing = keys.request_refusals(refused.agent), f"swarm/{refused.facts.to_swarm}"
-        item = (yield (key,)).items[key]
-        before = refusal_rules.decode_tally(item) or refusal_rules.RefusalTally()
-        recorded: Decision[Any] = refusal_rules.recording(
-            key, before, [refused], self._home.now(), thing
-        )
-        return replace(recorded, outcome=decided.outcome)
-
-    def _new(self, own: OwnSwarm, actor: Actor, draft: RequestDraft) -> NewRequest:
+    def _new(self, own: OwnSwarm, actor: Actor, draft: RequestDraft) -> Op[NewRequest]:
         """A request with the signed envelope of its first attempt."""
         runner, now = self._home.runner, self._home.now()
         chosen = ID.fullmatch(draft.name) is not None
         id_ = draft.name if chosen else runner.new_id("req")
-        signer = self._home.signer(own)
         request = OutgoingRequest(
             id=id_,
             message=runner.new_id("msg"),
             agent=actor.agent,
-            from_swarm=own.name,
             to_swarm=draft.to_swarm,
             to_agent=draft.to_agent,
             task_type=draft.task_type,
@@ -152,13 +134,12 @@ class RequestSender:
             citations=draft.citations,
             notice=draft.notice,
         )
-        head = head_of(request, swarm=own.name, bus=own.bus_id, key=signer.fingerprint, now=now)
-        entry = OutboxEntry(
-            kind="request",
-            to=request.to_swarm,
-            request=id_,
-            envelope=Raw(sign_head(head, signer)),
+        head, envelope = yield from self._home.sign(
+            own,
+            actor.agent,
+            lambda key: head_of(request, swarm=own.name, bus=own.bus_id, key=key, now=now),
         )
+        entry = OutboxEntry(kind="request", to=request.to_swarm, request=id_, envelope=envelope)
         return NewRequest(
             request=with_head(request, head),
             body=Raw(draft.body),

@@ -33,6 +33,7 @@ from interlock.store import Range, Resync, Snapshot, Watch
 
 if TYPE_CHECKING:
     from interlock.nouns.swarms.bus import Bus
+    from interlock.nouns.swarms.registry_service import SwarmRegistry
     from interlock.nouns.swarms.swarm import OwnSwarm
     from interlock.runtime.attempt import DecideOp
     from interlock.runtime.runner import Runner
@@ -51,16 +52,23 @@ ROUNDS = 100
 class RequestService:
     """The requests of one home."""
 
-    def __init__(self, runner: Runner, bus: Bus, moment: Callable[[int], float]) -> None:
+    def __init__(
+        self, runner: Runner, bus: Bus, moment: Callable[[int], float], swarms: SwarmRegistry
+    ) -> None:
         self.home = Home(runner, bus)
         self.outbox = Outbox(self.home)
-        self.incoming = Incoming(self.home)
+        self.incoming = Incoming(self.home, swarms)
         room = QuarantineRoom(self.home)
         self.request_intake = RequestIntake(self.home, self.incoming, room, moment)
         self.result_intake = ResultIntake(self.home, self.incoming, room)
         self.sender = RequestSender(self.home, self.outbox, self.result_intake)
         self.answers = Answers(self.home, self.outbox)
         self.attempts = Attempts(self.home, self.outbox, moment)
+
+    def begin(self, actor: Actor) -> Op[None]:
+        """See that this process can serve; NotAllowed if it is in no swarm, or has no key."""
+        own = yield from self.home.own()
+        yield from self.home.ready(own, actor)
 
     def take_in(self, actor: Actor, own: OwnSwarm) -> Op[int]:
         """Take in all that the bus has for us; how many envelopes that were."""
@@ -131,6 +139,7 @@ class RequestService:
                 tended, arrived = now, True
                 if (yield from self.home.own()) != own:
                     return
+                yield from self.home.stay_ready(own, actor)
                 yield from self._keep_up(actor, own)
             if arrived and leads:
                 yield from self.take_in(actor, own)

@@ -77,7 +77,8 @@ def answer_claim(
             confidence=confidence,
             citations=citations,
         )
-        signed = service.answers.sign(own, received, answer)
+        yield from home.ready(own, actor)
+        signed = yield from service.answers.sign(own, received, answer)
         along = service.answers.along(signed)
     outcome: Any
     if status == "success":

@@ -238,6 +238,18 @@ def claimed_signers(data: bytes, kind: type[Head]) -> tuple[str, ...]:
     return tuple(envelope.signatures) if known and envelope is not None else ()
 
 
+def claimed_sender(data: bytes, kind: type[Head]) -> str:
+    """The swarm that an envelope of this kind claims to be from, to look that up again.
+
+    Nothing is verified yet; empty if it is no such envelope.
+    """
+    envelope = _unpacked(data) if len(data) <= kind.limit else None
+    if envelope is None or envelope.kind != kind.payload_type:
+        return ""
+    head = _head(envelope.payload, kind)
+    return "" if head is None else head.from_swarm
+
+
 def claimed_keys(data: bytes) -> dict[str, bytes]:
     """The public keys in a registry entry that nothing has verified yet, by their fingerprints.
 
@@ -342,7 +354,9 @@ def _wrong_sender(head: Head, keys: dict[str, TrustedKey]) -> tuple[Reason, str]
     for name, key in keys.items():
         if key.swarm != head.from_swarm:
             return "wrong_sender", f"its key belongs to the swarm {key.swarm}"
-        if isinstance(head, MessageHead):
+        if isinstance(head, ResultHead):
+            may = key.agent in ("", head.from_agent) and key.agent in ("", head.executed_by)
+        elif isinstance(head, MessageHead):
             may = key.agent in ("", head.from_agent)
         elif isinstance(head, RevocationHead):
             may = name == head.revokes or not (key.agent or key.revoked)

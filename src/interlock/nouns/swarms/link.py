@@ -4,11 +4,11 @@ A pass takes over a key that was rotated, puts revocations and our entry on the 
 liveness there, and reads the peers that are due.  Any number of processes may do it: each step
 is decided by what stands in the stores.
 
-``swarms.keep`` is a stream of passes.  A change of our trust, our keys or our registration at home
-starts the next one at once; else it follows after ``BEAT`` seconds, which renews the liveness key
-in time.  While the bus is away a pass tries it every ``RECONNECT`` seconds, and everything else at
-home goes on.  It has its own thread or task, since a bus that does not answer must not keep the
-keeper of the home store from renewing.
+``swarms.keep`` is a stream of passes.  A change of our trust, our keys, those of our agents or our
+registration at home starts the next one at once; else it follows after ``BEAT`` seconds, which
+renews the liveness key in time.  While the bus is away a pass tries it every ``RECONNECT`` seconds,
+and everything else at home goes on.  It has its own thread or task, since a bus that does not
+answer must not keep the keeper of the home store from renewing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BEAT = LIVE_TTL / 3
 """Seconds between two passes."""
 CHECK_OWN = 30.0
 """Seconds between two checks of our own agents, to see whether our entry is due."""
-_SCOPES = (keys.OWN_SWARM, keys.PEERS, keys.REVOKED)
+_SCOPES = (keys.OWN_SWARM, keys.AGENT_KEYS, keys.PEERS, keys.REVOKED)
 
 
 def sync(context: Context, actor: Actor, *, force: bool = False) -> Op[SyncOutcome]:

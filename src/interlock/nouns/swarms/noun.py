@@ -95,6 +95,7 @@ NOUN = Noun(
     texts=("interlock.nouns.swarms.text",),
     keys=(
         KeyKind(prefix=keys.SWARM, read="interlock.nouns.swarms.swarm:examine_own"),
+        KeyKind(prefix=keys.AGENT_KEYS, read="interlock.nouns.swarms.swarm:decode_agent_keys"),
         KeyKind(prefix=keys.PEERS, read="interlock.nouns.swarms.swarm:decode_peer"),
         KeyKind(prefix=keys.FLOORS, read="interlock.nouns.swarms.swarm:decode_floor"),
         KeyKind(prefix=keys.BREAKERS, read="interlock.nouns.swarms.trust_service:decode_breaker"),

@@ -29,6 +29,7 @@ from interlock.core.signing import Signer
 from interlock.errors import BadInput, BusTrouble, NotAllowed, StoreBusy
 from interlock.nouns.agents.views import all_reports, all_sessions
 from interlock.nouns.swarms import registry
+from interlock.nouns.swarms.agent_keys import listed_agent_keys
 from interlock.nouns.swarms.envelope import (
     EnvelopeRefused,
     TrustedKey,
@@ -37,7 +38,7 @@ from interlock.nouns.swarms.envelope import (
     open_envelope,
     sign_head,
 )
-from interlock.nouns.swarms.head import AGENTS_LIMIT, RegisteredAgent, RegistryHead
+from interlock.nouns.swarms.head import RegisteredAgent, RegistryHead
 from interlock.nouns.swarms.limits import QUEUE_MOST
 from interlock.nouns.swarms.own_keys import (
     adopt_rotation,
@@ -46,6 +47,7 @@ from interlock.nouns.swarms.own_keys import (
     named_signer,
     own_signers,
     own_swarm,
+    verified_own,
 )
 from interlock.nouns.swarms.results import NameTaken, RegisterOutcome, SwarmRegistered
 from interlock.nouns.swarms.swarm import (
@@ -60,7 +62,7 @@ from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up
 from interlock.runtime.runner import Runner
 from interlock.steps import InThread, Op, Read
-from interlock.store import Item, Snapshot
+from interlock.store import Snapshot
 
 _TRIES = 5
 """How often publishing starts over because our swarm was changed while it ran."""
@@ -211,7 +213,7 @@ def _publish(
         own.name,
         own.bus_id,
         keys=own.keys,
-        agents=(yield from own_agents()),
+        agents=(yield from own_agents(now)),
         now=now,
     )
     if not force and stands is not None and not _is_due(stands, own, draft, now):
@@ -250,23 +252,6 @@ def _own_entry_on_bus(own: OwnSwarm, now: float) -> Op[RegistryHead | None]:
     """Our entry as it stands on the bus; None if none is there that one of our keys signed."""
     snapshot: Snapshot = yield Read(keys.registry_entry(own.name))
     return verified_own(snapshot[keys.registry_entry(own.name)], own, now)
-
-
-def verified_own(item: Item | None, own: OwnSwarm, now: float) -> RegistryHead | None:
-    """Our entry on the bus, also an expired one; None if none of our keys signed it."""
-    if item is None:
-        return None
-    trusted = {
-        key.fingerprint: TrustedKey(
-            public_key=signing.from_base64(key.public) or b"", swarm=own.name
-        )
-        for key in own.keys
-    }
-    found = open_envelope(item.value, RegistryHead, trusted.get, bus=own.bus_id, now=now)
-    if isinstance(found, EnvelopeRefused):
-        late = found.reason in ("expired", "future") and isinstance(found.head, RegistryHead)
-        return found.head if late and isinstance(found.head, RegistryHead) else None
-    return found.head
 
 
 def _reserve(runner: Runner, own: OwnSwarm, above: int) -> Op[Reserved | OwnSwarmChange]:
@@ -340,12 +325,16 @@ def beat(context: Context, own: OwnSwarm, *, urgent: bool = False) -> Op[None]:
     yield from context.bus.on(own, partial(_beat, own=own), urgent=urgent)
 
 
-def own_agents() -> Op[tuple[RegisteredAgent, ...]]:
-    """The agents with a live session at home: their abilities, and the work that they have."""
+def own_agents(now: float) -> Op[tuple[RegisteredAgent, ...]]:
+    """The agents with a live session at home: their abilities, keys, and the work that they have.
+
+    Also those that are away, if they signed something that may still be on its way.
+    """
     sessions = yield from all_sessions()
     live = yield from looked_up(keys.live(each.id) for each in sessions)
     reports = yield from all_reports()
     claims = [keys.claim_of(item.key)[0] for item in (yield from every(keys.CLAIMS))]
+    own_keys = yield from listed_agent_keys(now)
     able: dict[str, dict[str, None]] = {}
     busy: dict[str, list[int]] = {}
     for each in sessions:
@@ -354,16 +343,21 @@ def own_agents() -> Op[tuple[RegisteredAgent, ...]]:
         report = reports.get(each.id)
         able.setdefault(each.agent, {}).update(dict.fromkeys(report.can if report else ()))
         busy.setdefault(each.agent, []).append(claims.count(each.id))
-    return tuple(
-        [
-            RegisteredAgent(
-                agent=agent,
-                can=tuple(sorted(can)[: validate.CAN_LIMIT]),
-                load=round(100 * sum(busy[agent]) / len(busy[agent])),
-            )
-            for agent, can in sorted(able.items())[:AGENTS_LIMIT]
-        ]
-    )
+    here = [
+        RegisteredAgent(
+            agent=agent,
+            can=tuple(sorted(can)[: validate.CAN_LIMIT]),
+            load=round(100 * sum(busy[agent]) / len(busy[agent])),
+            keys=own_keys.get(agent, ()),
+        )
+        for agent, can in sorted(able.items())
+    ]
+    away = [
+        RegisteredAgent(agent=agent, keys=of_agent, away=True)
+        for agent, of_agent in sorted(own_keys.items())
+        if agent not in able
+    ]
+    return registry.fitting([*here, *away])
 
 
 def own_depth() -> Op[int]:

@@ -21,6 +21,7 @@ two at random and takes the one with fewer of its own requests in flight; load o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,8 +29,10 @@ from msgspec.structs import replace
 from interlock.core import codec, validate
 from interlock.errors import BadInput
 from interlock.nouns.swarms.head import (
+    AGENTS_LIMIT,
     ENTRY_EXPIRES,
     KEYS_LIMIT,
+    REGISTRY_LIMIT,
     ListedKey,
     RegisteredAgent,
     RegistryHead,
@@ -38,6 +41,8 @@ from interlock.nouns.swarms.head import (
 from interlock.nouns.swarms.results import FoundAgent, SwarmStatus
 
 ENTRY_TTL = ENTRY_EXPIRES
+AGENTS_BYTES = (REGISTRY_LIMIT - 8 * 1024) * 3 // 4
+"""Bytes for the agents of an entry: base64 makes four of three, and the rest needs room."""
 CACHED = 5 * 60.0
 """Seconds for which a reader may use an accepted entry without another look."""
 REPUBLISH = 5 * 60.0
@@ -50,10 +55,12 @@ LONGEST_DEADLINE = 24 * 3600.0
 OVERLAP = LONGEST_DEADLINE + ENTRY_TTL + 2 * CLOCK_SKEW
 """Seconds for which a rotated key still signs: the request that it signed last may live as long."""
 
+K = TypeVar("K", bound=ListedKey)
+
 # The own entry.
 
 
-def valid_keys(keys: Iterable[ListedKey], now: float) -> tuple[ListedKey, ...]:
+def valid_keys(keys: Iterable[K], now: float) -> tuple[K, ...]:
     """The keys that have not ended; the current one stays first."""
     return tuple([each for each in keys if not each.until or each.until > milliseconds(now)])
 
@@ -87,34 +94,49 @@ def next_entry(
     )
 
 
+def fitting(agents: Sequence[RegisteredAgent]) -> tuple[RegisteredAgent, ...]:
+    """As many of these agents, the first ones, as one entry holds.
+
+    An entry that is too large could not be published, and the swarm would expire.
+    """
+    room = AGENTS_BYTES
+    found: list[RegisteredAgent] = []
+    for each in agents[:AGENTS_LIMIT]:
+        room -= len(codec.encode(each)) + 1
+        if room < 0:
+            break
+        found.append(each)
+    return tuple(found)
+
+
 def content(entry: RegistryHead) -> str:
     """The digest of what readers must learn soon: keys, agents and abilities.
 
     The load and the depth change all the time; they wait for the next version.
     """
-    agents = [(each.agent, each.can, each.key) for each in entry.agents]
+    agents = [(each.agent, each.can, each.keys, each.away) for each in entry.agents]
     return codec.digest(codec.encode((entry.keys, agents)))
 
 
-def require_room(keys: Sequence[ListedKey], swarm: str, now: float) -> None:
-    """Refuse a rotation while too many keys sign for a swarm."""
+def require_room(keys: Sequence[ListedKey], whose: str, now: float, most: int = KEYS_LIMIT) -> None:
+    """Refuse a rotation while too many keys sign for a swarm, or for an agent."""
     left = valid_keys(keys, now)
-    if len(left) >= KEYS_LIMIT:
+    if len(left) >= most:
         ends = min(each.until for each in left if each.until) / 1000
         raise BadInput(
-            f"{len(left)} keys sign for {swarm}, and no more are allowed;"
+            f"{len(left)} keys sign for {whose}, and no more are allowed;"
             f" rotate again in {validate.span(ends - now)}, or revoke one"
         )
 
 
 def rotated(
-    keys: Sequence[ListedKey], new: ListedKey, swarm: str, now: float
-) -> tuple[ListedKey, ...]:
-    """The keys of a swarm with a new current one; the others end after the overlap.
+    keys: Sequence[K], new: K, whose: str, now: float, most: int = KEYS_LIMIT
+) -> tuple[K, ...]:
+    """The keys of a swarm, or of an agent, with a new current one.
 
-    The old and the new keys all sign the next entry.
+    The others end after the overlap; until then they sign each entry, if they are of a swarm.
     """
-    require_room(keys, swarm, now)
+    require_room(keys, whose, now, most)
     until = milliseconds(now + OVERLAP)
     left = valid_keys(keys, now)
     old = [each if each.until else replace(each, until=until) for each in left]
@@ -143,7 +165,7 @@ def status(entry: RegistryHead | None, now: float, *, live: bool) -> SwarmStatus
     """Online if it is live, its entry is fresh and lists agents; offline if neither holds."""
     fresh = entry is not None and now <= entry.expires / 1000 + CLOCK_SKEW
     if live and fresh:
-        return "online" if entry is not None and entry.agents else "degraded"
+        return "online" if entry is not None and entry.here else "degraded"
     return "degraded" if live or fresh else "offline"
 
 

@@ -47,13 +47,14 @@ from interlock.nouns.swarms.envelope import (
     open_envelope,
 )
 from interlock.nouns.swarms.head import (
+    AgentKey,
     ListedKey,
     RegistryHead,
     RevocationHead,
     digest,
     usable_key,
 )
-from interlock.nouns.swarms.registry import CACHED, CLOCK_SKEW
+from interlock.nouns.swarms.registry import CACHED, CLOCK_SKEW, OVERLAP
 from interlock.nouns.swarms.results import HowTrusted
 from interlock.nouns.swarms.swarm import Floor, Peer, PeerKey
 
@@ -282,7 +283,7 @@ def revoke(
 def _may_not_revoke(
     peer: Peer, floor: Floor, fingerprint: str, signer: str
 ) -> RegistryRefusal | None:
-    agents = {} if floor.entry is None else floor.entry.agent_keys()
+    agents = _agent_keys(peer, floor, None)
     own = {*[each.fingerprint for each in peer.keys], *agents}
     current = {each.fingerprint for each in peer.keys if each.until is None}
     if not (signer in current or (signer == fingerprint and signer in own)):
@@ -303,16 +304,17 @@ def trusted_keys(peer: Peer, floor: Floor, now: float | None) -> dict[str, Trust
     """The keys that sign messages of a peer and of its agents, by fingerprint.
 
     ``.get`` of it is what ``open_envelope`` asks for.  Revoked keys are in it and marked, so that
-    the refusal says so.  With ``now``, keys whose overlap has ended are left out.  The keys of
-    agents count although the entry that lists them has expired, so that requests go on while the
-    publisher is down.  A peer that is not allowed has no keys.
+    the refusal says so.  With ``now``, keys whose overlap has ended are left out.  A peer that is
+    not allowed has no keys.
     """
     found: dict[str, TrustedKey] = {}
     if not peer.allowed:
         return found
-    agents = {} if floor.entry is None else floor.entry.agent_keys()
-    for name, (agent, public) in agents.items():
-        found[name] = TrustedKey(public_key=public, swarm=peer.swarm, agent=agent)
+    for name, (agent, agent_key) in _agent_keys(peer, floor, now).items():
+        public_key = usable_key(agent_key.public)
+        ended = now is not None and agent_key.until and now > agent_key.until / 1000 + CLOCK_SKEW
+        if public_key is not None and not ended:
+            found[name] = TrustedKey(public_key=public_key, swarm=peer.swarm, agent=agent)
     for each in peer.keys:
         ended = now is not None and each.until is not None and now > each.until + CLOCK_SKEW
         public_key = usable_key(each.public)
@@ -324,6 +326,22 @@ def trusted_keys(peer: Peer, floor: Floor, now: float | None) -> dict[str, Trust
             public_key=b"" if known is None else known.public_key, swarm=peer.swarm, revoked=True
         )
     return found
+
+
+def _agent_keys(peer: Peer, floor: Floor, now: float | None) -> dict[str, tuple[str, AgentKey]]:
+    """The keys of a peer's agents that its entry vouches for.
+
+    An entry vouches while one of the keys that signed it is trusted: a revoked key vouches for
+    nothing.  It does so for ``OVERLAP`` after its expiry, so that requests go on while its
+    publisher is down, and no longer, since a bus may hold the next entry back.
+    """
+    entry = floor.entry
+    if entry is None or (now is not None and now > entry.expires / 1000 + OVERLAP):
+        return {}
+    signed = entry.listed_keys()
+    if not any(each.fingerprint in signed for each in peer.keys):
+        return {}
+    return entry.agent_keys()
 
 
 def all_trusted_keys(

@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 
 RETRY_AFTER = 30.0
 """Seconds after which a peer that is not live, or whose entry was refused, is read again."""
+IN_VAIN = 5.0
+"""Seconds after which a message may make us look again at an entry that had not changed."""
 _KEPT = "kept"
 _TRIES = 5
 """How often a refresh starts over because trust has changed while it ran."""
@@ -83,9 +85,13 @@ class BusView(Struct, frozen=True, kw_only=True):
 
 
 class PeersRefreshed(Struct, frozen=True, kw_only=True):
-    """What a refresh changed: entries accepted and refused, keys revoked; or why it failed."""
+    """What a refresh did: entries accepted and refused, keys revoked; or why it failed.
+
+    ``changed`` are the peers with another entry or other keys than before.
+    """
 
     accepted: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     refused: tuple[EntryRefused, ...] = ()
     revoked: tuple[str, ...] = ()
     trouble: str = ""
@@ -188,6 +194,12 @@ class Judged(Struct, frozen=True, kw_only=True):
         return tuple([each for each in self.peer.revoked if each not in self.state.peer.revoked])
 
     @property
+    def changed(self) -> bool:
+        """Whether the peer has another entry or other keys than before."""
+        newer = self.floor.version != self.state.floor.version
+        return newer or self.peer != self.state.peer
+
+    @property
     def worth_keeping(self) -> bool:
         """Whether it says more than that the peer was read again."""
         before = self.state.floor
@@ -245,6 +257,7 @@ class SwarmRegistry:
         self._context = context
         self._refreshed: dict[str, float] = {}
         """When this process last read the entry of a peer, by the monotonic clock."""
+        self._in_vain: dict[str, float] = {}
         self._known = KnownPeers(swarms=(), until=float("-inf"), read=0.0)
 
     def forget(self) -> None:
@@ -284,6 +297,21 @@ class SwarmRegistry:
                 self._refreshed.update({each.peer.swarm: at for each in found})
                 return _result(found)
         raise StoreBusy("the trust in peers keeps changing; retry later")
+
+    def look_again(self, own: OwnSwarm, swarms: Iterable[str]) -> Op[bool]:
+        """Read the entries of these peers, which may have changed; whether one has.
+
+        For messages under a key that is not known: a rotated one, or one of a new agent.  Anyone
+        can make such messages, so after a look in vain the next one is ``IN_VAIN`` seconds later.
+        """
+        now = self._context.runner.clock.monotonic()
+        due = [each for each in swarms if now >= self._in_vain.get(each, now)]
+        if not due:
+            return False
+        refreshed = yield from self.refresh(own, only=due, force=True)
+        vain = dict.fromkeys([each for each in due if each not in refreshed.changed], now + IN_VAIN)
+        self._in_vain = {name: until for name, until in self._in_vain.items() if until > now} | vain
+        return bool(refreshed.changed)
 
     def _fresh_for(self, state: PeerState) -> float:
         """Seconds for which the last refresh of a peer counts: of this process, or of another."""
@@ -401,6 +429,7 @@ def _said(each: Judged) -> str:
 def _result(found: Sequence[Judged]) -> PeersRefreshed:
     return PeersRefreshed(
         accepted=tuple([each.peer.swarm for each in found if each.accepted]),
+        changed=tuple([each.peer.swarm for each in found if each.changed]),
         refused=tuple(
             [
                 EntryRefused(swarm=each.peer.swarm, reason=why.reason, detail=why.detail)

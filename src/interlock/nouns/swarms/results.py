@@ -79,12 +79,14 @@ class KeyRotated(Success, frozen=True, kw_only=True, tag="rotated"):
 class KeyRevoked(Success, frozen=True, kw_only=True, tag="revoked"):
     """The key counts no more; ``trouble`` says why peers cannot read that yet.
 
-    ``current`` is the key that signs for the swarm now; without one, register again.
+    ``current`` is the key that signs for the swarm now; without one, register again.  ``agent`` is
+    set for the key of an agent.
     """
 
     swarm: str
     fingerprint: str
     current: str = ""
+    agent: str = ""
     already: bool = False
     trouble: str = ""
 
@@ -132,6 +134,7 @@ class SwarmView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``role``      own, a peer that we allow, one that we deny, or a stranger: an entry on the bus
                   that nothing here vouches for, with the fingerprint that it claims
     ``version``   of the newest entry that we accepted, with its number of agents and its depth
+    ``agent_keys``  the keys of its agents that sign for themselves, the current one first
     ``refused``   how many entries and revocations were refused, by reason
     """
 
@@ -144,6 +147,7 @@ class SwarmView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     read_at: float | None = None
     expires_at: float | None = None
     keys: tuple[TrustedKeyView, ...] = ()
+    agent_keys: dict[str, tuple[str, ...]] = {}
     claims: str = ""
     first_use: bool = False
     refused: dict[str, int] = {}

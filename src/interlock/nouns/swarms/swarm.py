@@ -2,6 +2,7 @@
 
     swarm/self      OwnSwarm     our name, our bus, our keys; written when we register or rotate
     swarm/entry     OwnEntry     the last version of our registry entry, and when it was signed
+    agent-keys/{agent}  OwnAgentKeys  the keys with which one of our agents signs for itself
     peers/{swarm}   Peer         a swarm that we allow or deny, and the keys of it that we trust
     floors/{swarm}  Floor        the newest registry entry of a peer that we accepted
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from interlock.core import codec, keys
-from interlock.nouns.swarms.head import ListedKey, RegistryHead
+from interlock.nouns.swarms.head import AgentKey, ListedKey, RegistryHead
 from interlock.nouns.swarms.results import HowTrusted
 from interlock.store import Item
 
@@ -60,6 +61,14 @@ class OwnEntry(Struct, frozen=True, kw_only=True):
     """The last registry entry that a process of our home has signed, or was about to sign."""
 
     version: int
+    at: float
+
+
+class OwnAgentKeys(Struct, frozen=True, kw_only=True):
+    """The keys of one of our agents, the current one first; ``at`` is when it was last used."""
+
+    agent: str
+    keys: tuple[AgentKey, ...]
     at: float
 
 
@@ -113,6 +122,7 @@ class Floor(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 _OWN = codec.Decoder(OwnSwarm)
 _ENTRY = codec.Decoder(OwnEntry)
+_AGENT_KEYS = codec.Decoder(OwnAgentKeys)
 _PEER = codec.Decoder(Peer)
 _FLOOR = codec.Decoder(Floor)
 
@@ -130,6 +140,11 @@ def decode_own_entry(item: Item) -> OwnEntry:
 def examine_own(item: Item) -> OwnSwarm | OwnEntry:
     """An item under ``swarm/``, for the integrity check."""
     return decode_own(item) if item.key == keys.OWN_SWARM else decode_own_entry(item)
+
+
+def decode_agent_keys(item: Item) -> OwnAgentKeys:
+    """An item under ``agent-keys/``."""
+    return _AGENT_KEYS.read(item)
 
 
 def decode_peer(item: Item) -> Peer:

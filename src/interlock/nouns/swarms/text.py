@@ -66,7 +66,8 @@ def _rotated(outcome: results.KeyRotated, paint: Paint) -> str:
 
 def _key_revoked(outcome: results.KeyRevoked, paint: Paint) -> str:
     before = " before" if outcome.already else ""
-    lines = [f"{paint('green', 'revoked')} {outcome.fingerprint} of {outcome.swarm}{before}"]
+    whose = f"{outcome.agent} in {outcome.swarm}" if outcome.agent else outcome.swarm
+    lines = [f"{paint('green', 'revoked')} {outcome.fingerprint} of {whose}{before}"]
     if not outcome.current:
         lines.append(
             f"{outcome.swarm} has no key now, and peers refuse it until they pin another one:"
