@@ -121,8 +121,8 @@ def test_one_process_drains_a_target_at_a_time(pair: Pair) -> None:
     pair.cable("north").is_cut = False
     other = pair.swarm("north", "eve")
     outbox = other.requests.outbox
-    assert other.run(outbox._lead(other.actor, "south", "drn_1"))
     pair.clock.advance(RECONNECT)
+    assert other.run(outbox._lead(other.actor, "south", "drn_1"))
     north.tend()
     assert len(items(pair.homes["north"], keys.OUTBOX)) == 1
     pair.clock.advance(31)
@@ -153,6 +153,39 @@ def test_across_a_network_a_drainer_that_lost_its_lock_deletes_nothing(pair: Pai
     assert other.run(other.requests.outbox._lead(other.actor, "south", "drn_2"))
     north.run(outbox._clear(north.actor, "south", page, "drn_1"))
     assert len(items(pair.homes["north"], keys.OUTBOX)) == 1
+
+
+def waits(swarm: Swarm, request: str, seconds: int) -> None:
+    """What an asker does while it waits; the wait itself would block on the bus."""
+    for _ in range(seconds // 5):
+        swarm.run(swarm.requests.sender._tend(swarm.actor))
+        swarm.pair.clock.advance(5)
+    assert isinstance(swarm.result(request), out.RequestOpen)
+
+
+def test_an_asker_that_waits_posts_what_another_process_left_in_the_outbox(pair: Pair) -> None:
+    """A swarm of askers has no process that serves, and none may run ``maintain``."""
+    pair.cable("north").is_cut = True
+    request = pair.swarm("north").sent()
+    pair.cable("north").is_cut = False
+    heir = pair.swarm("north", "eve")
+    waits(heir, request, 5)
+    assert len(items(pair.bus, keys.BUS_REQUESTS)) == 1
+
+
+def test_an_asker_that_waits_repeats_and_escalates_its_request(pair: Pair) -> None:
+    north = pair.swarm("north")
+    request = north.sent()
+    waits(north, request, 600)
+    assert (stored(north, request).state, stored(north, request).attempt) == ("escalated", 4)
+
+
+def test_an_asker_without_the_key_of_its_swarm_waits_and_signs_nothing(pair: Pair) -> None:
+    request = pair.swarm("north").sent()
+    reader = pair.swarm("north", "eve")
+    reader.requests.home._signers.clear()
+    waits(reader, request, 100)
+    assert (stored(reader, request).state, stored(reader, request).attempt) == ("open", 1)
 
 
 # Attempts.

@@ -43,7 +43,7 @@ AT_ONCE = 64
 """Envelopes in one commit on the bus, at most."""
 _OPERATIONS = 6
 """Operations of one entry in a commit at home, at most; on the bus it has fewer."""
-DRAINER_TTL = 30.0
+DRAINER_TTL = 10.0
 """Seconds after which another process drains the outbox of one that died."""
 BYTES_AT_ONCE = 1024 * 1024
 TARGETS_AT_ONCE = 1000

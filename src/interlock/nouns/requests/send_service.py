@@ -6,12 +6,18 @@ before it deletes the result from the bus, so an asker that reads the bus first 
 misses nothing.  While the bus is away the asker watches its home, since another process may reach
 the bus.
 
+An asker may be the only process of its swarm.  So while it waits it also does what is due for all
+requests of its swarm, as a process that serves does: it posts what waits in the outbox, repeats and
+escalates.  One waiter of a process does this, every few seconds.
+
 The timeout ends the wait, not the request.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +27,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.errors import BusTrouble
+from interlock.errors import BadInput, BusTrouble, NotAllowed
 from interlock.nouns.requests import outcomes as out
 from interlock.nouns.requests import send_rules
 from interlock.nouns.requests.exchange import (
@@ -52,6 +58,8 @@ if TYPE_CHECKING:
 
 
 ID = re.compile(r"req_[0-9a-f]{32}")
+TEND_EVERY = 5.0
+"""Seconds between two looks at the outbox, at due steps and at tasks that ended by themselves."""
 
 
 class RequestDraft(Struct, frozen=True, kw_only=True):
@@ -76,10 +84,18 @@ class RequestDraft(Struct, frozen=True, kw_only=True):
 class RequestSender:
     """Requests to other swarms; its methods are generators for a driver."""
 
-    def __init__(self, home: Home, outbox: Outbox, intake: ResultIntake) -> None:
+    def __init__(
+        self,
+        home: Home,
+        outbox: Outbox,
+        intake: ResultIntake,
+        keep_up: Callable[[Actor, OwnSwarm], Op[int]],
+    ) -> None:
         self._home = home
         self._outbox = outbox
         self._intake = intake
+        self._keep_up = keep_up
+        self._kept_up = float("-inf")
 
     def send(self, actor: Actor, draft: RequestDraft) -> Op[out.RequestSent | out.SendRefusal]:
         """Store a request, and post it if the bus answers."""
@@ -171,7 +187,8 @@ class RequestSender:
                     yield from self._notice(actor, request)
                 return found
             waited = True
-            yield from self._wait(actor, request, left)
+            yield from self._tend(actor)
+            yield from self._wait(actor, request, min(left, TEND_EVERY))
 
     def cancel(
         self, actor: Actor, named: str, reason: str
@@ -219,6 +236,16 @@ class RequestSender:
             reason=_waits_for(stored),
             decision=stored.decision,
         )
+
+    def _tend(self, actor: Actor) -> Op[None]:
+        """Do what is due for our swarm, if no waiter of this process did so a moment ago."""
+        now = self._home.runner.clock.monotonic()
+        if now - self._kept_up < TEND_EVERY:
+            return
+        self._kept_up = now
+        own = yield from self._home.own()
+        with suppress(NotAllowed, BadInput):  # without the key of the swarm others have to do it
+            yield from self._keep_up(actor, own)
 
     def _wait(self, actor: Actor, request: str, left: float) -> Op[None]:
         """Wait for a result on the bus, or at home while the bus is away."""

@@ -25,7 +25,7 @@ from interlock.nouns.requests.posting import Outbox
 from interlock.nouns.requests.quarantine_service import QuarantineRoom
 from interlock.nouns.requests.request_intake import RequestIntake
 from interlock.nouns.requests.result_intake import ResultIntake
-from interlock.nouns.requests.send_service import RequestSender
+from interlock.nouns.requests.send_service import TEND_EVERY, RequestSender
 from interlock.nouns.swarms.bus import RECONNECT
 from interlock.runtime.identity import Actor
 from interlock.steps import NextChanges, Op, OpenWatch, Pause, Read
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from interlock.runtime.attempt import DecideOp
     from interlock.runtime.runner import Runner
 
-TEND_EVERY = 5.0
-"""Seconds between two looks at the outbox, at due steps and at tasks that ended by themselves."""
 INTAKE_TTL = 5.0
 STEP_IN = 1.0
 """Seconds after which a process without the lease takes in what is still there."""
@@ -61,7 +59,7 @@ class RequestService:
         room = QuarantineRoom(self.home)
         self.request_intake = RequestIntake(self.home, self.incoming, room, moment)
         self.result_intake = ResultIntake(self.home, self.incoming, room)
-        self.sender = RequestSender(self.home, self.outbox, self.result_intake)
+        self.sender = RequestSender(self.home, self.outbox, self.result_intake, self._keep_up)
         self.answers = Answers(self.home, self.outbox)
         self.attempts = Attempts(self.home, self.outbox, moment)
 
