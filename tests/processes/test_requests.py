@@ -206,12 +206,8 @@ def test_an_asker_that_is_killed_between_any_two_steps_has_one_answer_when_it_as
 ) -> None:
     programs.start("serve", trio.south, "bob", trio.effects)
     names = [f"{when}-{verb}" for when, verb in OF_ASKER]
-    struck = [
-        programs.start("deadly", *point, "ask", trio.north, "ada", name)
-        for point, name in zip(OF_ASKER, names, strict=True)
-    ]
-    for asker in struck:
-        asker.died()
+    for point, name in zip(OF_ASKER, names, strict=True):  # together one would do another's step
+        programs.start("deadly", *point, "ask", trio.north, "ada", name).died()
     for asker in [programs.start("ask", trio.north, "ada", name) for name in names]:
         assert asker.remaining_lines() == ["3"]
     with interlock.connect(trio.north, agent="coordinator") as coordinator:
