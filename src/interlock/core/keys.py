@@ -74,6 +74,8 @@ Requests, at home
     quarantine/{id}       a message that was refused, and why
     quarantine-content/{id}       its envelope and payload, if it may be released
     request-rates/{to or from}/{swarm}/{agent}  when an agent made its last requests
+    request-refusals/to/{agent}   the number of refused requests of an agent, until it is recorded
+    request-refusals/from         the same of messages from the bus
 Requests, on the bus
     req/{swarm}/{message} the envelope of a request to a swarm; its payload under req-body/
     res/{swarm}/{id}      the envelope of a result for a swarm; its payload under res-body/
@@ -200,6 +202,7 @@ FINDINGS = "findings/"
 QUARANTINE = "quarantine/"
 QUARANTINE_CONTENT = "quarantine-content/"
 REQUEST_RATES = "request-rates/"
+REQUEST_REFUSALS = "request-refusals/"
 BUS_REQUESTS = "req/"
 BUS_REQUEST_BODIES = "req-body/"
 BUS_RESULTS = "res/"
@@ -207,7 +210,7 @@ BUS_RESULT_BODIES = "res-body/"
 BUS_RECEIPTS = "ack/"
 REQUEST_FOLDERS = (
     REQUESTS, REQUEST_BODIES, REQUEST_NAMES, REQUEST_DUE, ESCALATED, OUTBOX, RECEIVED, UNANSWERED,
-    SEEN, FINDINGS, QUARANTINE, QUARANTINE_CONTENT, REQUEST_RATES,
+    SEEN, FINDINGS, QUARANTINE, QUARANTINE_CONTENT, REQUEST_RATES, REQUEST_REFUSALS,
     BUS_REQUESTS, BUS_REQUEST_BODIES, BUS_RESULTS, BUS_RESULT_BODIES, BUS_RECEIPTS,
 )  # fmt: skip
 GUARDS = "guards/"
@@ -770,6 +773,17 @@ def quarantine_content(id_: str) -> str:
 def request_rate(direction: str, swarm: str, agent: str) -> str:
     """When an agent made requests: ours ``to`` a swarm, or one ``from`` that swarm to us."""
     return f"{REQUEST_RATES}{direction}/{encode(swarm)}/{encode(agent)}"
+
+
+def request_refusals(agent: str = "") -> str:
+    """How many requests of an agent were refused; without an agent, messages from the bus."""
+    return f"{REQUEST_REFUSALS}to/{encode(agent)}" if agent else f"{REQUEST_REFUSALS}from"
+
+
+def refused_agent(key: str) -> str:
+    """The agent of such an item; empty for messages from the bus."""
+    direction, _, agent = key.removeprefix(REQUEST_REFUSALS).partition("/")
+    return decode(agent) if direction == "to" else ""
 
 
 def breaker_probe(swarm: str) -> str:

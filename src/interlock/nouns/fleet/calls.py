@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
 
-from msgspec.structs import replace
-
 from interlock import registry
 from interlock.core import validate
 from interlock.errors import BadInput
@@ -83,14 +81,14 @@ class FleetCalls(Calls[D]):
         without a limit by default, one round with 0.
         """
         if not guards:
-            from interlock.nouns.requests.housekeeping import tend
+            from interlock.nouns.requests.housekeeping import after_pass
             from interlock.runtime.housekeeping import HousekeepingPass
 
             if timeout is not None:
                 raise BadInput("a time limit is for guards; add --guards (guards=True)")
             work = HousekeepingPass(self.context.runner, self.context.settings)
             done = yield from work.run(self.context.identity.actor)
-            return replace(done, moved=done.moved + (yield from tend(self.context)))
+            return (yield from after_pass(self.context, done))
         from interlock.nouns.guards.maintenance import GuardMaintenance
 
         return (yield from GuardMaintenance(self.context, timeout).run())

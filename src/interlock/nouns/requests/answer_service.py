@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.nouns.guards.gates import merged
+from interlock.nouns.requests.audit import AuditFacts, passed_ms
 from interlock.nouns.requests.exchange import (
     OutboxEntry,
     ReceivedRequest,
@@ -26,8 +27,8 @@ from interlock.nouns.requests.exchange import (
 from interlock.nouns.requests.posting import Outbox, Posting
 from interlock.nouns.requests.request import ResultStatus
 from interlock.nouns.swarms.head import AckHead, ResultHead, milliseconds, result_head
-from interlock.nouns.tasks.task import TaskResult, TaskStatus
-from interlock.nouns.tasks.task_reader import decode_result, decode_status
+from interlock.nouns.tasks.task import TaskOwner, TaskResult, TaskStatus
+from interlock.nouns.tasks.task_reader import decode_claim, decode_result, decode_status
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import readable
 from interlock.steps import Op, Read
@@ -120,14 +121,17 @@ class Answers:
 
     def _answering(self, signed: SignedAnswer, *, again: bool = False) -> DecideOp[bool]:
         head = signed.received.head
-        key = keys.received(head.from_swarm, head.request_id)
-        stored = decode_received((yield (key,)).items[key])
+        key, thing = keys.received(head.from_swarm, head.request_id), f"request/{head.request_id}"
+        claim = keys.owner(signed.received.task)
+        items = (yield (key, *((claim,) if signed.received.task else ()))).items
+        stored = decode_received(items[key])
         if stored is None or (stored.answered is not None and not again):
             return Decision(outcome=False)
-        answer = signed.answer
+        answer, now = signed.answer, self._home.now()
+        facts = _facts(signed, readable(decode_claim, items.get(claim)), now)
         after = replace(
             stored,
-            answered=self._home.now(),
+            answered=now,
             status=answer.status,
             executed_by=answer.by,
             executed_at=answer.at,
@@ -135,10 +139,10 @@ class Answers:
         return Decision(
             outcome=True,
             verb="request.reply",
-            thing=f"request/{head.request_id}",
+            thing=thing,
             puts=(Write(key, after), Write(signed.posting.key, signed.posting.entry)),
             deletes=(keys.unanswered(head.from_swarm, head.request_id),),
-            events=(Event("request:executed", answer.by, f"request/{head.request_id}"),),
+            events=(Event("request:executed", answer.by, thing, details=facts.details()),),
             trace=head.correlation_id,
         )
 
@@ -243,6 +247,21 @@ class Answers:
 
         yield from self._home.runner.change(putting, actor)
         yield from self._outbox.post(actor, own, Posting(key=key, entry=entry, body=Raw(b"")))
+
+
+def _facts(signed: SignedAnswer, owner: TaskOwner | None, now: float) -> AuditFacts:
+    """What the audit has to know of a result; the time since its claim, if that still exists."""
+    head, answer = signed.received.head, signed.answer
+    return AuditFacts(
+        from_swarm=head.to_swarm,
+        from_agent=answer.by,
+        to_swarm=head.from_swarm,
+        to_agent=head.from_agent,
+        confidence=answer.confidence,
+        citations=answer.citations,
+        status=answer.status,
+        execution_ms=None if owner is None else passed_ms(owner.since, now),
+    )
 
 
 def _answer(

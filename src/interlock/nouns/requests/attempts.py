@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from interlock.core import keys
-from interlock.core.decision import Decision, Event
+from interlock.core.decision import Decision
 from interlock.nouns.guards.gates import merged
 from interlock.nouns.messages import decision_rules, decode
 from interlock.nouns.messages.decision import HumanDecision
@@ -266,7 +266,9 @@ class Attempts:
             ended = send_rules.cancel(
                 found, "alternative_swarm", self._home.now(), f"request/{other.id}"
             )
-            events = tuple([Event(e.name, e.agent, f"request/{other.id}") for e in sent.events])
+            events = tuple(
+                [msgspec.structs.replace(e, thing=f"request/{other.id}") for e in sent.events]
+            )
             return merged(ended, [msgspec.structs.replace(sent, events=events)])
 
         done = yield from runner.change(deciding, actor)

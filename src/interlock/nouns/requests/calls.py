@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import date, datetime
 from typing import TYPE_CHECKING, get_args
 
 from interlock.core import validate
 from interlock.errors import BadInput
 from interlock.nouns.requests import outcomes as out
+from interlock.nouns.requests.audit import AuditAction
 from interlock.nouns.requests.request import (
     DEADLINE,
     GREATEST_PRIORITY,
@@ -148,6 +150,44 @@ class RequestCalls(Calls[D]):
         return list_requests(_states(state), name, begin, most)
 
     @call
+    def audit(
+        self,
+        day: str = "today",
+        *,
+        action: str | None = None,
+        swarm: str | None = None,
+        request: str | None = None,
+        limit: int = LISTED,
+    ) -> Op[out.AuditList]:
+        """The last events between swarms on a day (``2026-11-16``, in UTC), as the record has them.
+
+        ``action`` selects what became of them: ``SHARE``, ``HOLD`` or ``ESCALATE``; ``swarm`` those
+        from or to a swarm, and ``request`` those of one request, by its id.
+        """
+        from interlock.nouns.requests.audit_service import DAY, AuditFilter, audit_lines
+
+        begin = _day(day, self.context.runner.clock.wall())
+        wanted = AuditFilter(
+            begin=begin,
+            end=begin + DAY,
+            action=_action(action),
+            swarm="" if swarm is None else validate.name(swarm, "swarm"),
+            request="" if request is None else validate.name(request, "request"),
+        )
+        return audit_lines(wanted, validate.integer(limit, "limit", 1, MOST))
+
+    @call
+    def write_audit(self, folder: str) -> Op[out.AuditWritten | out.AuditBusy]:
+        """Bring the daily files of the audit in a folder up to date: JSON Lines, one a day.
+
+        A file is deleted after 90 days, or later if the record is kept for longer.  With a folder
+        in the settings (``audit`` under ``[request]``) ``maintain`` does this.
+        """
+        from interlock.nouns.requests.audit_service import write_audit
+
+        return write_audit(self.context, validate.text(folder, "folder", validate.METADATA_LIMIT))
+
+    @call
     def tend(self) -> Op[int]:
         """Take in what the bus has, post what waits, and do what is due; how much that was.
 
@@ -199,6 +239,28 @@ class QuarantineCalls(Calls[D]):
             raise BadInput("which message? 'interlock quarantine list' shows their ids")
         actor = self.context.me().actor
         return drop(self.context.requests, actor, tuple(validate.name(id_, "id") for id_ in ids))
+
+
+def _day(text: str, now: float) -> float:
+    """The begin of a day in UTC."""
+    word = validate.text(text, "day", validate.METADATA_LIMIT).strip()
+    back = {"today": 0, "yesterday": 1}.get(word)
+    if back is not None:
+        return (now // 86400 - back) * 86400.0
+    try:
+        return datetime.fromisoformat(f"{date.fromisoformat(word)}T00:00:00+00:00").timestamp()
+    except ValueError:
+        raise BadInput(
+            f"the day {word[:40]!r} is not like 2026-11-16, today or yesterday"
+        ) from None
+
+
+def _action(text: str | None) -> str:
+    word = "" if text is None else validate.text(text, "action", validate.REASON_LIMIT).upper()
+    if word not in ("", *get_args(AuditAction)):
+        known = ", ".join(get_args(AuditAction))
+        raise BadInput(f"there is no action {word[:40]!r}; there are {known}")
+    return word
 
 
 def _whom(text: str) -> str:

@@ -10,9 +10,13 @@ arrive any more.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from interlock.core import keys
+from interlock.core.decision import Decision, Write
 from interlock.errors import BadInput, NotAllowed
 from interlock.nouns.requests.exchange import (
     decode_name,
@@ -21,17 +25,19 @@ from interlock.nouns.requests.exchange import (
     decode_request,
     decode_seen,
 )
+from interlock.nouns.requests.refusal_rules import decode_tally, left_over
 from interlock.nouns.requests.request import FINDING_KEPT
 from interlock.nouns.swarms.agent_keys import is_unused
 from interlock.nouns.swarms.envelope import SKEW
 from interlock.nouns.swarms.swarm import decode_agent_keys
-from interlock.runtime.housekeeping import HousekeepingPart
+from interlock.runtime.housekeeping import HousekeepingPart, Maintained
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.steps import Op, Read
 from interlock.store import Item
 
 if TYPE_CHECKING:
     from interlock.client_context import Context
+    from interlock.runtime.attempt import DecideOp
 
 QUARANTINE_KEPT = 7 * 86400.0
 _MARGIN = 2 * SKEW
@@ -39,6 +45,15 @@ _MARGIN = 2 * SKEW
 
 class RequestHousekeepingPart(HousekeepingPart):
     """The part of a pass of ``maintain`` that is about requests."""
+
+    def reclaim(self) -> Op[None]:
+        """Record refusals that were counted and that no later one recorded."""
+        now = self.work.runner.clock.wall()
+        for item in (yield from every(keys.REQUEST_REFUSALS, most=self.work.bound)):
+            if readable(decode_tally, item) is not None:
+                yield from self.work.runner.change(
+                    partial(_record_refusals, item.key, now), self.work.actor
+                )
 
     def expired(self, now: float) -> Op[list[Item]]:
         """The items that were kept for long enough."""
@@ -97,6 +112,47 @@ class RequestHousekeepingPart(HousekeepingPart):
             if named is not None and named.request in gone:
                 old.append(item)
         return old
+
+
+def _record_refusals(key: str, now: float) -> DecideOp[None]:
+    before = decode_tally((yield (key,)).items[key])
+    if before is None:
+        return Decision(outcome=None)
+    after, events = left_over(before, keys.refused_agent(key), now)
+    if after == before:
+        return Decision(outcome=None)
+    return Decision(
+        outcome=None,
+        verb="request.refuse" if events else "",
+        thing="requests" if events else "",
+        puts=(Write(key, after),) if after.kinds else (),
+        deletes=() if after.kinds else (key,),
+        events=tuple(events),
+        quiet=not events,
+    )
+
+
+def after_pass(context: Context, done: Maintained) -> Op[Maintained]:
+    """What follows a pass of ``maintain``: the steps that need the bus, and the files."""
+    moved = done.moved + (yield from tend(context))
+    finding = done.finding or (yield from _copy_audit(context))
+    return replace(done, moved=moved, finding=finding)
+
+
+def _copy_audit(context: Context) -> Op[str]:
+    """Bring the daily files of the audit up to date, if the settings name a folder for them.
+
+    Returns why that failed, or nothing: the record has the audit, so ``maintain`` goes on.
+    """
+    from interlock.nouns.requests.audit_service import MOST_IN_PASS, write_audit
+
+    try:
+        if not (folder := context.settings.audit()):
+            return ""
+        yield from write_audit(context, folder, MOST_IN_PASS)
+    except BadInput as error:
+        return f"the audit is not written: {error}"
+    return ""
 
 
 def tend(context: Context) -> Op[int]:

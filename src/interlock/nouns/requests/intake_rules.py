@@ -24,9 +24,10 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from interlock.core import keys, rate
-from interlock.core.decision import Write
+from interlock.core.decision import Event, Write
 from interlock.core.rate import Rate, RateLog
 from interlock.nouns.messages.message import ALL, StoredMessage
+from interlock.nouns.requests.audit import AuditFacts, facts_of_head
 from interlock.nouns.requests.exchange import (
     REQUEST_LABEL,
     QuarantineContent,
@@ -43,7 +44,13 @@ from interlock.nouns.swarms.envelope import (
     EnvelopeRefused,
     OpenedEnvelope,
 )
-from interlock.nouns.swarms.head import ALL_AGENTS, MessageHead, RequestHead, fixed_digest
+from interlock.nouns.swarms.head import (
+    ALL_AGENTS,
+    MessageHead,
+    RequestHead,
+    ResultHead,
+    fixed_digest,
+)
 from interlock.nouns.swarms.reputation import UNKNOWN, Reputation
 from interlock.nouns.tasks.task import Spec
 
@@ -225,6 +232,34 @@ def taken_in_writes(taken: TakenIn) -> tuple[Write, ...]:
         )
         puts.append(Write(keys.topic(ALL, head.message_id), message))
     return tuple(puts)
+
+
+def received_event(taken: TakenIn) -> Event:
+    """The event of a request that is taken in, with what the audit has to know of it."""
+    head = taken.arrival.head
+    in_rate = None if taken.arrival.released else True
+    facts = facts_of_head(head, verified=True, in_rate=in_rate)
+    sender = f"{head.from_agent}@{head.from_swarm}"
+    return Event("request:received", sender, f"request/{head.request_id}", details=facts.details())
+
+
+def refused_facts(refused: RefusedRequest | EnvelopeRefused) -> AuditFacts:
+    """What is known of a message that is refused; nothing if its signature says nothing."""
+    head = refused.arrival.head if isinstance(refused, RefusedRequest) else refused.head
+    in_rate = False if refused.reason == "limited" else None
+    if isinstance(head, RequestHead | ResultHead):
+        return facts_of_head(head, verified=True, reason=refused.reason, in_rate=in_rate)
+    failed = refused.reason == "signature_verification_failed"
+    return AuditFacts(reason=refused.reason, verified=False if failed else None)
+
+
+def quarantined_event(refused: RefusedRequest | EnvelopeRefused, id_: str) -> Event:
+    """The event of a message that goes to quarantine."""
+    facts = refused_facts(refused)
+    head = refused.arrival.head if isinstance(refused, RefusedRequest) else refused.head
+    thing = f"request/{head.request_id}" if isinstance(head, MessageHead) else f"quarantine/{id_}"
+    sender = f"{facts.from_agent}@{facts.from_swarm}" if facts.from_swarm else ""
+    return Event("request:quarantined", sender, thing, details=facts.details())
 
 
 def quarantine(

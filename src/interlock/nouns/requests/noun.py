@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias, get_args
 from interlock.core import keys
 from interlock.core.outcomes import GivenFenced
 from interlock.nouns.requests import outcomes as out
-from interlock.runtime.noun import KeyKind, Noun, Part
+from interlock.runtime.noun import DELETE, KeyKind, Noun, Part
 from interlock.runtime.operation import Duration, Given, Operation, Request, option
 
 Names: TypeAlias = tuple[str, ...]
@@ -89,6 +89,21 @@ class RequestsList(Request, frozen=True, kw_only=True):
     limit: Annotated[int, option("int", "how many to list at most", least=1, most=10_000)] = 100
 
 
+class RequestAudit(Request, frozen=True, kw_only=True):
+    """What happened between swarms on a day."""
+
+    day: Annotated[str, option("text", "2026-11-16, today or yesterday; in UTC")] = "today"
+    action: Annotated[
+        str | None, option("text", "only with this action: SHARE, HOLD or ESCALATE")
+    ] = None
+    swarm: Annotated[str | None, option("name", "only from, or to, this swarm")] = None
+    request: Annotated[str | None, option("name", "only of this request, by its id")] = None
+    limit: Annotated[int, option("int", "how many to list at most", least=1, most=10_000)] = 100
+    out: Annotated[
+        str | None, option("path", "bring the daily files in this folder up to date instead")
+    ] = None
+
+
 class RequestServe(Request, frozen=True, kw_only=True):
     """Carry out requests of other swarms with a program."""
 
@@ -126,6 +141,18 @@ def _send(fleet: Any, request: RequestSend) -> Any:  # noqa: ANN401
     )
 
 
+def _audit(fleet: Any, request: RequestAudit) -> Any:  # noqa: ANN401
+    if request.out is not None:
+        return fleet.requests.write_audit(request.out)
+    return fleet.requests.audit(
+        request.day,
+        action=request.action,
+        swarm=request.swarm,
+        request=request.request,
+        limit=request.limit,
+    )
+
+
 NOUN = Noun(
     name="request",
     help="work that agents ask of other swarms, signed and answered once",
@@ -143,9 +170,15 @@ NOUN = Noun(
         KeyKind(prefix=keys.UNANSWERED, read=f"{_READ}:examine"),
         KeyKind(prefix=keys.SEEN, read=f"{_READ}:decode_seen", bulk=True),
         KeyKind(prefix=keys.FINDINGS, read=f"{_READ}:decode_finding"),
-        KeyKind(prefix=keys.REQUEST_RATES, read=f"{_READ}:decode_rate"),
-        KeyKind(prefix=keys.BREAKERS, read=f"{_READ}:decode_breaker"),
-        KeyKind(prefix=keys.REPUTATIONS, read=f"{_READ}:decode_reputation"),
+        # Without these a peer is unknown again; damaged ones would stop all requests to it.
+        KeyKind(prefix=keys.REQUEST_RATES, read=f"{_READ}:decode_rate", repair=DELETE),
+        KeyKind(
+            prefix=keys.REQUEST_REFUSALS,
+            read=f"{_MODULE}.refusal_rules:decode_tally",
+            repair=DELETE,
+        ),
+        KeyKind(prefix=keys.BREAKERS, read=f"{_READ}:decode_breaker", repair=DELETE),
+        KeyKind(prefix=keys.REPUTATIONS, read=f"{_READ}:decode_reputation", repair=DELETE),
     ),
     ids={"request": "req_"},
     housekeeping=Part(25, f"{_MODULE}.housekeeping:RequestHousekeepingPart"),
@@ -193,6 +226,19 @@ NOUN = Noun(
             outcomes=(out.RequestCancelled, out.RequestOver, out.UnknownRequest, GivenFenced),
             needs="agent",
             call="requests.cancel",
+        ),
+        Operation(
+            name="request audit",
+            help="list what happened between swarms on a day, or write daily files of it",
+            request=RequestAudit,
+            outcomes=(out.AuditList, out.AuditWritten, out.AuditBusy),
+            needs="store",
+            reads=True,
+            act=_audit,
+            examples=(
+                "interlock request audit --day yesterday --action HOLD",
+                "interlock request audit --out /var/log/interlock",
+            ),
         ),
         Operation(
             name="request serve",

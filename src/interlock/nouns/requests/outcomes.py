@@ -9,6 +9,7 @@ from msgspec import Struct
 from interlock.core import outcomes
 from interlock.core.decision import Refusal, Success
 from interlock.core.outcomes import Listing, always
+from interlock.nouns.requests.audit import AuditEntry
 from interlock.nouns.requests.exchange import EntryKind
 from interlock.nouns.requests.request import RequestState, ResultStatus
 
@@ -37,7 +38,6 @@ class RequestExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="ex
 class SwarmNotAllowed(Refusal, frozen=True, kw_only=True, tag="not_allowed"):
     """The swarm is not on our list."""
 
-    counted = True
     exit_status = 3
     http_status = 403
     swarm: str
@@ -46,7 +46,6 @@ class SwarmNotAllowed(Refusal, frozen=True, kw_only=True, tag="not_allowed"):
 class RequestLimited(Refusal, frozen=True, kw_only=True, tag="rate_limited"):
     """The agent made as many requests to this swarm as it may; retry after ``retry_in`` seconds."""
 
-    counted = True
     http_status = 429
     agent: str
     swarm: str
@@ -176,6 +175,35 @@ class RequestList(Listing[RequestView], frozen=True, kw_only=True):
 
     requests: tuple[RequestView, ...]
     more: str | None = None
+
+
+class AuditList(Listing[AuditEntry], frozen=True, kw_only=True):
+    """The last events of a day, oldest first; ``earlier`` if the day has more before them."""
+
+    listed: ClassVar[str] = "events"
+
+    events: tuple[AuditEntry, ...]
+    earlier: bool = False
+
+
+class AuditWritten(Success, frozen=True, kw_only=True, tag="written"):
+    """The daily files are up to date, up to a revision of the record.
+
+    ``missed`` says that entries which were not copied yet are gone from the record: copy more
+    often, or have the record keep more.
+    """
+
+    folder: str
+    lines: int
+    revision: int
+    missed: bool = False
+    deleted: tuple[str, ...] = ()
+
+
+class AuditBusy(outcomes.Busy, frozen=True, kw_only=True, tag="busy"):
+    """Another process writes to this folder at the moment."""
+
+    folder: str
 
 
 class QuarantineView(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec import Raw, Struct
 
 from interlock.core import keys
-from interlock.core.decision import Decision, Write
+from interlock.core.decision import Decision, Event, Write
 from interlock.errors import BusTrouble, TooLarge
 from interlock.nouns.requests import send_rules
 from interlock.nouns.requests.exchange import (
@@ -302,6 +302,7 @@ def _refuse(posting: Posting, id_: str, said: str, now: float) -> DecideOp[None]
         thing=f"request/{entry.request}",
         puts=(Write(keys.quarantined(id_), kept),),
         deletes=(posting.key,),
+        events=(Event("request:quarantined", "", details={"reason": "too_large"}),),
     )
 
 

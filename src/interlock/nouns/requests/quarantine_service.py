@@ -6,21 +6,27 @@ a flood, and need not be exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec.structs import replace
+
 from interlock.core import keys
-from interlock.core.decision import Decision, Write
-from interlock.nouns.requests import intake_rules
+from interlock.core.decision import Decision, Event, Write
+from interlock.nouns.guards.gates import merged
+from interlock.nouns.requests import intake_rules, refusal_rules
 from interlock.nouns.requests import outcomes as out
+from interlock.nouns.requests.audit import AuditFacts
 from interlock.nouns.requests.exchange import (
     QUARANTINE_LIMIT,
     UNSIGNED_LIMIT,
     EntryKind,
+    QuarantinedMessage,
     decode_content,
     decode_quarantined,
 )
 from interlock.nouns.requests.intake_rules import RefusedRequest, Repeated, TakenIn
+from interlock.nouns.requests.refusal_rules import DISCARDED, UnrecordedRefusal
 from interlock.nouns.swarms.envelope import EnvelopeRefused
 from interlock.runtime.reads import every, readable
 from interlock.steps import Op, Read
@@ -54,16 +60,20 @@ def release(
     verdict = yield from service.request_intake.release(actor, swarm, kept.envelope, kept.body)
     if isinstance(verdict, EnvelopeRefused | RefusedRequest):
         return out.QuarantineKept(id=id_, reason=verdict.reason, detail=verdict.detail)
-    yield from drop(service, actor, (id_,), verb="quarantine.release")
+    yield from drop(service, actor, (id_,), released=message)
     task = verdict.arrival.task if isinstance(verdict, TakenIn | Repeated) else ""
     return out.QuarantineReleased(id=id_, task=task, already=isinstance(verdict, Repeated))
 
 
 def drop(
-    service: RequestService, actor: Actor, ids: tuple[str, ...], verb: str = "quarantine.drop"
+    service: RequestService,
+    actor: Actor,
+    ids: tuple[str, ...],
+    released: QuarantinedMessage | None = None,
 ) -> Op[out.QuarantineDropped | out.UnknownQuarantine]:
-    """Delete messages; all of them, or none if one is unknown."""
+    """Delete messages; all of them, or none if one is unknown, or the one that was released."""
     wanted = tuple(map(keys.quarantined, ids))
+    events = () if released is None else (_released(released, actor),)
 
     def deciding() -> DecideOp[out.QuarantineDropped | out.UnknownQuarantine]:
         items = (yield wanted).items
@@ -72,12 +82,21 @@ def drop(
             return Decision(outcome=out.UnknownQuarantine(unknown=unknown))
         return Decision(
             outcome=out.QuarantineDropped(dropped=ids),
-            verb=verb,
+            verb="quarantine.release" if released else "quarantine.drop",
             thing=f"quarantine/{ids[0]}",
             deletes=(*wanted, *map(keys.quarantine_content, ids)),
+            events=events,
         )
 
     return (yield from service.home.runner.change(deciding, actor)).outcome
+
+
+def _released(message: QuarantinedMessage, actor: Actor) -> Event:
+    facts = AuditFacts(
+        from_swarm=message.swarm, from_agent=message.agent, reason=message.reason, verified=True
+    )
+    thing = f"request/{message.request}"
+    return Event("quarantine:released", actor.agent, thing, details=facts.details())
 
 
 class QuarantineRoom:
@@ -107,19 +126,36 @@ class QuarantineRoom:
         refused: Sequence[RefusedRequest | EnvelopeRefused],
         kind: EntryKind,
         now: float,
-    ) -> Iterable[Write]:
-        """The writes of what goes to quarantine, as far as there is room."""
+    ) -> DecideOp[None]:
+        """What goes to quarantine, as far as there is room; the rest is counted."""
         room = QUARANTINE_LIMIT - self._signed - self._unsigned
         unsigned = min(room, UNSIGNED_LIMIT - self._unsigned)
         self._adding = [0, 0]
+        puts: list[Write] = []
+        events: list[Event] = []
+        dropped: list[UnrecordedRefusal] = []
         for id_, each in zip(ids, refused, strict=False):
             signed = isinstance(each, RefusedRequest) or each.head is not None
             if room <= 0 or (not signed and unsigned <= 0):
+                facts = intake_rules.refused_facts(each)
+                swarm = facts.from_swarm
+                dropped.append(UnrecordedRefusal(event=DISCARDED, agent=swarm, facts=facts))
                 continue
             room -= 1
             unsigned -= not signed
             self._adding[signed] += 1
-            yield from intake_rules.quarantine(id_, each, kind, now)
+            puts += intake_rules.quarantine(id_, each, kind, now)
+            events.append(intake_rules.quarantined_event(each, id_))
+        verb = "request.refuse" if puts else ""
+        kept = Decision[None](outcome=None, verb=verb, puts=tuple(puts), events=tuple(events))
+        if not dropped:
+            return kept
+        key = keys.request_refusals()
+        before = refusal_rules.decode_tally((yield (key,)).items[key])
+        counted = refusal_rules.recording(
+            key, before or refusal_rules.RefusalTally(), dropped, now, "requests"
+        )
+        return with_refused(kept, counted)
 
     def commit(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[T]:
         """Commit a batch, and count what it added to the quarantine."""
@@ -128,3 +164,9 @@ class QuarantineRoom:
         self._unsigned += self._adding[False]
         self._signed += self._adding[True]
         return done.outcome
+
+
+def with_refused(own: Decision[T], refused: Decision[None]) -> Decision[T]:
+    """A decision with the refusals beside it; a count alone is not recorded."""
+    verb = own.verb or refused.verb
+    return replace(merged(own, [refused]), verb=verb, quiet=not verb and refused.quiet)

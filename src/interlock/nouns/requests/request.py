@@ -87,6 +87,7 @@ class OutgoingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     heads: tuple[str, ...]
     source_hash: str
     source_size: int
+    from_swarm: str = ""
     act: Act = "request"
     priority: int = PRIORITY
     timeout: float = TIMEOUT

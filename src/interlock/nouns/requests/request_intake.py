@@ -6,7 +6,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, keys, rate
-from interlock.core.decision import Decision, Event, Write
+from interlock.core.decision import Decision, Write
 from interlock.nouns.guards.gates import merged
 from interlock.nouns.requests import intake_rules
 from interlock.nouns.requests.exchange import decode_rate, decode_reputation, decode_seen
@@ -27,6 +27,7 @@ from interlock.nouns.requests.intake_rules import (
     TakenIn,
     Verdict,
 )
+from interlock.nouns.requests.quarantine_service import with_refused
 from interlock.nouns.swarms.envelope import EnvelopeRefused, OpenedEnvelope, body_refusal
 from interlock.nouns.swarms.head import RequestHead
 from interlock.nouns.swarms.reputation import UNKNOWN
@@ -139,16 +140,17 @@ class RequestIntake:
                     key = each.arrival.rate_key
                     puts.append(Write(key, known.rates[key]))
             held = [each for each in verdicts if isinstance(each, RefusedRequest) and keep]
-            kept = [*self._room.kept(ids, [*held, *[each for _, each in refused]], "request", now)]
+            wrong: list[RefusedRequest | EnvelopeRefused] = [*held, *[each for _, each in refused]]
+            kept = yield from self._room.kept(ids, wrong, "request", now)
             thing = f"request/{new[0].arrival.head.request_id}" if len(new) == 1 else "requests"
             own = Decision[Any](
                 outcome=verdicts,
-                verb=_verb(new, puts, kept),
+                verb="request.receive" if new else "request.repeat" if puts else "",
                 thing=thing,
-                puts=(*puts, *kept),
-                events=tuple(_events(verdicts, bool(kept))),
+                puts=tuple(puts),
+                events=tuple([intake_rules.received_event(each) for each in new]),
             )
-            return merged(own, [published])
+            return with_refused(merged(own, [published]), kept)
 
         return (yield from self._room.commit(deciding, actor))
 
@@ -221,22 +223,6 @@ def _is_to_be_answered(verdict: Verdict) -> bool:
 def _name(verdict: Verdict) -> tuple[str, str]:
     head = verdict.arrival.head
     return head.from_swarm, head.request_id
-
-
-def _verb(new: Sequence[object], puts: Sequence[object], kept: Sequence[object]) -> str:
-    if new:
-        return "request.receive"
-    return "request.repeat" if puts else "request.refuse" if kept else ""
-
-
-def _events(verdicts: Sequence[Verdict], kept: bool) -> Iterable[Event]:
-    for each in verdicts:
-        head = each.arrival.head
-        if isinstance(each, TakenIn):
-            sender = f"{head.from_agent}@{head.from_swarm}"
-            yield Event("request:received", sender, f"request/{head.request_id}")
-    if kept:
-        yield Event("request:quarantined", "")
 
 
 def _arrival(opened: OpenedEnvelope[RequestHead], envelope: bytes, body: bytes) -> Arrival:

@@ -20,6 +20,7 @@ from interlock.nouns.messages import decode
 from interlock.nouns.requests import rules, send_rules
 from interlock.nouns.requests.exchange import decode_reputation, decode_request
 from interlock.nouns.requests.incoming import Incoming, OnBus, read_all, unchanged
+from interlock.nouns.requests.quarantine_service import with_refused
 from interlock.nouns.requests.request import ArrivedResult, OutgoingRequest
 from interlock.nouns.swarms import reputation
 from interlock.nouns.swarms.envelope import EnvelopeRefused, OpenedEnvelope, body_refusal
@@ -112,19 +113,17 @@ class ResultIntake:
             recorded.clear()
             for swarm, ends in went.items():
                 parts.append((yield from self._reputation(swarm, ends, recorded)))
-            kept = [*self._room.kept(ids, wrong, "result", now)]
-            if not parts and not kept:
+            kept = yield from self._room.kept(ids, wrong, "result", now)
+            if not parts and not kept.changes:
                 return Decision(outcome=answered)
             thing = f"request/{answered[0]}" if len(answered) == 1 else "requests"
-            verb = "request.complete" if answered else "request.refuse"
             own = Decision[Any](
                 outcome=answered,
-                verb=verb,
+                verb="request.complete" if answered else "request.refuse" if parts else "",
                 thing=thing,
-                puts=tuple(kept),
                 trace=parts[0].trace if len(answered) == 1 else "",
             )
-            return merged(own, _things(parts, thing))
+            return with_refused(merged(own, _things(parts, thing)), kept)
 
         done = yield from self._room.commit(deciding, actor)
         for swarm, (new, all_) in recorded.items() if done is not None else ():

@@ -11,6 +11,7 @@ that there is one probe among all processes.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from interlock.nouns.messages.decision_rules import opening
 from interlock.nouns.messages.message import StoredMessage, Unread
 from interlock.nouns.messages.send_rules import MAILBOX
 from interlock.nouns.requests import rules
+from interlock.nouns.requests.audit import AuditFacts, facts_of_request, passed_ms
 from interlock.nouns.requests.exchange import OutboxEntry, RequestName
 from interlock.nouns.requests.outcomes import (
     RequestExists,
@@ -103,7 +105,7 @@ def send(
             *passed.puts,
         ),
         deletes=deletes,
-        events=(Event("request:sent", request.agent),),
+        events=(_event("sent", request, in_rate=True if limit.limit else None),),
         trace=request.correlation_id,
     )
 
@@ -241,7 +243,7 @@ def time_out(
         thing=f"request/{request.id}",
         puts=puts,
         deletes=(*deletes, *((keys.breaker_probe(request.to_swarm),) if request.probe else ())),
-        events=(Event("request:timed_out", request.agent),),
+        events=(_event("timed_out", request),),
         trace=request.correlation_id,
     )
 
@@ -268,7 +270,7 @@ def escalate(
         puts=(*puts, *opening(asked, now, least)),
         deletes=(*deletes, keys.outbox(request.to_swarm, request.message)),
         events=(
-            Event("request:escalated", request.agent),
+            _event("escalated", request, reason=reason),
             Event("decision:opened", request.agent, f"decision/{decision}"),
         ),
         trace=request.correlation_id,
@@ -351,9 +353,32 @@ def answer(
             keys.outbox(swarm, before.message),
             *((keys.breaker_probe(swarm),) if before.probe else ()),
         ),
-        events=(Event("request:answered", before.agent),),
+        events=(
+            Event("request:answered", before.agent, details=_answer_facts(before, found, now)),
+        ),
         trace=before.correlation_id,
     )
+
+
+def _event(word: str, request: OutgoingRequest, **more: Any) -> Event:  # noqa: ANN401
+    """An event of a request, with what the audit has to know of it."""
+    facts = facts_of_request(request, **more)
+    return Event(f"request:{word}", request.agent, details=facts.details())
+
+
+def _answer_facts(request: OutgoingRequest, found: RequestFinding, now: float) -> dict[str, Any]:
+    return AuditFacts(
+        from_swarm=found.from_swarm,
+        from_agent=found.executed_by,
+        to_swarm=request.from_swarm,
+        to_agent=request.agent,
+        confidence=found.confidence,
+        citations=found.citations,
+        verified=True,
+        status=found.status,
+        retrieval_ms=passed_ms(found.result_posted_at, now),
+        e2e_ms=passed_ms(request.made, now),
+    ).details()
 
 
 def _notice(

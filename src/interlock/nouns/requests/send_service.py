@@ -29,7 +29,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.errors import BadInput, BusTrouble, NotAllowed
 from interlock.nouns.requests import outcomes as out
-from interlock.nouns.requests import send_rules
+from interlock.nouns.requests import refusal_rules, send_rules
 from interlock.nouns.requests.exchange import (
     OutboxEntry,
     decode_finding,
@@ -112,7 +112,9 @@ class RequestSender:
                     wanted = keys.request(named.request)
             before = decode_request((yield (wanted,)).items[wanted])
             peer = yield from self._home.peer_facts(request.to_swarm, request.agent)
-            return send_rules.send(new, before, peer, self._home.rate, self._home.now())
+            decided = send_rules.send(new, before, peer, self._home.rate, self._home.now())
+            refused = refusal_rules.of_send(request, decided.outcome)
+            return decided if refused is None else (yield from self._refusing(decided, refused))
 
         done = yield from self._home.runner.change(deciding, actor)
         sent = done.outcome
@@ -123,6 +125,20 @@ class RequestSender:
         reason = yield from self._outbox.post(actor, own, posting)
         return replace(sent, spooled=bool(reason), reason=reason)
 
+    def _refusing(
+        self,
+        decided: Decision[out.RequestSent | out.SendRefusal],
+        refused: refusal_rules.UnrecordedRefusal,
+    ) -> DecideOp[out.RequestSent | out.SendRefusal]:
+        """A refusal, which is recorded or counted."""
+        key, thing = keys.request_refusals(refused.agent), f"swarm/{refused.facts.to_swarm}"
+        item = (yield (key,)).items[key]
+        before = refusal_rules.decode_tally(item) or refusal_rules.RefusalTally()
+        recorded: Decision[Any] = refusal_rules.recording(
+            key, before, [refused], self._home.now(), thing
+        )
+        return replace(recorded, outcome=decided.outcome)
+
     def _new(self, own: OwnSwarm, actor: Actor, draft: RequestDraft) -> Op[NewRequest]:
         """A request with the signed envelope of its first attempt."""
         runner, now = self._home.runner, self._home.now()
@@ -132,6 +148,7 @@ class RequestSender:
             id=id_,
             message=runner.new_id("msg"),
             agent=actor.agent,
+            from_swarm=own.name,
             to_swarm=draft.to_swarm,
             to_agent=draft.to_agent,
             task_type=draft.task_type,

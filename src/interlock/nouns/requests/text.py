@@ -115,6 +115,44 @@ def _list(outcome: out.RequestList, paint: Paint) -> str:
     return table(titles, rows, paint) + more
 
 
+def _audit(outcome: out.AuditList, paint: Paint) -> str:
+    if not outcome.events:
+        return "nothing happened between swarms on that day, or the record has no such event"
+    rows = [
+        (
+            each.timestamp[11:23],
+            each.action,
+            f"{each.event_type} x{each.count}" if each.count > 1 else each.event_type,
+            _end(each.from_agent, each.from_swarm),
+            _end(each.to_agent, each.to_swarm),
+            each.request_id,
+            each.reason or each.status,
+        )
+        for each in outcome.events
+    ]
+    titles = ("TIME (UTC)", "ACTION", "EVENT", "FROM", "TO", "REQUEST", "WHY")
+    more = "\nthere are earlier ones: --limit" if outcome.earlier else ""
+    return table(titles, rows, paint) + more
+
+
+def _end(agent: str, swarm: str) -> str:
+    return f"{agent}@{swarm}" if agent and swarm else agent or swarm
+
+
+def _written(outcome: out.AuditWritten, paint: Paint) -> str:
+    lines = "1 line" if outcome.lines == 1 else f"{outcome.lines} lines"
+    said = f"{paint('green', 'written')} {lines} to {outcome.folder}"
+    if outcome.deleted:
+        said += f"; deleted {', '.join(outcome.deleted)}"
+    if outcome.missed:
+        said += "\nentries before these are gone from the record; run this more often"
+    return said
+
+
+def _busy(outcome: out.AuditBusy, paint: Paint) -> str:
+    return f"{paint('yellow', 'busy')} another process writes to {outcome.folder}; nothing is lost"
+
+
 def _quarantine(outcome: out.QuarantineList, paint: Paint) -> str:
     if not outcome.messages:
         return "the quarantine is empty"
@@ -176,6 +214,9 @@ TEXTS: dict[str, Text] = {
     "RequestCancelled": _cancelled,
     "UnknownRequest": _unknown,
     "RequestList": _list,
+    "AuditList": _audit,
+    "AuditWritten": _written,
+    "AuditBusy": _busy,
     "QuarantineList": _quarantine,
     "QuarantineView": _quarantined,
     "QuarantineReleased": _released,
