@@ -60,6 +60,7 @@ class Noun(Struct, frozen=True, kw_only=True):
                  ``ids`` says how ids of a kind begin, and ``why_plain`` explains a name without a
                  kind, or returns None
     health       finds problems: ``(checkup) -> Op[list[Problem]]``
+    metrics      what it counts for monitors: a class of ``runtime.metrics``
     events       whether its entries have events, which ``observe`` shows under its name
     history      turns its entries into history events: a class of ``core.history``; without one
                  they have what every entry says.  ``history_details`` adds what the noun still
@@ -91,6 +92,7 @@ class Noun(Struct, frozen=True, kw_only=True):
     history: str = ""
     history_details: str = ""
     events: bool = False
+    metrics: str = ""
     waits: Mapping[str, str] = {}
     proof: str = ""
     housekeeping: Part | None = None

@@ -214,6 +214,27 @@ def test_what_is_known_stays_usable_while_the_bus_is_away(swarms: Swarms) -> Non
 # Discovery.
 
 
+def test_a_discovery_that_reads_the_bus_is_in_the_histogram_and_the_depth_in_the_gauge(
+    swarms: Swarms,
+) -> None:
+    shop, bank = swarms.pair()
+
+    def metrics() -> dict[str, float]:
+        return {each.name: each.value for each in shop.counters(since="1h").metrics}
+
+    name = "histogram_discovery_latency_ms"
+    before = metrics()[name]
+    assert before > 0
+    shop.swarms.discover("translate")
+    assert metrics()[name] == before  # from the cache
+    write(bank, keys.unanswered("shop", "req_1"), {})
+    swarms.clock.advance(registry.REPUBLISH)
+    swarms.sync("bank")
+    shop.swarms.discover("translate", fresh=True)
+    assert metrics()[name] > before
+    assert metrics()["queue_depth_max_seen"] == 1
+
+
 def test_agents_of_live_peers_are_found_by_ability_and_own_ones_are_not(swarms: Swarms) -> None:
     shop, _ = swarms.pair()
     assert agents(shop.swarms.discover("translate")) == ["bank-bot"]

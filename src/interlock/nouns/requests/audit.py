@@ -86,8 +86,8 @@ _RECORDED: dict[str, AuditEvent] = {
     "request:timed_out": "cross_swarm_request_timeout",
     "request:escalated": "cross_swarm_request_escalated",
     "quarantine:released": "quarantine_released",
-    "swarm:conflict_resolved": "conflict_resolved",
-    "swarm:conflict_escalated": "conflict_escalated",
+    "swarm:conflict": "conflict_resolved",
+    "swarm:undecided": "conflict_escalated",
 }
 """Which event of the record is which event of the audit."""
 REFUSED_EVENTS = (
@@ -114,7 +114,13 @@ _BY_REASON: dict[str, AuditEvent] = {
 """Refusals with a name of their own; all others are ``message_quarantined``."""
 _CLAIMED = "task:claimed"
 _TASK = re.compile(r"task/(req_[0-9a-f]{32})@(.+)", re.DOTALL)
-MARKS = (b'"request:', b'"quarantine:', b'"task:claimed"', b'"swarm:conflict_')
+MARKS = (
+    b'"request:',
+    b'"quarantine:',
+    b'"task:claimed"',
+    b'"swarm:conflict"',
+    b'"swarm:undecided"',
+)
 """An entry without any of these has no event of the audit."""
 
 _COUNTERS: dict[AuditEvent, tuple[str, ...]] = {

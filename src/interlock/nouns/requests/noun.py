@@ -183,6 +183,7 @@ NOUN = Noun(
     ids={"request": "req_"},
     housekeeping=Part(25, f"{_MODULE}.housekeeping:RequestHousekeepingPart"),
     events=True,
+    metrics=f"{_MODULE}.metrics:RequestMetrics",
     texts=(f"{_MODULE}.text",),
     operations=(
         Operation(

@@ -226,11 +226,12 @@ def _publish(
             f" a key of it: rotate, revoke the old key, and have all peers pin the new one"
         )
     signers: tuple[Signer, ...] = yield InThread(partial(own_signers, own, now))
-    reserved = yield from _reserve(context.runner, own, above)
+    depth = yield from own_depth()
+    reserved = yield from _reserve(context.runner, own, above, depth)
     if isinstance(reserved, OwnSwarmChange):
         return reserved
     version = reserved.version
-    head = draft(version, depth=(yield from own_depth()))
+    head = draft(version, depth=depth)
     data: bytes = yield InThread(lambda: sign_head(head, *signers))
     put = partial(_put_entry, own=own, data=data, version=version, now=now)
     return (yield from context.bus.on(own, put))
@@ -254,8 +255,10 @@ def _own_entry_on_bus(own: OwnSwarm, now: float) -> Op[RegistryHead | None]:
     return verified_own(snapshot[keys.registry_entry(own.name)], own, now)
 
 
-def _reserve(runner: Runner, own: OwnSwarm, above: int) -> Op[Reserved | OwnSwarmChange]:
-    """The next version of our entry, which no other process signs.
+def _reserve(
+    runner: Runner, own: OwnSwarm, above: int, depth: int
+) -> Op[Reserved | OwnSwarmChange]:
+    """The next version of our entry, which no other process signs; the record has its depth.
 
     If our keys or our bus have changed, the entry would be wrong: our swarm as it is now.
     """
@@ -272,6 +275,7 @@ def _reserve(runner: Runner, own: OwnSwarm, above: int) -> Op[Reserved | OwnSwar
             verb="swarm.publish",
             thing=f"swarm/{own.name}",
             puts=(Write(keys.OWN_ENTRY, entry),),
+            events=(Event("swarm:signed", own.name, details={"depth": depth}),),
         )
 
     return (yield from runner.change(deciding, Actor())).outcome

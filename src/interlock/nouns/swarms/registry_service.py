@@ -274,6 +274,7 @@ class SwarmRegistry:
         urgent: bool = False,
     ) -> Op[PeersRefreshed]:
         """Read the entries of peers that are due, or of those that are named, and keep them."""
+        began = self._context.runner.clock.monotonic()
         for _ in range(_TRIES):
             states = yield from peer_states()
             wanted = set(states if only is None else only)
@@ -292,7 +293,8 @@ class SwarmRegistry:
                 return PeersRefreshed(trouble=str(error))
             now = self._context.runner.clock.wall()
             found = [judged(state, views[state.peer.swarm], own.bus_id, now) for state in due]
-            if (yield from self._keep([each for each in found if each.worth_keeping])):
+            news = [each for each in found if each.worth_keeping]
+            if (yield from self._keep(news, began)):
                 at = self._context.runner.clock.monotonic()
                 self._refreshed.update({each.peer.swarm: at for each in found})
                 return _result(found)
@@ -320,7 +322,7 @@ class SwarmRegistry:
         own = last + patience(state.floor) - clock.monotonic()
         return max(0.0, own, fresh_for(state.floor, clock.wall()))
 
-    def _keep(self, found: Sequence[Judged]) -> Op[bool]:
+    def _keep(self, found: Sequence[Judged], began: float) -> Op[bool]:
         """Keep the results, in as few commits as the store takes; False if it must repeat."""
         limits = self._context.runner.capabilities
         some: list[Judged] = []
@@ -329,15 +331,16 @@ class SwarmRegistry:
             more = len(codec.encode(each.floor)) + len(codec.encode(each.peer))
             full = size + more > limits.max_bytes // 2 or len(some) * 8 > limits.max_operations
             if some and full:
-                if not (yield from self._commit(some)):
+                if not (yield from self._commit(some, began)):
                     return False
                 some, size = [], 0
             some.append(each)
             size += more
-        return not some or (yield from self._commit(some))
+        return not some or (yield from self._commit(some, began))
 
-    def _commit(self, some: Sequence[Judged]) -> Op[bool]:
-        done = yield from self._context.runner.change(partial(_keeping, some), Actor())
+    def _commit(self, some: Sequence[Judged], began: float) -> Op[bool]:
+        took = round((self._context.runner.clock.monotonic() - began) * 1000, 3)
+        done = yield from self._context.runner.change(partial(_keeping, some, took), Actor())
         return done.outcome == _KEPT
 
     def update(self, own: OwnSwarm, *, force: bool = False) -> Op[str]:
@@ -381,7 +384,7 @@ class SwarmRegistry:
         return found, trouble, max(0.0, clock.wall() - known.read)
 
 
-def _keeping(found: Sequence[Judged]) -> DecideOp[str]:
+def _keeping(found: Sequence[Judged], took: float) -> DecideOp[str]:
     wanted = [keys.peer(each.peer.swarm) for each in found]
     floors = [keys.floor(each.peer.swarm) for each in found]
     items = (yield (*wanted, *floors)).items
@@ -402,6 +405,7 @@ def _keeping(found: Sequence[Judged]) -> DecideOp[str]:
         puts=tuple(puts),
         events=tuple(events),
         reason="; ".join(_said(each) for each in found if each.counted),
+        took=took,
     )
 
 
@@ -418,7 +422,9 @@ def _events(each: Judged) -> list[Event]:
     if any(refusal.alarm for refusal in each.counted):
         events.append(Event("swarm:alarm", each.peer.swarm, thing))
     if each.accepted and each.floor.version != before.version:
-        events.append(Event("swarm:accepted", each.peer.swarm, thing))
+        depth = 0 if each.floor.entry is None else each.floor.entry.depth
+        details = {"depth": depth}
+        events.append(Event("swarm:accepted", each.peer.swarm, thing, details=details))
     return events
 
 
