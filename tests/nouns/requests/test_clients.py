@@ -24,7 +24,6 @@ from interlock.nouns.swarms.swarm import OwnSwarm, Peer, PeerKey
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.steps import drive
-from interlock.testing.servers.redis import RedisServer
 
 NAMES = ("north", "south")
 
@@ -228,34 +227,3 @@ def test_a_program_serves_requests_in_the_shell(homes: dict[str, str]) -> None:
         assert (bad.returncode, "status 3: broken" in bad.stdout + bad.stderr) == (1, True)
         server.terminate()
         assert server.wait(20) == 0
-
-
-def test_homes_and_bus_on_redis(
-    redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(key_files.FOLDER, f"{tmp_path}/keys")
-    places = {name: redis_server.url(f"requests-{name}") for name in (*NAMES, "bus")}
-    bus = places.pop("bus")
-    set_up(places, bus)
-
-    async def scenario() -> list[Any]:
-        async def handler(request: ServedRequest) -> object:
-            return request.payload
-
-        async with (
-            await aio.connect(places["north"], agent="ada") as north,
-            await aio.connect(places["south"], agent="bob") as south,
-        ):
-            serving = asyncio.create_task(
-                south.requests.serve(handler, can=["echo"], concurrency=8, stop_on_signals=False)
-            )
-            found = await asyncio.gather(
-                *[north.requests.send("south", "can:echo", n, wait=30) for n in range(20)]
-            )
-            serving.cancel()
-            await asyncio.wait((serving,))
-            verified = await north.record.verify()
-            assert verified
-            return found
-
-    assert [each.result for each in asyncio.run(scenario())] == list(range(20))
