@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 H = TypeVar("H", bound=Head)
 
-LOOK_AGAIN = 60.0
+LOOK_AGAIN = 5.0
 """Seconds after which a process looks again for the key of its swarm."""
 ANSWERS_AT_ONCE = 20
 RECORD_EVERY = 5.0
@@ -83,8 +83,8 @@ class Home:
         self.bus = bus
         self.rate: Rate = REQUEST_RATE
         self._signers: dict[tuple[str, str], Signer] = {}
-        self._missing: dict[tuple[str, str], float] = {}
-        """When to look again for a key of the swarm that is not here."""
+        self._missing: dict[tuple[str, str], tuple[float, str]] = {}
+        """When to look again for a key of the swarm that is not here, and why it is not."""
         self._announced: tuple[str, str] | None = None
         """The agent and the key of this client, once peers may know it."""
         self._answers: dict[str, int] = {}
@@ -136,9 +136,9 @@ class Home:
             return
         mine = self.runner.signer
         if mine is None:
+            why = self._missing[own.key, own.fingerprint][1]
             raise NotAllowed(
-                f"the key {own.fingerprint} of {own.name} is not on this host, and this agent has"
-                " none of its own; make one with 'interlock key new NAME', and name it with"
+                f"{why}; or give this agent a key of its own: 'interlock key new NAME', then"
                 " --key NAME or INTERLOCK_KEY"
             )
         name = yield from announce(self.runner, own, actor, mine)
@@ -171,11 +171,11 @@ class Home:
         if not own.keys:
             return None
         known, now = (own.key, own.fingerprint), self.runner.clock.monotonic()
-        if known not in self._signers and now >= self._missing.get(known, now):
+        if known not in self._signers and now >= self._missing.get(known, (now, ""))[0]:
             try:
                 self._signers[known] = signer_of(own, own.fingerprint, self.runner.signer)
-            except InterlockError:
-                self._missing[known] = now + LOOK_AGAIN
+            except InterlockError as error:
+                self._missing[known] = now + LOOK_AGAIN, str(error)
         return self._signers.get(known)
 
     # Peers.

@@ -11,12 +11,13 @@ verify each request ten times, and none waits long for one that died.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.errors import BusTrouble, StoreTrouble
+from interlock.errors import BusTrouble, NotAllowed, StoreTrouble
 from interlock.nouns.requests.answer_service import Answers
 from interlock.nouns.requests.attempts import Attempts
 from interlock.nouns.requests.home import Home
@@ -62,6 +63,8 @@ class RequestService:
         self.sender = RequestSender(self.home, self.outbox, self.result_intake, self._keep_up)
         self.answers = Answers(self.home, self.outbox)
         self.attempts = Attempts(self.home, self.outbox, moment)
+        self._unsigned = ""
+        """Why something could not be signed, when that was last tried."""
 
     def begin(self, actor: Actor) -> Op[None]:
         """See that this process can serve; NotAllowed if it is in no swarm, or has no key."""
@@ -76,7 +79,7 @@ class RequestService:
             done += found.count
             requests = yield from self.request_intake.take(actor, own, found.requests)
             for swarm, request in requests.repeated:
-                yield from self.answers.repeat(actor, own, swarm, request)
+                yield from self._signing(self.answers.repeat(actor, own, swarm, request))
             yield from self.result_intake.take(actor, own, found.results)
             yield from self.result_intake.receipts(actor, own, found.receipts)
             if not found.full:
@@ -95,13 +98,29 @@ class RequestService:
 
     def _keep_up(self, actor: Actor, own: OwnSwarm) -> Op[int]:
         """The part that goes on while the bus is away."""
-        done = yield from self.attempts.step(actor, own)
-        done += yield from self.answers.sweep(actor, own)
+        done = yield from self._signing(self.attempts.step(actor, own))
+        done += yield from self._signing(self.answers.sweep(actor, own))
         try:
             done += yield from self.outbox.drain_all(actor, own)
         except BusTrouble:
             return done
         return done
+
+    def _signing(self, work: Op[int | None]) -> Op[int]:
+        """Work that signs; it is left for later if the key cannot be used now.
+
+        What needs no key goes on: an ssh-agent that is gone stops neither the outbox nor the
+        intake.
+        """
+        try:
+            done = yield from work
+        except NotAllowed as error:
+            if str(error) != self._unsigned:
+                logging.getLogger("interlock").warning("requests wait for a key: %s", error)
+            self._unsigned = str(error)
+            return 0
+        self._unsigned = ""
+        return done or 0
 
     def follow(self, actor: Actor, stopped: Callable[[], bool]) -> Op[None]:
         """Take in and tend until the caller is to stop."""

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from interlock.core import validate
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, NotAllowed
 from interlock.nouns.requests.answer_service import Answer, error_body
 from interlock.nouns.requests.exchange import requirement
 from interlock.nouns.requests.request import ResultStatus
@@ -57,7 +57,8 @@ def answer_claim(
     """End a claimed request with its result, and post that.
 
     ``body`` is the result as JSON, or the error as a text of JSON.  A task that is no request of
-    another swarm is completed, or failed, as any task.
+    another swarm is completed, or failed, as any task.  So is a request if its result cannot be
+    signed now: the work is done, and a process with a key answers later (``Answers.sweep``).
     """
     service, actor = context.requests, context.me().actor
     home = service.home
@@ -77,9 +78,12 @@ def answer_claim(
             confidence=confidence,
             citations=citations,
         )
-        yield from home.ready(own, actor)
-        signed = yield from service.answers.sign(own, received, answer)
-        along = service.answers.along(signed)
+        try:
+            yield from home.ready(own, actor)
+            signed = yield from service.answers.sign(own, received, answer)
+            along = service.answers.along(signed)
+        except NotAllowed as error:
+            _warn("the result of request %s is stored, and waits for a key: %s", request, error)
     outcome: Any
     if status == "success":
         outcome = yield from context.tasks.complete(actor, claimant, Raw(body), along)
@@ -204,10 +208,14 @@ def _done(context: Context, request: ServedRequest, result: object) -> Ending:
     return ending, TaskCompleted
 
 
-def _erred(context: Context, request: ServedRequest, error: Exception) -> Ending:
+def _warn(said: str, *about: object) -> None:
     import logging
 
-    logging.getLogger("interlock").warning("request %s failed: %s", request.id, error)
+    logging.getLogger("interlock").warning(said, *about)
+
+
+def _erred(context: Context, request: ServedRequest, error: Exception) -> Ending:
+    _warn("request %s failed: %s", request.id, error)
     said = str(error) if isinstance(error, RequestError) else _named(error)
 
     def ending() -> Op[Any]:

@@ -66,12 +66,16 @@ def signer_of(own: OwnSwarm, fingerprint: str, mine: Signer | None = None) -> Si
     """
     from interlock.nouns.swarms import key_files
 
+    refusal = ""
     try:
         if mine is not None and mine.fingerprint == fingerprint:
             return mine
         found = key_files.signer(own.key)
         if found.fingerprint == fingerprint:
             return found
+        refusal = f"{own.key} is {found.fingerprint} here; restore the key, if it was replaced"
+    except NotAllowed as error:
+        refusal = str(error)  # the key is here, and cannot be used
     except InterlockError:
         pass  # it may have another name on this host
     for file in key_files.listed():
@@ -80,24 +84,34 @@ def signer_of(own: OwnSwarm, fingerprint: str, mine: Signer | None = None) -> Si
     try:
         return key_files.signer(fingerprint)
     except InterlockError as error:
+        in_agent = own.key.startswith(signing.FINGERPRINT_MARK)
+        why = refusal or (
+            str(error) if in_agent else "it is not on this host; run this where it is"
+        )
         raise NotAllowed(
-            f"the key {fingerprint} of {own.name} is not on this host ({error});"
-            " run this where it is, or revoke it: interlock key revoke FINGERPRINT"
+            f"the key {fingerprint} of {own.name} cannot be used: {why}; if it is lost, register"
+            " with another key and revoke it"
         ) from None
 
 
 def _replaced(own: OwnSwarm) -> Signer | None:
-    """The key that has taken the place of our current one, under the same name; None without."""
+    """The key that has taken the place of our current one, under the same name; None without.
+
+    Both keys must be here: the old one has to vouch for the new one, and a file that another key
+    has overwritten is no rotation.
+    """
     from interlock.nouns.swarms import key_files
 
     if not own.keys or own.key.startswith(signing.FINGERPRINT_MARK):
         return None
     try:
         found = key_files.signer(own.key)
+        if found.fingerprint in [key.fingerprint for key in own.keys]:
+            return None
+        signer_of(own, own.fingerprint)
     except InterlockError:
         return None  # the key may be on another host
-    known = [key.fingerprint for key in own.keys]
-    return None if found.fingerprint in known else found
+    return found
 
 
 def listed_key(signer: Signer) -> ListedKey:
