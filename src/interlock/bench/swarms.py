@@ -27,7 +27,7 @@ from interlock.bench.engine import (
     FloorCommit,
 )
 from interlock.bench.measuring import Row, Sizes, in_turns, percentile, timed
-from interlock.bench.operations import DATA, NO_LIMIT, SETTLED
+from interlock.bench.operations import DATA, SETTLED
 from interlock.bench.processes import PATIENCE, read_line, say, start_function, write_line
 from interlock.nouns.requests.outcomes import RequestAnswered
 from interlock.nouns.requests.serving import ServedRequest
@@ -71,6 +71,7 @@ TAKE_IN = FloorCommit(
         f"peers/{ASKER}",
         f"seen/{ASKER}/{_MESSAGE}",
         f"reputations/{ASKER}",
+        f"peer-counts/{ASKER}",
         f"tasks/{_TASK}/status",
     ),
     puts=(
@@ -80,6 +81,7 @@ TAKE_IN = FloorCommit(
         (f"received/{ASKER}/{_REQUEST}", b"x" * 900),
         (f"unanswered/{ASKER}/{_REQUEST}", b"{}"),
         (f"seen/{ASKER}/{_MESSAGE}", b"x" * 200),
+        (f"peer-counts/{ASKER}", b"x" * 90),
     ),
     entry=b"x" * 1700,
 )
@@ -136,7 +138,7 @@ class Swarms:
                 assert isinstance(done, SwarmRegistered)  # noqa: S101 - the bus is new
                 fingerprints[name] = done.fingerprint
             for own, other in ((ASKER, SERVER), (SERVER, ASKER)):
-                allowed = fleets[own].swarms.allow(other, key=fingerprints[other])
+                allowed = fleets[own].swarms.allow(other, key=fingerprints[other], rate="0")
                 assert isinstance(allowed, SwarmAllowed)  # noqa: S101 - it has an entry
 
 
@@ -181,7 +183,6 @@ def serve() -> None:
 
     async def main(url: str) -> None:
         async with await aio.connect(url, agent="executor") as fleet:
-            fleet.context.requests.home.rate = NO_LIMIT
             serving = asyncio.create_task(
                 fleet.requests.serve(
                     handler, can=[ABILITY], concurrency=IN_FLIGHT, stop_on_signals=False
@@ -233,7 +234,6 @@ def request_latency(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
         Executor(pair.homes[SERVER]),
     ):
         floors = [stack.enter_context(closing(engine.floor())) for _ in range(3)]
-        fleet.context.requests.home.rate = NO_LIMIT
         for number in range(size.wakeups + 5):
             began = time.monotonic()
             found = fleet.requests.send(SERVER, f"can:{ABILITY}", DATA, wait=PATIENCE)
@@ -268,7 +268,6 @@ def requests_in_flight(engine: BenchEngine, size: Sizes) -> Iterator[Row]:
 
     async def measure(url: str) -> tuple[float, float]:
         async with await aio.connect(url, agent="bench") as fleet:
-            fleet.context.requests.home.rate = NO_LIMIT
             await asyncio.gather(*[worker(fleet, [0]) for _ in range(IN_FLIGHT)])
             spans.clear()
             left = list(range(number))

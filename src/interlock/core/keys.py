@@ -203,6 +203,7 @@ QUARANTINE = "quarantine/"
 QUARANTINE_CONTENT = "quarantine-content/"
 REQUEST_RATES = "request-rates/"
 REQUEST_REFUSALS = "request-refusals/"
+PEER_COUNTS = "peer-counts/"
 BUS_REQUESTS = "req/"
 BUS_REQUEST_BODIES = "req-body/"
 BUS_RESULTS = "res/"
@@ -210,7 +211,7 @@ BUS_RESULT_BODIES = "res-body/"
 BUS_RECEIPTS = "ack/"
 REQUEST_FOLDERS = (
     REQUESTS, REQUEST_BODIES, REQUEST_NAMES, REQUEST_DUE, ESCALATED, OUTBOX, RECEIVED, UNANSWERED,
-    SEEN, FINDINGS, QUARANTINE, QUARANTINE_CONTENT, REQUEST_RATES, REQUEST_REFUSALS,
+    SEEN, FINDINGS, QUARANTINE, QUARANTINE_CONTENT, REQUEST_RATES, REQUEST_REFUSALS, PEER_COUNTS,
     BUS_REQUESTS, BUS_REQUEST_BODIES, BUS_RESULTS, BUS_RESULT_BODIES, BUS_RECEIPTS,
 )  # fmt: skip
 GUARDS = "guards/"
@@ -745,8 +746,8 @@ def received(swarm: str, id_: str = "") -> str:
     return f"{RECEIVED}{encode(swarm)}/{id_}"
 
 
-def unanswered(swarm: str, id_: str) -> str:
-    """The mark that a received request has no result yet."""
+def unanswered(swarm: str, id_: str = "") -> str:
+    """The mark that a received request has no result yet; without an id, the folder."""
     return f"{UNANSWERED}{encode(swarm)}/{id_}"
 
 
@@ -771,7 +772,10 @@ def quarantine_content(id_: str) -> str:
 
 
 def request_rate(direction: str, swarm: str, agent: str) -> str:
-    """When an agent made requests: ours ``to`` a swarm, or one ``from`` that swarm to us."""
+    """When an agent made requests: ours ``to`` a swarm, or one ``from`` that swarm to us.
+
+    ``again`` is when later attempts of an agent of that swarm were answered.
+    """
     return f"{REQUEST_RATES}{direction}/{encode(swarm)}/{encode(agent)}"
 
 
@@ -784,6 +788,16 @@ def refused_agent(key: str) -> str:
     """The agent of such an item; empty for messages from the bus."""
     direction, _, agent = key.removeprefix(REQUEST_REFUSALS).partition("/")
     return decode(agent) if direction == "to" else ""
+
+
+def peer_counts(swarm: str) -> str:
+    """How many messages of a swarm were taken in, and are remembered."""
+    return PEER_COUNTS + encode(swarm)
+
+
+def peer_queue(swarm: str) -> str:
+    """The depth of a peer's queue, as a process of this home counted it a short time ago."""
+    return f"{LIVE}queue/{encode(swarm)}"
 
 
 def breaker_probe(swarm: str) -> str:

@@ -105,6 +105,17 @@ def test_trust_shows_numbers_and_forgives(shop: Here) -> None:
     assert shop.json("swarm", "trust", "bank", "--forgive")[1]["outcome"] == "forgiven"
 
 
+def test_limits_of_a_peer_are_set_and_shown(shop: Here) -> None:
+    print_ = register(shop, "bank")
+    shop.run("swarm", "allow", "bank", "--key", print_)
+    changed = shop.run("swarm", "allow", "bank", "--rate", "500/30m", "--queue", "4000")
+    assert changed.status == 0
+    assert "500 requests in 30 min for each agent, 4000 may wait" in changed.out
+    assert "500 requests in 30 min" in shop.run("swarm", "trust", "bank").out
+    wrong = shop.run("swarm", "allow", "bank", "--rate", "often")
+    assert (wrong.status, "200/1h" in wrong.err) == (2, True)
+
+
 def test_a_revoked_key_is_refused_with_exit_status_3(shop: Here) -> None:
     bank = register(shop, "bank")
     shop.run("swarm", "allow", "bank", "--key", bank)

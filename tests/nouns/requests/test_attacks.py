@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from tests.nouns.requests.pair import BUS_ID, Pair, Swarm, new_key, put_item
 
 from interlock.core import codec, keys, signing
-from interlock.core.rate import Rate
 from interlock.core.signing import KeySigner
 from interlock.nouns.requests import outcomes as out
 from interlock.nouns.requests.exchange import QUARANTINE_LIMIT, UNSIGNED_LIMIT
@@ -391,7 +390,7 @@ def test_a_key_that_is_revoked_between_verifying_and_committing_takes_nothing_in
 
 
 def test_the_receiver_enforces_the_rate_by_the_signed_times(attack: Attack) -> None:
-    attack.south.requests.home.rate = Rate(3, 3600.0)
+    attack.pair.trust("south", "north", rate=3)
     for _ in range(5):
         attack.post(attack.head())
     assert (attack.reasons(), attack.tasks()) == (["limited"] * 2, 3)
@@ -517,7 +516,7 @@ def _standing(swarm: Swarm) -> Any:
 def test_an_operator_releases_a_limited_request(attack: Attack) -> None:
     from interlock.nouns.requests.quarantine_service import drop, release
 
-    attack.south.requests.home.rate = Rate(1, 3600.0)
+    attack.pair.trust("south", "north", rate=1)
     attack.post(attack.head())
     attack.post(attack.head())
     assert attack.reasons() == ["limited"]

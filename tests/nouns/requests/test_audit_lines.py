@@ -153,11 +153,9 @@ def test_a_message_that_is_refused_is_held_with_what_was_verified() -> None:
 
 
 def test_a_request_over_its_rate_is_held_at_the_receiver_and_shared_when_it_is_released() -> None:
-    from interlock.core.rate import Rate
-
     pair = Pair()
     north, south = pair.swarm("north"), pair.swarm("south", "bob")
-    south.requests.home.rate = Rate(1, 3600.0)
+    pair.trust("south", "north", rate=1)
     north.sent()
     second = north.sent()
     south.take_in()
@@ -206,12 +204,11 @@ def test_refusals_that_no_later_one_records_are_recorded_by_maintain() -> None:
 
 
 def test_each_reason_not_to_send_has_its_own_event() -> None:
-    from interlock.core.rate import Rate
     from interlock.nouns.swarms.breaker import Breaker
 
     pair = Pair(names=("north", "south", "west"))
     north = pair.swarm("north")
-    north.requests.home.rate = Rate(1, 3600.0)
+    pair.trust("north", "south", rate=1)
     north.sent()
     assert isinstance(north.send(), out.RequestLimited)
     north.put(keys.breaker("west"), Breaker(opened=1, until=pair.clock.wall() + 60))

@@ -10,7 +10,6 @@ from msgspec import Raw
 from tests.nouns.requests.pair import Pair, Swarm, put_item
 
 from interlock.core import keys
-from interlock.core.rate import Rate
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.requests import outcomes as out
@@ -351,7 +350,7 @@ def test_three_timeouts_open_the_circuit_and_one_request_probes_it(pair: Pair) -
 
 def test_an_agent_makes_at_most_so_many_requests_in_any_window(pair: Pair) -> None:
     north = pair.swarm("north")
-    north.requests.home.rate = Rate(2, 3600.0)
+    pair.trust("north", "south", rate=2)
     north.sent()
     pair.clock.advance(1800)
     north.sent()

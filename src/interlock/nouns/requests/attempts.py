@@ -260,7 +260,7 @@ class Attempts:
             body[:] = [Raw(b"null") if item is None else Raw(item.value)]
             new = send_rules.NewRequest(request=other, body=body[0], entry=entry)
             peer = yield from self._home.peer_facts(swarm, other.agent)
-            sent = send_rules.send(new, None, peer, self._home.rate, self._home.now())
+            sent = send_rules.send(new, None, peer, self._home.now())
             if not sent.changes:
                 return Decision(outcome="")
             ended = send_rules.cancel(

@@ -27,8 +27,9 @@ else with the result again.  So no receipt is sent in the ordinary case, and a s
 taken for a lost request.  A replay of an earlier attempt is answered by nothing.
 
 **Quarantine.**  A message that is refused is deleted from the bus and kept here with the reason.
-The number is bounded; above the bound such messages are deleted.  Only a message with a valid
-signature has its payload kept, so that an operator can release it.
+The number is bounded, in all and for each swarm; above a bound such messages are deleted, without a
+commit.  Only a message with a valid signature has its payload kept, so that an operator can release
+it.  Its id is made from that of the message, so a message is kept once however often it arrives.
 """
 
 from __future__ import annotations
@@ -42,15 +43,14 @@ from interlock.core.rate import RateLog
 from interlock.nouns.requests.request import OutgoingRequest, RequestFinding, ResultStatus
 from interlock.nouns.swarms.breaker import Breaker
 from interlock.nouns.swarms.head import RequestHead
+from interlock.nouns.swarms.limits import PeerCounts
 from interlock.nouns.swarms.reputation import Reputation
 
 EntryKind: TypeAlias = Literal["request", "result", "receipt"]
 
 QUARANTINE_LIMIT = 1000
-UNSIGNED_LIMIT = 200
-"""Messages in quarantine: all, and those whose signature says nothing."""
-SEEN_LIMIT = 200_000
-"""Messages of one peer that are remembered against replay: above this its messages wait."""
+UNSIGNED_LIMIT = SIGNED_LIMIT = 200
+"""Messages in quarantine: all, those whose signature says nothing, and those of one swarm."""
 REQUEST_LABEL = "request"
 """The label of the tasks that are requests."""
 
@@ -149,6 +149,7 @@ _QUARANTINED = codec.Decoder(QuarantinedMessage)
 _CONTENT = codec.Decoder(QuarantineContent)
 _NAME = codec.Decoder(RequestName)
 _RATE = codec.Decoder(RateLog)
+_COUNTS = codec.Decoder(PeerCounts)
 _BREAKER = codec.Decoder(Breaker)
 _REPUTATION = codec.Decoder(Reputation)
 
@@ -161,6 +162,7 @@ decode_quarantined = _QUARANTINED.read_if_present
 decode_content = _CONTENT.read_if_present
 decode_name = _NAME.read_if_present
 decode_rate = _RATE.read_if_present
+decode_counts = _COUNTS.read_if_present
 decode_breaker = _BREAKER.read_if_present
 decode_reputation = _REPUTATION.read_if_present
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Raw, Struct
 
 from interlock.core import keys, rate
-from interlock.core.rate import Rate
 from interlock.core.signing import Signer
 from interlock.errors import InterlockError, NotAllowed
 from interlock.nouns.requests.exchange import (
@@ -27,7 +26,7 @@ from interlock.nouns.swarms.agent_keys import announce, wait_until_listed
 from interlock.nouns.swarms.breaker import CLOSED
 from interlock.nouns.swarms.envelope import TrustedKey, sign_head
 from interlock.nouns.swarms.head import Head
-from interlock.nouns.swarms.limits import REQUEST_RATE
+from interlock.nouns.swarms.limits import DEFAULT_LIMITS, PeerLimits
 from interlock.nouns.swarms.own_keys import signer_of
 from interlock.nouns.swarms.registry_rules import all_trusted_keys
 from interlock.nouns.swarms.reputation import UNKNOWN
@@ -67,6 +66,8 @@ class Trust(Struct, frozen=True, kw_only=True):
     """By fingerprint: of the peers, and of their agents if these were read."""
     revisions: Mapping[str, int]
     """By key: of each peer, and of each floor that was read."""
+    limits: Mapping[str, PeerLimits]
+    """By swarm, as our operator has set them."""
 
     def relied(self, key: TrustedKey) -> tuple[str, ...]:
         """The keys of the items that the trust in this key comes from."""
@@ -81,7 +82,6 @@ class Home:
     def __init__(self, runner: Runner, bus: Bus) -> None:
         self.runner = runner
         self.bus = bus
-        self.rate: Rate = REQUEST_RATE
         self._signers: dict[tuple[str, str], Signer] = {}
         self._missing: dict[tuple[str, str], tuple[float, str]] = {}
         """When to look again for a key of the swarm that is not here, and why it is not."""
@@ -193,7 +193,8 @@ class Home:
                     floors[floor.swarm] = floor
                     revisions[item.key] = item.revision
             trusted = all_trusted_keys(peers.values(), floors, self.now())
-        return Trust(keys=trusted, revisions=revisions)
+        limits = {peer.swarm: peer.limits for peer in peers.values()}
+        return Trust(keys=trusted, revisions=revisions, limits=limits)
 
     def peer_facts(self, swarm: str, agent: str = "") -> ReadOp[PeerFacts]:
         """What a decision needs to know of a peer; with an agent also its rate, and the probe.
@@ -213,12 +214,14 @@ class Home:
             went = decode_reputation(items[record]) or UNKNOWN
             probing = items[probe] is not None
         peer = _peer(items[own])
+        limits = DEFAULT_LIMITS if peer is None else peer.limits
         rates = rate.EMPTY
-        if agent and self.rate.limit:
+        if agent and limits.rate:
             key = keys.request_rate("to", swarm, agent)
             rates = decode_rate((yield (key,)).items[key]) or rate.EMPTY
         return PeerFacts(
             allowed=peer is not None and peer.allowed,
+            limits=limits,
             breaker=breaker,
             probing=probing,
             reputation=went,

@@ -172,6 +172,7 @@ NOUN = Noun(
         KeyKind(prefix=keys.FINDINGS, read=f"{_READ}:decode_finding"),
         # Without these a peer is unknown again; damaged ones would stop all requests to it.
         KeyKind(prefix=keys.REQUEST_RATES, read=f"{_READ}:decode_rate", repair=DELETE),
+        KeyKind(prefix=keys.PEER_COUNTS, read=f"{_READ}:decode_counts", repair=DELETE),
         KeyKind(
             prefix=keys.REQUEST_REFUSALS,
             read=f"{_MODULE}.refusal_rules:decode_tally",

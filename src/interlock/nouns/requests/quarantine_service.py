@@ -1,7 +1,7 @@
 """The quarantine: how much room it has, and what operators do with a message in it.
 
-Its messages are counted from time to time, not with every batch: the limits protect the store from
-a flood, and need not be exact.
+Its messages are read only when something is refused, and at most every ``FRESH_COUNT`` seconds: the
+limits protect the store from a flood, and need not be exact.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from interlock.nouns.requests import outcomes as out
 from interlock.nouns.requests.audit import AuditFacts
 from interlock.nouns.requests.exchange import (
     QUARANTINE_LIMIT,
+    SIGNED_LIMIT,
     UNSIGNED_LIMIT,
     EntryKind,
     QuarantinedMessage,
@@ -28,20 +29,20 @@ from interlock.nouns.requests.exchange import (
 from interlock.nouns.requests.intake_rules import RefusedRequest, Repeated, TakenIn
 from interlock.nouns.requests.refusal_rules import DISCARDED, UnrecordedRefusal
 from interlock.nouns.swarms.envelope import EnvelopeRefused
-from interlock.runtime.reads import every, readable
+from interlock.runtime.reads import every_inside, readable
 from interlock.steps import Op, Read
 
 if TYPE_CHECKING:
     from interlock.nouns.requests.home import Home
     from interlock.nouns.requests.service import RequestService
-    from interlock.runtime.attempt import DecideOp
+    from interlock.runtime.attempt import DecideOp, ReadOp
     from interlock.runtime.identity import Actor
     from interlock.runtime.runner import Decided
 
 T = TypeVar("T")
 
-_FRESH_COUNT = 60.0
-"""Seconds for which the number of messages in quarantine is taken for known."""
+FRESH_COUNT = 60.0
+"""Seconds for which what is in quarantine is taken for known."""
 
 
 def release(
@@ -88,7 +89,9 @@ def drop(
             events=events,
         )
 
-    return (yield from service.home.runner.change(deciding, actor)).outcome
+    done = yield from service.home.runner.change(deciding, actor)
+    service.room.forget()
+    return done.outcome
 
 
 def _released(message: QuarantinedMessage, actor: Actor) -> Event:
@@ -100,50 +103,43 @@ def _released(message: QuarantinedMessage, actor: Actor) -> Event:
 
 
 class QuarantineRoom:
-    """How much room the quarantine of one home has, as far as this process knows."""
+    """How much room the quarantine of one home has, as far as this process knows.
+
+    A message is kept once: a copy of it has the same id.
+    """
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._counted = float("-inf")
-        self._signed = self._unsigned = 0
-        self._adding = [0, 0]
-        """What the batch in progress adds to the quarantine: without a known sender, and with."""
+        self._read_at = float("-inf")
+        self._swarms: dict[str, str] = {}
+        """The messages in quarantine by their ids: the swarm of each, or empty."""
+        self._adding: dict[str, str] = {}
+        """What the batch in progress adds."""
 
-    def count(self) -> Op[None]:
-        """Count what is in quarantine, from time to time."""
-        now = self._home.runner.clock.monotonic()
-        if now - self._counted < _FRESH_COUNT:
-            return
-        items = yield from every(keys.QUARANTINE, most=QUARANTINE_LIMIT)
-        kept = [each for item in items if (each := readable(decode_quarantined, item))]
-        self._signed = sum(each.signed for each in kept)
-        self._unsigned = len(kept) - self._signed
-        self._counted = now
-
-    def kept(
+    def keep(
         self,
         ids: Sequence[str],
         refused: Sequence[RefusedRequest | EnvelopeRefused],
         kind: EntryKind,
         now: float,
     ) -> DecideOp[None]:
-        """What goes to quarantine, as far as there is room; the rest is counted."""
-        room = QUARANTINE_LIMIT - self._signed - self._unsigned
-        unsigned = min(room, UNSIGNED_LIMIT - self._unsigned)
-        self._adding = [0, 0]
+        """What goes to quarantine, as far as there is room; the rest is counted.
+
+        ``ids`` are for messages without a valid signature, whose own ids say nothing.
+        """
+        self._adding = {}
         puts: list[Write] = []
         events: list[Event] = []
         dropped: list[UnrecordedRefusal] = []
-        for id_, each in zip(ids, refused, strict=False):
-            signed = isinstance(each, RefusedRequest) or each.head is not None
-            if room <= 0 or (not signed and unsigned <= 0):
-                facts = intake_rules.refused_facts(each)
-                swarm = facts.from_swarm
+        if refused:
+            yield from self._look()
+        for fresh, each in zip(ids, refused, strict=False):
+            facts = intake_rules.refused_facts(each)
+            swarm, id_ = facts.from_swarm, intake_rules.quarantine_id(each) or fresh
+            if id_ in self._swarms or id_ in self._adding or not self._has_room(swarm):
                 dropped.append(UnrecordedRefusal(event=DISCARDED, agent=swarm, facts=facts))
                 continue
-            room -= 1
-            unsigned -= not signed
-            self._adding[signed] += 1
+            self._adding[id_] = swarm
             puts += intake_rules.quarantine(id_, each, kind, now)
             events.append(intake_rules.quarantined_event(each, id_))
         verb = "request.refuse" if puts else ""
@@ -159,11 +155,29 @@ class QuarantineRoom:
 
     def commit(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[T]:
         """Commit a batch, and count what it added to the quarantine."""
-        self._adding = [0, 0]
+        self._adding = {}
         done: Decided[T] = yield from self._home.runner.change(deciding, actor)
-        self._unsigned += self._adding[False]
-        self._signed += self._adding[True]
+        if done.revision is not None:
+            self._swarms |= self._adding
         return done.outcome
+
+    def forget(self) -> None:
+        """Read what is there again: an operator has changed it."""
+        self._read_at = float("-inf")
+
+    def _look(self) -> ReadOp[None]:
+        now = self._home.runner.clock.monotonic()
+        if now - self._read_at < FRESH_COUNT:
+            return
+        items = yield from every_inside(keys.QUARANTINE, most=QUARANTINE_LIMIT)
+        kept = [each for item in items if (each := readable(decode_quarantined, item))]
+        self._swarms = {each.id: each.swarm for each in kept}
+        self._read_at = now
+
+    def _has_room(self, swarm: str) -> bool:
+        there = [*self._swarms.values(), *self._adding.values()]
+        most = SIGNED_LIMIT if swarm else UNSIGNED_LIMIT
+        return len(there) < QUARANTINE_LIMIT and there.count(swarm) < most
 
 
 def with_refused(own: Decision[T], refused: Decision[None]) -> Decision[T]:

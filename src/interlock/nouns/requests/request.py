@@ -110,11 +110,6 @@ class OutgoingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     replaced_by: str = ""
 
 
-def made_at(request: str) -> int:
-    """When a request was made, in milliseconds: its id says so and is signed."""
-    return int(request[4:16], 16)
-
-
 def head_of(request: OutgoingRequest, *, swarm: str, bus: str, key: str, now: float) -> RequestHead:
     """The head of the present attempt, to be signed now; it expires with the deadline."""
     return RequestHead(

@@ -51,8 +51,17 @@ class ResultIntake:
 
     def take(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[tuple[str, ...]]:
         """Take in these results; the requests that they answered."""
-        if not found:
-            return ()
+        left, answered = list(found), list[str]()
+        while left:
+            gone, done = yield from self._take_some(actor, own, left)
+            left = [each for each in left if each.key not in gone]
+            answered += done
+        return tuple(answered)
+
+    def _take_some(
+        self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]
+    ) -> Op[tuple[frozenset[str], list[str]]]:
+        """Take in as many of these as one commit takes; the keys that are deleted from the bus."""
         incoming = self._incoming
         while True:
             trust = yield from incoming.trust(own, found, ResultHead)
@@ -71,8 +80,9 @@ class ResultIntake:
             if done is not None:
                 break
         taken = [*[each for each, _ in opened], *[each for each, _ in refused]]
-        yield from incoming.delete(own, {key for each in taken for key in each.keys})
-        return tuple(done)
+        gone = frozenset(key for each in taken for key in each.keys)
+        yield from incoming.delete(own, gone)
+        return gone, done
 
     def _take(
         self,
@@ -82,7 +92,6 @@ class ResultIntake:
         trust: Trust,
     ) -> Op[list[str] | None]:
         """Step 9; None if the trust changed before the commit."""
-        yield from self._room.count()
         ids = [self._home.runner.new_id("qua") for _ in (*results, *refused)]
         notices = [self._home.runner.new_id("msg") for _ in results]
         recorded: dict[str, tuple[int, bool]] = {}
@@ -113,7 +122,7 @@ class ResultIntake:
             recorded.clear()
             for swarm, ends in went.items():
                 parts.append((yield from self._reputation(swarm, ends, recorded)))
-            kept = yield from self._room.kept(ids, wrong, "result", now)
+            kept = yield from self._room.keep(ids, wrong, "result", now)
             if not parts and not kept.changes:
                 return Decision(outcome=answered)
             thing = f"request/{answered[0]}" if len(answered) == 1 else "requests"

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys, rate
 from interlock.core.decision import Decision, Event, Write
-from interlock.core.rate import Rate, RateLog
+from interlock.core.rate import RateLog
 from interlock.nouns.messages.decision import HumanDecision
 from interlock.nouns.messages.decision_rules import opening
 from interlock.nouns.messages.message import StoredMessage, Unread
@@ -35,11 +35,11 @@ from interlock.nouns.requests.outcomes import (
     SwarmQueueFull,
     SwarmUnavailable,
 )
-from interlock.nouns.requests.request import OutgoingRequest, RequestFinding, made_at
+from interlock.nouns.requests.request import OutgoingRequest, RequestFinding
 from interlock.nouns.requests.rules import EscalationReason
 from interlock.nouns.swarms import breaker, reputation
 from interlock.nouns.swarms.breaker import CLOSED, PROBE_LEASE, Breaker, BreakerOpen
-from interlock.nouns.swarms.limits import QueueFull
+from interlock.nouns.swarms.limits import DEFAULT_LIMITS, PeerLimits, QueueFull, id_time
 from interlock.nouns.swarms.reputation import UNKNOWN, Reputation, ReputationBlocked
 
 
@@ -51,6 +51,7 @@ class PeerFacts(Struct, frozen=True, kw_only=True):
     """
 
     allowed: bool = True
+    limits: PeerLimits = DEFAULT_LIMITS
     breaker: Breaker = CLOSED
     probing: bool = False
     reputation: Reputation = UNKNOWN
@@ -71,13 +72,13 @@ class NewRequest(Struct, frozen=True, kw_only=True):
 
 
 def send(
-    new: NewRequest, before: OutgoingRequest | None, peer: PeerFacts, limit: Rate, now: float
+    new: NewRequest, before: OutgoingRequest | None, peer: PeerFacts, now: float
 ) -> Decision[RequestSent | SendRefusal]:
     """Send a request; ``before`` is the one that has its id already."""
     request = new.request
     if before is not None:
         return Decision(outcome=RequestExists(request=before.id, state=before.state))
-    passed = _passed(request, peer, limit, now)
+    passed = _passed(request, peer, now)
     if not isinstance(passed, _Passed):
         return Decision(outcome=passed)
     request = replace(request, probe=passed.probe)
@@ -98,14 +99,14 @@ def send(
             Write(keys.outbox(request.to_swarm, request.message), new.entry),
             *(
                 (Write(keys.request_rate("to", request.to_swarm, request.agent), passed.rates),)
-                if limit.limit
+                if peer.limits.rate
                 else ()
             ),
             *((Write(keys.request_name(new.name), named),) if new.name else ()),
             *passed.puts,
         ),
         deletes=deletes,
-        events=(_event("sent", request, in_rate=True if limit.limit else None),),
+        events=(_event("sent", request, in_rate=True if peer.limits.rate else None),),
         trace=request.correlation_id,
     )
 
@@ -121,10 +122,8 @@ class _Passed(Struct, frozen=True, kw_only=True):
         return bool(self.puts)
 
 
-def _passed(
-    request: OutgoingRequest, peer: PeerFacts, limit: Rate, now: float
-) -> _Passed | SendRefusal:
-    swarm = request.to_swarm
+def _passed(request: OutgoingRequest, peer: PeerFacts, now: float) -> _Passed | SendRefusal:
+    swarm, limit = request.to_swarm, peer.limits.requests
     if not peer.allowed:
         return SwarmNotAllowed(swarm=swarm)
     puts: list[Write] = []
@@ -143,7 +142,7 @@ def _passed(
         probed = reputation.probe_sent(peer.reputation, now)
         puts.append(Write(keys.reputation(swarm), probed))
     milliseconds = round(now * 1000)
-    rates = rate.admit(peer.rates, made_at(request.id), limit, milliseconds)
+    rates = rate.admit(peer.rates, id_time(request.message), limit, milliseconds)
     if rates is None:
         return RequestLimited(
             agent=request.agent,

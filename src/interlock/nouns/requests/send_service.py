@@ -112,7 +112,7 @@ class RequestSender:
                     wanted = keys.request(named.request)
             before = decode_request((yield (wanted,)).items[wanted])
             peer = yield from self._home.peer_facts(request.to_swarm, request.agent)
-            decided = send_rules.send(new, before, peer, self._home.rate, self._home.now())
+            decided = send_rules.send(new, before, peer, self._home.now())
             refused = refusal_rules.of_send(request, decided.outcome)
             return decided if refused is None else (yield from self._refusing(decided, refused))
 

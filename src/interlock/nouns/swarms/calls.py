@@ -31,9 +31,15 @@ from interlock.nouns.swarms.results import (
     SyncOutcome,
     TrustOutcome,
 )
-from interlock.nouns.swarms.trust_service import allow, deny, forgive, trust
+from interlock.nouns.swarms.trust_service import TrustChange, allow, deny, forgive, trust
 from interlock.runtime.calls import Calls, D, call, stream
 from interlock.steps import InThread, Op
+
+MOST_RATE = 10_000
+"""Each request writes the times of twice as many; a larger rate is better left unlimited."""
+WINDOW, SHORTEST_WINDOW, LONGEST_WINDOW = 3600.0, 1.0, 86400.0
+MOST_QUEUED = 1_000_000
+MOST_MARKS = 10_000_000
 
 
 class KeyCalls(Calls[D]):
@@ -112,25 +118,44 @@ class SwarmCalls(Calls[D]):
 
     @call
     def allow(
-        self, name: str, *, key: str | None = None, first_use: bool = False
+        self,
+        name: str,
+        *,
+        key: str | None = None,
+        first_use: bool = False,
+        rate: str | None = None,
+        queue: int | None = None,
+        marks: int | None = None,
     ) -> Op[AllowOutcome]:
         """Let a swarm work with this one, and trust its key.
 
         ``key`` is the fingerprint that its operator gave you, or the line of its public key; then
         no other key is trusted.  ``first_use`` trusts the key of the first entry that is read.
+
+        ``rate`` is how often one agent makes requests (``"200/1h"``, ``"0"`` for any number),
+        ``queue`` how many requests may wait before no new one is made, and ``marks`` how many
+        messages are remembered against replay.  These may also be changed alone, later.
         """
         actor = self.context.me().actor
         legal = validate.name(name, "swarm")
-        if (key is None) != bool(first_use):
+        limits = _limits(rate, queue, marks)
+        if (key is not None and first_use) or (key is None and not first_use and not limits):
             raise BadInput(
                 "name the key that the other swarm gave you (--key FINGERPRINT), or trust the first"
                 " one that is read (--first-use)"
             )
         fingerprint, public = _pinned(key) if key else ("", "")
         yield from self._must_be_free(legal, fingerprint)
-        outcome = yield from allow(self.context.runner, actor, legal, fingerprint, public)
+        change = TrustChange(
+            swarm=legal,
+            fingerprint=fingerprint,
+            public=public,
+            first_use=first_use,
+            limits=limits,
+        )
+        outcome = yield from allow(self.context.runner, actor, change)
         self.context.swarms.forget()
-        if isinstance(outcome, SwarmAllowed):
+        if isinstance(outcome, SwarmAllowed) and outcome.how != "unchanged":
             return (yield from self._with_entry(outcome))
         return outcome
 
@@ -204,6 +229,31 @@ class SwarmCalls(Calls[D]):
             return replace(outcome, trouble=missing)
         trusted = state.peer.keys[0].fingerprint if state.peer.keys else outcome.fingerprint
         return replace(outcome, fingerprint=trusted, entry=state.floor.version)
+
+
+def _limits(rate: str | None, queue: int | None, marks: int | None) -> dict[str, float]:
+    """The limits that a caller sets."""
+    found: dict[str, float] = {}
+    if rate is not None:
+        found["rate"], found["window"] = _rate(rate)
+    if queue is not None:
+        found["queue"] = validate.integer(queue, "queue", 1, MOST_QUEUED)
+    if marks is not None:
+        found["marks"] = validate.integer(marks, "marks", 1, MOST_MARKS)
+    return found
+
+
+def _rate(text: str) -> tuple[int, float]:
+    """A number and a window: ``200/1h``, ``200`` for an hour, ``0`` for no limit."""
+    number, _, window = str(text).partition("/")
+    if not number.isascii() or not number.isdecimal():
+        raise BadInput(f"the rate {str(text)[:40]!r} is not like 200/1h, or 0 for any number")
+    limit = validate.integer(int(number[:9]), "rate", 0, MOST_RATE)
+    seconds = validate.duration(window, "window of the rate") if window else WINDOW
+    if not SHORTEST_WINDOW <= seconds <= LONGEST_WINDOW:
+        bounds = f"{validate.span(SHORTEST_WINDOW)} to {validate.span(LONGEST_WINDOW)}"
+        raise BadInput(f"the window of the rate is {validate.span(seconds)}; give {bounds}")
+    return limit, seconds
 
 
 def _pinned(key: str) -> tuple[str, str]:

@@ -56,6 +56,18 @@ class SwarmAllow(Request, frozen=True, kw_only=True):
     first_use: Annotated[
         bool, option("flag", "trust the key of the first entry that is read, once")
     ] = False
+    rate: Annotated[
+        str | None,
+        option("text", "requests of one agent, like 200/1h; 0 for any number, 100/1h unless set"),
+    ] = None
+    queue: Annotated[
+        int | None,
+        option("int", "requests that may wait before no new one is made; 80000 unless set"),
+    ] = None
+    marks: Annotated[
+        int | None,
+        option("int", "messages that are remembered against replay; 300000 unless set"),
+    ] = None
 
 
 class SwarmDeny(Request, frozen=True, kw_only=True):
@@ -143,6 +155,7 @@ NOUN = Noun(
             examples=(
                 "interlock swarm allow bank --key SHA256:... --agent ada",
                 "interlock swarm allow bank --first-use --agent ada",
+                "interlock swarm allow bank --rate 500/1h --agent ada",
             ),
         ),
         Operation(

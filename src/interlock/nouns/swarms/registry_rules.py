@@ -236,19 +236,18 @@ def pin(
     peer: Peer | None, swarm: str, fingerprint: str, now: float, public: str = ""
 ) -> Peer | RegistryRefusal:
     """Trust this key of a swarm and no other; the caller resets the floor with it."""
-    revoked = () if peer is None else peer.revoked
-    if fingerprint in revoked:
+    before = peer or Peer(swarm=swarm)
+    if fingerprint in before.revoked:
         detail = f"{fingerprint} is revoked, permanently; ask {swarm} for another key"
         return _no("revoked_key", detail)
     key = PeerKey(fingerprint=fingerprint, how="pinned", since=now, public=public)
-    return Peer(swarm=swarm, keys=(key,), revoked=revoked)
+    return replace(before, allowed=True, keys=(key,), first_use=False)
 
 
 def trust_first_use(peer: Peer | None, swarm: str) -> Peer:
     """Trust the keys of the next valid entry; a peer with a trusted key stays as it is."""
-    if peer is not None and peer.keys:
-        return replace(peer, allowed=True)
-    return Peer(swarm=swarm, revoked=() if peer is None else peer.revoked, first_use=True)
+    before = peer or Peer(swarm=swarm)
+    return replace(before, allowed=True, first_use=not before.keys)
 
 
 # Revocations.

@@ -182,13 +182,19 @@ class Discovered(Listing[FoundAgent], frozen=True, kw_only=True, omit_defaults=T
 class SwarmAllowed(outcomes.Allowed, frozen=True, kw_only=True, tag="allowed", omit_defaults=True):
     """The peer may send requests and gets ours.
 
-    ``how`` says which key is trusted: the pinned ``fingerprint``, or the one of the first entry
-    that is read.  ``entry`` is the version that was accepted at once, if any; ``trouble`` says why
-    none was.
+    ``how`` says which key is trusted: the pinned ``fingerprint``, the one of the first entry that
+    is read, or the one that was trusted before.  ``entry`` is the version that was accepted at
+    once, if any; ``trouble`` says why none was.  One agent makes at most ``rate`` requests in a
+    ``window`` of seconds (0 for any number), ``queue`` requests may wait, and ``marks`` messages
+    are remembered against replay.
     """
 
     swarm: str
-    how: Literal["pinned", "first_use"]
+    how: Literal["pinned", "first_use", "unchanged"]
+    rate: int
+    window: float
+    queue: int
+    marks: int
     fingerprint: str = ""
     entry: int | None = None
     trouble: str = ""
@@ -225,12 +231,16 @@ class BreakerView(Struct, frozen=True, kw_only=True):
 
 
 class PeerTrust(Struct, frozen=True, kw_only=True):
-    """What our own record says about a peer."""
+    """What our own record says about a peer, and its limits (as in ``SwarmAllowed``)."""
 
     swarm: str
     allowed: bool
     standing: Standing
     breaker: BreakerView
+    rate: int
+    window: float
+    queue: int
+    marks: int
 
 
 class PeerTrustList(Listing[PeerTrust], frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from interlock.core import codec, keys
 from interlock.nouns.swarms.head import AgentKey, ListedKey, RegistryHead
+from interlock.nouns.swarms.limits import DEFAULT_LIMITS, PeerLimits
 from interlock.nouns.swarms.results import HowTrusted
 from interlock.store import Item
 
@@ -89,7 +90,8 @@ class PeerKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Peer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A swarm that we allow, or no longer; one item, and each intake relies on its revision.
 
-    ``first_use`` means that the keys of the next valid entry are trusted, once.
+    ``first_use`` means that the keys of the next valid entry are trusted, once.  ``limits`` are
+    those that our operator has set.
     """
 
     swarm: str
@@ -97,6 +99,7 @@ class Peer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     keys: tuple[PeerKey, ...] = ()
     revoked: tuple[str, ...] = ()
     first_use: bool = False
+    limits: PeerLimits = DEFAULT_LIMITS
 
 
 class Floor(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -149,11 +149,15 @@ def _allowed(outcome: results.SwarmAllowed, paint: Paint) -> str:
     head = f"{paint('green', 'allowed')} {outcome.swarm}"
     if outcome.how == "pinned":
         lines = [f"{head}: only {outcome.fingerprint} and keys that it vouches for are trusted"]
+    elif outcome.how == "unchanged":
+        lines = [f"{head}: the trust in its keys is as it was"]
     elif outcome.fingerprint:
         said = "is trusted because it was read first; compare it with what its operator says"
         lines = [f"{head}: {outcome.fingerprint} {said}"]
     else:
         lines = [f"{head}: the key of the first entry that is read will be trusted"]
+    if outcome.how == "unchanged":
+        lines.append(f"limits: {_limits(outcome)}")
     if outcome.entry is not None:
         lines.append(f"its entry {outcome.entry} is valid")
     elif outcome.trouble:
@@ -202,8 +206,14 @@ def _peer_trust(each: results.PeerTrust, paint: Paint) -> str:
         ("conflicts", _rate(found.conflicts, found.conflict_rate, found.conflict_bound, "10 %")),
         ("timeouts", _rate(found.timeouts, found.timeout_rate, found.timeout_bound, "5 %")),
         ("blocked", paint("red", probe) if probe else ""),
+        ("limits", _limits(each)),
     ]
     return listed(facts)
+
+
+def _limits(each: results.PeerTrust | results.SwarmAllowed) -> str:
+    rate = f"{each.rate} requests in {lasting(each.window)}" if each.rate else "any number"
+    return f"{rate} for each agent, {each.queue} may wait, {each.marks} are remembered"
 
 
 def _rate(count: int, rate: float, bound: float, limit: str) -> str:
