@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faces.shell import until
 
 import interlock
-from interlock import aio
+from interlock import aio, guard
 from interlock.core import keys, signing
 from interlock.core.decision import Decision, Write
 from interlock.nouns.requests.serving import RequestReply, ServedRequest
@@ -129,6 +130,30 @@ def test_a_blocking_client_asks_and_another_serves(
         assert fleet.record.verify()
     with interlock.connect(homes["south"], agent="eve") as fleet:
         assert len(fleet.requests.list(received=True, swarm="north")) == 2
+
+
+def test_a_served_task_waits_for_evidence_that_is_checked_again(
+    homes: dict[str, str], served: Callable[..., None]
+) -> None:
+    attempts: list[int] = []
+    with interlock.connect(homes["south"], agent="boss") as boss:
+        retried = guard.retry("50ms", 1000)
+        calm = guard.named("calm", guard.lock_free("deploy"), on_failure=retried)
+        boss.guards.define(calm)
+        held = boss.locks.acquire("deploy")
+        assert isinstance(held, interlock.Acquired)
+        boss.tasks.publish("local", [1, 2], requires=["can:sum"], evidence="calm")
+
+        def handler(request: ServedRequest) -> object:
+            attempts.append(request.attempt)
+            return sum(request.payload)
+
+        served(handler)
+        refused = until(lambda: boss.record.log(verb="task.complete", thing="task/local"))
+        assert [entry.outcome for entry in refused][:1] == ["blocked"]
+        boss.locks.release("deploy", token=held.token)
+        until(lambda: getattr(boss.tasks.show("local"), "state", "") == "complete")
+    assert attempts == [1]
 
 
 def test_an_async_client_asks_many_at_once_and_another_serves_them_at_once(

@@ -85,9 +85,13 @@ class HeldClaim(HeldGrant):
 
     def conclude(self, result: object = None) -> Op[task_types.TaskCompleted]:
         """Complete the task at the end of its work; without evidence, the attempt fails."""
+        return (yield from self._conclude(lambda: self.complete(result)))
+
+    def _conclude(self, completing: Callable[[], Op[T]]) -> Op[T]:
+        """Complete it; a guard that asks for retries is waited for, else the attempt fails."""
         while True:
             try:
-                return (yield from self.complete(result))
+                return (yield from completing())
             except Unproven as error:
                 lacking = error
             if self.released:
@@ -112,8 +116,15 @@ class HeldClaim(HeldGrant):
         return (yield from self._settle(call, task_types.TaskReleased))
 
     def settle(self, ending: Callable[[], Op[Outcome]], good: type[T]) -> Op[T]:
-        """End the claim by another operation, which returns an outcome of this kind."""
-        return (yield from self._settle(ending(), good, lambda: self.settle(ending, good)))
+        """End the claim by another operation, which returns an outcome of this kind.
+
+        It is the end of the work, as for ``conclude``: without evidence, the attempt fails.
+        """
+
+        def completing() -> Op[T]:
+            return (yield from self._settle(ending(), good, lambda: self.settle(ending, good)))
+
+        return (yield from self._conclude(completing))
 
     def end(self, error: BaseException | None) -> Op[None]:
         """The end of a block: completed, failed if something went wrong, released if interrupted.
