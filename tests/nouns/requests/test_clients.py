@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -195,6 +196,37 @@ def test_an_async_client_asks_many_at_once_and_another_serves_them_at_once(
     found = asyncio.run(scenario())
     assert [each.result for each in found] == [number + 1 for number in range(many)]
     assert most == many
+
+
+def test_a_result_that_another_process_takes_in_meanwhile_ends_the_wait(
+    homes: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is gone from the bus when the asker has looked at home and not yet at the bus."""
+    with (
+        interlock.connect(homes["north"], agent="ada") as ada,
+        interlock.connect(homes["north"], agent="eve") as eve,
+        interlock.connect(homes["south"], agent="bob") as bob,
+    ):
+        sent = ada.requests.send("south", "bob", {"x": 1})
+        assert isinstance(sent, interlock.RequestSent)
+        bob.requests.tend()
+        claimed = bob.tasks.next(can=["@bob"])
+        assert isinstance(claimed, interlock.Claimed)
+        bob.tasks.complete(claimed.task, token=claimed.token, result="done")
+        bob.requests.tend()
+        sender = ada.context.requests.sender
+        look = sender._look
+
+        def overtaken(request: str) -> Any:
+            monkeypatch.setattr(sender, "_look", look)
+            found = yield from look(request)
+            eve.requests.tend()
+            return found
+
+        monkeypatch.setattr(sender, "_look", overtaken)
+        began = time.monotonic()
+        assert isinstance(ada.requests.result(sent.request, wait=60), interlock.RequestAnswered)
+        assert time.monotonic() - began < 3
 
 
 @pytest.mark.parametrize("guards", [False, True])

@@ -2,9 +2,9 @@
 
 **Waiting.**  An asker watches ``res/{its swarm}/{request}`` on the bus, and takes the result in by
 itself as soon as it is there.  Another process of its swarm may be quicker: it commits the finding
-before it deletes the result from the bus, so an asker that reads the bus first and its home next
-misses nothing.  While the bus is away the asker watches its home, since another process may reach
-the bus.
+before it deletes the result from the bus, so an asker that begins to watch the bus first and reads
+its home next misses nothing.  While the bus is away the asker watches its home, since another
+process may reach the bus.
 
 An asker may be the only process of its swarm.  So while it waits it also does what is due for all
 requests of its swarm, as a process that serves does: it posts what waits in the outbox, repeats and
@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.errors import BadInput, BusTrouble, NotAllowed
+from interlock.errors import BadInput, BusTrouble, NotAllowed, StoreTrouble
 from interlock.nouns.requests import outcomes as out
 from interlock.nouns.requests import refusal_rules, send_rules
 from interlock.nouns.requests.exchange import (
@@ -48,7 +48,7 @@ from interlock.nouns.requests.send_rules import NewRequest
 from interlock.nouns.swarms.bus import RECONNECT
 from interlock.runtime.identity import Actor
 from interlock.steps import NextChanges, Op, OpenWatch, Read
-from interlock.store import Snapshot
+from interlock.store import Snapshot, Watch
 
 if TYPE_CHECKING:
     from interlock.nouns.requests.home import Home
@@ -269,12 +269,20 @@ class RequestSender:
         own = yield from self._home.own()
         key = keys.bus_result(own.name, request)
         try:
-            there = yield from self._home.bus.on(own, lambda _: _appears(key, left))
-            if there:
+            watch = yield from self._home.bus.on(own, lambda _: _absent(key))
+            if watch is None:
                 yield from self._intake.one(actor, own, request)
+                return
         except BusTrouble:
-            key = keys.finding(request)
-            yield from _appears(key, min(left, RECONNECT))
+            yield from _appears(keys.finding(request), min(left, RECONNECT))
+            return
+        try:
+            if isinstance((yield from self._look(request)), out.RequestOpen):
+                yield NextChanges(watch, left)
+        except StoreTrouble:  # that of the bus shows with the next look at it, that of home, too
+            return
+        finally:
+            watch.close()
 
     def _notice(self, actor: Actor, request: str) -> Op[None]:
         """The asker stops waiting: it gets a message with the result."""
@@ -294,16 +302,23 @@ class RequestSender:
         yield from self._home.runner.change(deciding, actor)
 
 
-def _appears(key: str, wait: float) -> Op[bool]:
-    """Whether there is an item under this key, now or in time."""
+def _absent(key: str) -> Op[Watch | None]:
+    """A watch for an item that is not there; None if it is."""
     snapshot: Snapshot = yield Read(key)
     if snapshot[key] is not None:
-        return True
-    watch = yield OpenWatch(key, snapshot.revision)
-    try:
-        return bool((yield NextChanges(watch, wait)))
-    finally:
-        watch.close()
+        return None
+    watch: Watch = yield OpenWatch(key, snapshot.revision)
+    return watch
+
+
+def _appears(key: str, wait: float) -> Op[None]:
+    """Wait until there is an item under this key."""
+    watch = yield from _absent(key)
+    if watch is not None:
+        try:
+            yield NextChanges(watch, wait)
+        finally:
+            watch.close()
 
 
 def _waits_for(request: OutgoingRequest) -> str:
