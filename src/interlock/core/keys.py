@@ -69,6 +69,7 @@ Requests, at home
     outbox/{swarm}/{message}      an envelope that is to be posted on the bus, with its body
     received/{swarm}/{id} a request of another swarm that is a task here
     unanswered/{swarm}/{id}       it has no result yet
+    unacknowledged/{swarm}/{id}   its result was not taken from the bus yet
     seen/{swarm}/{message}        a message that was taken in, against replay
     findings/{id}         the result of a request to another swarm
     quarantine/{id}       a message that was refused, and why
@@ -197,6 +198,7 @@ ESCALATED = "escalated/"
 OUTBOX = "outbox/"
 RECEIVED = "received/"
 UNANSWERED = "unanswered/"
+UNACKNOWLEDGED = "unacknowledged/"
 SEEN = "seen/"
 FINDINGS = "findings/"
 QUARANTINE = "quarantine/"
@@ -211,7 +213,8 @@ BUS_RESULT_BODIES = "res-body/"
 BUS_RECEIPTS = "ack/"
 REQUEST_FOLDERS = (
     REQUESTS, REQUEST_BODIES, REQUEST_NAMES, REQUEST_DUE, ESCALATED, OUTBOX, RECEIVED, UNANSWERED,
-    SEEN, FINDINGS, QUARANTINE, QUARANTINE_CONTENT, REQUEST_RATES, REQUEST_REFUSALS, PEER_COUNTS,
+    UNACKNOWLEDGED, SEEN, FINDINGS, QUARANTINE, QUARANTINE_CONTENT, REQUEST_RATES,
+    REQUEST_REFUSALS, PEER_COUNTS,
     BUS_REQUESTS, BUS_REQUEST_BODIES, BUS_RESULTS, BUS_RESULT_BODIES, BUS_RECEIPTS,
 )  # fmt: skip
 GUARDS = "guards/"
@@ -749,6 +752,11 @@ def received(swarm: str, id_: str = "") -> str:
 def unanswered(swarm: str, id_: str = "") -> str:
     """The mark that a received request has no result yet; without an id, the folder."""
     return f"{UNANSWERED}{encode(swarm)}/{id_}"
+
+
+def unacknowledged(swarm: str, id_: str) -> str:
+    """The mark that the result of a received request was not taken from the bus yet."""
+    return f"{UNACKNOWLEDGED}{encode(swarm)}/{id_}"
 
 
 def seen(swarm: str, message: str = "") -> str:

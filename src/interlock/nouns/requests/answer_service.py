@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.nouns.guards.gates import merged
+from interlock.nouns.requests.acknowledgements import UnacknowledgedMark
 from interlock.nouns.requests.audit import AuditFacts, passed_ms
 from interlock.nouns.requests.exchange import (
     OutboxEntry,
@@ -62,6 +63,12 @@ class SignedAnswer(Struct, frozen=True, kw_only=True):
     received: ReceivedRequest
     answer: Answer
     posting: Posting
+    until: float
+
+    @property
+    def mark(self) -> UnacknowledgedMark:
+        """The mark that the asker has not taken it yet."""
+        return UnacknowledgedMark(message=self.posting.message, until=self.until)
 
 
 def error_body(text: str) -> Raw:
@@ -108,7 +115,8 @@ class Answers:
             body=answer.body,
         )
         posting = Posting(key=keys.outbox(to, head.message_id), entry=entry, body=answer.body)
-        return SignedAnswer(received=received, answer=answer, posting=posting)
+        until = head.deadline / 1000
+        return SignedAnswer(received=received, answer=answer, posting=posting, until=until)
 
     def along(self, signed: SignedAnswer) -> Callable[[Decision[Any]], DecideOp[Any]]:
         """What makes the end of a task the answer of its request, in the same commit."""
@@ -140,7 +148,11 @@ class Answers:
             outcome=True,
             verb="request.reply",
             thing=thing,
-            puts=(Write(key, after), Write(signed.posting.key, signed.posting.entry)),
+            puts=(
+                Write(key, after),
+                Write(signed.posting.key, signed.posting.entry),
+                Write(keys.unacknowledged(head.from_swarm, head.request_id), signed.mark),
+            ),
             deletes=(keys.unanswered(head.from_swarm, head.request_id),),
             events=(Event("request:executed", answer.by, thing, details=facts.details()),),
             trace=head.correlation_id,

@@ -37,6 +37,7 @@ LONGEST_DEADLINE = 7 * DEADLINE
 CITATIONS_LIMIT = 64
 CITATION_LIMIT = 1024
 STATES: tuple[RequestState, ...] = get_args(RequestState)
+RECEIVED_STATES = ("received", "running", "answered", "acknowledged")
 
 
 class RequestCalls(Calls[D]):
@@ -146,8 +147,10 @@ class RequestCalls(Calls[D]):
         begin = "" if after is None else validate.name(after, "request")
         most = validate.integer(limit, "limit", 1, MOST)
         if validate.flag(received, "received"):
-            return list_received(name, begin, most)
-        return list_requests(_states(state), name, begin, most)
+            if begin and not name and "@" not in begin:
+                raise BadInput(f"{begin!r:.60} may be of any swarm; write it as ID@SWARM")
+            return list_received(_states(state, RECEIVED_STATES), name, begin, most)
+        return list_requests(_states(state, STATES), name, begin, most)
 
     @call
     def audit(
@@ -312,9 +315,9 @@ def _citations(values: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-def _states(given: Iterable[str]) -> tuple[str, ...]:
-    wanted = validate.names(given, "state", len(STATES))
-    unknown = [each for each in wanted if each not in STATES]
+def _states(given: Iterable[str], known: tuple[str, ...]) -> tuple[str, ...]:
+    wanted = validate.names(given, "state", len(known))
+    unknown = [each for each in wanted if each not in known]
     if unknown:
-        raise BadInput(f"there is no state {unknown[0]!r}; there are {', '.join(STATES)}")
+        raise BadInput(f"there is no state {unknown[0]!r}; there are {', '.join(known)}")
     return wanted

@@ -79,7 +79,7 @@ class RequestHousekeepingPart(HousekeepingPart):
         return old
 
     def _received(self, now: float) -> Op[list[Item]]:
-        """Requests of other swarms whose deadline is over, with the marks of unanswered ones."""
+        """Requests of other swarms whose deadline is over, with their marks."""
         old: list[Item] = []
         marks: list[str] = []
         for item in (yield from every(keys.RECEIVED, most=self.work.bound)):
@@ -87,8 +87,8 @@ class RequestHousekeepingPart(HousekeepingPart):
             if received is None or received.head.deadline / 1000 + _MARGIN >= now:
                 continue
             old.append(item)
-            if received.answered is None:
-                marks.append(keys.unanswered(received.head.from_swarm, received.head.request_id))
+            mark = keys.unanswered if received.answered is None else keys.unacknowledged
+            marks.append(mark(received.head.from_swarm, received.head.request_id))
         found = yield from looked_up(marks)
         return old + [mark for mark in found.values() if mark is not None]
 

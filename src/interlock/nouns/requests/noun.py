@@ -81,11 +81,18 @@ class RequestsList(Request, frozen=True, kw_only=True):
     """Requests by id."""
 
     state: Annotated[
-        Names, option("names", "only in these states: open, escalated, answered, cancelled")
+        Names,
+        option(
+            "names",
+            "only in these states: open, escalated, answered, cancelled; of those received:"
+            " received, running, answered, acknowledged",
+        ),
     ] = ()
     received: Annotated[bool, option("flag", "those that other swarms sent to us")] = False
     swarm: Annotated[str | None, option("name", "only to, or from, this swarm")] = None
-    after: Annotated[str | None, option("name", "start after this id")] = None
+    after: Annotated[
+        str | None, option("name", "start after this id; of those received: ID@SWARM")
+    ] = None
     limit: Annotated[int, option("int", "how many to list at most", least=1, most=10_000)] = 100
 
 
@@ -168,6 +175,7 @@ NOUN = Noun(
         KeyKind(prefix=keys.OUTBOX, read=f"{_READ}:decode_outbox"),
         KeyKind(prefix=keys.RECEIVED, read=f"{_READ}:decode_received"),
         KeyKind(prefix=keys.UNANSWERED, read=f"{_READ}:examine"),
+        KeyKind(prefix=keys.UNACKNOWLEDGED, read=f"{_MODULE}.acknowledgements:decode_mark"),
         KeyKind(prefix=keys.SEEN, read=f"{_READ}:decode_seen", bulk=True),
         KeyKind(prefix=keys.FINDINGS, read=f"{_READ}:decode_finding"),
         # Without these a peer is unknown again; damaged ones would stop all requests to it.
@@ -219,7 +227,10 @@ NOUN = Noun(
             reads=True,
             pages=True,
             call="requests.list",
-            examples=("interlock request list --state open,escalated",),
+            examples=(
+                "interlock request list --state open,escalated",
+                "interlock request list --received --state running",
+            ),
         ),
         Operation(
             name="request cancel",

@@ -103,7 +103,8 @@ class RequestFailed(outcomes.Failed, Refusal, frozen=True, kw_only=True, tag="fa
 class RequestOpen(Refusal, frozen=True, kw_only=True, tag="unanswered"):
     """There is no result yet; the request goes on, with further attempts until its deadline.
 
-    ``reason`` says what it waits for: the bus, the receiver, or a person (``decision``).
+    ``reason`` says what it waits for: the bus, the receiver, or a person (``decision``); ``next``
+    what happens next, and ``next_at`` when.
     """
 
     request: str
@@ -112,6 +113,8 @@ class RequestOpen(Refusal, frozen=True, kw_only=True, tag="unanswered"):
     state: RequestState
     attempt: int
     reason: str
+    next: str = ""
+    next_at: float | None = None
     decision: str = ""
 
 
@@ -149,7 +152,15 @@ SendRequestOutcome: TypeAlias = (
 
 
 class RequestView(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A request, for display; ``from_swarm`` is set for a request that we received."""
+    """A request, for display; ``from_swarm`` is set for a request that we received.
+
+    state    of a sent one: open, escalated, answered or cancelled; of a received one: received,
+             running, answered, and acknowledged when its asker has taken the result
+    step     how many of the ten steps are done, as far as this home knows
+    place    where it is: the outbox, the bus, a swarm, the agent that works on it, a decision
+    reason   what it waits for, or why it ended
+    next     what happens next, at ``next_at`` if nothing else happens before
+    """
 
     request: str
     state: str
@@ -162,14 +173,18 @@ class RequestView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     to_agent: str = ""
     from_swarm: str = ""
     attempt: int = 1
+    step: int = 0
+    place: str = ""
     reason: str = ""
+    next: str = ""
+    next_at: float | None = None
     task: str = ""
     decision: str = ""
     ended_at: float | None = None
 
 
 class RequestList(Listing[RequestView], frozen=True, kw_only=True):
-    """Requests by id; ``more`` is the last id if there are more."""
+    """Requests by id; ``more`` is the last one if there are more: received ones as ID@SWARM."""
 
     listed: ClassVar[str] = "requests"
 

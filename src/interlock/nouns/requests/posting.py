@@ -21,6 +21,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.errors import BusTrouble, TooLarge
 from interlock.nouns.requests import send_rules
+from interlock.nouns.requests.acknowledgements import UnacknowledgedMark
 from interlock.nouns.requests.exchange import (
     OutboxEntry,
     QuarantinedMessage,
@@ -300,10 +301,17 @@ def _refuse(posting: Posting, id_: str, said: str, now: float) -> DecideOp[None]
         outcome=None,
         verb="outbox.refuse",
         thing=f"request/{entry.request}",
-        puts=(Write(keys.quarantined(id_), kept),),
+        puts=(Write(keys.quarantined(id_), kept), *_unposted(posting)),
         deletes=(posting.key,),
         events=(Event("request:quarantined", "", details={"reason": "too_large"}),),
     )
+
+
+def _unposted(posting: Posting) -> Iterable[Write]:
+    """A result that will never be on the bus: its absence there says nothing."""
+    if posting.entry.kind == "result":
+        mark = UnacknowledgedMark(message=posting.message, until=0.0, refused=True)
+        yield Write(keys.unacknowledged(posting.entry.to, posting.entry.request), mark)
 
 
 def waiting(target: str) -> Op[int]:

@@ -29,7 +29,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.errors import BadInput, BusTrouble, NotAllowed, StoreTrouble
 from interlock.nouns.requests import outcomes as out
-from interlock.nouns.requests import refusal_rules, send_rules
+from interlock.nouns.requests import progress, refusal_rules, send_rules
 from interlock.nouns.requests.exchange import (
     OutboxEntry,
     decode_finding,
@@ -244,13 +244,16 @@ class RequestSender:
             return out.RequestOver(
                 request=request, state=stored.state, reason=reason, replaced_by=stored.replaced_by
             )
+        found = progress.of_sent(stored)
         return out.RequestOpen(
             request=request,
             to_swarm=stored.to_swarm,
             to_agent=stored.to_agent,
             state=stored.state,
             attempt=stored.attempt,
-            reason=_waits_for(stored),
+            reason=found.says,
+            next=found.next,
+            next_at=found.next_at,
             decision=stored.decision,
         )
 
@@ -319,16 +322,6 @@ def _appears(key: str, wait: float) -> Op[None]:
             yield NextChanges(watch, wait)
         finally:
             watch.close()
-
-
-def _waits_for(request: OutgoingRequest) -> str:
-    if request.state == "escalated":
-        return "a person decides what to do about it"
-    if request.posted is None:
-        return "it waits in the outbox until the bus answers"
-    if request.taken is not None:
-        return f"{request.to_swarm} works on it"
-    return f"it is on the bus for {request.to_swarm}"
 
 
 def outcome_of(finding: RequestFinding) -> out.RequestAnswered | out.RequestFailed:

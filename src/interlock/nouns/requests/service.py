@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.errors import BusTrouble, NotAllowed, StoreTrouble
+from interlock.nouns.requests.acknowledgements import Acknowledgements
 from interlock.nouns.requests.answer_service import Answers
 from interlock.nouns.requests.attempts import Attempts
 from interlock.nouns.requests.home import Home
@@ -62,6 +63,7 @@ class RequestService:
         self.result_intake = ResultIntake(self.home, self.incoming, self.room)
         self.sender = RequestSender(self.home, self.outbox, self.result_intake, self._keep_up)
         self.answers = Answers(self.home, self.outbox)
+        self.acknowledgements = Acknowledgements(self.home)
         self.attempts = Attempts(self.home, self.outbox, moment)
         self._unsigned = ""
         """Why something could not be signed, when that was last tried."""
@@ -102,6 +104,7 @@ class RequestService:
         done += yield from self._signing(self.answers.sweep(actor, own))
         try:
             done += yield from self.outbox.drain_all(actor, own)
+            done += yield from self.acknowledgements.look(actor, own)
         except BusTrouble:
             return done
         return done

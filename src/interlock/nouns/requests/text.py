@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from interlock.core.validate import quote
@@ -61,9 +62,19 @@ def _full(outcome: out.SwarmQueueFull, paint: Paint) -> str:
     )
 
 
+def _coming(outcome: out.RequestOpen | out.RequestView) -> str:
+    """What happens next, and in which time."""
+    if outcome.next_at is None:
+        return outcome.next
+    left = outcome.next_at - time.time()
+    return f"{outcome.next} in {lasting(left)}" if left > 0 else f"{outcome.next}, which is due"
+
+
 def _answered(outcome: out.RequestAnswered, paint: Paint) -> str:
     head = f"{paint('green', 'answered')} by {outcome.executed_by} of {outcome.from_swarm}"
-    return f"{head}, {ago(outcome.executed_at)}\n{as_json(outcome.result)}"
+    sure = "" if outcome.confidence is None else f", confidence {outcome.confidence:g}"
+    cites = f", cites {', '.join(outcome.citations)}" if outcome.citations else ""
+    return f"{head}, {ago(outcome.executed_at)}{sure}{cites}\n{as_json(outcome.result)}"
 
 
 def _failed(outcome: out.RequestFailed, paint: Paint) -> str:
@@ -75,6 +86,8 @@ def _open(outcome: out.RequestOpen, paint: Paint) -> str:
     head = f"{paint('yellow', 'unanswered')} {outcome.request}: {outcome.reason}"
     if outcome.decision:
         return f"{head}; see 'interlock decision show {outcome.decision}'"
+    if outcome.next:
+        head += f"; {_coming(outcome)}"
     return f"{head}; ask again: interlock request result {outcome.request} --wait 1m"
 
 
@@ -102,15 +115,16 @@ def _list(outcome: out.RequestList, paint: Paint) -> str:
         (
             each.request,
             each.state,
+            each.place,
             f"{each.agent}@{each.from_swarm}" if each.from_swarm else each.agent,
             each.to_agent if each.from_swarm else f"{each.to_agent}@{each.to_swarm}",
             each.task_type,
-            str(each.attempt),
             since(each.at),
+            _coming(each),
         )
         for each in outcome.requests
     ]
-    titles = ("REQUEST", "STATE", "FROM", "TO", "TYPE", "ATTEMPT", "AGE")
+    titles = ("REQUEST", "STATE", "WHERE", "FROM", "TO", "TYPE", "AGE", "NEXT")
     more = f"\nmore: --after {outcome.more}" if outcome.more else ""
     return table(titles, rows, paint) + more
 
