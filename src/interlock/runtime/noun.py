@@ -64,7 +64,8 @@ class Noun(Struct, frozen=True, kw_only=True):
     events       whether its entries have events, which ``observe`` shows under its name
     history      turns its entries into history events: a class of ``core.history``; without one
                  they have what every entry says.  ``history_details`` adds what the noun still
-                 knows of a thing: ``(events, name) -> Op[events]``
+                 knows of a thing: ``(events, name) -> Op[events]``.  ``related`` names other
+                 things whose events belong to it: ``(lines, name) -> things``
     waits        for each key prefix a function that reads what a wait for such a key waits for:
                  ``(keys, base) -> ReadOp[WaitTargets]``, for the wait graph
     proof        finds the liveness keys of a given grant of its things, None if that is over:
@@ -91,6 +92,7 @@ class Noun(Struct, frozen=True, kw_only=True):
     health: Part | None = None
     history: str = ""
     history_details: str = ""
+    related: str = ""
     events: bool = False
     metrics: str = ""
     waits: Mapping[str, str] = {}

@@ -129,6 +129,13 @@ def test_a_short_deadline_escalates_before_the_attempts_end() -> None:
     assert steps == [("time_out", 30), ("retry", 60), ("time_out", 90), ("escalate", 100)]
 
 
+def test_a_process_that_comes_after_the_deadline_asks_a_person_instead_of_repeating() -> None:
+    late = rules.time_out(rules.post(replace(REQUEST, deadline=NOW + 100), NOW))
+    assert due_step(late, NOW + 99) == "retry"
+    assert due_step(late, NOW + 100) == "escalate"
+    assert due_step(late, NOW + 9999) == "escalate"
+
+
 def test_all_attempts_have_one_id_and_each_has_its_head() -> None:
     again = rules.retry(rules.post(REQUEST, NOW + 1), "head-2", NOW + 60)
     assert (again.id, again.message, again.attempt) == ("req_1", "msg_1", 2)

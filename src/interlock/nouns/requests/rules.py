@@ -132,10 +132,15 @@ def _after_attempt(request: OutgoingRequest, posted: float) -> RequestStep:
 
 
 def due_step(request: OutgoingRequest, now: float) -> StepKind | None:
-    """What is to be done now; also if the clock was set back since the last attempt."""
+    """What is to be done now; also if the clock was set back since the last attempt.
+
+    A process that comes after the deadline sends no further attempt, which would be expired.
+    """
     step = next_step(request)
     if step is None:
         return None
+    if step.kind == "retry" and now >= request.deadline:
+        return "escalate"
     waits = request.posted if request.taken is None else None
     set_back = waits is not None and now < waits - _CLOCK_SET_BACK
     return step.kind if now >= step.at or set_back else None
