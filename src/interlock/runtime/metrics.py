@@ -41,7 +41,8 @@ class MetricBucket(Struct, frozen=True, kw_only=True):
 class Metric(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One number with its name and labels; of a histogram the number is how many values it has.
 
-    The quantiles of a histogram lie in its buckets, on the straight line between their bounds.
+    The quantiles of a histogram lie in its buckets, on the straight line between their bounds, or
+    between the least and the greatest value.
     """
 
     name: str
@@ -61,12 +62,14 @@ class Histogram:
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS) + 1)
         self._sum = self._most = 0.0
+        self._least = float("inf")
 
     def add(self, value: float) -> None:
         """One more value."""
         self._counts[bisect_left(BOUNDS, value)] += 1
         self._sum += value
         self._most = max(self._most, value)
+        self._least = min(self._least, value)
 
     def metric(self, name: str, labels: Mapping[str, str] | None = None) -> Metric:
         """The histogram as a metric."""
@@ -92,10 +95,10 @@ class Histogram:
             return None
         wanted, below, lower = part * total, 0, 0.0
         for bound, count in zip((*BOUNDS, self._most), self._counts, strict=True):
-            upper = min(bound, self._most)
+            upper, first = min(bound, self._most), max(lower, self._least)
             if below + count >= wanted:
                 share = (wanted - below) / count
-                return round(lower + (upper - lower) * share, 3)
+                return round(first + (upper - first) * share, 3)
             below, lower = below + count, bound
         return round(self._most, 3)
 

@@ -88,6 +88,31 @@ def test_two_homes_meet(shop: Here) -> None:
     assert shop.json("swarm", "deny", "mafia")[0] == 1
 
 
+def test_requests_are_explained_and_audited(shop: Here, tmp_path: Path) -> None:
+    print_ = register(shop, "bank")
+    assert shop.run("swarm", "allow", "bank", "--key", print_).status == 0
+    sent = shop.json("request", "send", "bank", "can:sum", "[1]", "--citations", "doc:1")[1]
+    assert shop.run("request", "send", "nobody", "bob").status == 3
+    listed = shop.run("request", "list").out
+    assert "attempt 2 of 4 is sent in" in listed
+    status, why = shop.json("why", sent["request"])
+    assert (status, why["state"], why["by"]) == (0, "open", "bank")
+    assert "step 3 of 10" in why["because"]
+    assert "posted" in shop.run("record", "explain", sent["request"]).out
+    held = shop.run("request", "audit", "--action", "hold").out
+    assert "swarm_not_authorized" in held
+    assert shop.run("request", "audit", "--day", "someday").status == 2
+    folder = tmp_path / "audit"
+    assert shop.run("request", "audit", "--out", str(folder)).out.startswith("written 2 lines")
+    (file,) = folder.glob("*.jsonl")
+    first, second = map(json.loads, file.read_text().splitlines())
+    assert (first["action"], first["citations"]) == ("SHARE", ["doc:1"])
+    assert (second["action"], second["to_swarm"]) == ("HOLD", "nobody")
+    counters = shop.run("observe", "--counters").out
+    assert "requests_cross_swarm_posted_total         1" in counters
+    assert "ok   requests: 1 open" in shop.run("doctor").out
+
+
 def test_first_use_says_that_the_key_is_to_be_compared(shop: Here) -> None:
     bank = register(shop, "bank")
     done = shop.run("swarm", "allow", "bank", "--first-use")

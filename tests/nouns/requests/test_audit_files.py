@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from tests.nouns.requests.pair import Pair, Swarm
 
+import interlock.aio
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.errors import BadInput
@@ -226,6 +228,17 @@ def test_the_settings_name_the_folder_for_maintain(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[request]\naudits = 'x'\n")
     with pytest.raises(BadInput, match="does not know 'audits'; it takes audit"):
         Settings(str(tmp_path)).audit()
+
+
+def test_an_event_loop_writes_them_in_a_thread(tmp_path: Path) -> None:
+    async def writing() -> None:
+        async with await interlock.aio.connect("memory:", agent="ada") as fleet:
+            done = await fleet.requests.write_audit(str(tmp_path))
+            assert done
+            assert len(await fleet.requests.audit()) == 0
+
+    asyncio.run(writing())
+    assert (tmp_path / ".position").exists()
 
 
 def test_details_of_an_unknown_shape_do_not_end_the_copy(north: Swarm, tmp_path: Path) -> None:

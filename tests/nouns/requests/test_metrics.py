@@ -138,7 +138,7 @@ def test_a_quantile_lies_in_the_bucket_of_its_values() -> None:
         histogram.add(value)
     found = histogram.metric("x")
     assert (found.value, found.sum) == (100, 1590)
-    assert found.p50 == pytest.approx(0.556, abs=0.001)
+    assert found.p50 == 1
     assert found.p95 == pytest.approx(125)
     assert found.p99 == pytest.approx(145)
     assert [bucket.le for bucket in found.buckets] == [*BOUNDS, None]
@@ -150,4 +150,4 @@ def test_an_empty_histogram_has_no_quantiles_and_a_value_above_all_bounds_is_cou
     histogram = Histogram()
     histogram.add(1e9)
     assert histogram.metric("x").buckets[-2].count == 0
-    assert histogram.metric("x").p50 == pytest.approx((6e4 + 1e9) / 2)
+    assert histogram.metric("x").p50 == 1e9

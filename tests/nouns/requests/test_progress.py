@@ -173,6 +173,18 @@ def test_a_sent_request_says_where_it_is_and_what_comes_next() -> None:
     assert (only(north).state, only(north).next) == ("answered", "")
 
 
+def test_a_result_on_the_bus_is_taken_in_by_the_one_who_asks_for_it_without_a_wait() -> None:
+    pair = Pair()
+    north, south = pair.swarm("north"), pair.swarm("south", "bob")
+    request = north.sent()
+    south.work()
+    pair.cable("north").is_cut = True
+    assert isinstance(north.result(request), out.RequestOpen)
+    pair.cable("north").is_cut = False
+    pair.clock.advance(20)
+    assert isinstance(north.result(request), out.RequestAnswered)
+
+
 def test_received_requests_are_listed_page_by_page_over_all_swarms() -> None:
     pair = Pair(names=("north", "south", "west"))
     north, west, south = pair.swarm("north"), pair.swarm("west"), pair.swarm("south", "bob")

@@ -18,7 +18,9 @@ from interlock.core import keys
 from interlock.core.decision import Event
 from interlock.core.entry import RecordLine
 from interlock.core.history import HistoryEvent, NounHistory, history_event
+from interlock.core.validate import span
 
+_SECOND = 1000
 _POSTS = "outbox.clear"
 _CONFIRMS = "request.confirm"
 _RECEIVED = "request:received"
@@ -58,7 +60,7 @@ def _said(event: Event) -> Iterator[str]:
         yield f"by {details.get('from_agent')} of {details.get('from_swarm')}"
     for name, word in (("execution_ms", "worked"), ("e2e_ms", "after")):
         if isinstance(taken := details.get(name), int | float):
-            yield f"{word} {taken:g} ms"
+            yield f"{word} {taken:.0f} ms" if taken < _SECOND else f"{word} {span(taken / 1000)}"
 
 
 def related(lines: Iterable[RecordLine], name: str) -> Iterator[str]:

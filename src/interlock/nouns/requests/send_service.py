@@ -191,6 +191,8 @@ class RequestSender:
     def result(self, actor: Actor, named: str, wait: float) -> Op[out.ResultOutcome]:
         """The result of a request, if there is one in time."""
         request = yield from self.find(named)
+        if not wait:
+            return (yield from self._result_now(actor, request))
         clock = self._home.runner.clock
         ends = clock.monotonic() + wait
         waited = False
@@ -206,6 +208,16 @@ class RequestSender:
             waited = True
             yield from self._tend(actor)
             yield from self._wait(actor, request, min(left, TEND_EVERY))
+
+    def _result_now(self, actor: Actor, request: str) -> Op[out.ResultOutcome]:
+        """The result without a wait; one that lies on the bus is taken in."""
+        found = yield from self._look(request)
+        if not isinstance(found, out.RequestOpen):
+            return found
+        own = yield from self._home.own()
+        with suppress(BusTrouble):
+            yield from self._intake.one(actor, own, request)
+        return (yield from self._look(request))
 
     def cancel(
         self, actor: Actor, named: str, reason: str

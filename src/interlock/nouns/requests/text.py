@@ -10,6 +10,7 @@ from interlock.runtime.text import ago, as_json, lasting, listed, since, table
 
 if TYPE_CHECKING:
     from interlock.nouns.requests import outcomes as out
+    from interlock.nouns.requests.audit import AuditEntry
     from interlock.runtime.text import Paint, Text
 
 
@@ -140,13 +141,17 @@ def _audit(outcome: out.AuditList, paint: Paint) -> str:
             _end(each.from_agent, each.from_swarm),
             _end(each.to_agent, each.to_swarm),
             each.request_id,
-            each.reason or each.status,
+            each.reason or each.status or _claimer(each),
         )
         for each in outcome.events
     ]
     titles = ("TIME (UTC)", "ACTION", "EVENT", "FROM", "TO", "REQUEST", "WHY")
     more = "\nthere are earlier ones: --limit" if outcome.earlier else ""
     return table(titles, rows, paint) + more
+
+
+def _claimer(event: AuditEntry) -> str:
+    return f"by {event.by}" if event.event_type == "cross_swarm_task_claimed" else ""
 
 
 def _end(agent: str, swarm: str) -> str:
