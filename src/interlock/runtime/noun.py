@@ -75,6 +75,9 @@ class Noun(Struct, frozen=True, kw_only=True):
                  or wait further: ``(runner, base, name) -> DecideOp``
     gate_flags   for each kind of fact that gates wait for, the function that marks its item, or
                  removes the mark: ``(runner, base, name, gated=) -> ReadOp[Decision[None]]``
+    decided      for each kind of its things that decisions are about, the function that says what
+                 the end of one does, in the same commit: ``(decision) -> ReadOp[Decision]``
+    decided_then for such a kind, what is done after that commit: ``(context, about) -> Op[None]``
     """
 
     name: str
@@ -100,3 +103,5 @@ class Noun(Struct, frozen=True, kw_only=True):
     housekeeping: Part | None = None
     gates: Mapping[str, str] = {}
     gate_flags: Mapping[str, str] = {}
+    decided: Mapping[str, str] = {}
+    decided_then: Mapping[str, str] = {}
