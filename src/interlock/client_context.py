@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from interlock.nouns.requests.service import RequestService
     from interlock.nouns.swarms.bus import Bus
     from interlock.nouns.swarms.registry_service import SwarmRegistry
+    from interlock.nouns.swarms.shared_service import SharedService
     from interlock.nouns.tasks.service import TaskService
     from interlock.runtime.outage import OutageRetry
 
@@ -129,6 +130,13 @@ class Context:
         from interlock.nouns.swarms.registry_service import SwarmRegistry
 
         return SwarmRegistry(self)
+
+    @cached_property
+    def shared(self) -> SharedService:
+        """Values that our swarm shares with others."""
+        from interlock.nouns.swarms.shared_service import SharedService
+
+        return SharedService(self)
 
     def outage(self, about: str) -> OutageRetry:
         """What takes a wait through an outage of the store."""

@@ -184,6 +184,12 @@ if TYPE_CHECKING:
         SwarmSynced,
         UnknownSwarm,
     )
+    from interlock.nouns.swarms.sync_results import (
+        ShareSpooled,
+        ShareUndecided,
+        UnknownShared,
+        ValueShared,
+    )
     from interlock.nouns.tasks.progress_rules import Expired, Moved
     from interlock.nouns.tasks.task import (
         Checked,
@@ -270,6 +276,9 @@ HOMES = {
         "SwarmAllowed", "SwarmDenied", "SwarmRegistered", "SwarmRevokedKey", "SwarmSynced",
         "UnknownSwarm",
     ),
+    "interlock.nouns.swarms.sync_results": (
+        "ShareSpooled", "ShareUndecided", "UnknownShared", "ValueShared",
+    ),
     "interlock.nouns.tasks.progress_rules": ("Expired", "Moved"),
     "interlock.nouns.tasks.task": (
         "Checked", "Claimed", "EvidenceFailed", "EvidenceMissing", "Imported", "NoTask",
@@ -304,15 +313,16 @@ __all__ = [
     "RequestLimited", "RequestOpen", "RequestOver", "RequestSent", "Resized", "Resolved", "Resumed",
     "Retried", "Sent", "SessionLapsed", "SeveralAcquired", "SeveralBusy", "SeveralDeadlock",
     "SeveralFenced", "SeveralGone", "SeveralNotOwner", "SeveralReleased", "SeveralWaiting",
-    "SlotsAcquired", "SlotsBroken", "SlotsDeadlock", "SlotsFenced", "SlotsFull", "SlotsGone",
-    "SlotsGranted", "SlotsReleased", "SlotsWaiting", "Subscribed", "SwarmAllowed", "SwarmDenied",
-    "SwarmNotAllowed", "SwarmQueueFull", "SwarmRegistered", "SwarmRevokedKey", "SwarmSynced",
-    "SwarmUnavailable", "Taken", "TakenBack", "TaskBlocked", "TaskCancelled", "TaskCompleted",
-    "TaskDeadlock", "TaskExists", "TaskExtended", "TaskFailed", "TaskFenced", "TaskNotOwner",
-    "TaskReleased", "TaskRequeued", "TimedOut", "TooMany", "Unchanged", "Unknown", "UnknownAgent",
-    "UnknownDecision", "UnknownDefinition", "UnknownMessages", "UnknownPipeline",
-    "UnknownQuarantine", "UnknownQuery", "UnknownRequest", "UnknownSwarm", "Unreported",
-    "Unsubscribed", "Uploaded", "Waiting",
+    "ShareSpooled", "ShareUndecided", "SlotsAcquired", "SlotsBroken", "SlotsDeadlock",
+    "SlotsFenced", "SlotsFull", "SlotsGone", "SlotsGranted", "SlotsReleased", "SlotsWaiting",
+    "Subscribed", "SwarmAllowed", "SwarmDenied", "SwarmNotAllowed", "SwarmQueueFull",
+    "SwarmRegistered", "SwarmRevokedKey", "SwarmSynced", "SwarmUnavailable", "Taken", "TakenBack",
+    "TaskBlocked", "TaskCancelled", "TaskCompleted", "TaskDeadlock", "TaskExists", "TaskExtended",
+    "TaskFailed", "TaskFenced", "TaskNotOwner", "TaskReleased", "TaskRequeued", "TimedOut",
+    "TooMany", "Unchanged", "Unknown", "UnknownAgent", "UnknownDecision", "UnknownDefinition",
+    "UnknownMessages", "UnknownPipeline", "UnknownQuarantine", "UnknownQuery", "UnknownRequest",
+    "UnknownShared", "UnknownSwarm", "Unreported", "Unsubscribed", "Uploaded", "ValueShared",
+    "Waiting",
 ]  # fmt: skip
 
 

@@ -21,11 +21,12 @@ from interlock.runtime.operation import Operation
 
 TABLE = registry.operations()
 LOOKS = ("check", "list", "show", "log", "verify", "explain", "info", "health", "doctor", "why",
-         "observe", "schema", "bench", "watch")  # fmt: skip
+         "observe", "schema", "bench", "shared", "watch")  # fmt: skip
 """Operations that change nothing."""
 EXACT = {
-    "confidence", "conflict_bound", "conflict_rate", "cost", "floor", "p50", "p95", "p99", "rate",
-    "ratio", "slots_seconds", "timeout_bound", "timeout_rate", "took", "ttl",
+    "avg_execution_time_ms", "avg_latency_ms", "confidence", "conflict_bound", "conflict_rate",
+    "cost", "floor", "message_throughput_per_sec", "p50", "p95", "p99", "rate", "ratio",
+    "slots_seconds", "time_diff_ms", "timeout_bound", "timeout_rate", "took", "ttl",
 }  # fmt: skip
 """Numbers that are not rounded: what a commit took, and what was measured."""
 SAMPLE = LockBusy(lock="m", holder="ada", since=1794804901.18812, expires_in=12.3456789)

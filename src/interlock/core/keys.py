@@ -101,9 +101,18 @@ Swarms, in the home store
     breakers/{swarm}      the circuit breaker of a peer, unless it is closed
     reputations/{swarm}   how the last requests to a peer went
     revoked/{swarm}/{fingerprint}  a revocation of one of our own keys, to be put on the bus
+    swarm/state           the last version of our snapshot, with the counts behind it
+    copies/{key}          a shared value as this home last read or wrote it
+    shared-writes/{key}/{id}  a write of a shared value that is to be put on the bus
+    undecided/{decision}  a write of a shared value that a person decides about
+    conflicts/{id}        two writes of a shared value, with both values
 Swarms, on a bus
     meta/bus              the id of the bus, which signed heads name
     registry/{swarm}      the signed registry entry of a swarm
+    state/{swarm}         the signed snapshot of a swarm
+    shared/{key}          a shared value, signed by the swarm that wrote it
+    shared-last/{swarm}/{key}  the envelope of the last write of a swarm, against a second one
+    live/shared/{key}     the value was stored a short time ago
     revoked/{swarm}/{fingerprint}  a signed revocation
     live/swarm/{swarm}    a process of the swarm is there
 Liveness: the only keys that expire
@@ -230,12 +239,24 @@ SWARM = "swarm/"
 OWN_SWARM = "swarm/self"
 OWN_ENTRY = "swarm/entry"
 AGENT_KEYS = "agent-keys/"
+OWN_STATE = "swarm/state"
 PEERS = "peers/"
 FLOORS = "floors/"
 BREAKERS = "breakers/"
 REPUTATIONS = "reputations/"
 REGISTRY = "registry/"
 REVOKED = "revoked/"
+COPIES = "copies/"
+SHARED_WRITES = "shared-writes/"
+UNDECIDED = "undecided/"
+CONFLICTS = "conflicts/"
+STATES = "state/"
+SHARED = "shared/"
+SHARED_LAST = "shared-last/"
+SWARM_FOLDERS = (
+    SWARM, AGENT_KEYS, PEERS, FLOORS, BREAKERS, REPUTATIONS, REVOKED, COPIES, SHARED_WRITES,
+    UNDECIDED, CONFLICTS, REGISTRY, STATES, SHARED, SHARED_LAST,
+)  # fmt: skip
 LIVE = "live/"
 ALLOWS = "live/allows/"
 LOOKS = "live/looks/"
@@ -262,9 +283,8 @@ BASE = "meta/base"
 BUS = "meta/bus"
 FOLDERS = frozenset((
     *POOLS, HELD, BROKEN, WAITS, *TASK_FOLDERS, *MESSAGE_FOLDERS, SESSIONS, REPORTS, DEATHS, ABLE,
-    LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS, GATES, GATED, RECHECK, SWARM,
-    AGENT_KEYS, PEERS, FLOORS, BREAKERS, REPUTATIONS, REGISTRY, REVOKED, REFUSALS, SEGMENTS, META,
-    *REQUEST_FOLDERS,
+    LOGBOOKS, LOGS, GUARDS, OBSERVED, PIPELINES, DEFINITIONS, GATES, GATED, RECHECK,
+    *SWARM_FOLDERS, REFUSALS, SEGMENTS, META, *REQUEST_FOLDERS,
 ))  # fmt: skip
 """Every folder with items that Interlock itself stores, without those of liveness keys."""
 DERIVED = (
@@ -310,6 +330,11 @@ def _percent(found: re.Match[str]) -> str:
 def id_of(key: str) -> str:
     """The last segment of a key, such as the id of a message or of a wait."""
     return key.rpartition("/")[2]
+
+
+def uuid_of(id_: str) -> str:
+    """The digits of an id, without the prefix that says what it is."""
+    return id_.partition("_")[2]
 
 
 def agent_of(key: str) -> str:
@@ -1007,3 +1032,48 @@ def swarm_live(swarm: str) -> str:
 def swarm_of_live(key: str) -> str:
     """The swarm of such a key."""
     return decode(key.removeprefix(LIVE_SWARMS))
+
+
+def state(swarm: str) -> str:
+    """The signed snapshot of a swarm, on the bus."""
+    return STATES + encode(swarm)
+
+
+def shared(key: str) -> str:
+    """A shared value, on the bus."""
+    return SHARED + encode(key)
+
+
+def shared_of(key: str) -> str:
+    """The shared key in a key such as ``shared/{key}`` or ``copies/{key}``."""
+    return decode(key.split("/", 2)[1])
+
+
+def shared_last(swarm: str, key: str) -> str:
+    """The envelope of the last write of a swarm to a shared key, on the bus."""
+    return f"{SHARED_LAST}{encode(swarm)}/{encode(key)}"
+
+
+def shared_live(key: str) -> str:
+    """The liveness on the bus that measures how long ago a shared value was stored."""
+    return f"{LIVE}shared/{encode(key)}"
+
+
+def copy(key: str) -> str:
+    """A shared value as this home knows it."""
+    return COPIES + encode(key)
+
+
+def shared_write(key: str, id_: str = "") -> str:
+    """A write that is to be put on the bus; without an id, the folder of a shared key."""
+    return f"{SHARED_WRITES}{encode(key)}/{id_}"
+
+
+def undecided(decision: str) -> str:
+    """A write of a shared value that a decision is about."""
+    return UNDECIDED + decision
+
+
+def conflict(id_: str) -> str:
+    """Two writes of a shared value."""
+    return CONFLICTS + id_

@@ -24,6 +24,7 @@ What: TypeAlias = Literal[
     "swarm",
     "request",
     "quarantine",
+    "shared value",
 ]
 """The things that can be unknown."""
 

@@ -29,7 +29,7 @@ from interlock.nouns.requests.refusal_rules import decode_tally, left_over
 from interlock.nouns.requests.request import FINDING_KEPT
 from interlock.nouns.swarms.agent_keys import is_unused
 from interlock.nouns.swarms.envelope import SKEW
-from interlock.nouns.swarms.swarm import decode_agent_keys
+from interlock.nouns.swarms.swarm import decode_agent_keys, decode_own
 from interlock.runtime.housekeeping import HousekeepingPart, Maintained
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.steps import Op, Read
@@ -158,9 +158,14 @@ def _copy_audit(context: Context) -> Op[str]:
 def tend(context: Context) -> Op[int]:
     """Post, take in and repeat what is due, if this home is a swarm; how much that was.
 
-    Without the key of the swarm this process can sign nothing, and leaves it to others.
+    Shared values that wait are posted, too.  Without the key of the swarm this process can sign
+    nothing, and leaves it to others.
     """
-    if (yield Read(keys.OWN_SWARM))[keys.OWN_SWARM] is not None:
-        with suppress(NotAllowed, BadInput):
-            return (yield from context.requests.tend(context.identity.actor))
-    return 0
+    own = (yield Read(keys.OWN_SWARM))[keys.OWN_SWARM]
+    if own is None:
+        return 0
+    actor, done = context.identity.actor, 0
+    with suppress(NotAllowed, BadInput):
+        done = yield from context.requests.tend(actor)
+    posted = yield from context.shared.posting.drain(actor, decode_own(own))
+    return done + len(posted.settled)

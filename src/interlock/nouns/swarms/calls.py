@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from interlock.core import signing, validate
@@ -30,6 +31,14 @@ from interlock.nouns.swarms.results import (
     SwarmSynced,
     SyncOutcome,
     TrustOutcome,
+)
+from interlock.nouns.swarms.sync_heads import VALUE_LIMIT
+from interlock.nouns.swarms.sync_results import (
+    ConflictList,
+    SharedList,
+    SharedOutcome,
+    ShareOutcome,
+    SwarmStateList,
 )
 from interlock.nouns.swarms.trust_service import TrustChange, allow, deny, forgive, trust
 from interlock.runtime.calls import Calls, D, call, stream
@@ -180,8 +189,63 @@ class SwarmCalls(Calls[D]):
         return self._trust(legal, clear=forgive)
 
     @call
+    def states(self) -> Op[SwarmStateList | NotRegistered]:
+        """The newest snapshots of this swarm and of its peers: agents, tasks, times, memory."""
+        from interlock.nouns.swarms.sync_views import list_states
+
+        return list_states(self.context)
+
+    @call
+    def share(self, key: str, value: object, *, base: int | None = None) -> Op[ShareOutcome]:
+        """Write a value on the bus that other swarms read and write, too.
+
+        ``base`` is the revision of the value that the caller saw; without it the one that this home
+        last showed to an agent, or wrote.  If another value stands there, the write is kept beside
+        it until a person decides.  While the bus is away the write is stored at home, and any
+        process of this swarm posts it later.
+        """
+        actor = self.context.me().actor
+        name = validate.name(key, "shared key")
+        body = Raw(validate.payload(value, "value", VALUE_LIMIT))
+        on = None if base is None else validate.integer(base, "base", 0, validate.LARGEST)
+        own = yield from own_swarm()
+        if own is None:
+            return NotRegistered()
+        return (yield from self.context.shared.share(actor, own, name, body, on))
+
+    @call
+    def shared(self, key: str, *, accept: bool = False) -> Op[SharedOutcome]:
+        """One shared value: from the bus, or as this home last read it while the bus is away.
+
+        A value that is older than one which this home has read is refused; ``accept`` takes it, for
+        a bus that was restored from a copy.
+        """
+        name, older = validate.name(key, "shared key"), validate.flag(accept, "accept")
+        own = yield from own_swarm()
+        if own is None:
+            return NotRegistered()
+        return (yield from self.context.shared.get(own, name, accept=older))
+
+    @call
+    def shared_list(self) -> Op[SharedList | NotRegistered]:
+        """The shared values that this home knows, and the first others that stand on the bus."""
+        own = yield from own_swarm()
+        if own is None:
+            return NotRegistered()
+        return (yield from self.context.shared.list(own))
+
+    @call
+    def conflicts(self, key: str | None = None) -> Op[ConflictList]:
+        """Conflicts about shared values that this home had a part in, with both values."""
+        name = None if key is None else validate.name(key, "shared key")
+        return self.context.shared.conflicts(name)
+
+    @call
     def sync(self, *, force: bool = False) -> Op[SyncOutcome]:
-        """One pass: put our entry on the bus if it is due, show that we live, read our peers."""
+        """One pass: our entry and our snapshot if they are due, our peers, and shared values.
+
+        It also shows other swarms that this one is alive.
+        """
         return sync(self.context, self.context.identity.actor, force=force)
 
     @stream

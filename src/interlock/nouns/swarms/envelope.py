@@ -250,6 +250,17 @@ def claimed_sender(data: bytes, kind: type[Head]) -> str:
     return "" if head is None else head.from_swarm
 
 
+def claimed_digest(data: bytes, kind: type[Head]) -> str:
+    """The SHA-256 of the head in an envelope of this kind, to compare it with an accepted one.
+
+    Nothing is verified yet; empty if it is no such envelope.
+    """
+    envelope = _unpacked(data) if len(data) <= kind.limit else None
+    if envelope is None or envelope.kind != kind.payload_type:
+        return ""
+    return sha256(envelope.payload).hexdigest()
+
+
 def claimed_keys(data: bytes) -> dict[str, bytes]:
     """The public keys in a registry entry that nothing has verified yet, by their fingerprints.
 

@@ -62,7 +62,8 @@ REVOKED_LIMIT = 1000
 """Revocations of one peer: a full list refuses more of its own, and never drops one."""
 
 RefusedFor: TypeAlias = (
-    Reason | Literal["not_allowed", "not_pinned", "retired_key", "rollback", "equivocation"]
+    Reason
+    | Literal["not_allowed", "not_pinned", "retired_key", "rollback", "equivocation", "divergence"]
 )
 VersionOrder: TypeAlias = Literal["newer", "unchanged", "rollback", "equivocation"]
 
@@ -82,7 +83,7 @@ class EntryAccepted(Struct, frozen=True, kw_only=True):
 
 
 class RegistryRefusal(Struct, frozen=True, kw_only=True):
-    """An entry, a key or a revocation that does not count, and why."""
+    """An entry, a key, a revocation or a snapshot that does not count, and why."""
 
     reason: RefusedFor
     detail: str
@@ -90,7 +91,7 @@ class RegistryRefusal(Struct, frozen=True, kw_only=True):
     @property
     def alarm(self) -> bool:
         """Whether an operator must look at it: no accident makes a swarm sign two texts."""
-        return self.reason == "equivocation"
+        return self.reason in ("equivocation", "divergence")
 
 
 def compare(floor: VersionFloor | None, version: int, digest: str) -> VersionOrder:

@@ -1,7 +1,8 @@
 """What we know of other swarms: their entries are read from the bus, judged, and kept at home.
 
-A **refresh** reads, for each peer that is due, its entry, its liveness key, and the revocations of
-the keys that we trust; never a whole folder, which anyone with the bus's credentials could fill.
+A **refresh** reads, for each peer that is due, its entry, its snapshot, its liveness key, and the
+revocations of the keys that we trust; never a whole folder, which anyone with the bus's credentials
+could fill.
 The signatures are verified outside of any transaction.  The commit at home relies on the revisions
 of the trust and the floor that were judged, and starts over if one has changed.
 
@@ -48,6 +49,7 @@ from interlock.nouns.swarms.swarm import (
     decode_own,
     decode_peer,
 )
+from interlock.nouns.swarms.sync_rules import judge_state
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up, readable
@@ -82,6 +84,7 @@ class BusView(Struct, frozen=True, kw_only=True):
     entry: bytes | None
     live: bool
     revocations: tuple[bytes, ...] = ()
+    state: bytes | None = None
 
 
 class PeersRefreshed(Struct, frozen=True, kw_only=True):
@@ -147,6 +150,7 @@ def _wanted(state: PeerState) -> tuple[str, ...]:
     swarm = state.peer.swarm
     return (
         keys.registry_entry(swarm),
+        keys.state(swarm),
         keys.swarm_live(swarm),
         *[keys.revocation(swarm, name) for name in _revocable(state)],
     )
@@ -166,12 +170,13 @@ def _read_bus(_runner: Runner, states: Sequence[PeerState]) -> Op[dict[str, BusV
 
 def _view(state: PeerState, items: Mapping[str, Item | None]) -> BusView:
     swarm = state.peer.swarm
-    entry = items[keys.registry_entry(swarm)]
+    entry, snapshot = items[keys.registry_entry(swarm)], items[keys.state(swarm)]
     found = [items[keys.revocation(swarm, name)] for name in _revocable(state)]
     return BusView(
         entry=None if entry is None else entry.value,
         live=items[keys.swarm_live(swarm)] is not None,
         revocations=tuple([item.value for item in found if item is not None]),
+        state=None if snapshot is None else snapshot.value,
     )
 
 
@@ -209,7 +214,10 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 
 def judged(state: PeerState, view: BusView, bus: str, now: float) -> Judged:
-    """Judge what stands on the bus about a peer: revocations first, then the entry."""
+    """Judge what stands on the bus about a peer: revocations first, then the entry, the state.
+
+    The entry may name the key that signed the state.
+    """
     peer, floor = state.peer, state.floor
     refusals: list[tuple[RegistryRefusal, bytes]] = []
     for data in view.revocations:
@@ -225,6 +233,12 @@ def judged(state: PeerState, view: BusView, bus: str, now: float) -> Judged:
             peer, floor, accepted = found.peer, found.floor, True
         else:
             refusals.append((found, view.entry))
+    if view.state is not None:
+        after = judge_state(peer, floor, view.state, bus, now)
+        if isinstance(after, Floor):
+            floor = after
+        else:
+            refusals.append((after, view.state))
     counted = [each for each, data in refusals if not already_counted(floor, each, data, now)]
     for each, data in refusals:
         floor = refused(floor, each, data, now)

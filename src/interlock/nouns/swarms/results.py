@@ -269,16 +269,22 @@ class EntryRefused(Struct, frozen=True, kw_only=True):
 class SwarmSynced(Success, frozen=True, kw_only=True, tag="synced", omit_defaults=True):
     """One pass of the link between this swarm and its bus.
 
-    ``version`` is that of our entry on the bus, and ``published`` whether this pass put it there.
-    ``trouble`` says what could not be done, for example because the bus is away.
+    ``version`` is that of our entry on the bus, and ``published`` whether this pass put it there;
+    ``state`` and ``stated`` say the same of our snapshot.  ``posted`` writes of shared values are
+    on the bus now, and people have to make the ``decisions`` about others.  ``trouble`` says what
+    could not be done, for example because the bus is away.
     """
 
     swarm: str
     version: int
     published: bool = False
+    state: int = 0
+    stated: bool = False
     accepted: tuple[str, ...] = ()
     refused: tuple[EntryRefused, ...] = ()
     revoked: tuple[str, ...] = ()
+    posted: int = 0
+    decisions: tuple[str, ...] = ()
     trouble: str = ""
 
 

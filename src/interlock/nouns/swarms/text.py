@@ -228,12 +228,23 @@ def _forgiven(outcome: results.Forgiven, paint: Paint) -> str:
 def _synced(outcome: results.SwarmSynced, paint: Paint) -> str:
     lines = []
     if outcome.version:
-        entry = f"entry {outcome.version} {'published' if outcome.published else 'stands'}"
-        lines.append(f"{paint('green', 'synced')} {outcome.swarm}: {entry}")
+        entry = f"entry {outcome.version}"
+        done = " published" if outcome.published else " stands"
+        if outcome.stated:
+            both = f" and state {outcome.state} published"
+            done = both if outcome.published else f"{done}, state {outcome.state} published"
+        lines.append(f"{paint('green', 'synced')} {outcome.swarm}: {entry}{done}")
     else:
         lines.append(f"{paint('yellow', 'synced')} {outcome.swarm}: its entry was not published")
     if outcome.accepted:
         lines.append(f"read: {', '.join(outcome.accepted)}")
+    if outcome.posted:
+        values = "1 value" if outcome.posted == 1 else f"{outcome.posted} values"
+        lines.append(f"posted: {values}; see 'interlock swarm shared'")
+    lines += [
+        f"{paint('yellow', 'undecided')}: see 'interlock decision show {each}'"
+        for each in outcome.decisions
+    ]
     if outcome.refused:
         rows = [
             (paint("red", "refused"), each.swarm, each.reason, each.detail)

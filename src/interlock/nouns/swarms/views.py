@@ -132,10 +132,20 @@ def _strangers(items: Mapping[str, Item], known: set[str]) -> list[SwarmView]:
 
 
 def swarm_findings(context: Context) -> Op[list[Finding]]:
-    """Whether the bus of our swarm answers, and our entry stands there; nothing without a swarm."""
+    """Whether the bus of our swarm answers, our entry stands there, and writes wait for it.
+
+    Nothing without a swarm.
+    """
     own = yield from own_swarm()
     if own is None:
         return []
+    from interlock.nouns.swarms.sync_views import waiting_writes
+
+    waiting = yield from waiting_writes(context.runner.clock.wall())
+    return [*(yield from _entry_findings(context, own)), *waiting]
+
+
+def _entry_findings(context: Context, own: OwnSwarm) -> Op[list[Finding]]:
     try:
         items = yield from context.bus.on(own, partial(_on_bus, own=own), urgent=True)
     except BusTrouble as error:
