@@ -578,12 +578,12 @@ def test_writes_that_wait_and_decisions_are_visible(
     shop.swarms.share("k", 5)
     assert "not on the bus" in shop.why("shared/k").because
     swarms.clock.advance(400)
-    assert [each.thing for each in shop.health().problems if each.kind == "waiting"] == ["shared/k"]
+    assert [each.thing for each in shop.health().problems if each.kind == "unsent"] == ["shared/k"]
     found_by_doctor = drive(swarm_findings(shop.context), shop.store)
     assert [each.name for each in found_by_doctor] == ["swarm", "shared"]
     heal(swarms, "shop")
     assert not shop.why("shared/k").blocked
-    assert not [each for each in shop.health().problems if each.kind == "waiting"]
+    assert not [each for each in shop.health().problems if each.kind == "unsent"]
 
 
 def test_events_tell_of_values_conflicts_and_decisions(

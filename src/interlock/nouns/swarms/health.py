@@ -13,7 +13,7 @@ from interlock.steps import Op
 if TYPE_CHECKING:
     from interlock.nouns.swarms.registry_service import PeerState
 
-TOO_LONG = 300.0
+TOO_LONG = 60.0
 """Seconds after which a write of a shared value that is not on the bus is a problem."""
 
 
@@ -50,7 +50,7 @@ def _waiting(checkup: HealthCheck) -> Op[list[Problem]]:
     ago = span(checkup.runner.clock.wall() - first.written_at)
     says = f"{thing}: {len(writes)} writes of shared values are not on the bus, the first for {ago}"
     remedy = "run 'interlock swarm sync' on a host with the swarm's key; 'doctor' checks the bus"
-    return [Problem(kind="waiting", says=says, remedy=remedy, thing=thing, since=first.written_at)]
+    return [Problem(kind="unsent", says=says, remedy=remedy, thing=thing, since=first.written_at)]
 
 
 def _problem(name: str, state: PeerState, now: float) -> Problem | None:
