@@ -310,7 +310,7 @@ def test_an_entry_that_drops_an_agent_between_verifying_and_committing_ends_its_
         return found
 
     monkeypatch.setattr(incoming, "open", verify_and_drop)
-    monkeypatch.setattr(incoming._swarms, "look_again", lambda *_: iter(()))
+    monkeypatch.setattr(bank.context.swarms, "look_again", lambda *_: iter(()))
     bank.requests.tend()
     assert world.quarantined("bank") == ["unknown_key"]
 

@@ -35,6 +35,7 @@ from interlock.nouns.requests.rules import (
     due_step,
     next_step,
 )
+from interlock.nouns.swarms.results import SwarmStatus
 from interlock.nouns.tasks import task
 
 NOW = 1_700_000_000.0
@@ -176,17 +177,50 @@ def test_an_escalation_names_the_fallbacks_and_waits_on_if_no_person_decides() -
     assert (option.name, option.acts) == ("queue_for_later", False)
 
 
-def test_after_the_deadline_there_is_no_later_and_no_default() -> None:
-    _, asked = rules.escalate(REQUEST, "deadline_passed", "dec_1", NOW + DEADLINE)
-    assert [each.name for each in asked.options] == ["local_execution", "alternative_swarm"]
-    assert (asked.default, asked.deadline) == ("", None)
+@pytest.mark.parametrize(
+    ("reason", "at"),
+    [("deadline_passed", NOW + DEADLINE), ("task_unclaimed", NOW + DEADLINE - 3600)],
+)
+def test_at_the_deadline_there_is_no_later_and_a_day_after_the_request_ends(
+    reason: rules.EscalationReason, at: float
+) -> None:
+    _, asked = rules.escalate(REQUEST, reason, "dec_1", at)
+    names = ["local_execution", "give_up", "alternative_swarm"]
+    assert [each.name for each in asked.options] == names
+    assert (asked.default, asked.deadline) == ("give_up", at + 86400)
+    assert not any(each.acts for each in asked.options if each.name == "give_up")
 
 
-def test_the_reason_of_an_escalation() -> None:
-    assert rules.escalation_reason(REQUEST, NOW, online=True) == "task_unclaimed"
-    assert rules.escalation_reason(REQUEST, NOW, online=False) == "swarm_unavailable"
-    late = rules.escalation_reason(REQUEST, NOW + DEADLINE, online=True)
+@pytest.mark.parametrize(
+    ("status", "reason", "says"),
+    [
+        ("online", "task_unclaimed", "took the request in"),
+        ("degraded", "task_unclaimed", "the swarm is degraded"),
+        ("offline", "swarm_unavailable", "all agents of the swarm are offline"),
+    ],
+)
+def test_the_reason_of_an_escalation_says_whether_the_swarm_is_there(
+    status: SwarmStatus, reason: str, says: str
+) -> None:
+    found = rules.escalation_reason(REQUEST, NOW, status)
+    assert found == reason
+    _, asked = rules.escalate(REQUEST, found, "dec_1", NOW + 480, status)
+    question = msgspec.json.decode(asked.question)
+    assert (question["type"], question["swarm_status"]) == (reason, status)
+    assert says in question["reason"]
+    late = rules.escalation_reason(REQUEST, NOW + DEADLINE, status)
     assert late == "deadline_passed"
+
+
+def test_a_person_is_asked_again_about_an_option_that_has_no_effect() -> None:
+    waited, _ = rules.escalate(REQUEST, "swarm_unavailable", "dec_1", NOW + 480)
+    again, asked = rules.ask_again(waited, "dec_2", "east is not allowed here", NOW + 500)
+    assert (again.state, again.decision, again.reason) == (
+        "escalated",
+        "dec_2",
+        "swarm_unavailable",
+    )
+    assert "east is not allowed here" in msgspec.json.decode(asked.question)["reason"]
 
 
 def test_queue_for_later_starts_the_attempts_again_with_the_same_id() -> None:
@@ -373,7 +407,7 @@ class Model(RuleBasedStateMachine):
                 self.request, asked = rules.escalate(
                     self.request, "task_unclaimed", "dec_1", self.now
                 )
-                assert not asked.default or asked.default == "queue_for_later"
+                assert asked.default in ("queue_for_later", "give_up")
             case None:
                 pass
 

@@ -113,6 +113,7 @@ class Answers:
             request=head.request_id,
             envelope=envelope,
             body=answer.body,
+            expires=head.expires / 1000,
         )
         posting = Posting(key=keys.outbox(to, head.message_id), entry=entry, body=answer.body)
         until = head.deadline / 1000
@@ -243,7 +244,11 @@ class Answers:
 
         head, envelope = yield from self._home.sign(own, agent, make)
         entry = OutboxEntry(
-            kind="receipt", to=head.to_swarm, request=head.request_id, envelope=envelope
+            kind="receipt",
+            to=head.to_swarm,
+            request=head.request_id,
+            envelope=envelope,
+            expires=head.expires / 1000,
         )
         key = keys.outbox(head.to_swarm, head.message_id)
 

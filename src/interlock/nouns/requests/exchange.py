@@ -56,12 +56,13 @@ REQUEST_LABEL = "request"
 
 
 class OutboxEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An envelope to be posted; the body of a request is an item of its own."""
+    """An envelope to be posted, until it expires; the body of a request is an item of its own."""
 
     kind: EntryKind
     to: str
     request: str
     envelope: Raw
+    expires: float = 0.0
     body: Raw = Raw(b"")
 
 

@@ -6,7 +6,8 @@ and each commit that relies on it checks that revision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,8 +21,10 @@ from interlock.nouns.requests.exchange import (
     decode_rate,
     decode_reputation,
 )
+from interlock.nouns.requests.peer_queue import PeerQueues
+from interlock.nouns.requests.quarantine_service import QuarantineRoom
 from interlock.nouns.requests.send_rules import PeerFacts
-from interlock.nouns.swarms import reputation
+from interlock.nouns.swarms import registry, reputation
 from interlock.nouns.swarms.agent_keys import announce, wait_until_listed
 from interlock.nouns.swarms.breaker import CLOSED
 from interlock.nouns.swarms.envelope import TrustedKey, sign_head
@@ -30,6 +33,7 @@ from interlock.nouns.swarms.limits import DEFAULT_LIMITS, PeerLimits
 from interlock.nouns.swarms.own_keys import signer_of
 from interlock.nouns.swarms.registry_rules import all_trusted_keys
 from interlock.nouns.swarms.reputation import UNKNOWN
+from interlock.nouns.swarms.results import SwarmStatus
 from interlock.nouns.swarms.ssh_agent import AgentSigner
 from interlock.nouns.swarms.swarm import (
     Floor,
@@ -45,7 +49,9 @@ from interlock.steps import InThread, Op, Read
 from interlock.store import Item
 
 if TYPE_CHECKING:
+    from interlock.nouns.requests.request import OutgoingRequest
     from interlock.nouns.swarms.bus import Bus
+    from interlock.nouns.swarms.registry_service import SwarmRegistry
     from interlock.runtime.attempt import ReadOp
     from interlock.runtime.identity import Actor
     from interlock.runtime.runner import Runner
@@ -79,14 +85,19 @@ class Trust(Struct, frozen=True, kw_only=True):
 class Home:
     """The home store of a swarm, its bus, and the key that signs for it."""
 
-    def __init__(self, runner: Runner, bus: Bus) -> None:
+    def __init__(self, runner: Runner, bus: Bus, swarms: SwarmRegistry) -> None:
         self.runner = runner
         self.bus = bus
+        self.swarms = swarms
+        self.queues = PeerQueues(runner, bus, swarms)
+        self.room = QuarantineRoom(self)
         self._signers: dict[tuple[str, str], Signer] = {}
         self._missing: dict[tuple[str, str], tuple[float, str]] = {}
         """When to look again for a key of the swarm that is not here, and why it is not."""
         self._announced: tuple[str, str] | None = None
         """The agent and the key of this client, once peers may know it."""
+        self.in_flight: Counter[str] = Counter()
+        """Requests of this process to each swarm that were not answered yet."""
         self._answers: dict[str, int] = {}
         self._recorded: dict[str, float] = {}
 
@@ -203,7 +214,9 @@ class Home:
         of the peer.  So the commit checks it only if the request may be a probe.
         """
         own, circuit, record = keys.peer(swarm), keys.breaker(swarm), keys.reputation(swarm)
-        items = (yield Unchecked((own, circuit, record))).items
+        queue = keys.peer_queue(swarm)
+        items = (yield Unchecked((own, circuit, record, queue))).items
+        waiting = items[queue]
         breaker = decode_breaker(items[circuit]) or CLOSED
         went = decode_reputation(items[record]) or UNKNOWN
         probing = False
@@ -226,7 +239,29 @@ class Home:
             probing=probing,
             reputation=went,
             rates=rates,
+            queue=self.queues.check(swarm, waiting, "new", limits) if agent else None,
         )
+
+    def status(self, own: OwnSwarm, swarm: str) -> Op[SwarmStatus]:
+        """Whether a swarm is online, by what is known now; the bus is read if that is due."""
+        yield from self.swarms.refresh(own, only=[swarm])
+        key = keys.floor(swarm)
+        item = (yield Read(key))[key]
+        floor = (None if item is None else readable(decode_floor, item)) or Floor(swarm=swarm)
+        return registry.status(floor.entry, self.now(), live=floor.live)
+
+    def choose(self, ability: str, *, but: Collection[str] = ()) -> Op[str]:
+        """A swarm with agents that can do this: the better of two; empty if there is none."""
+        found = yield from self.swarms.discover(ability)
+        agents = [] if found is None else [each for each in found[0] if each.swarm not in but]
+        draws = [self.runner.random_below(1 << 20) / (1 << 20) for _ in range(2)]
+        chosen = registry.choose(registry.choices(agents, self.in_flight), *draws)
+        return "" if chosen is None else chosen.swarm
+
+    def ended(self, requests: Iterable[OutgoingRequest]) -> None:
+        """These requests have an answer."""
+        for each in requests:
+            self.in_flight[each.to_swarm] = max(0, self.in_flight[each.to_swarm] - 1)
 
     def unrecorded(self, swarm: str) -> int:
         """How many answers of a peer are not in its stored reputation yet."""

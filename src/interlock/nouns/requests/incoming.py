@@ -29,7 +29,6 @@ from interlock.store import Item, Range
 
 if TYPE_CHECKING:
     from interlock.nouns.requests.home import Home, Trust
-    from interlock.nouns.swarms.registry_service import SwarmRegistry
     from interlock.nouns.swarms.swarm import OwnSwarm
     from interlock.runtime.attempt import DecideOp, ReadOp
     from interlock.runtime.runner import Runner
@@ -81,9 +80,8 @@ class EnvelopesOnBus(Struct, frozen=True, kw_only=True):
 class Incoming:
     """What the bus has for one home; its methods are generators for a driver."""
 
-    def __init__(self, home: Home, swarms: SwarmRegistry) -> None:
+    def __init__(self, home: Home) -> None:
         self._home = home
-        self._swarms = swarms
         self._at_once = home.at_once(AT_ONCE, _OPERATIONS)
         self._bodies_at_once = min(_BODIES_AT_ONCE, home.runner.capabilities.max_bytes // 2)
 
@@ -132,7 +130,7 @@ class Incoming:
 
         trust = yield from self._home.trust(agents=lambda known: bool(unknown(known)))
         swarms = {claimed_sender(each.value, kind) for each in unknown(trust.keys)} - {""}
-        if swarms and (yield from self._swarms.look_again(own, sorted(swarms))):
+        if swarms and (yield from self._home.swarms.look_again(own, sorted(swarms))):
             trust = yield from self._home.trust(agents=lambda _: True)
         return trust
 

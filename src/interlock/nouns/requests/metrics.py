@@ -8,7 +8,7 @@ e2e          from making the request to the intake of its result, at the asker
 discovery    one reading of the entries of peers from the bus, until it is committed; one from
 the cache takes microseconds and leaves no trace
 queue_depth  for our own swarm the requests that it has not finished; for a peer those that it
-publishes, and those for it in our outbox.  Envelopes on the bus are not counted
+publishes, and those for it in our outbox, and above a thousand also those on the bus
 queue_depth_max_seen  the highest of these, now or in an entry since the moment asked for
 """
 
@@ -26,10 +26,11 @@ from interlock.nouns.requests.audit import (
     latencies,
     recognised,
 )
+from interlock.nouns.requests.peer_queue import decode_queue
 from interlock.nouns.swarms.publish_service import own_depth
 from interlock.nouns.swarms.swarm import decode_floor, decode_own
 from interlock.runtime.metrics import CountedEntry, Histogram, Metric, NounMetrics
-from interlock.runtime.reads import every, readable
+from interlock.runtime.reads import every, looked_up, readable
 from interlock.steps import Op, Read
 
 _DISCOVERY = HISTOGRAM_NAMES[0]
@@ -88,9 +89,11 @@ def queue_depths(own: str) -> Op[dict[str, int]]:
     waiting = Counter(
         keys.agent_of(item.key) for item in (yield from every(keys.OUTBOX, most=_OUTBOX_COUNTED))
     )
-    for item in (yield from every(keys.FLOORS)):
-        floor = readable(decode_floor, item)
-        if floor is not None:
-            published = 0 if floor.entry is None else floor.entry.depth
-            found[floor.swarm] = published + waiting.pop(floor.swarm, 0)
+    floors = [readable(decode_floor, item) for item in (yield from every(keys.FLOORS))]
+    known = {floor.swarm: floor for floor in floors if floor is not None}
+    counted = yield from looked_up(map(keys.peer_queue, known))
+    for name, floor in known.items():
+        queue = decode_queue(counted[keys.peer_queue(name)])
+        published = 0 if floor.entry is None else floor.entry.depth
+        found[name] = (published if queue is None else queue.depth) + waiting.pop(name, 0)
     return found | dict(waiting)

@@ -6,8 +6,9 @@ each target (``live/outbox/{swarm}``), in the order of the commits that made the
 one commit on the bus and one at home.  A process that left something in the outbox posts nothing
 past it.
 
-An entry that the bus will never take, or that has expired, leaves the line: it goes to quarantine,
-and the others go on.
+An entry that the bus will never take, that has expired, or whose swarm is not allowed any more
+leaves the line: it goes to quarantine, a person decides about its request, and the others go on.
+Requests for a full queue stay where they are, and results are posted past them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from msgspec import Raw, Struct
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.errors import BusTrouble, TooLarge
+from interlock.nouns.guards.gates import merged
 from interlock.nouns.requests import send_rules
 from interlock.nouns.requests.acknowledgements import UnacknowledgedMark
 from interlock.nouns.requests.exchange import (
@@ -29,6 +31,9 @@ from interlock.nouns.requests.exchange import (
     decode_request,
 )
 from interlock.nouns.requests.request import OutgoingRequest
+from interlock.nouns.swarms.envelope import SKEW
+from interlock.nouns.swarms.limits import DEFAULT_LIMITS
+from interlock.nouns.swarms.swarm import decode_peer
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import looked_up, outside, readable
 from interlock.steps import Op, Read
@@ -81,6 +86,16 @@ class Posting(Struct, frozen=True, kw_only=True):
                 yield Write(keys.bus_receipt(entry.to, entry.request), entry.envelope)
 
 
+class OutboxPage(Struct, frozen=True, kw_only=True):
+    """Entries of the outbox in the order of posting, and the last key of the page; empty if none.
+
+    A damaged entry is not among them, and ``doctor`` reports it.
+    """
+
+    postings: list[Posting]
+    last: str
+
+
 class Outbox:
     """The outbox of one home; its methods are generators for a driver."""
 
@@ -115,19 +130,44 @@ class Outbox:
         holder = self._home.runner.new_id("drn")
         if not (yield from self._lead(actor, target, holder)):
             return 0
-        done = 0
+        done, after = 0, ""
         try:
-            while page := (yield from self._page(target)):
-                done += len(page)
-                yield from self._post_page(actor, own, target, page, holder)
+            while (page := (yield from self._page(target, after))).last:
+                going = yield from self._going(actor, target, page.postings)
+                if going:
+                    yield from self._post_page(actor, own, target, going, holder)
+                    asked = sum(each.entry.kind == "request" for each in going)
+                    yield from self._home.queues.posted(own, target, asked)
+                after = after if going else page.last
+                done += len(going)
                 if not (yield from self._lead(actor, target, holder)):
                     return done
-            self._backlog.discard(target)
+            if not after:
+                self._backlog.discard(target)
         finally:
             yield from self._home.runner.change(
                 lambda: _end_lead(target, holder), actor, hopeful=False
             )
         return done
+
+    def _going(self, actor: Actor, target: str, postings: Sequence[Posting]) -> Op[list[Posting]]:
+        """The entries to post now: some are refused, and requests for a full queue wait."""
+        peer, queue = keys.peer(target), keys.peer_queue(target)
+        items = (yield Read(peer, queue)).items
+        trusted = None if items[peer] is None else readable(decode_peer, items[peer])
+        allowed = trusted is not None and trusted.allowed
+        limits = DEFAULT_LIMITS if trusted is None else trusted.limits
+        full = self._home.queues.check(target, items[queue], "promised", limits)
+        found: list[Posting] = []
+        for each in postings:
+            late = self._home.now() - each.entry.expires
+            if not allowed:
+                yield from self._refuse(actor, each, "not_allowed", f"{target} is not allowed here")
+            elif each.entry.expires and late > SKEW:
+                yield from self._refuse(actor, each, "expired", f"it expired {late:.0f} s ago")
+            elif full is None or each.entry.kind != "request":
+                found.append(each)
+        return found
 
     def _post_page(
         self, actor: Actor, own: OwnSwarm, target: str, page: Sequence[Posting], holder: str
@@ -145,13 +185,47 @@ class Outbox:
         try:
             yield from self._put(own, (posting,))
         except TooLarge as error:
-            refusing = self._home.runner.new_id("qua")
-            said, now = str(error), self._home.now()
-            yield from self._home.runner.change(
-                lambda: _refuse(posting, refusing, said, now), actor
-            )
+            yield from self._refuse(actor, posting, "too_large", str(error))
         else:
             yield from self._clear(actor, posting.entry.to, (posting,))
+
+    def _refuse(self, actor: Actor, posting: Posting, reason: str, said: str) -> Op[None]:
+        """An entry leaves the line for quarantine; a person decides about the request."""
+        runner, now = self._home.runner, self._home.now()
+        id_, decision, entry = runner.new_id("qua"), runner.new_id("dec"), posting.entry
+        kept = QuarantinedMessage(
+            id=id_,
+            kind=entry.kind,
+            reason=reason,
+            detail=said,
+            at=now,
+            message=posting.message,
+            request=entry.request,
+        )
+
+        def deciding() -> DecideOp[None]:
+            request_key = keys.request(entry.request)
+            items = (yield (posting.key, request_key)).items
+            if items[posting.key] is None:
+                return Decision(outcome=None)
+            own = Decision[None](
+                outcome=None,
+                verb="outbox.refuse",
+                thing=f"request/{entry.request}",
+                puts=(*(yield from self._home.room.keep_own(kept)), *_unposted(posting)),
+                deletes=(posting.key,),
+                events=(Event("request:quarantined", "", details={"reason": reason}),),
+            )
+            request = decode_request(items[request_key]) if entry.kind == "request" else None
+            if request is None or request.state != "open":
+                return own
+            least = runner.capabilities.min_ttl
+            return merged(
+                own,
+                [send_rules.escalate(request, "message_refused", decision, now, least=least)],
+            )
+
+        yield from self._home.room.commit(deciding, actor)
 
     def _put(self, own: OwnSwarm, some: Sequence[Posting]) -> Op[None]:
         """Step 2 or 8."""
@@ -208,17 +282,18 @@ class Outbox:
             after = f"{folder}0"  # behind all keys of this folder: 0 follows the slash
         return found
 
-    def _page(self, target: str) -> Op[list[Posting]]:
-        page = Range(keys.outbox(target), limit=self._home.at_once(AT_ONCE, _OPERATIONS))
+    def _page(self, target: str, after: str) -> Op[OutboxPage]:
+        page = Range(keys.outbox(target), after, self._home.at_once(AT_ONCE, _OPERATIONS))
         items = (yield Read(page)).ranges[page]
         ordered = sorted(items, key=lambda item: item.created)
         entries = [(item, entry) for item in ordered if (entry := readable(decode_outbox, item))]
         bodies = yield from looked_up(
             keys.request_body(entry.request) for _, entry in entries if entry.kind == "request"
         )
-        return [
+        found = [
             Posting(key=item.key, entry=entry, body=_body(entry, bodies)) for item, entry in entries
         ]
+        return OutboxPage(postings=found, last=items[-1].key if items else "")
 
 
 def _body(entry: OutboxEntry, bodies: dict[str, Item | None]) -> Raw:
@@ -280,31 +355,6 @@ def _end_lead(target: str, holder: str) -> DecideOp[None]:
     if item is None or _holder(item) != holder:
         return Decision(outcome=None)
     return Decision(outcome=None, puts=(Write(key, {"by": ""}, DRAINER_TTL),), quiet=True)
-
-
-def _refuse(posting: Posting, id_: str, said: str, now: float) -> DecideOp[None]:
-    """An entry leaves the line for quarantine."""
-    item = (yield (posting.key,)).items[posting.key]
-    if item is None:
-        return Decision(outcome=None)
-    entry = posting.entry
-    kept = QuarantinedMessage(
-        id=id_,
-        kind=entry.kind,
-        reason="too_large",
-        detail=said,
-        at=now,
-        message=posting.message,
-        request=entry.request,
-    )
-    return Decision(
-        outcome=None,
-        verb="outbox.refuse",
-        thing=f"request/{entry.request}",
-        puts=(Write(keys.quarantined(id_), kept), *_unposted(posting)),
-        deletes=(posting.key,),
-        events=(Event("request:quarantined", "", details={"reason": "too_large"}),),
-    )
 
 
 def _unposted(posting: Posting) -> Iterable[Write]:

@@ -192,6 +192,8 @@ def counts(now: float) -> Op[Finding]:
     remedy = ""
     if now - oldest > UNSENT:
         remedy = f"the first waits in the outbox for {span(now - oldest)}: run 'interlock maintain'"
+    elif len(received) >= QUEUE_NOTICE:
+        remedy = "start more workers: interlock request serve --can X --jobs N"
     return finding("requests", fact, remedy)
 
 

@@ -90,7 +90,7 @@ def drop(
         )
 
     done = yield from service.home.runner.change(deciding, actor)
-    service.room.forget()
+    service.home.room.forget()
     return done.outcome
 
 
@@ -152,6 +152,15 @@ class QuarantineRoom:
             key, before or refusal_rules.RefusalTally(), dropped, now, "requests"
         )
         return with_refused(kept, counted)
+
+    def keep_own(self, message: QuarantinedMessage) -> ReadOp[tuple[Write, ...]]:
+        """The writes of a message of our own that cannot be posted, if there is room."""
+        self._adding = {}
+        yield from self._look()
+        if not self._has_room(""):
+            return ()
+        self._adding[message.id] = ""
+        return (Write(keys.quarantined(message.id), message),)
 
     def commit(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[T]:
         """Commit a batch, and count what it added to the quarantine."""

@@ -4,8 +4,8 @@
               │ ^ └──cancel──────────────────────────────────> cancelled
        retry  └─┘ └──no answer after all attempts,───> escalated ──answer──> answered
                      or its deadline passed                │ └──cancel───> cancelled
-                  ^                                        │
-                  └────────────resume (queue_for_later)────┘
+                  ^                                        │ └──ask again──┐ ^
+                  └────────────resume (queue_for_later)────┘               └─┘
 
 ``TRANSITIONS`` is the table of these moves; ``rules.py`` has the decisions.
 
@@ -46,6 +46,7 @@ TRANSITIONS: dict[str, tuple[tuple[RequestState, ...], RequestState]] = {
     "answer": (("open", "escalated"), "answered"),
     "escalate": (("open",), "escalated"),
     "resume": (("escalated",), "open"),
+    "ask_again": (("escalated",), "escalated"),
     "cancel": (("open", "escalated"), "cancelled"),
 }
 """For each action: the states that allow it, and the state after it."""

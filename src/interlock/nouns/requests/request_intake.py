@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from interlock.nouns.requests.home import Home, Trust
-    from interlock.nouns.requests.quarantine_service import QuarantineRoom
     from interlock.nouns.swarms.swarm import OwnSwarm
     from interlock.nouns.tasks.task_change import TaskChanges
     from interlock.runtime.attempt import DecideOp, ReadOp
@@ -80,12 +79,11 @@ class RequestIntake:
         self,
         home: Home,
         incoming: Incoming,
-        room: QuarantineRoom,
         moment: Callable[[int], float],
     ) -> None:
         self._home = home
         self._incoming = incoming
-        self._room = room
+        self._room = home.room
         self._moment = moment
         self._unfinished: dict[str, tuple[float, int]] = {}
         """When the unfinished requests of a swarm were counted, and how many there are about."""

@@ -31,7 +31,6 @@ from interlock.steps import Op
 
 if TYPE_CHECKING:
     from interlock.nouns.requests.home import Home, Trust
-    from interlock.nouns.requests.quarantine_service import QuarantineRoom
     from interlock.nouns.swarms.swarm import OwnSwarm
     from interlock.runtime.attempt import DecideOp, ReadOp
 
@@ -39,10 +38,10 @@ if TYPE_CHECKING:
 class ResultIntake:
     """Takes in results and receipts for one home; its methods are generators for a driver."""
 
-    def __init__(self, home: Home, incoming: Incoming, room: QuarantineRoom) -> None:
+    def __init__(self, home: Home, incoming: Incoming) -> None:
         self._home = home
         self._incoming = incoming
-        self._room = room
+        self._room = home.room
 
     def one(self, actor: Actor, own: OwnSwarm, request: str) -> Op[None]:
         """Take in the result of one request, if it is there."""
@@ -95,6 +94,7 @@ class ResultIntake:
         ids = [self._home.runner.new_id("qua") for _ in (*results, *refused)]
         notices = [self._home.runner.new_id("msg") for _ in results]
         recorded: dict[str, tuple[int, bool]] = {}
+        ended: list[OutgoingRequest] = []
 
         def deciding() -> DecideOp[list[str] | None]:
             now = self._home.now()
@@ -120,6 +120,7 @@ class ResultIntake:
                     if judged.conflict and before is not None:
                         went.setdefault(swarm, []).append((before, "conflict"))
             recorded.clear()
+            ended[:] = [each for id_ in answered if (each := asked[id_]) is not None]
             for swarm, ends in went.items():
                 parts.append((yield from self._reputation(swarm, ends, recorded)))
             kept = yield from self._room.keep(ids, wrong, "result", now)
@@ -137,6 +138,7 @@ class ResultIntake:
         done = yield from self._room.commit(deciding, actor)
         for swarm, (new, all_) in recorded.items() if done is not None else ():
             self._home.answered(swarm, new, recorded=all_)
+        self._home.ended(ended if done is not None else ())
         return done
 
     def _answering(

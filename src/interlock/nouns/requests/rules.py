@@ -9,10 +9,15 @@ decision with the fallbacks.  A late answer still ends the request, and closes t
     alternative_swarm  acts: a new request to another swarm does the work instead
     queue_for_later    does nothing that the asker did not ask for: the attempts start again
 
+    give_up            does nothing: the request ends without a result
+
 So ``queue_for_later`` is the default when no person decides within an hour, and the request of a
 night ends by itself when its swarm is back.  The other two may do the work twice, if the receiver
-has done it already and its result is lost; a person decides that.  After the deadline there is no
-later, and no default.
+has done it already and its result is lost; a person decides that.  After the deadline, and in the
+last hour before it, there is no later: then ``give_up`` is the default, a day after.
+
+A person who chooses ``alternative_swarm`` names the swarm; without a name, the better of two that
+can do it is asked.  If that swarm cannot be asked, the person is asked again, with the reason.
 
 **The timeout** of an attempt counts once, for the circuit breaker and the reputation, and only if
 the attempt reached the bus: while the bus is away the request waits in the outbox, and the peer is
@@ -47,13 +52,18 @@ from interlock.nouns.requests.request import (
     RequestFinding,
 )
 from interlock.nouns.swarms.head import ABILITY, ALL_AGENTS
+from interlock.nouns.swarms.results import SwarmStatus
 
 DECIDE_IN = 3600.0
 """Seconds until an escalation takes its default."""
+DECIDE_LATE = 24 * 3600.0
+"""Seconds until a request whose deadline passed, or is near, ends without a decision."""
 _CLOCK_SET_BACK = 30.0
 
 StepKind: TypeAlias = Literal["time_out", "retry", "escalate"]
-EscalationReason: TypeAlias = Literal["task_unclaimed", "swarm_unavailable", "deadline_passed"]
+EscalationReason: TypeAlias = Literal[
+    "task_unclaimed", "swarm_unavailable", "deadline_passed", "message_refused"
+]
 Fallback: TypeAlias = Literal["local_execution", "queue_for_later", "alternative_swarm"]
 ResultRefusedFor: TypeAlias = Literal[
     "unknown_request", "wrong_swarm", "wrong_agent", "wrong_head", "cancelled", "equivocation"
@@ -63,6 +73,12 @@ _WHY: dict[EscalationReason, str] = {
     "task_unclaimed": "no agent of the swarm took the request in",
     "swarm_unavailable": "all agents of the swarm are offline",
     "deadline_passed": "no answer came before the deadline",
+    "message_refused": "the message cannot be sent, and is in quarantine",
+}
+_STATUS: dict[SwarmStatus, str] = {
+    "online": "",
+    "degraded": "the swarm is degraded: it has no agent, or its entry or its process is missing",
+    "offline": "the swarm is offline",
 }
 
 
@@ -206,49 +222,83 @@ def cancel(
 # Escalation.
 
 
-def escalation_reason(request: OutgoingRequest, now: float, *, online: bool) -> EscalationReason:
-    """Why a request is escalated now; ``online`` is whether its swarm is."""
+def escalation_reason(
+    request: OutgoingRequest, now: float, status: SwarmStatus
+) -> EscalationReason:
+    """Why a request is escalated now; ``status`` is that of its swarm."""
     if now >= request.deadline:
         return "deadline_passed"
-    return "task_unclaimed" if online else "swarm_unavailable"
+    return "swarm_unavailable" if status == "offline" else "task_unclaimed"
 
 
 def escalate(
-    request: OutgoingRequest, reason: EscalationReason, decision: str, now: float
+    request: OutgoingRequest,
+    reason: EscalationReason,
+    decision: str,
+    now: float,
+    status: SwarmStatus = "online",
 ) -> tuple[OutgoingRequest, HumanDecision]:
     """Escalate an open request: what to store of it, and the decision with this id."""
+    asked = question(request, reason, decision, now, status=status)
+    return transition(request, "escalate", decision=decision, reason=reason), asked
+
+
+def ask_again(
+    request: OutgoingRequest, decision: str, why: str, now: float
+) -> tuple[OutgoingRequest, HumanDecision]:
+    """The option that a person chose has no effect: another decision, which says why."""
+    reason: EscalationReason = request.reason or "task_unclaimed"  # type: ignore[assignment]
+    asked = question(request, reason, decision, now, why=why)
+    return transition(request, "ask_again", decision=decision), asked
+
+
+def question(
+    request: OutgoingRequest,
+    reason: EscalationReason,
+    decision: str,
+    now: float,
+    *,
+    status: SwarmStatus = "online",
+    why: str = "",
+) -> HumanDecision:
+    """The decision about a request without an answer; ``why`` says what did not help."""
     later = now + DECIDE_IN < request.deadline and reason != "deadline_passed"
-    question = {
+    said = [_WHY[reason], "" if reason == "swarm_unavailable" else _STATUS[status], why]
+    asked = {
         "type": reason,
         "request_id": request.id,
         "target_swarm": request.to_swarm,
         "target_agent": request.to_agent,
         "task_type": request.task_type,
         "attempts": request.attempt,
-        "reason": _WHY[reason],
+        "swarm_status": status,
+        "reason": "; ".join(filter(None, said)),
         "fallback_options": [each.name for each in _options(later=later)],
     }
-    asked = HumanDecision(
+    return HumanDecision(
         id=decision,
         about=f"request/{request.id}",
         agent=request.agent,
-        question=Raw(msgspec.json.encode(question)),
+        question=Raw(msgspec.json.encode(asked)),
         at=now,
         options=_options(later=later),
-        default="queue_for_later" if later else "",
-        deadline=now + DECIDE_IN if later else None,
+        default="queue_for_later" if later else "give_up",
+        deadline=now + (DECIDE_IN if later else DECIDE_LATE),
     )
-    return transition(request, "escalate", decision=decision, reason=reason), asked
 
 
 def _options(*, later: bool) -> tuple[DecisionOption, ...]:
     queue = DecisionOption(
         name="queue_for_later", text="send it again, until its deadline", acts=False
     )
+    end = DecisionOption(name="give_up", text="end the request without a result", acts=False)
     return (
         DecisionOption(name="local_execution", text="do the work in this swarm instead"),
-        *((queue,) if later else ()),
-        DecisionOption(name="alternative_swarm", text="ask another swarm instead"),
+        queue if later else end,
+        DecisionOption(
+            name="alternative_swarm",
+            text='ask another swarm instead: {"option": "alternative_swarm", "swarm": NAME}',
+        ),
     )
 
 

@@ -41,6 +41,7 @@ from interlock.nouns.swarms import breaker, reputation
 from interlock.nouns.swarms.breaker import CLOSED, PROBE_LEASE, Breaker, BreakerOpen
 from interlock.nouns.swarms.limits import DEFAULT_LIMITS, PeerLimits, QueueFull, id_time
 from interlock.nouns.swarms.reputation import UNKNOWN, Reputation, ReputationBlocked
+from interlock.nouns.swarms.results import SwarmStatus
 
 
 class PeerFacts(Struct, frozen=True, kw_only=True):
@@ -257,10 +258,16 @@ def after_request(
 
 
 def escalate(
-    request: OutgoingRequest, reason: EscalationReason, decision: str, now: float, least: float
+    request: OutgoingRequest,
+    reason: EscalationReason,
+    decision: str,
+    now: float,
+    *,
+    least: float,
+    status: SwarmStatus = "online",
 ) -> Decision[str]:
     """Ask a person what to do about a request without an answer; ``least`` is the shortest ttl."""
-    after, asked = rules.escalate(request, reason, decision, now)
+    after, asked = rules.escalate(request, reason, decision, now, status)
     puts, deletes = changed(request, after)
     return Decision(
         outcome="escalated",
@@ -272,6 +279,24 @@ def escalate(
             _event("escalated", request, reason=reason),
             Event("decision:opened", request.agent, f"decision/{decision}"),
         ),
+        trace=request.correlation_id,
+    )
+
+
+def ask_again(
+    request: OutgoingRequest, decision: str, why: str, now: float, least: float
+) -> Decision[str]:
+    """Ask a person again: the option that was chosen has no effect."""
+    after, asked = rules.ask_again(request, decision, why, now)
+    puts, deletes = changed(request, after)
+    return Decision(
+        outcome="asked again",
+        verb="request.escalate",
+        thing=f"request/{request.id}",
+        puts=(*puts, *opening(asked, now, least)),
+        deletes=deletes,
+        events=(Event("decision:opened", request.agent, f"decision/{decision}"),),
+        reason=why,
         trace=request.correlation_id,
     )
 

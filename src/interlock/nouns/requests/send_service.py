@@ -120,9 +120,12 @@ class RequestSender:
         sent = done.outcome
         if not isinstance(sent, out.RequestSent):
             return sent
+        self._home.in_flight[request.to_swarm] += 1
         key = keys.outbox(request.to_swarm, request.message)
         posting = Posting(key=key, entry=new.entry, body=new.body)
         reason = yield from self._outbox.post(actor, own, posting)
+        if not reason:
+            yield from self._home.queues.posted(own, request.to_swarm, 1)
         return replace(sent, spooled=bool(reason), reason=reason)
 
     def _refusing(
@@ -172,7 +175,13 @@ class RequestSender:
             actor.agent,
             lambda key: head_of(request, swarm=own.name, bus=own.bus_id, key=key, now=now),
         )
-        entry = OutboxEntry(kind="request", to=request.to_swarm, request=id_, envelope=envelope)
+        entry = OutboxEntry(
+            kind="request",
+            to=request.to_swarm,
+            request=id_,
+            envelope=envelope,
+            expires=head.expires / 1000,
+        )
         return NewRequest(
             request=with_head(request, head),
             body=Raw(draft.body),

@@ -24,7 +24,6 @@ from interlock.nouns.requests.attempts import Attempts
 from interlock.nouns.requests.home import Home
 from interlock.nouns.requests.incoming import Incoming
 from interlock.nouns.requests.posting import Outbox
-from interlock.nouns.requests.quarantine_service import QuarantineRoom
 from interlock.nouns.requests.request_intake import RequestIntake
 from interlock.nouns.requests.result_intake import ResultIntake
 from interlock.nouns.requests.send_service import TEND_EVERY, RequestSender
@@ -55,12 +54,11 @@ class RequestService:
     def __init__(
         self, runner: Runner, bus: Bus, moment: Callable[[int], float], swarms: SwarmRegistry
     ) -> None:
-        self.home = Home(runner, bus)
+        self.home = Home(runner, bus, swarms)
         self.outbox = Outbox(self.home)
-        self.incoming = Incoming(self.home, swarms)
-        self.room = QuarantineRoom(self.home)
-        self.request_intake = RequestIntake(self.home, self.incoming, self.room, moment)
-        self.result_intake = ResultIntake(self.home, self.incoming, self.room)
+        self.incoming = Incoming(self.home)
+        self.request_intake = RequestIntake(self.home, self.incoming, moment)
+        self.result_intake = ResultIntake(self.home, self.incoming)
         self.sender = RequestSender(self.home, self.outbox, self.result_intake, self._keep_up)
         self.answers = Answers(self.home, self.outbox)
         self.acknowledgements = Acknowledgements(self.home)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from interlock.core import signing, validate
 from interlock.errors import BadInput
+from interlock.nouns.swarms.limits import LARGEST_QUEUE
 from interlock.nouns.swarms.link import SwarmLink, sync
 from interlock.nouns.swarms.own_keys import own_swarm
 from interlock.nouns.swarms.publish_service import register
@@ -47,7 +48,6 @@ from interlock.steps import InThread, Op
 MOST_RATE = 10_000
 """Each request writes the times of twice as many; a larger rate is better left unlimited."""
 WINDOW, SHORTEST_WINDOW, LONGEST_WINDOW = 3600.0, 1.0, 86400.0
-MOST_QUEUED = 1_000_000
 MOST_MARKS = 10_000_000
 
 
@@ -301,7 +301,7 @@ def _limits(rate: str | None, queue: int | None, marks: int | None) -> dict[str,
     if rate is not None:
         found["rate"], found["window"] = _rate(rate)
     if queue is not None:
-        found["queue"] = validate.integer(queue, "queue", 1, MOST_QUEUED)
+        found["queue"] = validate.integer(queue, "queue", 1, LARGEST_QUEUE)
     if marks is not None:
         found["marks"] = validate.integer(marks, "marks", 1, MOST_MARKS)
     return found

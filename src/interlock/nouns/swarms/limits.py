@@ -39,6 +39,8 @@ from interlock.nouns.swarms.head import AGENTS_LIMIT, RequestHead, milliseconds
 REQUEST_RATE = Rate(100, 3600.0)
 QUEUE_LIMIT = 80_000
 QUEUE_MOST = 100_000
+LARGEST_QUEUE = 1_000_000
+"""The largest limit that an operator can set."""
 MARKS_LIMIT = 300_000
 """A hundred agents at their full rate for a day, the usual deadline, and a quarter more."""
 QUEUE_NOTICE, QUEUE_ALERT = 1_000, 10_000

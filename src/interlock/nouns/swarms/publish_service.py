@@ -39,7 +39,7 @@ from interlock.nouns.swarms.envelope import (
     sign_head,
 )
 from interlock.nouns.swarms.head import RegisteredAgent, RegistryHead
-from interlock.nouns.swarms.limits import QUEUE_MOST
+from interlock.nouns.swarms.limits import LARGEST_QUEUE
 from interlock.nouns.swarms.own_keys import (
     adopt_rotation,
     is_revoked,
@@ -208,12 +208,14 @@ def _publish(
     """One attempt; our swarm as it is now if another process has changed it."""
     now = context.runner.clock.wall()
     stands = yield from context.bus.on(own, lambda _: _own_entry_on_bus(own, now), urgent=urgent)
+    depth = yield from own_depth()
     draft = partial(
         registry.next_entry,
         own.name,
         own.bus_id,
         keys=own.keys,
         agents=(yield from own_agents(now)),
+        depth=depth,
         now=now,
     )
     if not force and stands is not None and not _is_due(stands, own, draft, now):
@@ -226,27 +228,24 @@ def _publish(
             f" a key of it: rotate, revoke the old key, and have all peers pin the new one"
         )
     signers: tuple[Signer, ...] = yield InThread(partial(own_signers, own, now))
-    depth = yield from own_depth()
     reserved = yield from _reserve(context.runner, own, above, depth)
     if isinstance(reserved, OwnSwarmChange):
         return reserved
     version = reserved.version
-    head = draft(version, depth=depth)
+    head = draft(version)
     data: bytes = yield InThread(lambda: sign_head(head, *signers))
     put = partial(_put_entry, own=own, data=data, version=version, now=now)
     return (yield from context.bus.on(own, put))
 
 
 def _is_due(
-    stands: RegistryHead, own: OwnSwarm, draft: Callable[..., RegistryHead], now: float
+    stands: RegistryHead, own: OwnSwarm, draft: Callable[[int], RegistryHead], now: float
 ) -> bool:
     if not registry.valid_keys(own.keys, now):
         return True  # the attempt says what to do
     age = now - stands.timestamp / 1000
     fresh = -registry.CLOCK_SKEW < age < registry.REPUBLISH
-    return not fresh or registry.content(stands) != registry.content(
-        draft(stands.version, depth=stands.depth)
-    )
+    return not fresh or registry.content(stands) != registry.content(draft(stands.version))
 
 
 def _own_entry_on_bus(own: OwnSwarm, now: float) -> Op[RegistryHead | None]:
@@ -368,6 +367,6 @@ def own_depth() -> Op[int]:
     """The requests of other swarms that our home has received and not finished.
 
     Each has a mark of its own: an item of ``received/`` is kept until the deadline, answered or
-    not.  Senders stop at ``QUEUE_MOST``, so a longer queue is not counted to its end.
+    not.  Senders stop at ``LARGEST_QUEUE``, so a longer queue is not counted to its end.
     """
-    return len((yield from every(keys.UNANSWERED, most=QUEUE_MOST)))
+    return len((yield from every(keys.UNANSWERED, most=LARGEST_QUEUE)))

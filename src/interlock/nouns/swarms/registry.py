@@ -38,6 +38,7 @@ from interlock.nouns.swarms.head import (
     RegistryHead,
     milliseconds,
 )
+from interlock.nouns.swarms.limits import QUEUE_NOTICE
 from interlock.nouns.swarms.results import FoundAgent, SwarmStatus
 
 ENTRY_TTL = ENTRY_EXPIRES
@@ -110,12 +111,13 @@ def fitting(agents: Sequence[RegisteredAgent]) -> tuple[RegisteredAgent, ...]:
 
 
 def content(entry: RegistryHead) -> str:
-    """The digest of what readers must learn soon: keys, agents and abilities.
+    """The digest of what readers must learn soon: keys, agents and abilities, and a long queue.
 
-    The load and the depth change all the time; they wait for the next version.
+    The load and the depth change all the time; they wait for the next version, except that senders
+    have to know each further thousand of requests.
     """
     agents = [(each.agent, each.can, each.keys, each.away) for each in entry.agents]
-    return codec.digest(codec.encode((entry.keys, agents)))
+    return codec.digest(codec.encode((entry.keys, agents, entry.depth // QUEUE_NOTICE)))
 
 
 def require_room(keys: Sequence[ListedKey], whose: str, now: float, most: int = KEYS_LIMIT) -> None:
