@@ -3,7 +3,7 @@
 A sender asks before each request, so the answer must cost nothing.  It stands in a liveness key of
 the home (``live/queue/{swarm}``), which the decision reads together with the rest that it knows of
 a peer; without it the queue is short.  A process counts after it posted something, outside of any
-decision, and seldom:
+decision, and rarely:
 
     interval   the time in which senders at full speed could fill what is left of the queue, between
                ``SHORTEST`` and ``LONGEST`` seconds, and 20 times the time that the last count took
@@ -73,7 +73,7 @@ class PeerQueue(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Count(Struct, kw_only=True):
-    """The last count of this process, when the next one is due, and what was posted since."""
+    """The last count of this process, when the next one is due, and how many were posted since."""
 
     at: float
     due: float
