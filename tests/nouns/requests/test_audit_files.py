@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from interlock.nouns.requests.housekeeping import after_pass
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.housekeeping import Maintained
 from interlock.settings import Settings
+from interlock.steps import drive
 from interlock.stores.memory import MemoryStore
 
 DAY = 86400.0
@@ -228,6 +231,56 @@ def test_the_settings_name_the_folder_for_maintain(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[request]\naudits = 'x'\n")
     with pytest.raises(BadInput, match="does not know 'audits'; it takes audit"):
         Settings(str(tmp_path)).audit()
+
+
+WRITER = """
+import sys, interlock
+with interlock.connect(sys.argv[1], agent="writer") as fleet:
+    while True:
+        fleet.requests.write_audit(sys.argv[2])
+"""
+
+
+def test_processes_that_write_at_once_and_are_killed_leave_each_event_once(tmp_path: Path) -> None:
+    folder, total = tmp_path / "audit", 0
+    url = str(tmp_path / "store.db")
+    with interlock.connect(url, agent="ada") as fleet:
+        for _ in range(3):
+            writers = [
+                subprocess.Popen([sys.executable, "-c", WRITER, url, str(folder)]) for _ in range(2)
+            ]
+            try:
+                before, begun = _position(folder), total
+                while total < begun + 200 or _position(folder) == before:
+                    _record_events(fleet, total)
+                    total += 20
+            finally:
+                for writer in writers:
+                    writer.kill()
+                    writer.wait()
+        assert fleet.requests.write_audit(str(folder))
+    found = lines(folder)
+    assert [line["by"] for line in found] == ["ada"] * total
+    assert [int(line["thing"].partition("/")[2]) for line in found] == list(range(total))
+
+
+def _position(folder: Path) -> bytes:
+    place = folder / ".position"
+    return place.read_bytes() if place.exists() else b""
+
+
+def _record_events(fleet: interlock.Fleet, first: int) -> None:
+    events = [Event("request:sent", "ada", f"request/{first + n}") for n in range(20)]
+
+    def deciding() -> DecideOp[None]:
+        yield ("test/1",)
+        puts = (Write("test/1", {"n": first}),)
+        return Decision(
+            outcome=None, verb="request.send", thing="t", puts=puts, events=tuple(events)
+        )
+
+    context = fleet.context
+    drive(context.runner.change(deciding, context.identity.actor), fleet.store)
 
 
 def test_an_event_loop_writes_them_in_a_thread(tmp_path: Path) -> None:

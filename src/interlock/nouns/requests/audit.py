@@ -163,8 +163,9 @@ GAUGE_NAMES = ("queue_depth", "queue_depth_max_seen")
 class AuditEntry(Struct, frozen=True, kw_only=True):
     """One line of the daily file; ``timestamp`` is ISO 8601 in UTC.
 
-    ``by`` is the agent that acted here: it claimed, released or asked.  ``count`` is the number of
-    events that the line stands for.  ``revision`` is that of the entry of the record.
+    ``by`` is the agent that acted here: it claimed, released or asked.  ``thing`` is named by the
+    record: a request, a message in quarantine, a shared value.  ``count`` is the number of events
+    that the line stands for.  ``revision`` is that of the entry of the record.
     """
 
     timestamp: str
@@ -182,6 +183,7 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
     status: str = ""
     reason: str = ""
     by: str = ""
+    thing: str = ""
     count: int = 1
     revision: int = 0
 
@@ -324,6 +326,7 @@ def audited(
             status=facts.status or "",
             reason=facts.reason,
             by=event.agent if kind == "cross_swarm_task_claimed" else entry.agent,
+            thing=event.thing or entry.thing,
             count=facts.count,
             revision=revision,
         )
