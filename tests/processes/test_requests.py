@@ -191,25 +191,26 @@ def test_an_executor_that_is_killed_between_any_two_steps_leaves_each_request_to
 
 
 OF_ASKER = [
-    ("before", "request.send"),
-    ("after", "request.send"),
-    ("after", "bus.post"),
-    ("after", "outbox.clear"),
-    ("before", "request.complete"),
-    ("after", "request.complete"),
-    ("after", "bus.remove"),
+    ("before", "request.send", "send"),
+    ("after", "request.send", "send"),
+    ("after", "bus.post", "send"),
+    ("after", "outbox.clear", "send"),
+    ("before", "request.complete", "ask"),
+    ("after", "request.complete", "ask"),
+    ("after", "bus.remove", "ask"),
 ]
+"""Also whether the asker only sends, or waits for the result."""
 
 
 def test_an_asker_that_is_killed_between_any_two_steps_has_one_answer_when_it_asks_again(
     trio: Trio, programs: ProcessGroup
 ) -> None:
     programs.start("serve", trio.south, "bob", trio.effects)
-    names = [f"{when}-{verb}" for when, verb in OF_ASKER]
-    for point, name in zip(OF_ASKER, names, strict=True):  # together one would do another's step
-        programs.start("deadly", *point, "ask", trio.north, "ada", name).died()
+    names = [f"{when}-{verb}" for when, verb, _ in OF_ASKER]
+    for (*point, act), name in zip(OF_ASKER, names, strict=True):  # together they would help out
+        programs.start("deadly", *point, act, trio.north, "ada", name).died()
     for asker in [programs.start("ask", trio.north, "ada", name) for name in names]:
-        assert asker.remaining_lines() == ["3"]
+        assert asker.remaining_lines()[0] in ("1", "3")
     with interlock.connect(trio.north, agent="coordinator") as coordinator:
         coordinator.requests.tend()  # the results whose asker died before it deleted them
     answered_once(trio, len(OF_ASKER))
