@@ -13,9 +13,10 @@ from interlock.nouns.fleet.calls import FleetCalls
 from interlock.nouns.record.calls import RecordCalls
 from interlock.nouns.requests.exchange import QuarantinedMessage
 from interlock.nouns.requests.health import findings
+from interlock.nouns.requests.peer_queue import PeerQueue
 from interlock.nouns.swarms.breaker import Breaker
 from interlock.nouns.swarms.head import ListedKey, RegistryHead
-from interlock.nouns.swarms.limits import QUEUE_ALERT, QUEUE_NOTICE
+from interlock.nouns.swarms.limits import QUEUE_ALERT, QUEUE_MOST, QUEUE_NOTICE
 from interlock.nouns.swarms.reputation import Reputation, record
 from interlock.nouns.swarms.swarm import Floor
 from interlock.runtime.health import HealthCheck, Problem
@@ -101,6 +102,22 @@ def test_why_names_the_breaker_the_reputation_and_a_peer_that_is_away() -> None:
     assert "no process of south was live 30 s ago" in said
     north.put(keys.peer("south"), replace(pair.peer("south"), allowed=False))
     assert "south is not allowed here any more" in "; ".join(why(north, request).meanwhile)
+
+
+def test_why_of_a_request_in_the_outbox_names_a_full_queue_if_the_bus_answers() -> None:
+    pair = Pair()
+    north = pair.swarm("north")
+    pair.cable("north").is_cut = True
+    request = north.sent()
+    pair.cable("north").is_cut = False
+    pair.clock.advance(20)
+    counted = PeerQueue(on_bus=0, published=QUEUE_MOST + 7)
+    north.put(keys.peer_queue("south"), counted)
+    found = why(north, request)
+    assert "until a process of this swarm posts it" in found.because
+    assert "interlock maintain" in found.clear
+    said = f"{QUEUE_MOST + 7} requests wait for south, and {QUEUE_MOST} are allowed"
+    assert said in "; ".join(found.meanwhile)
 
 
 def test_why_of_an_escalated_request_names_the_decision() -> None:

@@ -230,6 +230,31 @@ def test_two_writes_within_ten_milliseconds_are_for_a_person(
     assert conflicts_counted(bank, "shop") == 1
 
 
+def test_conflicts_are_in_the_audit_and_in_the_metrics(
+    swarms: Swarms, shop: Fleet, bank: Fleet
+) -> None:
+    stored(shop, "k", "old")
+    view(bank, "k")
+    stored(bank, "k", "first")
+    swarms.clock.advance(0.011)
+    stored(shop, "k", "second")
+    stored(shop, "j", 1)
+    swarms.clock.advance(0.009)
+    undecided(bank, "j", 2)
+    view(bank, "k")
+    (won,) = shop.requests.audit()
+    assert (won.event_type, won.action, won.thing) == ("conflict_resolved", "SHARE", "shared/k")
+    assert (won.from_swarm, won.to_swarm, won.reason) == ("bank", "shop", "last_write_wins")
+    asked, lost = bank.requests.audit()
+    assert (asked.event_type, asked.action) == ("conflict_escalated", "ESCALATE")
+    assert (asked.thing, asked.reason) == ("shared/j", "simultaneous_update")
+    assert lost.event_type == "conflict_resolved"
+    counts = {each.name: each.value for each in bank.counters(since="1h").metrics}
+    assert counts["conflicts_detected_total"] == 2
+    assert counts["conflicts_resolved_by_timestamp_total"] == 1
+    assert counts["conflicts_escalated_to_coordinator_total"] == 1
+
+
 @pytest.mark.parametrize("later", [0.5, 31.0, 5 * HOUR])
 def test_a_write_on_a_stale_base_is_for_a_person_and_keeps_both_values(
     swarms: Swarms, shop: Fleet, bank: Fleet, later: float

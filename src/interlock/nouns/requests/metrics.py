@@ -8,7 +8,7 @@ e2e          from making the request to the intake of its result, at the asker
 discovery    one reading of the entries of peers from the bus, until it is committed; one from
 the cache takes microseconds and leaves no trace
 queue_depth  for our own swarm the requests that it has not finished; for a peer those that it
-publishes, and those for it in our outbox, and above a thousand also those on the bus
+publishes, those for it in our outbox, and above a thousand also those on the bus
 queue_depth_max_seen  the highest of these, now or in an entry since the moment asked for
 """
 

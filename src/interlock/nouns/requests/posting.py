@@ -24,6 +24,7 @@ from interlock.errors import BusTrouble, TooLarge
 from interlock.nouns.guards.gates import merged
 from interlock.nouns.requests import send_rules
 from interlock.nouns.requests.acknowledgements import UnacknowledgedMark
+from interlock.nouns.requests.audit import AuditFacts
 from interlock.nouns.requests.exchange import (
     OutboxEntry,
     QuarantinedMessage,
@@ -203,6 +204,8 @@ class Outbox:
             request=entry.request,
         )
 
+        facts = AuditFacts(to_swarm=entry.to, reason=reason)
+
         def deciding() -> DecideOp[None]:
             request_key = keys.request(entry.request)
             items = (yield (posting.key, request_key)).items
@@ -214,7 +217,7 @@ class Outbox:
                 thing=f"request/{entry.request}",
                 puts=(*(yield from self._home.room.keep_own(kept)), *_unposted(posting)),
                 deletes=(posting.key,),
-                events=(Event("request:quarantined", "", details={"reason": reason}),),
+                events=(Event("request:quarantined", "", details=facts.details()),),
             )
             request = decode_request(items[request_key]) if entry.kind == "request" else None
             if request is None or request.state != "open":

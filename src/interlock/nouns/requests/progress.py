@@ -89,7 +89,10 @@ def _where(request: OutgoingRequest, on_bus: SeenOnBus | None) -> Progress:
         says = "its result is on the bus, and no process of this swarm has taken it in yet"
         return Progress(step=8, place="bus", says=says)
     if request.posted is None:
-        return Progress(step=1, place="outbox", says="it waits in the outbox until the bus answers")
+        says = (
+            "until the bus answers" if on_bus is None else "until a process of this swarm posts it"
+        )
+        return Progress(step=1, place="outbox", says=f"it waits in the outbox {says}")
     if request.taken is not None:
         return Progress(step=5, place=swarm, says=f"{swarm} has taken it in and works on it")
     if on_bus is None:

@@ -74,10 +74,10 @@ def _sent(context: Context, sent: OutgoingRequest) -> Op[Why]:
         blocked=blocked,
         state=sent.state,
         because=f"{says} ({trouble})" if trouble else says,
-        clear=_clears(sent, found),
+        clear=_clears(sent, found, reached=on_bus is not None),
         by=found.place if sent.state == "escalated" else sent.to_swarm if blocked else "",
         since=(sent.posted or sent.sent) if blocked else sent.ended,
-        meanwhile=tuple((yield from _meanwhile(sent, found, now))) if blocked else (),
+        meanwhile=tuple((yield from _meanwhile(context, sent, found, now))) if blocked else (),
         leads_to=(sent.replaced_by,) if sent.replaced_by else (),
     )
 
@@ -102,7 +102,7 @@ def _look_on_bus(context: Context, sent: OutgoingRequest) -> Op[tuple[SeenOnBus 
     return seen, ""
 
 
-def _clears(sent: OutgoingRequest, found: Progress) -> str:
+def _clears(sent: OutgoingRequest, found: Progress, *, reached: bool) -> str:
     result = f"interlock request result {sent.id}"
     by_state = {
         "escalated": f"a person decides: interlock decision resolve {sent.decision} ANSWER;"
@@ -111,7 +111,9 @@ def _clears(sent: OutgoingRequest, found: Progress) -> str:
         "cancelled": f"see 'interlock record explain {sent.id}'",
     }
     by_step = {
-        1: "the bus answers: any process of this swarm then posts it; see 'interlock doctor'",
+        1: "run 'interlock maintain', or a process that serves or waits"
+        if reached
+        else "the bus answers: any process of this swarm then posts it; see 'interlock doctor'",
         3: f"a process of {sent.to_swarm} takes it in",
         8: f"take it in: {result}",
     }
@@ -119,7 +121,9 @@ def _clears(sent: OutgoingRequest, found: Progress) -> str:
     return by_state.get(sent.state) or by_step.get(found.step, answers)
 
 
-def _meanwhile(sent: OutgoingRequest, found: Progress, now: float) -> Op[list[str]]:
+def _meanwhile(
+    context: Context, sent: OutgoingRequest, found: Progress, now: float
+) -> Op[list[str]]:
     """What comes next, and what is known of the peer."""
     swarm = sent.to_swarm
     wanted = keys.peer(swarm), keys.floor(swarm), keys.breaker(swarm), keys.reputation(swarm)
@@ -131,6 +135,9 @@ def _meanwhile(sent: OutgoingRequest, found: Progress, now: float) -> Op[list[st
     peer = None if peer_item is None else readable(decode_peer, peer_item)
     if peer is None or not peer.allowed:
         said.append(f"{swarm} is not allowed here any more, so its result would be refused")
+    full = yield from context.requests.home.queues.full(swarm)
+    if full is not None and sent.posted is None:
+        said.append(f"{full.depth} requests wait for {swarm}, and {full.limit} are allowed")
     floor = None if floor_item is None else readable(decode_floor, floor_item)
     if floor is not None and floor.fetched and not floor.live:
         ago = span(max(now - floor.fetched, 0.0))

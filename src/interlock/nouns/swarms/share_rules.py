@@ -93,7 +93,7 @@ def finish(
         puts.append(Write(keys.shared_write(write.key, follower.id), freed))
     if won is not None:
         puts.append(Write(keys.conflict(won.id), won))
-        events.append(Event("swarm:conflict", write.agent))
+        events.append(Event("swarm:conflict", write.agent, details=won.conflict.details()))
     return Decision(
         outcome="shared",
         verb="swarm.ack",
@@ -166,7 +166,7 @@ def escalate(
         thing=f"shared/{write.key}",
         puts=tuple(puts),
         deletes=tuple([keys.shared_write(write.key, each.id) for each in chain]),
-        events=(Event("swarm:undecided", write.agent),),
+        events=(Event("swarm:undecided", write.agent, details=undecided.conflict.details()),),
         reason=undecided.conflict.resolution,
     )
 

@@ -241,7 +241,12 @@ def _keeping(own: OwnSwarm, trust: SharedTrust, found: Sequence[SharedRead]) -> 
         if each.refusal is not None
     ]
     events += [
-        Event("swarm:conflict", each.conflict.winner, f"shared/{each.conflict.key}")
+        Event(
+            "swarm:conflict",
+            each.conflict.winner,
+            f"shared/{each.conflict.key}",
+            details=each.conflict.details(),
+        )
         for each in lost
     ]
     return Decision(

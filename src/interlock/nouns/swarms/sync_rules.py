@@ -152,6 +152,10 @@ class WriteConflict(Struct, frozen=True, kw_only=True):
     time_diff_ms: float
     resolution: Resolution
 
+    def details(self) -> dict[str, str]:
+        """What the audit says of it: from the loser to the winner, and how it was resolved."""
+        return {"from_swarm": self.loser, "to_swarm": self.winner, "reason": self.resolution}
+
 
 class WriteApplied(Struct, frozen=True, kw_only=True):
     """Store the write, if ``expected`` still stands there (0: nothing); keep the conflict, if any.
