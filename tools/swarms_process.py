@@ -75,6 +75,8 @@ class SwarmProcess:
                 shared = fleets[0].store if fleets else None
                 agent = f"{plan.swarm}.{number}"
                 fleet = await aio.connect(plan.url, agent=agent, store=shared, ttl=60)
+                if fleets:
+                    fleet.context.share_requests(fleets[0].context)
                 fleets.append(await stack.enter_async_context(fleet))
             serving = [
                 asyncio.create_task(self._serve(fleet)) for fleet in fleets[: plan.executors]

@@ -138,6 +138,15 @@ class Context:
 
         return SharedService(self)
 
+    def share_requests(self, other: Context) -> None:
+        """Use the bus and the requests of another client of this process at the same store.
+
+        A process with many agents then has one connection to the bus and one follower there, and
+        posts and takes in together for all of them.  The clients are closed together.
+        """
+        self.__dict__["bus"] = other.bus
+        self.__dict__["requests"] = other.requests
+
     def outage(self, about: str) -> OutageRetry:
         """What takes a wait through an outage of the store."""
         from interlock.runtime.outage import OutageRetry

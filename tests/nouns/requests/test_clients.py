@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +196,34 @@ def test_an_async_client_asks_many_at_once_and_another_serves_them_at_once(
     found = asyncio.run(scenario())
     assert [each.result for each in found] == [number + 1 for number in range(many)]
     assert most == many
+
+
+def test_agents_of_one_process_share_a_bus_and_ask_in_their_own_names(
+    homes: dict[str, str],
+) -> None:
+    async def handler(request: ServedRequest) -> object:
+        return f"{request.from_agent}@{request.from_swarm}"
+
+    async def scenario() -> list[Any]:
+        async with AsyncExitStack() as stack:
+            first = await stack.enter_async_context(await aio.connect(homes["north"], agent="a0"))
+            agents = [first]
+            for number in range(1, 4):
+                fleet = await aio.connect(agent=f"a{number}", store=first.store)
+                fleet.context.share_requests(first.context)
+                agents.append(await stack.enter_async_context(fleet))
+            south = await stack.enter_async_context(await aio.connect(homes["south"], agent="bob"))
+            serving = asyncio.create_task(
+                south.requests.serve(handler, can=["name"], concurrency=4, stop_on_signals=False)
+            )
+            asked = [fleet.requests.send("south", "can:name", wait=30) for fleet in agents]
+            found = await asyncio.gather(*asked)
+            serving.cancel()
+            await asyncio.wait((serving,))
+            return found
+
+    found = asyncio.run(scenario())
+    assert [each.result for each in found] == [f"a{number}@north" for number in range(4)]
 
 
 def test_a_result_that_another_process_takes_in_meanwhile_ends_the_wait(
