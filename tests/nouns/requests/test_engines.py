@@ -16,6 +16,7 @@ from tests.faces.shell import until
 
 import interlock
 from interlock import aio
+from interlock.nouns.requests import service
 from interlock.nouns.requests.serving import ServedRequest
 from interlock.nouns.swarms import bus, key_files
 from interlock.nouns.swarms.results import SwarmAllowed, SwarmRegistered
@@ -53,7 +54,8 @@ def at(
 ) -> Iterator[Callable[[str, str], Two]]:
     """Homes on one engine, the bus on another one behind a line that can be cut."""
     monkeypatch.setenv(key_files.FOLDER, f"{tmp_path}/keys")
-    monkeypatch.setattr(bus, "RECONNECT", 0.1)
+    for module in (bus, service):
+        monkeypatch.setattr(module, "RECONNECT", 0.1)
     numbers, name = itertools.count(), uuid.uuid4().hex
     made: list[Two] = []
     with ExitStack() as open_:

@@ -99,6 +99,11 @@ class Arrival(Struct, frozen=True, kw_only=True):
         return keys.request_rate("again", self.head.from_swarm, self.head.from_agent)
 
     @property
+    def received_key(self) -> str:
+        """The key under which the request is stored until its deadline."""
+        return keys.received(self.head.from_swarm, self.head.request_id)
+
+    @property
     def task(self) -> str:
         """The id of its task."""
         return task_id(self.head.from_swarm, self.head.request_id)
@@ -115,8 +120,8 @@ class Known(Struct, kw_only=True):
     """How many requests of each swarm were taken in and are not finished, about."""
     limits: Mapping[str, PeerLimits]
     reputations: Mapping[str, Reputation]
-    tasks: dict[str, bool]
-    """Whether a task with this id exists."""
+    taken: dict[str, bool]
+    """By the id of its task, whether a request was taken in; its task may be deleted by now."""
 
     def limits_of(self, swarm: str) -> PeerLimits:
         """The limits of a swarm."""
@@ -166,13 +171,13 @@ def judge(arrival: Arrival, known: Known, now: float, at: float) -> Verdict:
             detail = f"{head.message_id} was taken in before, with another content"
             return RefusedRequest(arrival=arrival, reason="replaced", detail=detail)
         return Repeated(arrival=arrival, later=_answered_again(arrival, mark, known, now))
-    if known.tasks[arrival.task]:
+    if known.taken[arrival.task]:
         detail = f"{head.request_id} was taken in before, as another message"
         return RefusedRequest(arrival=arrival, reason="replaced", detail=detail)
     if (refused := _refused(arrival, known, now)) is not None:
         return refused
     swarm, until = head.from_swarm, head.deadline / 1000 + SKEW
-    known.tasks[arrival.task] = True
+    known.taken[arrival.task] = True
     known.seen[arrival.seen_key] = SeenMark(
         request=head.request_id, content=content, attempt=head.attempt, until=until
     )

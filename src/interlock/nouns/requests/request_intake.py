@@ -266,7 +266,7 @@ def _known(
 ) -> ReadOp[Known]:
     """The marks, rates, counts, reputations and tasks that decide about these requests."""
     swarms = {each.head.from_swarm for each in arrivals}
-    wanted = [key for each in arrivals for key in (each.seen_key, each.rate_key)]
+    wanted = [key for each in arrivals for key in (each.seen_key, each.rate_key, each.received_key)]
     wanted += [key for swarm in swarms for key in (keys.peer_counts(swarm), keys.reputation(swarm))]
     items = yield from read_all(dict.fromkeys(wanted))
     statuses = yield from read_all(dict.fromkeys(keys.status(each.task) for each in arrivals))
@@ -288,7 +288,10 @@ def _known(
         reputations={
             swarm: decode_reputation(items[keys.reputation(swarm)]) or UNKNOWN for swarm in swarms
         },
-        tasks={each.task: statuses[keys.status(each.task)] is not None for each in arrivals},
+        taken={
+            each.task: (items[each.received_key] or statuses[keys.status(each.task)]) is not None
+            for each in arrivals
+        },
     )
 
 

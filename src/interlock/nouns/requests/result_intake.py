@@ -171,21 +171,65 @@ class ResultIntake:
         """Take in receipts: the receiver has a request, and works on it."""
         if not found:
             return 0
-        trust = yield from self._incoming.trust(own, found, AckHead)
-        opened, _ = self._incoming.open(found, AckHead, trust, own)
-        for _, envelope in opened:
-            head = envelope.head
-
-            def deciding(head: AckHead = head) -> DecideOp[str]:
-                request = (yield from _requests([head.request_id]))[head.request_id]
-                known = request is not None and head.in_reply_to in request.heads
-                if request is None or not known or head.from_swarm != request.to_swarm:
-                    return Decision(outcome="unknown")
-                return send_rules.take(request, self._home.now())
-
-            yield from self._home.runner.change(deciding, actor)
+        while True:
+            trust = yield from self._incoming.trust(own, found, AckHead)
+            opened, refused = self._incoming.open(found, AckHead, trust, own)
+            receipts = [envelope for _, envelope in opened]
+            wrong = [each for _, each in refused]
+            if (yield from self._take_receipts(actor, receipts, wrong, trust)):
+                break
         yield from self._incoming.delete(own, [each.key for each in found])
         return len(found)
+
+    def _take_receipts(
+        self,
+        actor: Actor,
+        receipts: Sequence[OpenedEnvelope[AckHead]],
+        refused: Sequence[EnvelopeRefused],
+        trust: Trust,
+    ) -> Op[bool]:
+        """False if the trust changed before the commit."""
+        ids = [self._home.runner.new_id("qua") for _ in (*receipts, *refused)]
+
+        def deciding() -> DecideOp[bool]:
+            now = self._home.now()
+            relied = {key for each in receipts for key in trust.relied(each.key)}
+            if not (yield from unchanged(relied, trust.revisions)):
+                return Decision(outcome=False)
+            asked = yield from _requests([each.head.request_id for each in receipts])
+            wrong = list(refused)
+            parts: list[Decision[str]] = []
+            for each in receipts:
+                request = asked[each.head.request_id]
+                why = _not_asked(each.head, request)
+                if request is None or why is not None:
+                    wrong += [] if why is None else [why]
+                else:
+                    parts.append(send_rules.take(request, now))
+            kept = yield from self._room.keep(ids, wrong, "receipt", now)
+            changing = [part for part in parts if part.changes]
+            own = Decision[Any](
+                outcome=True,
+                verb="request.confirm" if changing else "",
+                thing=changing[0].thing if len(changing) == 1 else "requests",
+                trace=changing[0].trace if len(changing) == 1 else "",
+            )
+            return with_refused(merged(own, changing), kept)
+
+        return (yield from self._room.commit(deciding, actor))
+
+
+def _not_asked(head: AckHead, request: OutgoingRequest | None) -> EnvelopeRefused | None:
+    """Why a receipt is for none of our requests, or for another head, or from another swarm."""
+    if request is None:
+        detail = f"no request {head.request_id} was sent, or it is deleted by now"
+    elif head.from_swarm != request.to_swarm:
+        detail = f"{head.from_swarm} signed it; {request.to_swarm} was asked"
+    elif head.in_reply_to not in request.heads:
+        detail = f"it confirms another request than {request.id}"
+    else:
+        return None
+    return EnvelopeRefused(reason="wrong_request", detail=detail, key=head.key, head=head)
 
 
 def _requests(ids: Sequence[str]) -> ReadOp[dict[str, OutgoingRequest | None]]:
