@@ -75,8 +75,7 @@ Requests, at home
     quarantine/{id}       a message that was refused, and why
     quarantine-content/{id}       its envelope and payload, if it may be released
     request-rates/{to or from}/{swarm}/{agent}  when an agent made its last requests
-    request-refusals/to/{agent}   the number of refused requests of an agent, until it is recorded
-    request-refusals/from         the same of messages from the bus
+    request-refusals/{agent}      the number of refused requests of an agent, until it is recorded
 Requests, on the bus
     req/{swarm}/{message} the envelope of a request to a swarm; its payload under req-body/
     res/{swarm}/{id}      the envelope of a result for a swarm; its payload under res-body/
@@ -812,15 +811,9 @@ def request_rate(direction: str, swarm: str, agent: str) -> str:
     return f"{REQUEST_RATES}{direction}/{encode(swarm)}/{encode(agent)}"
 
 
-def request_refusals(agent: str = "") -> str:
-    """How many requests of an agent were refused; without an agent, messages from the bus."""
-    return f"{REQUEST_REFUSALS}to/{encode(agent)}" if agent else f"{REQUEST_REFUSALS}from"
-
-
-def refused_agent(key: str) -> str:
-    """The agent of such an item; empty for messages from the bus."""
-    direction, _, agent = key.removeprefix(REQUEST_REFUSALS).partition("/")
-    return decode(agent) if direction == "to" else ""
+def request_refusals(agent: str) -> str:
+    """How many requests of an agent were refused, and are not recorded yet."""
+    return REQUEST_REFUSALS + encode(agent)
 
 
 def peer_counts(swarm: str) -> str:

@@ -229,8 +229,15 @@ def test_a_flood_of_rubbish_is_counted_when_the_quarantine_has_no_room() -> None
     before = log(south)
     south.take_in()
     assert log(south) - before <= UNSIGNED_LIMIT // 48 + 2
+    quiet = pair.homes["south"].read(keys.BASE).revision
+    for number in range(40):
+        put_item(pair, pair.bus, keys.bus_request("south", f"msg_x{number}"), {"no": number})
+    south.take_in()
+    assert pair.homes["south"].read(keys.BASE).revision == quiet  # a flood writes nothing at home
+    flood += 40
     pair.clock.advance(61)
-    maintained(south)
+    south.tend()
+    south.tend()
     held = lines(south)
     assert {each.event_type for each in held} == {"message_quarantined"}
     assert sum(each.count for each in held) == flood

@@ -118,7 +118,7 @@ def _record_refusals(key: str, now: float) -> DecideOp[None]:
     before = decode_tally((yield (key,)).items[key])
     if before is None:
         return Decision(outcome=None)
-    after, events = left_over(before, keys.refused_agent(key), now)
+    after, events = left_over(before, keys.agent_of(key), now)
     if after == before:
         return Decision(outcome=None)
     return Decision(

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.nouns.guards.gates import merged
-from interlock.nouns.requests import intake_rules, refusal_rules
+from interlock.nouns.requests import intake_rules
 from interlock.nouns.requests import outcomes as out
 from interlock.nouns.requests.audit import AuditFacts
 from interlock.nouns.requests.exchange import (
@@ -27,7 +27,13 @@ from interlock.nouns.requests.exchange import (
     decode_quarantined,
 )
 from interlock.nouns.requests.intake_rules import RefusedRequest, Repeated, TakenIn
-from interlock.nouns.requests.refusal_rules import DISCARDED, UnrecordedRefusal
+from interlock.nouns.requests.refusal_rules import (
+    DISCARDED,
+    RefusalTally,
+    UnrecordedRefusal,
+    left_over,
+    tally,
+)
 from interlock.nouns.swarms.envelope import EnvelopeRefused
 from interlock.runtime.reads import every_inside, readable
 from interlock.steps import Op, Read
@@ -115,6 +121,8 @@ class QuarantineRoom:
         """The messages in quarantine by their ids: the swarm of each, or empty."""
         self._adding: dict[str, str] = {}
         """What the batch in progress adds."""
+        self._dropped = self._dropping = RefusalTally()
+        """Messages that were deleted for lack of room, and with those of the batch in progress."""
 
     def keep(
         self,
@@ -127,7 +135,7 @@ class QuarantineRoom:
 
         ``ids`` are for messages without a valid signature, whose own ids say nothing.
         """
-        self._adding = {}
+        self._adding, self._dropping = {}, self._dropped
         puts: list[Write] = []
         events: list[Event] = []
         dropped: list[UnrecordedRefusal] = []
@@ -146,12 +154,9 @@ class QuarantineRoom:
         kept = Decision[None](outcome=None, verb=verb, puts=tuple(puts), events=tuple(events))
         if not dropped:
             return kept
-        key = keys.request_refusals()
-        before = refusal_rules.decode_tally((yield (key,)).items[key])
-        counted = refusal_rules.recording(
-            key, before or refusal_rules.RefusalTally(), dropped, now, "requests"
-        )
-        return with_refused(kept, counted)
+        self._dropping, more = tally(self._dropped, dropped, now)
+        verb = "request.refuse" if more else ""
+        return with_refused(kept, Decision(outcome=None, verb=verb, events=more))
 
     def keep_own(self, message: QuarantinedMessage) -> ReadOp[tuple[Write, ...]]:
         """The writes of a message of our own that cannot be posted, if there is room."""
@@ -163,12 +168,28 @@ class QuarantineRoom:
         return (Write(keys.quarantined(message.id), message),)
 
     def commit(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[T]:
-        """Commit a batch, and count what it added to the quarantine."""
-        self._adding = {}
+        """Commit a batch, and count what it added to the quarantine, and what had no room."""
+        self._adding, self._dropping = {}, self._dropped
         done: Decided[T] = yield from self._home.runner.change(deciding, actor)
         if done.revision is not None:
             self._swarms |= self._adding
+        self._dropped = self._dropping
         return done.outcome
+
+    def record_dropped(self, actor: Actor) -> Op[None]:
+        """Record the messages that had no room and that no later one recorded, after a minute."""
+        after, events = left_over(self._dropped, "", self._home.now())
+        if not events:
+            return
+
+        def deciding() -> DecideOp[None]:
+            yield from ()
+            return Decision(
+                outcome=None, verb="request.refuse", thing="requests", events=tuple(events)
+            )
+
+        yield from self._home.runner.change(deciding, actor)
+        self._dropped = after
 
     def forget(self) -> None:
         """Read what is there again: an operator has changed it."""
@@ -190,6 +211,5 @@ class QuarantineRoom:
 
 
 def with_refused(own: Decision[T], refused: Decision[None]) -> Decision[T]:
-    """A decision with the refusals beside it; a count alone is not recorded."""
-    verb = own.verb or refused.verb
-    return replace(merged(own, [refused]), verb=verb, quiet=not verb and refused.quiet)
+    """A decision with the refusals beside it."""
+    return replace(merged(own, [refused]), verb=own.verb or refused.verb)

@@ -2,10 +2,14 @@
 
 Two kinds of refusals change nothing else: a request of our own agent that is not sent, and a
 message from the bus that is deleted because the quarantine is full.  Either may come thousands of
-times a second.  So the first one of its kind within a minute is recorded; the others are counted in
-an item, and the next entry of that kind says how many there were (``count``).  ``maintain`` records
-what is left over.  The counts of the entries together are exactly the refusals, and an agent, or
-the bus, causes at most one entry a minute for each kind.
+times a second.  So the first one of its kind within a minute is recorded; the others are counted,
+and the next entry of that kind says how many there were (``count``).  An agent, or the bus, causes
+at most one entry a minute for each kind.
+
+The refusals of an agent are counted in an item, since a command ends at once; ``maintain`` records
+those that are left.  The counts of the entries together are exactly the refusals.  Messages from
+the bus are counted in memory, by the process that takes them in: an attacker must not make us
+write.  A process that is killed loses the counts of its last minute.
 
 The kinds are few.  A reason that depends on a peer is a kind for each peer that we allow; a swarm
 that is not allowed may have any name, so all of these are one kind.  A message without a valid

@@ -100,6 +100,7 @@ class RequestService:
         """The part that goes on while the bus is away."""
         done = yield from self._signing(self.attempts.step(actor, own))
         done += yield from self._signing(self.answers.sweep(actor, own))
+        yield from self.home.room.record_dropped(actor)
         try:
             done += yield from self.outbox.drain_all(actor, own)
             done += yield from self.acknowledgements.look(actor, own)
