@@ -58,7 +58,7 @@ class Load(Struct, frozen=True, kw_only=True):
 
     swarms: int = 10
     agents: int = 100
-    executors: int = 2
+    executors: int = 1
     at_once: int = 50
     rate: float = 300.0
     seconds: float = 60.0
