@@ -65,6 +65,14 @@ def send(url: str, agent: str, *names: str) -> None:
                     say(type(sent).__name__)
 
 
+def probe(url: str, agent: str) -> None:
+    """For each line send a request, and print whether it went through."""
+    with interlock.connect(url, agent=agent, ttl=30) as fleet:
+        say("ready")
+        while wait():
+            say(type(fleet.requests.send("south", "can:add", [1, 2])).__name__)
+
+
 def ask(url: str, agent: str, name: str) -> None:
     """Ask under a name, or go on with what was asked under it, and print the result."""
     with interlock.connect(url, agent=agent, ttl=30) as fleet:

@@ -23,6 +23,7 @@ from interlock.client_context import BUS_PATIENCE
 from interlock.clock import SystemClock
 from interlock.core import keys
 from interlock.nouns.swarms import key_files
+from interlock.nouns.swarms.results import PeerTrust, PeerTrustList
 from interlock.store import Range, Store
 from interlock.testing.audit import request_events
 from interlock.testing.servers import RedisServer
@@ -444,3 +445,56 @@ def test_processes_that_run_through_a_partition_go_on_by_themselves(
         served.write_line()
         assert second.remaining_lines() == ["3"]
         answered_once(network, 2)
+
+
+# A swarm that does not answer.
+
+
+def test_one_request_of_all_processes_probes_a_swarm_that_did_not_answer(
+    trio: Trio, programs: ProcessGroup, wall: SharedWall
+) -> None:
+    with interlock.connect(trio.north, agent="coordinator") as coordinator:
+        for _ in range(3):
+            assert coordinator.requests.send("south", "can:add", [1, 2], timeout=5)
+        wall.advance(6)
+        coordinator.requests.tend()
+        probes = [
+            programs.start("shifted", wall.file, "probe", trio.north, f"agent{number}")
+            for number in range(3)
+        ]
+        assert [each.read_line() for each in probes] == ["ready"] * 3
+
+        def together() -> int:
+            """All processes send at once; how many requests go through."""
+            for each in probes:
+                each.write_line()
+            found = [each.read_line() for each in probes]
+            assert set(found) <= {"RequestSent", "SwarmUnavailable"}
+            return found.count("RequestSent")
+
+        assert together() == 0
+        wall.advance(76)
+        assert (together(), together()) == (1, 0)
+        wall.advance(31)
+        coordinator.requests.tend()  # the probe timed out: two minutes, and up to a quarter more
+        wall.advance(118)
+        assert together() == 0
+        wall.advance(33)
+        assert (together(), together()) == (1, 0)
+        south = trusted(coordinator)
+        assert (south.breaker.opened, south.standing.timeouts) == (2, 3)
+        programs.start("shifted", wall.file, "serve", trio.south, "bob", trio.effects)
+
+        def closed() -> bool:
+            coordinator.requests.tend()
+            return not trusted(coordinator).breaker.opened
+
+        until(closed)
+        assert together() == 3
+
+
+def trusted(fleet: interlock.Fleet) -> PeerTrust:
+    """What the record of a home says about south."""
+    found = fleet.swarms.trust("south")
+    assert isinstance(found, PeerTrustList)
+    return found.peers[0]

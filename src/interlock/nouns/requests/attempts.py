@@ -308,6 +308,7 @@ class Attempts:
             decision="",
             reason="",
             probe=False,
+            record_probe=False,
         )
         head, entry = yield from self._signed(own, other, now)
         other = with_head(other, head)

@@ -70,7 +70,8 @@ class OutgoingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``timed_out``  the timeout of the last attempt was counted
     ``taken``      when the receiver took it in
     ``heads``      the digests of all heads that were signed
-    ``probe``      it is the probe of the circuit breaker, or of the peer's reputation
+    ``probe``      it is the one request that goes through while the circuit breaker is half open
+    ``record_probe``  it is the one that a peer with a bad record gets every ten minutes
     ``notice``     the asker does not wait, so it gets a message with the result
     ``content``    the digest of the result that was accepted
     ``replaced_by``  the task or the request that does the work instead
@@ -97,6 +98,7 @@ class OutgoingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     confidence: float | None = None
     citations: tuple[str, ...] = ()
     probe: bool = False
+    record_probe: bool = False
     notice: bool = False
     state: RequestState = "open"
     attempt: int = 1

@@ -155,7 +155,7 @@ class ResultIntake:
         recorded: dict[str, tuple[int, bool]],
     ) -> DecideOp[str]:
         """Add how requests ended to the reputation of a peer, now or with a later commit."""
-        plain = all(outcome == "answered" and not request.probe for request, outcome in ends)
+        plain = all(outcome == "answered" and not request.record_probe for request, outcome in ends)
         if plain and not self._home.records_answers(swarm, len(ends)):
             recorded[swarm] = len(ends), False
             return Decision(outcome="")

@@ -82,7 +82,7 @@ def send(
     passed = _passed(request, peer, now)
     if not isinstance(passed, _Passed):
         return Decision(outcome=passed)
-    request = replace(request, probe=passed.probe)
+    request = replace(request, probe=passed.probe, record_probe=passed.record_probe)
     named = RequestName(request=request.id, at=now)
     puts, deletes = changed(None, request)
     return Decision(
@@ -117,10 +117,8 @@ class _Passed(Struct, frozen=True, kw_only=True):
 
     rates: RateLog
     puts: tuple[Write, ...]
-
-    @property
-    def probe(self) -> bool:
-        return bool(self.puts)
+    probe: bool
+    record_probe: bool
 
 
 def _passed(request: OutgoingRequest, peer: PeerFacts, now: float) -> _Passed | SendRefusal:
@@ -156,7 +154,7 @@ def _passed(request: OutgoingRequest, peer: PeerFacts, now: float) -> _Passed | 
         return SwarmQueueFull(
             swarm=swarm, depth=full.depth, limit=full.limit, retry_in=full.retry_in
         )
-    return _Passed(rates=rates, puts=tuple(puts))
+    return _Passed(rates=rates, puts=tuple(puts), probe=closed.probe, record_probe=trusted.probe)
 
 
 # The index of the next steps.
@@ -237,6 +235,9 @@ def time_out(
         before = reputation.record(peer.reputation, ["answered"] * answers)
         record = after_request(request, before, "timeout")
         puts = (*puts, Write(keys.reputation(request.to_swarm), record))
+    elif request.record_probe:
+        record = reputation.probe_failed(peer.reputation)
+        puts = (*puts, Write(keys.reputation(request.to_swarm), record))
     return Decision(
         outcome="timed out",
         verb="request.expire",
@@ -252,7 +253,7 @@ def after_request(
     request: OutgoingRequest, record: Reputation, outcome: reputation.PeerOutcome
 ) -> Reputation:
     """The reputation of a peer after a request to it ended, or timed out."""
-    if request.probe:
+    if request.record_probe:
         return reputation.record_probe(record, outcome)
     return reputation.record(record, [outcome])
 
