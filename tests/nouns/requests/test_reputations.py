@@ -52,15 +52,14 @@ def timed_out(pair: Pair, north: Swarm, south: Swarm) -> None:
 
 def test_a_swarm_with_too_many_timeouts_is_blocked_and_its_numbers_are_shown(pair: Pair) -> None:
     north, south = pair.swarm("north"), pair.swarm("south", "bob")
-    for _ in range(8):
+    while not (found := trusted(north)).standing.blocked:
         timed_out(pair, north, south)
         answered(north, south)
-    found = trusted(north)
-    assert found.standing.timeouts == 8
+        assert found.standing.samples < 20
     assert found.standing.samples >= 20
+    assert found.standing.timeouts >= 7
     assert found.standing.timeout_bound > 0.05
     assert (found.standing.blocked, found.breaker.state) == (("timeouts",), "closed")
-    north.sent()  # a probe
     refused = north.send()
     assert isinstance(refused, out.SwarmUnavailable)
     assert refused.reason == "timeouts"

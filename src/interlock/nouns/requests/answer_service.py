@@ -24,6 +24,7 @@ from interlock.nouns.requests.exchange import (
     OutboxEntry,
     ReceivedRequest,
     decode_received,
+    task_id,
 )
 from interlock.nouns.requests.posting import Outbox, Posting
 from interlock.nouns.requests.request import ResultStatus
@@ -31,7 +32,7 @@ from interlock.nouns.swarms.head import AckHead, ResultHead, milliseconds, resul
 from interlock.nouns.tasks.task import TaskOwner, TaskResult, TaskStatus
 from interlock.nouns.tasks.task_reader import decode_claim, decode_result, decode_status
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import readable
+from interlock.runtime.reads import looked_up, readable
 from interlock.steps import Op, Read
 from interlock.store import Range
 
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from interlock.nouns.swarms.swarm import OwnSwarm
     from interlock.runtime.attempt import DecideOp
 
-SWEPT = 64
-"""Unanswered requests that are looked at together."""
+SWEPT = 500
+"""Unanswered requests that one call looks at; the next call continues there."""
 ERROR_LIMIT = 64 * 1024
 _DONE = ("complete", "failed", "dead")
 
@@ -82,6 +83,8 @@ class Answers:
     def __init__(self, home: Home, outbox: Outbox) -> None:
         self._home = home
         self._outbox = outbox
+        self._swept = ""
+        """The last unanswered request that this process looked at."""
 
     def received(self, swarm: str, request: str) -> Op[ReceivedRequest | None]:
         """A request that was taken in."""
@@ -164,18 +167,18 @@ class Answers:
         return (yield from self._outbox.post(actor, own, signed.posting))
 
     def sweep(self, actor: Actor, own: OwnSwarm) -> Op[int]:
-        """Answer requests whose tasks have ended without an answer."""
-        page = Range(keys.UNANSWERED)
-        after, done = "", 0
-        while True:
-            page = Range(keys.UNANSWERED, after, SWEPT)
-            items = (yield Read(page)).ranges[page]
-            for item in items:
-                swarm, id_ = keys.agent_of(item.key), keys.id_of(item.key)
+        """Answer requests whose tasks have ended without an answer, a page of them each time."""
+        page = Range(keys.UNANSWERED, self._swept, SWEPT)
+        items = (yield Read(page)).ranges[page]
+        self._swept = items[-1].key if len(items) == page.limit else ""
+        names = [(keys.agent_of(item.key), keys.id_of(item.key)) for item in items]
+        statuses = yield from looked_up(keys.status(task_id(*each)) for each in names)
+        done = 0
+        for swarm, id_ in names:
+            status = readable(decode_status, statuses[keys.status(task_id(swarm, id_))])
+            if status is None or status.state in _DONE:
                 done += yield from self.finish(actor, own, swarm, id_)
-            if len(items) < page.limit:
-                return done
-            after = items[-1].key
+        return done
 
     def finish(self, actor: Actor, own: OwnSwarm, swarm: str, request: str) -> Op[bool]:
         """Answer a request if its task has ended, and it has no answer yet."""

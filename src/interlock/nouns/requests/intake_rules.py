@@ -231,11 +231,11 @@ def _too_often(arrival: Arrival, known: Known, made: int, now: float) -> Refused
         known.rates.get(arrival.rate_key, rate.EMPTY), made, bounds.requests, round(now * 1000)
     )
     if after is None:
-        detail = f"{head.from_agent} made more than {bounds.rate} requests in {bounds.window:.0f} s"
+        detail = f"{head.from_agent} made more requests than {bounds.rate} in {bounds.window:.0f} s"
         return RefusedRequest(arrival=arrival, reason="limited", detail=detail)
     counts, most = known.counts.get(head.from_swarm, NO_COUNTS), limits.swarm_limit(bounds)
     if most and limits.arrived_lately(counts, bounds, now) >= most:
-        detail = f"{head.from_swarm} made more than {most} requests in {bounds.window:.0f} s"
+        detail = f"{head.from_swarm} made more requests than {most} in {bounds.window:.0f} s"
         return RefusedRequest(arrival=arrival, reason="limited", detail=detail)
     known.rates[arrival.rate_key] = after
     return None

@@ -26,6 +26,7 @@ from interlock.nouns.requests.incoming import Incoming
 from interlock.nouns.requests.posting import Outbox
 from interlock.nouns.requests.request_intake import RequestIntake
 from interlock.nouns.requests.result_intake import ResultIntake
+from interlock.nouns.requests.retention import RequestRetention
 from interlock.nouns.requests.send_service import TEND_EVERY, RequestSender
 from interlock.nouns.swarms.bus import RECONNECT
 from interlock.runtime.identity import Actor
@@ -63,6 +64,7 @@ class RequestService:
         self.answers = Answers(self.home, self.outbox)
         self.acknowledgements = Acknowledgements(self.home)
         self.attempts = Attempts(self.home, self.outbox, moment)
+        self.retention = RequestRetention(runner)
         self._unsigned = ""
         """Why something could not be signed, when that was last tried."""
 
@@ -101,6 +103,7 @@ class RequestService:
         done = yield from self._signing(self.attempts.step(actor, own))
         done += yield from self._signing(self.answers.sweep(actor, own))
         yield from self.home.room.record_dropped(actor)
+        yield from self.retention.some(actor)
         try:
             done += yield from self.outbox.drain_all(actor, own)
             done += yield from self.acknowledgements.look(actor, own)
