@@ -279,7 +279,7 @@ def test_health_reports_requests_that_have_waited_for_long() -> None:
         north.take_in()  # the receipts
     pair.clock.advance(3600)
     waiting = problems(north)["waiting"]
-    assert (waiting.thing, waiting.agent) == (f"request/{requests[0]}", "ada")
+    assert (waiting.thing, waiting.agent) == (f"request/{min(requests)}", "ada")
     assert "and 2 more wait for an answer of south" in waiting.says
     assert "south has taken it in and works on it" in waiting.says
 

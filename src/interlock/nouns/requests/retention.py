@@ -61,7 +61,7 @@ class RequestRetention:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._due = runner.clock.monotonic() + EVERY
-        self._folder = runner.random_below(len(FOLDERS))
+        self._folder = -1
         self._after = ""
         """Where a small pass continues: many processes begin in different folders."""
 
@@ -80,6 +80,8 @@ class RequestRetention:
             return 0
         self._due = moment + self._runner.capabilities.allow(EVERY)
         now = yield from earlier_time(self._runner)
+        if self._folder < 0:
+            self._folder = self._runner.random_below(len(FOLDERS))
         folder, expired = tuple(FOLDERS.items())[self._folder]
         pages = Pages(folder, self._after, SMALL)
         items = yield from pages.read(SMALL)
