@@ -185,6 +185,7 @@ if TYPE_CHECKING:
         UnknownSwarm,
     )
     from interlock.nouns.swarms.sync_results import (
+        SharesFull,
         ShareSpooled,
         ShareUndecided,
         UnknownShared,
@@ -277,7 +278,7 @@ HOMES = {
         "UnknownSwarm",
     ),
     "interlock.nouns.swarms.sync_results": (
-        "ShareSpooled", "ShareUndecided", "UnknownShared", "ValueShared",
+        "ShareSpooled", "ShareUndecided", "SharesFull", "UnknownShared", "ValueShared",
     ),
     "interlock.nouns.tasks.progress_rules": ("Expired", "Moved"),
     "interlock.nouns.tasks.task": (
@@ -313,7 +314,7 @@ __all__ = [
     "RequestLimited", "RequestOpen", "RequestOver", "RequestSent", "Resized", "Resolved", "Resumed",
     "Retried", "Sent", "SessionLapsed", "SeveralAcquired", "SeveralBusy", "SeveralDeadlock",
     "SeveralFenced", "SeveralGone", "SeveralNotOwner", "SeveralReleased", "SeveralWaiting",
-    "ShareSpooled", "ShareUndecided", "SlotsAcquired", "SlotsBroken", "SlotsDeadlock",
+    "ShareSpooled", "ShareUndecided", "SharesFull", "SlotsAcquired", "SlotsBroken", "SlotsDeadlock",
     "SlotsFenced", "SlotsFull", "SlotsGone", "SlotsGranted", "SlotsReleased", "SlotsWaiting",
     "Subscribed", "SwarmAllowed", "SwarmDenied", "SwarmNotAllowed", "SwarmQueueFull",
     "SwarmRegistered", "SwarmRevokedKey", "SwarmSynced", "SwarmUnavailable", "Taken", "TakenBack",

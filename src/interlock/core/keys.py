@@ -102,7 +102,7 @@ Swarms, in the home store
     revoked/{swarm}/{fingerprint}  a revocation of one of our own keys, to be put on the bus
     swarm/state           the last version of our snapshot, with the counts behind it
     copies/{key}          a shared value as this home last read or wrote it
-    shared-writes/{key}/{id}  a write of a shared value that is to be put on the bus
+    shared-writes/{key}/{number}.{id}  a write of a shared value that is to be put on the bus
     undecided/{decision}  a write of a shared value that a person decides about
     conflicts/{id}        two writes of a shared value, with both values
 Swarms, on a bus
@@ -1057,9 +1057,9 @@ def copy(key: str) -> str:
     return COPIES + encode(key)
 
 
-def shared_write(key: str, id_: str = "") -> str:
-    """A write that is to be put on the bus; without an id, the folder of a shared key."""
-    return f"{SHARED_WRITES}{encode(key)}/{id_}"
+def shared_write(key: str, number: int = 0, id_: str = "") -> str:
+    """A write that is to be put on the bus, in order; without a number, the folder of its key."""
+    return f"{SHARED_WRITES}{encode(key)}/" + (f"{number:012d}.{id_}" if number else "")
 
 
 def undecided(decision: str) -> str:

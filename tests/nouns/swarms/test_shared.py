@@ -14,13 +14,14 @@ from interlock.client import Fleet
 from interlock.core import keys
 from interlock.errors import BadInput, TooLarge
 from interlock.nouns.messages.decision import AlreadyResolved, DecisionView, OwnDecision, Resolved
-from interlock.nouns.swarms import key_files, registry
+from interlock.nouns.swarms import key_files, registry, share_rules
 from interlock.nouns.swarms.reputation import standing
 from interlock.nouns.swarms.results import NotRegistered, SwarmSynced
 from interlock.nouns.swarms.shared import decode_copy
 from interlock.nouns.swarms.sync_results import (
     ConflictView,
     SharedView,
+    SharesFull,
     ShareSpooled,
     ShareUndecided,
     UnknownShared,
@@ -341,6 +342,39 @@ def test_writes_are_spooled_while_the_bus_is_away_and_posted_in_order(
     said = [put.value for put in puts if put.key == keys.shared("k")]
     assert [decoded(each)["value"] for each in said] == [0, 1, 2, 3]
     assert view(shop, "k").waiting == 0
+
+
+def test_many_writes_that_waited_become_one_decision_about_the_last(
+    swarms: Swarms, shop: Fleet, bank: Fleet
+) -> None:
+    stored(shop, "k", 0)
+    view(bank, "k")
+    cut(swarms, "shop")
+    for number in range(1, 50):
+        shop.swarms.share("k", number)
+    stored(bank, "k", "bank's")
+    swarms.clock.advance(60)
+    done = heal(swarms, "shop")
+    assert (done.posted, len(done.decisions)) == (0, 1)
+    assert conflict(shop).loser_value == 49
+    assert view(shop, "k").waiting == 0
+
+
+def test_writes_that_wait_have_a_limit_for_each_key(
+    swarms: Swarms, shop: Fleet, bank: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share_rules, "WAITING_LIMIT", 3)
+    cut(swarms, "shop")
+    for number in (1, 2, 3):
+        assert isinstance(shop.swarms.share("k", number), ShareSpooled)
+    full = shop.swarms.share("k", 4)
+    assert isinstance(full, SharesFull)
+    assert (full.waiting, full.limit) == (3, 3)
+    assert isinstance(shop.swarms.share("other", 1), ShareSpooled)
+    swarms.clock.advance(60)
+    assert heal(swarms, "shop").posted == 4
+    assert stored(shop, "k", 4)
+    assert view(bank, "k").value == 4
 
 
 def test_what_was_read_before_can_be_read_while_the_bus_is_away(

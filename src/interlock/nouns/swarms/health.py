@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from interlock.core import keys
 from interlock.core.validate import quote, span
 from interlock.runtime.health import HealthCheck, Problem
-from interlock.runtime.reads import readable
-from interlock.steps import Op
+from interlock.steps import Op, Read
+from interlock.store import Range
 
 if TYPE_CHECKING:
     from interlock.nouns.swarms.registry_service import PeerState
@@ -37,18 +37,19 @@ def health(checkup: HealthCheck) -> Op[list[Problem]]:
 
 def _waiting(checkup: HealthCheck) -> Op[list[Problem]]:
     """Writes of shared values that have waited for the bus for longer than a few passes."""
-    items = yield from checkup.read(keys.SHARED_WRITES)
-    if not items:
+    page = Range(keys.SHARED_WRITES, limit=1)
+    if not (yield Read(page)).ranges[page]:
         return []
-    from interlock.nouns.swarms.shared import decode_write
+    from interlock.nouns.swarms.shared_posting import AT_ONCE, first_waiting
 
-    writes = [each for item in items if (each := readable(decode_write, item)) is not None]
-    first = min(writes, key=lambda each: each.written_at, default=None)
-    if first is None or checkup.runner.clock.wall() - first.written_at < TOO_LONG:
+    waiting = yield from first_waiting(AT_ONCE)
+    first = min(waiting, key=lambda each: each.written_at, default=None)
+    now = checkup.runner.clock.wall()
+    if first is None or now - first.written_at < TOO_LONG:
         return []
-    thing = f"shared/{first.key}"
-    ago = span(checkup.runner.clock.wall() - first.written_at)
-    says = f"{thing}: {len(writes)} writes of shared values are not on the bus, the first for {ago}"
+    thing, more = f"shared/{first.key}", len(waiting) - 1
+    says = f"{thing}: a write is not on the bus for {span(now - first.written_at)}"
+    says += f", and {more} other keys wait" if more else ""
     remedy = "run 'interlock swarm sync' on a host with the swarm's key; 'doctor' checks the bus"
     return [Problem(kind="unsent", says=says, remedy=remedy, thing=thing, since=first.written_at)]
 

@@ -23,7 +23,7 @@ from interlock.nouns.swarms.shared import (
     moved,
     taken_in,
 )
-from interlock.nouns.swarms.sync_results import ConflictView, ShareUndecided
+from interlock.nouns.swarms.sync_results import ConflictView, SharesFull, ShareUndecided
 from interlock.nouns.swarms.sync_rules import (
     SharedValue,
     WriteConflict,
@@ -34,6 +34,11 @@ from interlock.nouns.swarms.sync_rules import (
 
 WRITE = "shw"
 """How ids of writes begin."""
+WAITING_LIMIT = 1000
+"""Writes to one key that may wait for the bus."""
+CHAIN = 16
+"""Writes that one commit deletes for a decision about the last of them."""
+MERGED = "merged"
 
 
 class Spooled(Struct, frozen=True, kw_only=True, tag="spooled"):
@@ -42,12 +47,19 @@ class Spooled(Struct, frozen=True, kw_only=True, tag="spooled"):
     write: SharedWrite
 
 
-def spool(copy: SharedCopy | None, write: SharedWrite, base: int | None) -> Decision[Spooled]:
+def spool(
+    copy: SharedCopy | None, write: SharedWrite, base: int | None, first: SharedWrite | None
+) -> Decision[Spooled | SharesFull]:
     """Store a write that is to be posted; without a base it is the value that this home saw.
 
-    If an earlier write of this home still waits, this one follows it.
+    If an earlier write of this home still waits, this one follows it; ``first`` is the first one
+    that waits.
     """
     known = moved(copy or SharedCopy(key=write.key, bus=write.bus), write.bus)
+    waiting = 0 if first is None else known.writes - first.number + 1
+    if waiting >= WAITING_LIMIT:
+        return Decision(outcome=SharesFull(key=write.key, waiting=waiting, limit=WAITING_LIMIT))
+    write = replace(write, number=known.writes + 1)
     if base is None:
         write = replace(write, base=known.seen, follows=known.pending)
     else:
@@ -57,8 +69,8 @@ def spool(copy: SharedCopy | None, write: SharedWrite, base: int | None) -> Deci
         verb="swarm.share",
         thing=f"shared/{write.key}",
         puts=(
-            Write(keys.shared_write(write.key, write.id), write),
-            Write(keys.copy(write.key), replace(known, pending=write.id)),
+            Write(write.place, write),
+            Write(keys.copy(write.key), replace(known, writes=write.number, pending=write.id)),
         ),
         events=(Event("swarm:written", write.agent),),
     )
@@ -66,7 +78,7 @@ def spool(copy: SharedCopy | None, write: SharedWrite, base: int | None) -> Deci
 
 def plan(write: SharedWrite, conflict: WriteConflict) -> Decision[str]:
     """Keep the loser of a conflict at home, before it is overwritten on the bus."""
-    put = Write(keys.shared_write(write.key, write.id), replace(write, plan=conflict))
+    put = Write(write.place, replace(write, plan=conflict))
     return Decision(outcome="planned", verb="swarm.plan", thing=f"shared/{write.key}", puts=(put,))
 
 
@@ -90,7 +102,7 @@ def finish(
     events = [Event("swarm:shared", write.agent)]
     if follower is not None:
         freed = replace(follower, base=revision, bus=after.bus, follows="")
-        puts.append(Write(keys.shared_write(write.key, follower.id), freed))
+        puts.append(Write(follower.place, freed))
     if won is not None:
         puts.append(Write(keys.conflict(won.id), won))
         events.append(Event("swarm:conflict", write.agent, details=won.conflict.details()))
@@ -99,7 +111,7 @@ def finish(
         verb="swarm.ack",
         thing=f"shared/{write.key}",
         puts=tuple(puts),
-        deletes=(keys.shared_write(write.key, write.id),),
+        deletes=(write.place,),
         events=tuple(events),
     )
 
@@ -165,9 +177,24 @@ def escalate(
         verb="swarm.escalate",
         thing=f"shared/{write.key}",
         puts=tuple(puts),
-        deletes=tuple([keys.shared_write(write.key, each.id) for each in chain]),
+        deletes=tuple([each.place for each in chain]),
         events=(Event("swarm:undecided", write.agent, details=undecided.conflict.details()),),
         reason=undecided.conflict.resolution,
+    )
+
+
+def merge(chain: Sequence[SharedWrite]) -> Decision[str]:
+    """Delete the writes between the first and the last of a long chain: each saw the one before it.
+
+    The chain becomes a decision about its last write, and has to fit into one commit.
+    """
+    first, *between, last = chain
+    return Decision(
+        outcome=MERGED,
+        verb="swarm.tidy",
+        thing=f"shared/{first.key}",
+        puts=(Write(last.place, replace(last, follows=first.id)),),
+        deletes=tuple([each.place for each in between]),
     )
 
 
@@ -207,12 +234,10 @@ def carry_out(
         value=chosen.value,
         base=chosen.base,
         written_at=chosen.written_at,
+        number=known.writes + 1,
     )
-    puts = (
-        Write(keys.shared_write(key, new.id), new),
-        Write(keys.copy(key), replace(known, pending=known.pending or new.id)),
-    )
-    return replace(ended, puts=puts)
+    after = replace(known, writes=new.number, pending=known.pending or new.id)
+    return replace(ended, puts=(Write(new.place, new), Write(keys.copy(key), after)))
 
 
 def expire(

@@ -4,7 +4,7 @@ On the bus, ``shared/{key}`` is the signed envelope and the value beside it (``S
 
 At home
     copies/{key}              SharedCopy       the value as this home last read or wrote it
-    shared-writes/{key}/{id}  SharedWrite      a write that is not on the bus yet
+    shared-writes/{key}/...   SharedWrite      a write that is not on the bus yet
     undecided/{decision}      UndecidedWrite   a write that a person decides about
     conflicts/{id}            StoredConflict   two writes, with both values
 
@@ -38,7 +38,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from interlock.core import codec
+from interlock.core import codec, keys
 from interlock.nouns.swarms.envelope import EnvelopeRefused, Reason, TrustedKey, open_envelope
 from interlock.nouns.swarms.head import ENVELOPE_LIMIT
 from interlock.nouns.swarms.sync_heads import VALUE_LIMIT, SharedHead
@@ -65,8 +65,9 @@ class SharedCopy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A shared value as this home knows it; ``item`` is 0 while it was neither read nor written.
 
     ``digest`` is that of its head, ``signed_by`` the key, ``at`` when it was stored, by the bus's
-    clock as its writer says.  ``pending`` is the newest write of this home that is not on the bus
-    yet.  ``refused`` says why something newer that stands on the bus does not count.
+    clock as its writer says.  ``writes`` counts the writes of this home, and ``pending`` is the
+    newest one if it is not on the bus yet.  ``refused`` says why something newer that stands on the
+    bus does not count.
     """
 
     key: str
@@ -83,13 +84,14 @@ class SharedCopy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     written_at: float = 0.0
     at: float = 0.0
     seen: int = 0
+    writes: int = 0
     pending: str = ""
     refused: str = ""
     refused_at: float = 0.0
 
 
 class SharedWrite(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A write on its way to the bus.
+    """A write on its way to the bus; ``number`` is its place among those of its home to this key.
 
     It ``follows`` an earlier write of the same home that was not on the bus either: its base is
     then the revision which that one gets.  ``plan`` is the conflict that it is about to win: the
@@ -103,8 +105,14 @@ class SharedWrite(Struct, frozen=True, kw_only=True, omit_defaults=True):
     value: Raw
     base: int
     written_at: float
+    number: int = 0
     follows: str = ""
     plan: WriteConflict | None = None
+
+    @property
+    def place(self) -> str:
+        """The key of its item."""
+        return keys.shared_write(self.key, self.number, self.id)
 
 
 class UndecidedWrite(Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """Writing a shared value: spooled at home, put on the bus in order, or left to a person.
 
-    1  home   the write (``shared-writes/{key}/{id}``), and its id as the newest one of the copy
+    1  home   the write (``shared-writes/{key}/...``), and its id as the newest one of the copy
     2  bus    the signed value, its envelope as our last write, and the key that measures its age
     3  home   the write is deleted, and the copy is what stands on the bus now
 
@@ -23,55 +23,55 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Raw, Struct
 
 from interlock.core import keys
-from interlock.core.decision import Decision, Event, Write
+from interlock.core.decision import Decision
 from interlock.core.signing import Signer
 from interlock.errors import BusTrouble, NotAllowed, StoreBusy
 from interlock.nouns.swarms import share_rules
-from interlock.nouns.swarms.envelope import EnvelopeRefused, open_envelope, sign_head
-from interlock.nouns.swarms.head import digest, milliseconds
+from interlock.nouns.swarms.envelope import sign_head
 from interlock.nouns.swarms.own_keys import current_signer
 from interlock.nouns.swarms.reputation import UNKNOWN, Reputation
 from interlock.nouns.swarms.shared import (
     OpenedShared,
     SharedCopy,
-    SharedItem,
     SharedWrite,
     StoredConflict,
-    current_value,
     decode_copy,
     decode_undecided,
     decode_write,
-    judge_item,
-    known_value,
 )
-from interlock.nouns.swarms.shared_reading import SharedTrust, own_keys, trust_now
+from interlock.nouns.swarms.shared_bus import (
+    head_of,
+    look,
+    put_value,
+    stored_before,
+    what_stands,
+)
+from interlock.nouns.swarms.shared_reading import trust_now
 from interlock.nouns.swarms.swarm import OwnSwarm
-from interlock.nouns.swarms.sync_heads import SharedHead
-from interlock.nouns.swarms.sync_results import ShareSpooled, ShareUndecided, ValueShared
+from interlock.nouns.swarms.sync_results import (
+    SharesFull,
+    ShareSpooled,
+    ShareUndecided,
+    ValueShared,
+)
 from interlock.nouns.swarms.sync_rules import (
-    CONCURRENT,
-    CurrentValue,
     WriteApplied,
     WriteConflict,
     WriteSame,
     WriteUndecided,
     decide_write,
-    nothing_there,
 )
 from interlock.nouns.swarms.trust_service import decode_reputation
 from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, readable
-from interlock.runtime.retention_clock import engine_time
-from interlock.runtime.runner import Runner
 from interlock.steps import InThread, Op, Read
-from interlock.store import Item, Range, Snapshot
+from interlock.store import Range, Snapshot
 
 if TYPE_CHECKING:
     from interlock.client_context import Context
@@ -87,19 +87,6 @@ NOT_NOW = (BusTrouble, NotAllowed, StoreBusy)
 """Why a write waits: the bus is away, our key is on another host, or others write all the time."""
 
 Settled: TypeAlias = ValueShared | ShareUndecided
-
-
-class OnBus(Struct, frozen=True, kw_only=True):
-    """What the bus has under a shared key, and what its clock says.
-
-    ``last`` is the envelope of our own last write.  ``age`` is how long ago the value was stored,
-    at least; None if that is long.
-    """
-
-    item: Item | None
-    last: Item | None
-    now: float
-    age: float | None
 
 
 class AtHome(Struct, frozen=True, kw_only=True):
@@ -125,7 +112,7 @@ class SharedPosting:
 
     def share(
         self, actor: Actor, own: OwnSwarm, key: str, value: Raw, base: int | None
-    ) -> Op[ValueShared | ShareSpooled | ShareUndecided]:
+    ) -> Op[ValueShared | ShareSpooled | ShareUndecided | SharesFull]:
         """Store a write at home, and put it on the bus if that answers."""
         clock = self._runner.clock
         wall, monotonic = clock.wall(), clock.monotonic()
@@ -134,6 +121,8 @@ class SharedPosting:
             return max(clock.wall() - wall, clock.monotonic() - monotonic) > DIRECT
 
         write = yield from self._spool(actor, own, key, value, base)
+        if isinstance(write, SharesFull):
+            return write
         trouble = ""
         done: dict[str, Settled] = {}
         try:
@@ -147,10 +136,9 @@ class SharedPosting:
 
     def drain(self, actor: Actor, own: OwnSwarm, *, young: bool = False) -> Op[SharesPosted]:
         """Post what waits, in order; a ``young`` write may be one that its caller posts now."""
-        items = yield from every(keys.SHARED_WRITES, most=AT_ONCE)
-        writes = [each for item in items if (each := readable(decode_write, item)) is not None]
+        writes = yield from first_waiting(AT_ONCE)
         now = self._runner.clock.wall()
-        due = {w.key: None for w in writes if young or not 0 <= now - w.written_at < DIRECT}
+        due = [w.key for w in writes if young or not 0 <= now - w.written_at < DIRECT]
         settled: dict[str, Settled] = {}
         trouble = ""
         for key in due:
@@ -174,7 +162,7 @@ class SharedPosting:
 
     def _spool(
         self, actor: Actor, own: OwnSwarm, key: str, value: Raw, base: int | None
-    ) -> Op[SharedWrite]:
+    ) -> Op[SharedWrite | SharesFull]:
         write = SharedWrite(
             id=self._runner.new_id(share_rules.WRITE),
             key=key,
@@ -185,11 +173,15 @@ class SharedPosting:
             written_at=round(self._runner.clock.wall(), 3),
         )
 
-        def deciding() -> DecideOp[share_rules.Spooled]:
-            copy = (yield (keys.copy(key),))[keys.copy(key)]
-            return share_rules.spool(decode_copy(copy), write, base)
+        def deciding() -> DecideOp[share_rules.Spooled | SharesFull]:
+            page = Range(keys.shared_write(key), limit=1)
+            snapshot = yield (keys.copy(key), page)
+            first = [decode_write(item) for item in snapshot.ranges[page]]
+            copy = decode_copy(snapshot[keys.copy(key)])
+            return share_rules.spool(copy, write, base, first[0] if first else None)
 
-        return (yield from self._runner.change(deciding, actor)).outcome.write
+        done = (yield from self._runner.change(deciding, actor)).outcome
+        return done if isinstance(done, SharesFull) else done.write
 
     # Step 2.
 
@@ -204,22 +196,15 @@ class SharedPosting:
         """Post the writes of one key in order; ``direct`` is the one that a caller just made."""
         done: dict[str, Settled] = {}
         tried: set[str] = set()
-        while True:
-            page = Range(keys.shared_write(key))
-            items = sorted((yield Read(page)).ranges[page], key=lambda item: item.created)
-            writes = [each for item in items if (each := readable(decode_write, item)) is not None]
-            there = {each.id for each in writes}
-            ready = [w for w in writes if w.follows not in there and w.id not in tried]
-            if not ready:
-                return done
-            write = ready[0]
+        while (write := (yield from _first(key))) is not None and write.id not in tried:
             tried.add(write.id)
-            own_call = write.id == direct
+            is_own = write.id == direct
             found = yield from self._post(
-                actor, own, write, waited if own_call and not done else None, shown=own_call
+                actor, own, write, waited if is_own and not done else None, shown=is_own
             )
             if found is not None:
                 done[write.id] = found
+        return done
 
     def _post(
         self,
@@ -237,11 +222,11 @@ class SharedPosting:
             if home.write is None:
                 return None
             write = home.write
-            before = _stored_before(own, write, seen)
+            before = stored_before(own, write, seen)
             if before is not None:
                 return (yield from self._finish(actor, write, before, write.plan))
             trust = yield from trust_now(own, self._runner.clock.wall())
-            stands = _stands(own, trust, home, seen, write.key)
+            stands = what_stands(own, trust, home.copy, seen, write.key)
             spooled = waited is None or waited()
             new = share_rules.proposed(own.name, write, own.bus_id, spooled=spooled)
             decided = decide_write(write.key, stands.current, new, seen.now)
@@ -256,7 +241,7 @@ class SharedPosting:
         raise StoreBusy(f"other swarms keep writing {write.key}; retry later")
 
     def _at_home(self, write: SharedWrite) -> Op[AtHome]:
-        wanted = (keys.shared_write(write.key, write.id), keys.copy(write.key))
+        wanted = (write.place, keys.copy(write.key))
         snapshot: Snapshot = yield Read(*wanted)
         waits = snapshot[wanted[0]]
         return AtHome(
@@ -271,22 +256,7 @@ class SharedPosting:
         signer: Signer = yield InThread(partial(current_signer, own, self._runner.clock.wall()))
         if decided.conflict is not None:
             yield from self._plan(actor, write, decided.conflict)
-        value = bytes(write.value)
-        head = SharedHead(
-            from_swarm=own.name,
-            key=signer.fingerprint,
-            timestamp=milliseconds(write.written_at),
-            bus=own.bus_id,
-            shared_key=write.key,
-            write_id=write.id,
-            agent=write.agent,
-            base=decided.shared.base,
-            replaces=decided.expected,
-            bus_time=milliseconds(now),
-            spooled=decided.shared.spooled,
-            source_hash=sha256(value).hexdigest(),
-            source_size=len(value),
-        )
+        head = head_of(own, write, decided, signer.fingerprint, now)
         work = partial(
             put_value,
             head=head,
@@ -297,10 +267,8 @@ class SharedPosting:
         return (yield from self._context.bus.on(own, work))
 
     def _plan(self, actor: Actor, write: SharedWrite, conflict: WriteConflict) -> Op[None]:
-        key = keys.shared_write(write.key, write.id)
-
         def deciding() -> DecideOp[str]:
-            item = (yield (key,))[key]
+            item = (yield (write.place,))[write.place]
             if item is None:
                 return Decision(outcome="gone")
             return share_rules.plan(decode_write(item), conflict)
@@ -327,8 +295,8 @@ class SharedPosting:
             copy = yield from _if_waiting(write)
             if copy is None:
                 return Decision(outcome="gone")
-            _, *followers = yield from _chain(write)
-            follower = followers[0] if followers else None
+            chain = yield from _chain(write, 1)
+            follower = chain[1] if len(chain) > 1 else None
             return share_rules.finish(write, copy, follower, stands, won)
 
         yield from runner.change(deciding, actor)
@@ -369,11 +337,16 @@ class SharedPosting:
             copy = yield from _if_waiting(write)
             if copy is None:
                 return Decision(outcome="gone")
-            chain = yield from _chain(write)
+            chain = yield from _chain(write, share_rules.CHAIN)
+            if len(chain) > share_rules.CHAIN:
+                return share_rules.merge(chain)
             standing = yield from _standing(undecided.conflict.winner)
             return share_rules.escalate(found, chain, copy, standing)
 
-        if (yield from runner.change(deciding, actor)).outcome == "gone":
+        outcome = share_rules.MERGED
+        while outcome == share_rules.MERGED:
+            outcome = (yield from runner.change(deciding, actor)).outcome
+        if outcome == "gone":
             return None
         key = keys.undecided(found.decision)
         item = (yield Read(key))[key]
@@ -392,117 +365,52 @@ class SharedPosting:
         return ValueShared(key=write.key, revision=revision, base=write.base)
 
 
-# On the bus.
-
-
-def look(runner: Runner, *, own: OwnSwarm, key: str) -> Op[OnBus]:
-    """Read a shared key on the bus, with its age by the bus's clock."""
-    shared, last, live = keys.shared(key), keys.shared_last(own.name, key), keys.shared_live(key)
-    snapshot: Snapshot = yield Read(shared, last, live, times=True)
-    now = yield from engine_time()
-    age, measured = None, snapshot[live]
-    if measured is not None:  # the engine may say less than is left, by up to its grain
-        left = (measured.expires_in or 0.0) + runner.capabilities.grain
-        age = max(0.0, CONCURRENT - left)
-    return OnBus(
-        item=snapshot[shared],
-        last=snapshot[last],
-        now=runner.clock.wall() if now is None else now,
-        age=age,
-    )
-
-
-def put_value(
-    runner: Runner, *, head: SharedHead, envelope: bytes, value: Raw, fresh: bool = False
-) -> Op[OpenedShared | None]:
-    """Put a signed value on the bus, if what it replaces still stands there; else None.
-
-    With ``fresh`` that was stored a short time ago, too.  A value that is only signed again is as
-    old as it was.
-    """
-    key, own = head.shared_key, head.from_swarm
-    shared, live = keys.shared(key), keys.shared_live(key)
-
-    def deciding() -> DecideOp[str]:
-        snapshot = yield (shared, live) if fresh else (shared,)
-        item = snapshot[shared]
-        if (0 if item is None else item.revision) != head.replaces:
-            return Decision(outcome="moved")
-        if fresh and snapshot[live] is None:
-            return Decision(outcome="moved")
-        return Decision(
-            outcome="shared",
-            verb="bus.share",
-            thing=f"shared/{key}",
-            puts=(
-                Write(shared, SharedItem(envelope=Raw(envelope), value=value)),
-                Write(keys.shared_last(own, key), Raw(envelope)),
-                *(() if head.same_as else (Write(live, own, CONCURRENT),)),
-            ),
-            events=(Event("swarm:shared", own),),
-        )
-
-    done = yield from runner.change(deciding, Actor(own), hopeful=False)
-    if done.outcome == "moved" or done.revision is None:
-        return None
-    return OpenedShared(head=head, digest=digest(head), value=value, item=done.revision)
-
-
-def _stored_before(own: OwnSwarm, write: SharedWrite, seen: OnBus) -> OpenedShared | None:
-    """The write as it was put on the bus by a process that could not say so at home."""
-    if seen.last is None:
-        return None
-    trusted = own_keys(own)
-    found = open_envelope(seen.last.value, SharedHead, trusted.get, bus=own.bus_id, now=0.0)
-    if isinstance(found, EnvelopeRefused):
-        return None
-    head = found.head
-    if (head.write_id, head.shared_key, head.bus) != (write.id, write.key, own.bus_id):
-        return None
-    return OpenedShared(head=head, digest=found.digest, value=write.value, item=seen.last.revision)
-
-
-class Stands(Struct, frozen=True, kw_only=True):
-    """What stands on the bus as the rules compare it; ``opened`` if it is newer than our copy."""
-
-    current: CurrentValue | None
-    opened: OpenedShared | None = None
-
-
-def _stands(own: OwnSwarm, trust: SharedTrust, home: AtHome, seen: OnBus, key: str) -> Stands:
-    if seen.item is None:
-        return Stands(current=None)
-    found = judge_item(home.copy, seen.item, key, trust.keys, own.bus_id)
-    if isinstance(found, OpenedShared):
-        return Stands(current=current_value(found, seen.now, seen.age), opened=found)
-    if found is None and home.copy is not None:
-        return Stands(current=known_value(home.copy, seen.now, seen.age))
-    return Stands(current=nothing_there(seen.now, seen.item.revision))
-
-
 # At home.
+
+
+def first_waiting(most: int) -> Op[list[SharedWrite]]:
+    """The first write of each key that waits; damaged ones are left out, and ``doctor`` says so."""
+    found: list[SharedWrite] = []
+    after = ""
+    while len(found) < most:
+        page = Range(keys.SHARED_WRITES, after, 1)
+        items = (yield Read(page)).ranges[page]
+        if not items:
+            break
+        first = yield from _first(keys.shared_of(items[0].key))
+        found += [] if first is None else [first]
+        after = f"{items[0].key.rpartition('/')[0]}0"  # behind the folder: 0 follows the slash
+    return found
+
+
+def _first(key: str) -> Op[SharedWrite | None]:
+    """The first write of a key that waits: all before it are settled."""
+    page = Range(keys.shared_write(key), limit=4)
+    items = (yield Read(page)).ranges[page]
+    found = [each for item in items if (each := readable(decode_write, item)) is not None]
+    return found[0] if found else None
 
 
 def _if_waiting(write: SharedWrite) -> ReadOp[SharedCopy | None]:
     """The copy, if the write still waits; its commits always write both."""
-    wanted = (keys.shared_write(write.key, write.id), keys.copy(write.key))
+    wanted = (write.place, keys.copy(write.key))
     snapshot = yield wanted
     if snapshot[wanted[0]] is None:
         return None
     return decode_copy(snapshot[wanted[1]]) or SharedCopy(key=write.key, bus=write.bus)
 
 
-def _chain(write: SharedWrite) -> ReadOp[list[SharedWrite]]:
-    """A write and those that follow it.
+def _chain(write: SharedWrite, most: int) -> ReadOp[list[SharedWrite]]:
+    """A write and up to so many that follow it.
 
     The commit checks the ones that it found; another one would have changed the copy, which it
     checks, too.
     """
-    page = Range(keys.shared_write(write.key))
+    page = Range(keys.shared_write(write.key), write.place, most)
     items = (yield (page,)).ranges[page]
     waiting = [each for item in items if (each := readable(decode_write, item)) is not None]
     chain = share_rules.chain_of(write, waiting)
-    yield tuple([keys.shared_write(write.key, each.id) for each in chain])
+    yield tuple([each.place for each in chain])
     return chain
 
 

@@ -123,6 +123,8 @@ class SharedReader:
         takes what stands on the bus although it is older than our copy, or is gone.
         """
         wanted = list(dict.fromkeys(names))
+        if not wanted:
+            return {}
         for _ in range(_TRIES):
             stands = yield from self._context.bus.on(
                 own, partial(_on_bus, names=wanted), urgent=urgent
@@ -139,12 +141,6 @@ class SharedReader:
             if (yield from self._keep(own, trust, [each for each in found if each.changed])):
                 return {each.key: each for each in found}
         raise StoreBusy("the trust in peers, or a shared value, keeps changing; retry later")
-
-    def refresh(self, own: OwnSwarm, *, urgent: bool = False) -> Op[list[SharedRead]]:
-        """Read all keys again that this home has a copy of."""
-        items = yield from every(keys.COPIES)
-        names = [keys.shared_of(item.key) for item in items]
-        return list((yield from self.read(own, names, urgent=urgent)).values()) if names else []
 
     def _judged(
         self,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,7 +24,6 @@ from interlock.nouns.messages import decode
 from interlock.nouns.messages.decision import HumanDecision
 from interlock.nouns.swarms import registry, share_rules
 from interlock.nouns.swarms.envelope import sign_head
-from interlock.nouns.swarms.head import milliseconds
 from interlock.nouns.swarms.own_keys import current_signer, own_swarm
 from interlock.nouns.swarms.shared import (
     SharedCopy,
@@ -36,14 +34,20 @@ from interlock.nouns.swarms.shared import (
     open_shared,
     taken_in,
 )
-from interlock.nouns.swarms.shared_posting import SharedPosting, SharesPosted, put_value
+from interlock.nouns.swarms.shared_bus import head_again, put_value
+from interlock.nouns.swarms.shared_posting import (
+    AT_ONCE,
+    SharedPosting,
+    SharesPosted,
+    first_waiting,
+)
 from interlock.nouns.swarms.shared_reading import SharedRead, SharedReader, trust_now
 from interlock.nouns.swarms.swarm import OwnSwarm
-from interlock.nouns.swarms.sync_heads import SharedHead
 from interlock.nouns.swarms.sync_results import (
     ConflictList,
     SharedList,
     SharedView,
+    SharesFull,
     ShareSpooled,
     ShareUndecided,
     UnknownShared,
@@ -52,7 +56,7 @@ from interlock.nouns.swarms.sync_results import (
 from interlock.nouns.swarms.sync_rules import SYNC_EVERY
 from interlock.runtime.attempt import DecideOp, ReadOp
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import every, readable
+from interlock.runtime.reads import Pages, every, readable
 from interlock.runtime.runner import Runner
 from interlock.steps import InThread, Op, Read
 from interlock.store import Item, Range, Snapshot
@@ -72,10 +76,10 @@ class SharedTended(Struct, frozen=True, kw_only=True):
     trouble: str = ""
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
-    """The writes of this home that are not on the bus, and the open decisions, by shared key."""
+class SharesWaiting(Struct, frozen=True, kw_only=True):
+    """By shared key: the first write of this home that is not on the bus, and open decisions."""
 
-    writes: dict[str, int]
+    first: dict[str, int]
     decisions: dict[str, tuple[str, ...]]
 
 
@@ -91,7 +95,7 @@ class SharedService:
 
     def share(
         self, actor: Actor, own: OwnSwarm, key: str, value: Raw, base: int | None
-    ) -> Op[ValueShared | ShareSpooled | ShareUndecided]:
+    ) -> Op[ValueShared | ShareSpooled | ShareUndecided | SharesFull]:
         """Write a value."""
         return self.posting.share(actor, own, key, value, base)
 
@@ -110,7 +114,7 @@ class SharedService:
         except BusTrouble as error:
             trouble = str(error)
             copy = yield from self._shown_copy(own, key)
-        waiting = yield from _waiting(key)
+        waiting = yield from _waiting()
         if copy is None and refusal is None:
             return UnknownShared(unknown=(key,), key=key, trouble=trouble)
         return _view(key, copy, waiting, refusal, trouble)
@@ -123,7 +127,7 @@ class SharedService:
             others = yield from self._context.bus.on(own, _first)
         except BusTrouble as error:
             trouble = str(error)
-        copies = [decode_copy(item) for item in (yield from every(keys.COPIES))]
+        copies = [readable(decode_copy, item) for item in (yield from every(keys.COPIES))]
         known = {copy.key: copy for copy in copies if copy is not None}
         waiting = yield from _waiting()
         found = [_view(key, copy, waiting, None, "") for key, copy in known.items()]
@@ -170,24 +174,17 @@ class SharedService:
         clock = self._runner.clock
         if not force and clock.monotonic() < self._refreshed + SYNC_EVERY:
             return
-        found = yield from self.reader.refresh(own)
+        pages = Pages(keys.COPIES)
+        while not pages.finished:  # values may be large, so that a page has few of them
+            names = [keys.shared_of(item.key) for item in (yield from pages.read())]
+            found = yield from self.reader.read(own, names)
+            yield from self._sign_again(own, found.values())
         self._refreshed = clock.monotonic()
-        yield from self._sign_again(own, found)
 
     def _sign_again(self, own: OwnSwarm, found: Iterable[SharedRead]) -> Op[None]:
         """Sign values of our swarm with the current key that an earlier one signed."""
         now = self._runner.clock.wall()
-        valid = registry.valid_keys(own.keys, now)
-        copies = [each.after for each in found if each.refusal is None]
-        old = [
-            copy
-            for copy in copies
-            if copy is not None
-            and copy.item
-            and copy.swarm == own.name
-            and valid
-            and copy.signed_by != valid[0].fingerprint
-        ]
+        old = _signed_before(own, found, now)
         if not old:
             return
         try:
@@ -195,7 +192,7 @@ class SharedService:
         except NotAllowed:
             return  # the key is on another host, which does it
         for copy in old:
-            head = _again(own, copy, signer.fingerprint)
+            head = head_again(own, copy, signer.fingerprint)
             envelope: bytes = yield InThread(partial(sign_head, head, signer))
             work = partial(put_value, head=head, envelope=envelope, value=copy.value)
             yield from self._context.bus.on(own, work)
@@ -281,25 +278,21 @@ def _first(_runner: Runner) -> Op[dict[str, Item]]:
     return {keys.shared_of(item.key): item for item in items}
 
 
-def _waiting(key: str | None = None) -> Op[Waiting]:
-    folder = keys.SHARED_WRITES if key is None else keys.shared_write(key)
-    writes: dict[str, int] = {}
-    for item in (yield from every(folder)):
-        name = keys.shared_of(item.key)
-        writes[name] = writes.get(name, 0) + 1
+def _waiting() -> Op[SharesWaiting]:
+    first = {each.key: each.number for each in (yield from first_waiting(AT_ONCE))}
     decisions: dict[str, tuple[str, ...]] = {}
     for item in (yield from every(keys.UNDECIDED)):
         left = readable(decode_undecided, item)
         if left is not None:
             name = left.undecided.conflict.key
             decisions[name] = (*decisions.get(name, ()), left.decision)
-    return Waiting(writes=writes, decisions=decisions)
+    return SharesWaiting(first=first, decisions=decisions)
 
 
 def _view(
     key: str,
     copy: SharedCopy | None,
-    waiting: Waiting,
+    waiting: SharesWaiting,
     refusal: SharedRefusal | None,
     trouble: str,
 ) -> SharedView:
@@ -315,31 +308,19 @@ def _view(
         revision=known.revision,
         written_at=known.written_at or None,
         stored_at=known.at or None,
-        waiting=waiting.writes.get(key, 0),
+        waiting=known.writes - waiting.first[key] + 1 if key in waiting.first else 0,
         decisions=waiting.decisions.get(key, ()),
         refused=refused,
         trouble=trouble,
     )
 
 
-def _again(own: OwnSwarm, copy: SharedCopy, key: str) -> SharedHead:
-    """The head of a value that is only signed again; its revision stays."""
-    value = bytes(copy.value)
-    return SharedHead(
-        from_swarm=own.name,
-        key=key,
-        timestamp=milliseconds(copy.written_at),
-        bus=own.bus_id,
-        shared_key=copy.key,
-        write_id=copy.write,
-        agent=copy.agent,
-        base=copy.base,
-        replaces=copy.item,
-        same_as=copy.revision,
-        bus_time=milliseconds(copy.at),
-        source_hash=sha256(value).hexdigest(),
-        source_size=len(value),
-    )
+def _signed_before(own: OwnSwarm, found: Iterable[SharedRead], now: float) -> list[SharedCopy]:
+    """The values of our swarm that stand on the bus, and that an earlier key signed."""
+    copies = [each.after for each in found if each.refusal is None]
+    stand = [each for each in copies if each is not None and each.item and each.swarm == own.name]
+    valid = registry.valid_keys(own.keys, now)
+    return [each for each in stand if valid and each.signed_by != valid[0].fingerprint]
 
 
 def _tended(done: SharesPosted, trouble: str) -> SharedTended:

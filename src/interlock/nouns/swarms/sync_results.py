@@ -114,6 +114,14 @@ class ShareUndecided(Refusal, frozen=True, kw_only=True, tag="undecided", omit_d
     revision: int = 0
 
 
+class SharesFull(outcomes.Full, frozen=True, kw_only=True, tag="full"):
+    """Too many writes of this home to this key wait for the bus; the write was not stored."""
+
+    key: str
+    waiting: int
+    limit: int
+
+
 class SharedView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A shared value as this home knows it.
 
@@ -153,5 +161,5 @@ class UnknownShared(outcomes.Unknown, frozen=True, kw_only=True, tag="unknown"):
     trouble: str = ""
 
 
-ShareOutcome: TypeAlias = ValueShared | ShareSpooled | ShareUndecided | NotRegistered
+ShareOutcome: TypeAlias = ValueShared | ShareSpooled | ShareUndecided | SharesFull | NotRegistered
 SharedOutcome: TypeAlias = SharedView | UnknownShared | NotRegistered

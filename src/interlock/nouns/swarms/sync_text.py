@@ -85,6 +85,11 @@ def _undecided(outcome: results.ShareUndecided, paint: Paint) -> str:
     return "\n".join(lines)
 
 
+def _full(outcome: results.SharesFull, paint: Paint) -> str:
+    waits = f"{outcome.waiting} writes of this home wait for the bus, and no more are stored"
+    return f"{paint('yellow', 'full')} {outcome.key}: {waits}; run 'interlock swarm sync'"
+
+
 def _value(outcome: results.SharedView, paint: Paint) -> str:
     facts = [("key", outcome.key)]
     if outcome.revision:
@@ -172,6 +177,7 @@ TEXTS: dict[str, Text] = {
     "ValueShared": _stored,
     "ShareSpooled": _spooled,
     "ShareUndecided": _undecided,
+    "SharesFull": _full,
     "SharedView": _value,
     "SharedList": _values,
     "UnknownShared": _unknown,

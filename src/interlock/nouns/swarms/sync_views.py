@@ -11,7 +11,8 @@ from interlock.nouns.swarms.head import digest
 from interlock.nouns.swarms.own_keys import own_swarm
 from interlock.nouns.swarms.registry_service import PeerState, peer_states
 from interlock.nouns.swarms.results import NotRegistered
-from interlock.nouns.swarms.shared import SharedWrite, decode_copy, decode_undecided, decode_write
+from interlock.nouns.swarms.shared import decode_copy, decode_undecided
+from interlock.nouns.swarms.shared_posting import AT_ONCE, first_waiting
 from interlock.nouns.swarms.state_service import state_on_bus
 from interlock.nouns.swarms.sync_heads import StateHead
 from interlock.nouns.swarms.sync_results import SwarmState, SwarmStateList
@@ -87,11 +88,12 @@ def why_shared(context: Context, name: str) -> Op[Why]:
         return Why(
             thing=thing, blocked=True, because=because, clear=clear, by=by, state="undecided"
         )
-    writes = yield from _writes(keys.shared_write(name))
-    if writes:
-        because = f"{_number(writes)} of this home not on the bus, {_since(writes, now)}"
+    waits = [each for each in (yield from first_waiting(AT_ONCE)) if each.key == name]
+    if waits:
+        since = waits[0].written_at
+        ago = span(max(0.0, now - since))
+        because = f"a write of {waits[0].agent} is not on the bus, for {ago}"
         clear = "interlock swarm sync, on a host with the key of this swarm"
-        since = writes[0].written_at
         return Why(
             thing=thing, blocked=True, because=because, clear=clear, since=since, state="spooled"
         )
@@ -109,28 +111,15 @@ def why_shared(context: Context, name: str) -> Op[Why]:
     return Why(thing=thing, blocked=False, because=because, clear=clear, state="shared")
 
 
-def _writes(folder: str) -> Op[list[SharedWrite]]:
-    items = yield from every(folder)
-    found = [each for item in items if (each := readable(decode_write, item)) is not None]
-    return sorted(found, key=lambda each: each.written_at)
-
-
-def _number(writes: list[SharedWrite]) -> str:
-    return "1 write" if len(writes) == 1 else f"{len(writes)} writes"
-
-
-def _since(writes: list[SharedWrite], now: float) -> str:
-    first = "" if len(writes) == 1 else "the first "
-    return f"{first}for {span(max(0.0, now - writes[0].written_at))}"
-
-
 # Doctor.
 
 
 def waiting_writes(now: float) -> Op[list[Finding]]:
-    """The writes of shared values that are not on the bus; nothing if there are none."""
-    writes = yield from _writes(keys.SHARED_WRITES)
-    if not writes:
+    """The shared values whose writes are not on the bus; nothing if there are none."""
+    first = yield from first_waiting(AT_ONCE)
+    if not first:
         return []
-    fact = f"{_number(writes)} of shared values not on the bus, {_since(writes, now)}"
+    since = min(each.written_at for each in first)
+    keys_ = "1 key" if len(first) == 1 else f"{len(first)} keys"
+    fact = f"writes of {keys_} are not on the bus, for {span(max(0.0, now - since))}"
     return [finding("shared", fact, "run 'interlock swarm sync' on a host with the swarm's key")]
