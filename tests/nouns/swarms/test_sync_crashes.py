@@ -21,7 +21,8 @@ from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault
 from interlock.testing.testbed import Stepper
 
-FAULTS: list[Fault] = ["crash before", "crash after", "lost reply", "late arrival"]
+FAULTS: list[Fault] = ["crash after", "lost reply", "late arrival"]
+"""A crash before a commit is one after the commit before it."""
 
 
 class Scene:
