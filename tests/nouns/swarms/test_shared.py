@@ -344,6 +344,22 @@ def test_writes_are_spooled_while_the_bus_is_away_and_posted_in_order(
     assert view(shop, "k").waiting == 0
 
 
+def test_the_caller_of_a_write_that_follows_others_learns_of_their_decision(
+    swarms: Swarms, shop: Fleet, bank: Fleet
+) -> None:
+    stored(shop, "k", 0)
+    view(bank, "k")
+    cut(swarms, "shop")
+    shop.swarms.share("k", 1)
+    stored(bank, "k", "bank's")
+    swarms.clock.advance(60)
+    cut(swarms, "shop", is_cut=False)
+    found = undecided(shop, "k", 2)
+    assert found.value == "bank's"
+    assert conflict(shop).loser_value == 2
+    assert view(shop, "k").decisions == (found.decision,)
+
+
 def test_many_writes_that_waited_become_one_decision_about_the_last(
     swarms: Swarms, shop: Fleet, bank: Fleet
 ) -> None:

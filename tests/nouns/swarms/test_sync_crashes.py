@@ -266,6 +266,30 @@ def test_a_write_is_stored_once_though_two_processes_post_it_at_the_same_time(
             return
 
 
+def test_a_caller_learns_of_a_decision_that_another_process_has_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each step of a slow writer another process posts its write, which is stale."""
+    for before in count():
+        monkeypatch.setenv("INTERLOCK_KEYS_DIR", str(tmp_path / f"{before}"))
+        with Swarms() as swarms:
+            scene = Scene(swarms)
+            scene.shop.swarms.share("k", "first")
+            swarms.clock.advance(60)
+            slow = Stepper(scene.struck.swarms.share("k", "new"), scene.struck.home, swarms.clock)
+            for _ in range(before):
+                slow.go()
+            over = slow.done
+            scene.process("heir").sync()
+            slow.run()
+            done = slow.result()
+            assert isinstance(done, ShareUndecided)
+            assert [done.decision] == scene.has_undecided()
+        if over:
+            assert before > 5
+            return
+
+
 def test_a_process_that_slept_posts_nothing_that_another_one_has_settled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

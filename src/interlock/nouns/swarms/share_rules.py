@@ -147,7 +147,8 @@ def escalate(
     undecided = about(found.undecided, write)
     left = UndecidedWrite(
         decision=found.decision,
-        write=write.id,
+        first=chain[0].number,
+        last=write.number,
         bus=found.bus,
         agent=write.agent,
         undecided=undecided,

@@ -116,13 +116,19 @@ class SharedWrite(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class UndecidedWrite(Struct, frozen=True, kw_only=True):
-    """A write that a decision is about; ``write`` is its id."""
+    """A write that a decision is about, and the numbers of the writes that it stands for."""
 
     decision: str
-    write: str
+    first: int
+    last: int
     bus: str
     agent: str
     undecided: WriteUndecided
+
+    def is_about(self, write: SharedWrite) -> bool:
+        """Whether this write is the one, or one that it saw."""
+        same_key = self.undecided.conflict.key == write.key
+        return same_key and self.first <= write.number <= self.last
 
 
 class StoredConflict(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -132,7 +132,8 @@ class SharedPosting:
         if write.id in done:
             return done[write.id]
         settled = yield from self._settled_by_another(write)
-        return settled or ShareSpooled(key=key, base=write.base, trouble=trouble)
+        spooled = ShareSpooled(key=key, base=write.base, trouble=trouble)
+        return spooled if settled is None else settled
 
     def drain(self, actor: Actor, own: OwnSwarm, *, young: bool = False) -> Op[SharesPosted]:
         """Post what waits, in order; a ``young`` write may be one that its caller posts now."""
@@ -359,9 +360,10 @@ class SharedPosting:
             return None
         for item in (yield from every(keys.UNDECIDED)):
             left = readable(decode_undecided, item)
-            if left is not None and left.write == write.id:
+            if left is not None and left.is_about(write):
                 return share_rules.undecided_outcome(left)
-        revision = 0 if home.copy is None else home.copy.revision
+        copy = home.copy
+        revision = copy.revision if copy is not None and copy.write == write.id else 0
         return ValueShared(key=write.key, revision=revision, base=write.base)
 
 

@@ -78,6 +78,7 @@ class ConflictList(Listing[ConflictView], frozen=True, kw_only=True):
 class ValueShared(Success, frozen=True, kw_only=True, tag="shared", omit_defaults=True):
     """The value stands on the bus, with this ``revision``; ``base`` is what it was written on.
 
+    The revision is 0 if another process of this home posted it, and a later write has replaced it.
     ``already`` says that the same value stood there.  ``won`` is the conflict in which it replaced
     a concurrent write, which is kept.
     """

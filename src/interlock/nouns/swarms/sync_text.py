@@ -55,7 +55,8 @@ def _state(each: results.SwarmState, paint: Paint) -> tuple[str, ...]:
 
 def _stored(outcome: results.ValueShared, paint: Paint) -> str:
     before = ": the same value was there" if outcome.already else ""
-    head = f"{paint('green', 'shared')} {outcome.key}, revision {outcome.revision}{before}"
+    revision = f", revision {outcome.revision}" if outcome.revision else ""
+    head = f"{paint('green', 'shared')} {outcome.key}{revision}{before}"
     if outcome.won is None:
         return head
     lost = outcome.won
