@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from interlock.errors import InterlockError
 from interlock.nouns.requests.calls import RequestCalls
 from interlock.nouns.requests.request import LEASE
 from interlock.nouns.requests.serving import ServedRequest, abilities, settled_async
@@ -70,7 +69,7 @@ class Requests(RequestCalls[Awaiting]):
 
         async def follow() -> None:
             while not over:
-                with suppress(InterlockError):
+                with service.going_on():
                     await drive_async(service.follow(actor, lambda: over), self.context.store)
                 await asyncio.sleep(AGAIN)
 

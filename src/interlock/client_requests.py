@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from interlock.errors import InterlockError
 from interlock.nouns.requests.calls import RequestCalls
 from interlock.nouns.requests.request import LEASE
 from interlock.nouns.requests.serving import ServedRequest, abilities, settled
@@ -66,7 +65,7 @@ class Requests(RequestCalls[Blocking]):
 
         def follow() -> None:
             while not over.is_set():
-                with suppress(InterlockError):
+                with service.going_on():
                     drive(service.follow(actor, over.is_set), self.context.store)
                 over.wait(AGAIN)
 

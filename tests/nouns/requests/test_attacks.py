@@ -13,6 +13,8 @@ from tests.nouns.requests.pair import BUS_ID, Pair, Swarm, new_key, put_item
 
 from interlock.core import codec, keys, signing
 from interlock.core.signing import KeySigner
+from interlock.nouns.messages import decode
+from interlock.nouns.messages.message import ALL
 from interlock.nouns.requests import outcomes as out
 from interlock.nouns.requests.exchange import QUARANTINE_LIMIT, UNSIGNED_LIMIT, decode_request
 from interlock.nouns.requests.views import list_quarantine
@@ -257,6 +259,17 @@ def expires_after_deadline(attack: Attack) -> None:
     attack.put(signed_bytes(attack, encode(replace(head, expires=head.deadline + 1))))
 
 
+def no_way_to_answer(attack: Attack) -> None:
+    """The result of a request goes to ``reply_to``: a worker would fail when it signs that."""
+    payload = encode(attack.head()).replace(b'"reply_to":"ada"', b'"reply_to":"a\\nda"')
+    attack.put(signed_bytes(attack, payload))
+
+
+def an_invisible_correlation(attack: Attack) -> None:
+    payload = encode(attack.head(correlation_id="none")).replace(b'"none"', b'"no\\u001bne"')
+    attack.put(signed_bytes(attack, payload))
+
+
 def deadline_too_far(attack: Attack) -> None:
     later = 8 * 86_400_000
     attack.post(attack.head(deadline=round(attack.pair.clock.wall() * 1000) + later))
@@ -362,6 +375,8 @@ ATTACKS: list[tuple[Callable[[Attack], None], str]] = [
     (duplicate_field, "malformed"),
     (other_text, "malformed"),
     (expires_after_deadline, "malformed"),
+    (no_way_to_answer, "malformed"),
+    (an_invisible_correlation, "malformed"),
     (deadline_too_far, "deadline_too_far"),
     (hash_alone, "signature_verification_failed"),
     (other_bits, "malformed"),
@@ -524,6 +539,22 @@ def test_another_swarm_cannot_take_the_id_of_a_request() -> None:
     attack.reasons()
     attack.post(head)
     assert (attack.reasons(), attack.tasks()) == ([], 2)
+
+
+def test_another_swarm_cannot_replace_a_message_to_all_agents() -> None:
+    attack = Attack()
+    attack.pair.add("east")
+    attack.pair.trust("south", "east")
+    head = attack.head(to_agent="*")
+    attack.post(head)
+    attack.reasons()
+    east = attack.pair.keys["east"]
+    own = replace(head, from_swarm="east", key=east.fingerprint, request_id=attack.id("req"))
+    attack.post(own, east)
+    attack.reasons()
+    page = Range(keys.topic(ALL))
+    found = attack.pair.homes["south"].read(page).ranges[page]
+    assert sorted(decode.message(item).sender for item in found) == ["ada@east", "ada@north"]
 
 
 # Trust that changes between verifying and committing.

@@ -19,6 +19,7 @@ import interlock
 from interlock import aio, guard
 from interlock.core import keys, signing
 from interlock.core.decision import Decision, Write
+from interlock.nouns.requests.incoming import Incoming
 from interlock.nouns.requests.serving import RequestReply, ServedRequest
 from interlock.nouns.swarms import key_files
 from interlock.nouns.swarms.head import ListedKey
@@ -131,6 +132,40 @@ def test_a_blocking_client_asks_and_another_serves(
         assert fleet.record.verify()
     with interlock.connect(homes["south"], agent="eve") as fleet:
         assert len(fleet.requests.list(received=True, swarm="north")) == 2
+
+
+def test_an_error_of_the_intake_is_logged_and_the_worker_goes_on(
+    homes: dict[str, str],
+    served: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    look, errors = Incoming.look, [KeyError("what no one foresaw")]
+
+    def fails_once(self: Incoming, own: OwnSwarm) -> Any:
+        if errors:
+            raise errors.pop()
+        return look(self, own)
+
+    monkeypatch.setattr(Incoming, "look", fails_once)
+    served(lambda request: sum(request.payload))
+    with interlock.connect(homes["north"], agent="ada") as fleet:
+        found = fleet.requests.send("south", "can:sum", [1, 2], wait=20)
+    assert isinstance(found, interlock.RequestAnswered)
+    assert "what no one foresaw" in caplog.text
+
+
+def test_a_reply_that_cannot_be_sent_is_an_error_and_the_worker_goes_on(
+    homes: dict[str, str], served: Callable[..., None]
+) -> None:
+    served(lambda request: RequestReply(result=1, confidence=request.payload))
+    with interlock.connect(homes["north"], agent="ada") as fleet:
+        failed = fleet.requests.send("south", "can:sum", 7, wait=20)
+        assert isinstance(failed, interlock.RequestFailed)
+        assert "confidence" in failed.error
+        assert isinstance(
+            fleet.requests.send("south", "can:sum", 0.5, wait=20), interlock.RequestAnswered
+        )
 
 
 def test_a_served_task_waits_for_evidence_that_is_checked_again(

@@ -15,7 +15,7 @@ from tests.nouns.requests.test_clients import set_up
 
 from interlock import aio
 from interlock.core import codec, keys
-from interlock.nouns.requests import incoming
+from interlock.nouns.requests import answer_service, incoming
 from interlock.nouns.requests import outcomes as out
 from interlock.nouns.requests.exchange import SIGNED_LIMIT, decode_seen
 from interlock.nouns.requests.request_intake import FRESH_DEPTH
@@ -280,3 +280,34 @@ def test_a_home_on_etcd_takes_in_many_requests_at_once(
             return len(await south.requests.list(received=True))
 
     assert asyncio.run(scenario()) == 20
+
+
+# A long queue.
+
+
+def test_a_long_queue_costs_a_process_few_reads_and_those_that_ended_are_answered(
+    attack: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attack.pair.trust("south", "north", rate=0)
+    for _ in range(250):
+        attack.post(attack.head())
+    south = attack.south
+    south.take_in()
+    claimed = south.claim()
+    assert claimed is not None
+    south.run(south.tasks.complete(claimed.task, token=claimed.token, result=3))
+    monkeypatch.setattr(answer_service, "ROUNDS", 2)
+    answered, reads = 0, list[object]()
+    read = attack.pair.homes["south"].read
+
+    def counted(*of: Any, **how: Any) -> Any:
+        reads.append(of)
+        return read(*of, **how)
+
+    monkeypatch.setattr(attack.pair.homes["south"], "read", counted)
+    for _ in range(3):
+        reads.clear()
+        done = south.run(south.requests.answers.sweep(south.actor, south.own()))
+        assert len(reads) < 20
+        answered += done
+    assert answered == 1

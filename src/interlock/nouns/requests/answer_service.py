@@ -8,7 +8,8 @@ workers are lost.  Then the next process that tends the requests of this home fi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
+from interlock.errors import BadInput, StoreDamaged
 from interlock.nouns.guards.gates import merged
 from interlock.nouns.requests.acknowledgements import UnacknowledgedMark
 from interlock.nouns.requests.audit import AuditFacts, passed_ms
@@ -32,17 +34,19 @@ from interlock.nouns.swarms.head import AckHead, ResultHead, milliseconds, resul
 from interlock.nouns.tasks.task import TaskOwner, TaskResult, TaskStatus
 from interlock.nouns.tasks.task_reader import decode_claim, decode_result, decode_status
 from interlock.runtime.identity import Actor
-from interlock.runtime.reads import looked_up, readable
+from interlock.runtime.reads import KEYS_AT_ONCE, looked_up, readable
 from interlock.steps import Op, Read
-from interlock.store import Range
+from interlock.store import Item, Range
 
 if TYPE_CHECKING:
     from interlock.nouns.requests.home import Home
     from interlock.nouns.swarms.swarm import OwnSwarm
     from interlock.runtime.attempt import DecideOp
 
-SWEPT = 500
-"""Unanswered requests that one call looks at; the next call continues there."""
+SWEPT = KEYS_AT_ONCE
+"""Unanswered requests that are looked at together, with one read."""
+ROUNDS = 40
+"""Such reads of one sweep: a long queue is looked at part by part, and holds nothing else up."""
 ERROR_LIMIT = 64 * 1024
 _DONE = ("complete", "failed", "dead")
 
@@ -83,8 +87,8 @@ class Answers:
     def __init__(self, home: Home, outbox: Outbox) -> None:
         self._home = home
         self._outbox = outbox
-        self._swept = ""
-        """The last unanswered request that this process looked at."""
+        self._after = ""
+        """Where the next sweep begins."""
 
     def received(self, swarm: str, request: str) -> Op[ReceivedRequest | None]:
         """A request that was taken in."""
@@ -121,6 +125,17 @@ class Answers:
         posting = Posting(key=keys.outbox(to, head.message_id), entry=entry, body=answer.body)
         until = head.deadline / 1000
         return SignedAnswer(received=received, answer=answer, posting=posting, until=until)
+
+    def _sign_or_say(
+        self, own: OwnSwarm, received: ReceivedRequest, answer: Answer
+    ) -> Op[SignedAnswer]:
+        """Sign the result of a task; if it is none that can be sent, an error that says why."""
+        try:
+            return (yield from self.sign(own, received, answer))
+        except BadInput as error:
+            said = error_body(f"its result cannot be sent: {error}")
+            failed = Answer(status="error", body=said, by=answer.by, at=answer.at)
+            return (yield from self.sign(own, received, failed))
 
     def along(self, signed: SignedAnswer) -> Callable[[Decision[Any]], DecideOp[Any]]:
         """What makes the end of a task the answer of its request, in the same commit."""
@@ -167,17 +182,19 @@ class Answers:
         return (yield from self._outbox.post(actor, own, signed.posting))
 
     def sweep(self, actor: Actor, own: OwnSwarm) -> Op[int]:
-        """Answer requests whose tasks have ended without an answer, a page of them each time."""
-        page = Range(keys.UNANSWERED, self._swept, SWEPT)
-        items = (yield Read(page)).ranges[page]
-        self._swept = items[-1].key if len(items) == page.limit else ""
-        names = [(keys.agent_of(item.key), keys.id_of(item.key)) for item in items]
-        statuses = yield from looked_up(keys.status(task_id(*each)) for each in names)
+        """Answer requests whose tasks have ended without an answer."""
         done = 0
-        for swarm, id_ in names:
-            status = readable(decode_status, statuses[keys.status(task_id(swarm, id_))])
-            if status is None or status.state in _DONE:
-                done += yield from self.finish(actor, own, swarm, id_)
+        for _ in range(ROUNDS):
+            page = Range(keys.UNANSWERED, self._after, SWEPT)
+            items: tuple[Item, ...] = (yield Read(page)).ranges[page]
+            self._after = items[-1].key if len(items) == page.limit else ""
+            for swarm, id_ in (yield from _ended(items)):
+                try:
+                    done += yield from self.finish(actor, own, swarm, id_)
+                except (BadInput, StoreDamaged) as error:  # one request must not stop the others
+                    _log().warning("request %s of %s is not answered: %s", id_, swarm, error)
+            if not self._after:
+                break
         return done
 
     def finish(self, actor: Actor, own: OwnSwarm, swarm: str, request: str) -> Op[bool]:
@@ -188,7 +205,7 @@ class Answers:
         found = yield from self._outcome(received, actor)
         if found is None or self._home.signer(own, found.by) is None:
             return False
-        signed = yield from self.sign(own, received, found)
+        signed = yield from self._sign_or_say(own, received, found)
         done = yield from self._home.runner.change(lambda: self._answering(signed), actor)
         if done.outcome:
             yield from self.post(actor, own, signed)
@@ -205,7 +222,7 @@ class Answers:
             return
         if self._home.signer(own, found.by) is None:
             return
-        signed = yield from self.sign(own, received, found)
+        signed = yield from self._sign_or_say(own, received, found)
         yield from self._home.runner.change(lambda: self._answering(signed, again=True), actor)
         yield from self.post(actor, own, signed)
 
@@ -267,6 +284,23 @@ class Answers:
 
         yield from self._home.runner.change(putting, actor)
         yield from self._outbox.post(actor, own, Posting(key=key, entry=entry, body=Raw(b"")))
+
+
+def _ended(marks: Sequence[Item]) -> Op[list[tuple[str, str]]]:
+    """The unanswered requests whose tasks do not wait or run, each with its swarm."""
+    asked = [(keys.agent_of(item.key), keys.id_of(item.key)) for item in marks]
+    statuses = {each: keys.status(task_id(*each)) for each in asked}
+    items = yield from looked_up(statuses.values())
+
+    def ended(key: str) -> bool:
+        status = readable(decode_status, items[key])
+        return items[key] is None if status is None else status.state in _DONE
+
+    return [each for each, key in statuses.items() if ended(key)]
+
+
+def _log() -> logging.Logger:
+    return logging.getLogger("interlock")
 
 
 def _facts(signed: SignedAnswer, owner: TaskOwner | None, now: float) -> AuditFacts:

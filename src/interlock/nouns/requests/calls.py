@@ -18,6 +18,8 @@ from interlock.nouns.requests.request import (
     TIMEOUT,
     Act,
     RequestState,
+    require_citations,
+    require_confidence,
 )
 from interlock.nouns.requests.send_service import RequestDraft
 from interlock.nouns.swarms.head import ABILITY, ALL_AGENTS, BODY_LIMIT
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
 LISTED = 100
 MOST = 10_000
 LONGEST_DEADLINE = 7 * DEADLINE
-CITATIONS_LIMIT = 64
-CITATION_LIMIT = 1024
 STATES: tuple[RequestState, ...] = get_args(RequestState)
 RECEIVED_STATES = ("received", "running", "answered", "acknowledged")
 
@@ -93,8 +93,8 @@ class RequestCalls(Calls[D]):
             name=chosen,
             correlation_id=validate.name(correlation, "correlation") if correlation else "",
             reply_to="" if reply_to is None else validate.name(reply_to, "reply_to"),
-            confidence=_confidence(confidence),
-            citations=_citations(citations),
+            confidence=require_confidence(confidence),
+            citations=require_citations(citations),
             notice=validate.flag(notice, "notice") and not patience,
         )
         identity = self._identity(given)
@@ -294,25 +294,6 @@ def _act(text: str) -> Act:
     if text not in get_args(Act):
         raise BadInput(f"there is no act {text!r}; there are {', '.join(get_args(Act))}")
     return text  # type: ignore[return-value]
-
-
-def _confidence(value: float | None) -> float | None:
-    if value is None:
-        return None
-    known: object = value
-    if not isinstance(known, int | float) or not 0 <= known <= 1:
-        raise BadInput("the confidence is a number from 0 to 1")
-    return float(known)
-
-
-def _citations(values: Iterable[str]) -> tuple[str, ...]:
-    found = tuple(validate.require_iterable(values, "citations"))
-    if len(found) > CITATIONS_LIMIT:
-        raise BadInput(f"{len(found)} citations are given; {CITATIONS_LIMIT} are allowed")
-    for each in found:
-        if not validate.text(each, "citation", CITATION_LIMIT):
-            raise BadInput("a citation is empty; leave it out")
-    return found
 
 
 def _states(given: Iterable[str], known: tuple[str, ...]) -> tuple[str, ...]:

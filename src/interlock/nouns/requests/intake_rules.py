@@ -296,8 +296,9 @@ def taken_in_writes(taken: TakenIn) -> tuple[Write, ...]:
         Write(keys.unanswered(head.from_swarm, head.request_id), {}),
     ]
     if taken.spec is None:
+        id_ = own_id("msg", head)
         message = StoredMessage(
-            id=head.message_id,
+            id=id_,
             kind="mail",
             sender=f"{head.from_agent}@{head.from_swarm}",
             at=round(taken.received.at, 3),
@@ -307,7 +308,7 @@ def taken_in_writes(taken: TakenIn) -> tuple[Write, ...]:
             data=Raw(taken.arrival.body),
             trace=head.correlation_id,
         )
-        puts.append(Write(keys.topic(ALL, head.message_id), message))
+        puts.append(Write(keys.topic(ALL, id_), message))
     return tuple(puts)
 
 
@@ -360,10 +361,17 @@ def counting_writes(verdicts: Iterable[Verdict], known: Known) -> list[Write]:
 def quarantine_id(refused: RefusedRequest | EnvelopeRefused) -> str:
     """The id under which a signed message is kept, which all of its copies have; else empty."""
     head = refused.arrival.head if isinstance(refused, RefusedRequest) else refused.head
-    if not isinstance(head, MessageHead):
-        return ""
+    return own_id("qua", head) if isinstance(head, MessageHead) else ""
+
+
+def own_id(kind: str, head: MessageHead) -> str:
+    """The id under which this home stores a message of another swarm.
+
+    A sender chooses its own ids, so two swarms can choose the same one: neither may replace what
+    the other has sent.
+    """
     tail = bytes.fromhex(codec.digest(f"{head.from_swarm} {head.message_id}".encode()))
-    return codec.make_id("qua", limits.id_time(head.message_id), tail[:10])
+    return codec.make_id(kind, limits.id_time(head.message_id), tail[:10])
 
 
 def quarantine(

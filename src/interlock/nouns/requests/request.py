@@ -29,12 +29,14 @@ map is 10 minus the priority, which keeps the default of both, 5.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, validate
+from interlock.errors import BadInput, TooLarge
 from interlock.nouns.swarms.head import RequestHead, digest, milliseconds
 
 RequestState: TypeAlias = Literal["open", "escalated", "answered", "cancelled"]
@@ -58,6 +60,10 @@ RETRY_AFTER = (60.0, 120.0, 240.0)
 """Seconds after an attempt until the next one."""
 DEADLINE = 24 * 3600.0
 FINDING_KEPT = 3600.0
+CITATIONS_LIMIT = 64
+CITATION_LIMIT = 1024
+CITATIONS_SIZE = 8 * 1024
+"""Bytes of all citations together: they are a part of the head."""
 PRIORITY, LEAST_PRIORITY, GREATEST_PRIORITY = 5, 1, 10
 
 
@@ -189,6 +195,32 @@ class RequestFinding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str = ""
     confidence: float | None = None
     citations: tuple[str, ...] = ()
+
+
+def require_confidence(value: float | None) -> float | None:
+    """Return what a sender says of its body, if it is a number from 0 to 1."""
+    if value is None:
+        return None
+    known: object = value
+    if not isinstance(known, int | float) or not 0 <= known <= 1:
+        raise BadInput("the confidence is a number from 0 to 1")
+    return float(known)
+
+
+def require_citations(values: Iterable[str]) -> tuple[str, ...]:
+    """Return the citations of a body, if there are not too many for its head."""
+    found = tuple(validate.require_iterable(values, "citations"))
+    if len(found) > CITATIONS_LIMIT:
+        raise BadInput(f"{len(found)} citations are given; {CITATIONS_LIMIT} are allowed")
+    for each in found:
+        if not validate.text(each, "citation", CITATION_LIMIT):
+            raise BadInput("a citation is empty; leave it out")
+    if (size := len(codec.encode(found))) > CITATIONS_SIZE:
+        raise TooLarge(
+            f"the citations have {size} bytes; {CITATIONS_SIZE} are allowed:"
+            " put them in the payload"
+        )
+    return found
 
 
 def task_priority(priority: int) -> int:

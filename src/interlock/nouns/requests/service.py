@@ -12,12 +12,13 @@ verify each request ten times, and none waits long for one that died.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
-from interlock.errors import BusTrouble, NotAllowed, StoreTrouble
+from interlock.errors import BusTrouble, InterlockError, NotAllowed, StoreTrouble
 from interlock.nouns.requests.acknowledgements import Acknowledgements
 from interlock.nouns.requests.answer_service import Answers
 from interlock.nouns.requests.attempts import Attempts
@@ -67,6 +68,8 @@ class RequestService:
         self.retention = RequestRetention(runner)
         self._unsigned = ""
         """Why something could not be signed, when that was last tried."""
+        self._stopped = ""
+        """Why following failed the last time."""
 
     def begin(self, actor: Actor) -> Op[None]:
         """See that this process can serve; NotAllowed if it is in no swarm, or has no key."""
@@ -126,6 +129,25 @@ class RequestService:
             return 0
         self._unsigned = ""
         return done or 0
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """For a process that follows and tries again after any error; each is logged once.
+
+        Without intake a worker would wait for ever, and nothing would say why.
+        """
+        try:
+            yield
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            if said != self._stopped:
+                expected = isinstance(error, InterlockError)
+                logging.getLogger("interlock").warning(
+                    "requests are not taken in, and this is tried again: %s",
+                    said,
+                    exc_info=None if expected else error,
+                )
+            self._stopped = said
 
     def follow(self, actor: Actor, stopped: Callable[[], bool]) -> Op[None]:
         """Take in and tend until the caller is to stop."""

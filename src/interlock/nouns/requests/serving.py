@@ -20,7 +20,11 @@ from interlock.core import validate
 from interlock.errors import InterlockError, NotAllowed
 from interlock.nouns.requests.answer_service import Answer, error_body
 from interlock.nouns.requests.exchange import requirement
-from interlock.nouns.requests.request import ResultStatus
+from interlock.nouns.requests.request import (
+    ResultStatus,
+    require_citations,
+    require_confidence,
+)
 from interlock.nouns.swarms.head import ABILITY, BODY_LIMIT, require_body
 from interlock.nouns.tasks.task import (
     Claimant,
@@ -192,6 +196,8 @@ def _done(context: Context, request: ServedRequest, result: object) -> Ending:
     reply = result if isinstance(result, RequestReply) else RequestReply(result=result)
     try:
         body = validate.payload(reply.result, "result", BODY_LIMIT)
+        confidence = require_confidence(reply.confidence)
+        citations = require_citations(reply.citations)
     except InterlockError as error:
         return _erred(context, request, error)
 
@@ -201,8 +207,8 @@ def _done(context: Context, request: ServedRequest, result: object) -> Ending:
             request.claim.outcome,
             "success",
             body,
-            confidence=reply.confidence,
-            citations=reply.citations,
+            confidence=confidence,
+            citations=citations,
         )
 
     return ending, TaskCompleted

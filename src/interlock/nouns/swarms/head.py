@@ -114,11 +114,11 @@ class MessageHead(BusHead, frozen=True, kw_only=True):
         """What is wrong with it by itself."""
         if self.expires > self.deadline:
             return "it expires after its deadline"
-        to = self.to_agent.removeprefix(ABILITY)
         return (
             _not_a_name("from_agent", self.from_agent)
             or _not_a_name("to_swarm", self.to_swarm)
-            or ("" if to == ALL_AGENTS == self.to_agent else _not_a_name("to_agent", to))
+            or _not_an_address("to_agent", self.to_agent)
+            or (self.correlation_id and _not_a_name("correlation_id", self.correlation_id))
             or super().fault()
         )
 
@@ -148,8 +148,12 @@ class RequestHead(BodyHead, frozen=True, kw_only=True):
     attempt: Annotated[int, Meta(ge=1, le=1000)]
 
     def fault(self) -> str:
-        """What is wrong with it by itself."""
-        return _not_a_name("task_type", self.task_type) or super().fault()
+        """What is wrong with it by itself; its result has to be addressed, too."""
+        return (
+            _not_a_name("task_type", self.task_type)
+            or (self.reply_to and _not_an_address("reply_to", self.reply_to))
+            or super().fault()
+        )
 
 
 class ResultHead(BodyHead, frozen=True, kw_only=True):
@@ -482,6 +486,11 @@ def usable_key(text: str) -> bytes | None:
 
 def _proof_bytes(swarm: str, agent: str) -> bytes:
     return signing.signed_bytes(_PROOF_TYPE, codec.encode([swarm, agent]))
+
+
+def _not_an_address(field: str, text: str) -> str:
+    """What is wrong with an addressee: an agent, an ability, or all agents."""
+    return "" if text == ALL_AGENTS else _not_a_name(field, text.removeprefix(ABILITY))
 
 
 def _not_a_name(field: str, text: str) -> str:
