@@ -1,4 +1,4 @@
-"""Nobody takes a request in: a person decides, and each option has its effect."""
+"""No swarm takes a request in: a person decides; and which swarm is asked if any would do."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.nouns.swarms.swarm_homes import SameStore, Swarms
+from tests.nouns.swarms.swarm_homes import SameStore, Swarms, write
 
 import interlock
 from interlock.core import keys
+from interlock.errors import BadInput
 from interlock.nouns.messages.decision import DecisionView
 from interlock.nouns.requests import attempts
 from interlock.nouns.swarms import key_files
+from interlock.nouns.swarms.breaker import Breaker
 from interlock.testing.audit import audit
 
 DAY = 86400.0
@@ -194,3 +196,54 @@ def test_many_escalated_requests_are_all_looked_at(
     views = {each.request: each.state for each in swarms.homes["shop"].requests.list()}
     assert views.pop(max(requests)) == "cancelled"
     assert set(views.values()) == {"escalated"}
+
+
+# Any swarm.
+
+
+def third(swarms: Swarms) -> None:
+    """A third swarm, which can translate, too; the shop and it allow each other."""
+    print_ = swarms.register("mint").fingerprint
+    swarms.homes["shop"].swarms.allow("mint", key=print_)
+
+
+def test_a_request_to_any_swarm_goes_to_one_that_can_do_it(swarms: Swarms) -> None:
+    third(swarms)
+    shop = swarms.homes["shop"]
+    asked = [shop.requests.send("*", "can:translate", number) for number in range(40)]
+    found = [each.to_swarm for each in asked if isinstance(each, interlock.RequestSent)]
+    assert len(found) == 40
+    assert abs(found.count("bank") - found.count("mint")) <= 2  # by the requests in flight
+    missing = shop.requests.send("*", "can:sing")
+    assert isinstance(missing, interlock.SwarmUnavailable)
+    assert missing.reason == "unable"
+    with pytest.raises(BadInput, match="needs an ability"):
+        shop.requests.send("*", "bob")
+
+
+def test_a_swarm_that_takes_nothing_for_now_is_passed_over(swarms: Swarms) -> None:
+    third(swarms)
+    shop = swarms.homes["shop"]
+    write(shop, keys.breaker("bank"), Breaker(opened=1, until=swarms.clock.wall() + 60))
+    asked = [shop.requests.send("*", "can:translate", number) for number in range(8)]
+    found = {each.to_swarm for each in asked if isinstance(each, interlock.RequestSent)}
+    assert found == {"mint"}
+    write(shop, keys.breaker("mint"), Breaker(opened=1, until=swarms.clock.wall() + 60))
+    refused = shop.requests.send("*", "can:translate")
+    assert isinstance(refused, interlock.SwarmUnavailable)
+    assert refused.reason == "circuit_open"
+
+
+def test_a_request_with_a_long_deadline_is_signed_with_the_key_that_followed(
+    swarms: Swarms,
+) -> None:
+    shop, bank = swarms.homes["shop"], swarms.homes["bank"]
+    request = sent(swarms, deadline="6d")
+    shop.keys.rotate("shop")
+    for _ in range(30):
+        swarms.sync("shop")
+        bank.swarms.sync()
+        wait(swarms, 3600)
+    bank.requests.tend()
+    assert [each.reason for each in bank.quarantine.list()] == []
+    assert bank.tasks.show(f"{request}@shop")

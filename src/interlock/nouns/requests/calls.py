@@ -21,7 +21,7 @@ from interlock.nouns.requests.request import (
     require_citations,
     require_confidence,
 )
-from interlock.nouns.requests.send_service import RequestDraft
+from interlock.nouns.requests.send_service import ANY_SWARM, RequestDraft
 from interlock.nouns.swarms.head import ABILITY, ALL_AGENTS, BODY_LIMIT
 from interlock.runtime.calls import Calls, D, call
 from interlock.runtime.given import Given
@@ -70,6 +70,7 @@ class RequestCalls(Calls[D]):
     ) -> Op[out.SendRequestOutcome | GivenFenced]:
         """Ask a swarm: its agent ``to``, any of its agents with an ability (``can:X``), or all (*).
 
+        The swarm ``*`` is any that is online and can do it: the better of two that are drawn.
         The request is durable when this returns, also while the bus is away; it is carried out at
         most until its ``deadline``.  A higher ``priority`` (1 to 10) comes first.  With ``wait``
         the answer is the result, if it comes in time; the request goes on if not.  ``timeout`` is
@@ -80,7 +81,7 @@ class RequestCalls(Calls[D]):
         patience = validate.wait_time(wait)
         chosen = "" if id is None else validate.name(id, "id of a request")
         draft = RequestDraft(
-            to_swarm=validate.name(swarm, "swarm"),
+            to_swarm=_swarm(swarm, to),
             to_agent=_whom(to),
             body=validate.payload(payload, "payload", BODY_LIMIT),
             task_type=validate.name(type, "type"),
@@ -264,6 +265,14 @@ def _action(text: str | None) -> str:
         known = ", ".join(get_args(AuditAction))
         raise BadInput(f"there is no action {word[:40]!r}; there are {known}")
     return word
+
+
+def _swarm(text: str, to: str) -> str:
+    if text != ANY_SWARM:
+        return validate.name(text, "swarm")
+    if not to.startswith(ABILITY):
+        raise BadInput(f"which swarm has {to!r:.40}? '*' as the swarm needs an ability: can:X")
+    return text
 
 
 def _whom(text: str) -> str:

@@ -21,7 +21,9 @@ _READ = f"{_MODULE}.exchange"
 class RequestSend(Request, frozen=True, kw_only=True):
     """Ask another swarm."""
 
-    swarm: Annotated[str, option("name", "the swarm to ask", positional=True)]
+    swarm: Annotated[
+        str, option("text", "the swarm to ask, or * for any that can do it", positional=True)
+    ]
     to: Annotated[
         str,
         option(
@@ -209,6 +211,7 @@ NOUN = Noun(
             act=_send,
             examples=(
                 'interlock request send bank can:audit \'{"file": "q3.csv"}\' --wait 30s',
+                "interlock request send '*' can:audit @report.json",
                 "interlock request send bank bob @report.json --type review --id q3",
             ),
         ),

@@ -55,11 +55,14 @@ class RequestLimited(Refusal, frozen=True, kw_only=True, tag="rate_limited"):
 
 
 class SwarmUnavailable(Refusal, frozen=True, kw_only=True, tag="unavailable"):
-    """Nothing is sent to this swarm for now: it did not answer, or its record is bad."""
+    """Nothing is sent to this swarm for now: it did not answer, or its record is bad.
+
+    ``unable`` means that no swarm which is online can do it, if any would do (``*``).
+    """
 
     http_status = 429
     swarm: str
-    reason: Literal["circuit_open", "conflicts", "timeouts"]
+    reason: Literal["circuit_open", "conflicts", "timeouts", "unable"]
     retry_in: float
 
 

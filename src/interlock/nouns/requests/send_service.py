@@ -46,6 +46,8 @@ from interlock.nouns.requests.request import (
 )
 from interlock.nouns.requests.send_rules import NewRequest
 from interlock.nouns.swarms.bus import RECONNECT
+from interlock.nouns.swarms.head import ABILITY
+from interlock.nouns.swarms.registry import LIVE_TTL
 from interlock.runtime.identity import Actor
 from interlock.steps import NextChanges, Op, OpenWatch, Read
 from interlock.store import Snapshot, Watch
@@ -58,6 +60,12 @@ if TYPE_CHECKING:
 
 
 ID = re.compile(r"req_[0-9a-f]{32}")
+ANY_SWARM = "*"
+"""Instead of a swarm: any that is online and has agents with the ability."""
+MOST_TRIED = 3
+"""Swarms that are tried for one request, if the first ones take none for now."""
+_ELSEWHERE = (out.SwarmUnavailable, out.SwarmQueueFull, out.RequestLimited)
+"""Refusals that concern one swarm for a time."""
 TEND_EVERY = 5.0
 """Seconds between two looks at the outbox, at due steps and at tasks that ended by themselves."""
 
@@ -98,7 +106,26 @@ class RequestSender:
         self._kept_up = float("-inf")
 
     def send(self, actor: Actor, draft: RequestDraft) -> Op[out.RequestSent | out.SendRefusal]:
-        """Store a request, and post it if the bus answers."""
+        """Store a request, and post it if the bus answers.
+
+        For any swarm with an ability, it goes to the better of two; to another one if that refuses.
+        """
+        if draft.to_swarm != ANY_SWARM:
+            return (yield from self._send(actor, draft))
+        tried: list[str] = []
+        found: out.RequestSent | out.SendRefusal | None = None
+        ability = draft.to_agent.removeprefix(ABILITY)
+        while len(tried) < MOST_TRIED and (found is None or isinstance(found, _ELSEWHERE)):
+            swarm = yield from self._home.choose(ability, but=tried)
+            if not swarm:
+                break
+            tried.append(swarm)
+            found = yield from self._send(actor, replace(draft, to_swarm=swarm))
+        if found is None:
+            return out.SwarmUnavailable(swarm=ANY_SWARM, reason="unable", retry_in=LIVE_TTL)
+        return found
+
+    def _send(self, actor: Actor, draft: RequestDraft) -> Op[out.RequestSent | out.SendRefusal]:
         own = yield from self._home.own()
         yield from self._home.ready(own, actor)
         new = yield from self._new(own, actor, draft)

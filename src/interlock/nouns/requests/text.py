@@ -49,6 +49,9 @@ _UNAVAILABLE = {
 
 
 def _unavailable(outcome: out.SwarmUnavailable, paint: Paint) -> str:
+    if outcome.reason == "unable":
+        word = paint("red", "unavailable")
+        return f"{word} no swarm that is online can do it; see 'interlock swarm list'"
     why = _UNAVAILABLE[outcome.reason]
     return (
         f"{paint('red', 'unavailable')} {outcome.swarm}: {why};"
