@@ -337,6 +337,13 @@ def test_a_rotated_key_and_a_stranger_revoke_no_other() -> None:
         assert found.reason == "unknown_key"
 
 
+def test_a_swarm_cannot_revoke_the_key_of_another_one() -> None:
+    peer, floor = read(pinned(), signed(entry()))
+    found = judge_revocation(peer, floor, a_revocation(OLD, FOURTH), BUS, NOW)
+    assert isinstance(found, RegistryRefusal)
+    assert found.reason == "unknown_key"
+
+
 def test_a_revoked_key_signs_nothing_more_and_is_never_pinned_again() -> None:
     peer, floor = read(pinned(), signed(rotated(), NEW, OLD))
     after = revoke(peer, floor, OLD.fingerprint, None)
@@ -384,8 +391,9 @@ def test_a_revocation_ends_the_trust_in_the_first_entry() -> None:
 def test_a_peer_cannot_fill_our_store_with_revocations() -> None:
     peer, floor = read(pinned(), signed(entry()))
     full = replace(peer, revoked=tuple(f"r{n}" for n in range(REVOKED_LIMIT)))
-    found = judge_revocation(full, floor, a_revocation(OLD, THIEF), BUS, NOW)
+    found = judge_revocation(full, floor, a_revocation(OLD, OLD), BUS, NOW)
     assert isinstance(found, RegistryRefusal)
+    assert found.reason == "too_large"
     assert isinstance(revoke(full, floor, OLD.fingerprint, None), Peer)
 
 

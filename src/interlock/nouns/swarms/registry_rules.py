@@ -23,7 +23,8 @@ trusts exactly the listed keys; so it follows a rotation.  A key that was rotate
 swarm over after the rotation.
 
 **Revocation** ends a key at once and permanently, with every message that was not accepted yet,
-also an earlier one.  The key itself may ask for it, a current key of its swarm, or our operator.
+also an earlier one.  The key itself may ask for it, a current key of its swarm, or our operator;
+no swarm can revoke a key that is not its own.
 A revoked key cannot be pinned again.  A peer without a key is refused until a key is pinned.
 
 The public key of a pinned fingerprint is taken from the entry that names it, since only that very
@@ -289,6 +290,8 @@ def _may_not_revoke(
     if not (signer in current or (signer == fingerprint and signer in own)):
         detail = f"neither {fingerprint} itself nor a current key of {peer.swarm} signed it"
         return _no("unknown_key", detail)
+    if fingerprint not in own:  # it may be the key of another peer, for which it would count, too
+        return _no("unknown_key", f"{fingerprint} is no key of {peer.swarm} that we know")
     if len(peer.revoked) >= REVOKED_LIMIT:
         detail = (
             f"{REVOKED_LIMIT} keys of {peer.swarm} are revoked; deny it, or revoke this by hand"
