@@ -72,7 +72,7 @@ class PeerQueue(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return queue_depth(self.on_bus, self.published)
 
 
-class _Count(Struct, kw_only=True):
+class QueueCount(Struct, kw_only=True):
     """The last count of this process, when the next one is due, and how many were posted since."""
 
     at: float
@@ -101,7 +101,7 @@ class PeerQueues:
         self._runner = runner
         self._bus = bus
         self._swarms = swarms
-        self._counts: dict[str, _Count] = {}
+        self._counts: dict[str, QueueCount] = {}
 
     def check(
         self, swarm: str, item: Item | None, posting: Posting, limits: PeerLimits
@@ -185,7 +185,7 @@ class PeerQueues:
         now = self._runner.clock.monotonic()
         left = (limits.queue - found.depth) / FULL_SPEED
         pause = max(min(max(left, SHORTEST), LONGEST), _PART_OF_TIME * took)
-        self._counts[swarm] = _Count(at=now, due=now + pause, queue=found)
+        self._counts[swarm] = QueueCount(at=now, due=now + pause, queue=found)
         return now + pause
 
     def _share(self, swarm: str, found: PeerQueue, seconds: float) -> Op[None]:
