@@ -368,10 +368,18 @@ class Worker:
     def _heard(self, number: int) -> None:
         """Handle a signal, which may come at any moment: the event loop does the work later."""
         name = signal.Signals(number).name
-        act = self._break_off if self._heard_before else self.stop
+        act = self._break_off if self._heard_before else self._stop_for
         self._heard_before = True
         self._worker_loop.stop(name)
         self._loop.call_soon_threadsafe(act, name)
+
+    def _stop_for(self, name: str) -> None:
+        self.stop(name)
+        if self._open:
+            import logging
+
+            said = "%s: %d open claims are finished first; a second signal releases them"
+            logging.getLogger("interlock").warning(said, name, len(self._open))
 
     def _break_off(self, name: str) -> None:
         if self._worker is not None:

@@ -28,6 +28,8 @@ LOOK = 0.5
 _QUIET_FIELDS = {
     "KeyMade": "fingerprint",
     "KeyRotated": "fingerprint",
+    "RequestSent": "request",
+    "RequestAnswered": "result",
     "ValueShared": "revision",
     "SharedView": "value",
 }
@@ -55,7 +57,9 @@ def run(argv: Sequence[str]) -> int:
     """Carry a command out, and return its exit status."""
     try:
         return _run(argv)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        for text in getattr(interrupt, "__notes__", ()):  # what goes on without this command
+            note(text)
         return INTERRUPTED
     except Stopped as stopped:
         return stopped.exit_status
@@ -164,9 +168,9 @@ def _rendered(outcome: object) -> str:
 def _asked_for(outcome: object) -> str | None:
     """What ``--quiet`` leaves of an answer; the exit status says the rest.
 
-    The token of a grant, the id of a new task, message or plan, the answer to a question, a shared
-    value or the revision of a new one, the fingerprint of a new key, the line that sets a session;
-    and all of an answer that is no outcome, as a list is.
+    The token of a grant, the id of a new task, message, request or plan, the answer to a question
+    or a request, a shared value or the revision of a new one, the fingerprint of a new key, the
+    line that sets a session; and all of an answer that is no outcome, as a list is.
     """
     from interlock.core.decision import Outcome
     from interlock.core.outcomes import Granted, Listing

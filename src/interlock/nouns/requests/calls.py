@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 LISTED = 100
 MOST = 10_000
 LONGEST_DEADLINE = 7 * DEADLINE
+SHORTEST = 0.001
 STATES: tuple[RequestState, ...] = get_args(RequestState)
 RECEIVED_STATES = ("received", "running", "answered", "acknowledged")
 
@@ -106,8 +107,17 @@ class RequestCalls(Calls[D]):
         sent = yield from self._service.sender.send(actor, draft)
         if not wait or not isinstance(sent, out.RequestSent | out.RequestExists):
             return sent
-        result = yield from self._service.sender.result(actor, sent.request, wait)
+        result = yield from self._waited(actor, sent.request, wait)
         return sent if isinstance(result, out.UnknownRequest) else result
+
+    def _waited(self, actor: Actor, request: str, wait: float) -> Op[out.ResultOutcome]:
+        """The result; a caller that is interrupted learns how to ask for it later."""
+        try:
+            return (yield from self._service.sender.result(actor, request, wait))
+        except KeyboardInterrupt as error:
+            again = f"interlock request result {validate.quote(request)} --wait 30s"
+            error.add_note(f"the request goes on; for its result: {again}")
+            raise
 
     @call
     def result(self, request: str, *, wait: float | str = 0) -> Op[out.ResultOutcome]:
@@ -117,7 +127,7 @@ class RequestCalls(Calls[D]):
         """
         actor = self.context.me().actor
         named = validate.name(request, "request")
-        return self._service.sender.result(actor, named, validate.wait_time(wait))
+        return self._waited(actor, named, validate.wait_time(wait))
 
     @call
     def cancel(
@@ -278,15 +288,15 @@ def _swarm(text: str, to: str) -> str:
 def _whom(text: str) -> str:
     if text == ALL_AGENTS:
         return text
-    if text.startswith(ABILITY):
+    if str(text).startswith(ABILITY):
         return ABILITY + validate.name(text.removeprefix(ABILITY), "ability")
     return validate.name(text, "agent of the other swarm")
 
 
 def _positive(text: float | str, what: str, most: float) -> float:
     found = validate.duration(text, what)
-    if not 0 < found <= most:
-        raise BadInput(f"the {what} is {validate.span(found)}; give up to {validate.span(most)}")
+    if not SHORTEST <= found <= most:
+        raise BadInput(f"the {what} is {validate.span(found)}; give 1 ms to {validate.span(most)}")
     return found
 
 
@@ -294,9 +304,10 @@ def _deadline(moment: Moment | None, now: float) -> float:
     """Seconds until the deadline."""
     if moment is None:
         return DEADLINE
-    return _positive(
-        validate.future_moment(moment, now, "deadline") - now, "deadline", LONGEST_DEADLINE
-    )
+    left = validate.future_moment(moment, now, "deadline") - now
+    if left < 0:
+        raise BadInput("the deadline is over already; give a time to come, or a duration like 2h")
+    return _positive(left, "deadline", LONGEST_DEADLINE)
 
 
 def _act(text: str) -> Act:

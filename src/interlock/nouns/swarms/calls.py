@@ -10,7 +10,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from interlock.core import signing, validate
-from interlock.errors import BadInput
+from interlock.errors import BadInput, BadName
 from interlock.nouns.swarms.limits import LARGEST_QUEUE
 from interlock.nouns.swarms.link import SwarmLink, sync
 from interlock.nouns.swarms.own_keys import own_swarm
@@ -50,6 +50,10 @@ MOST_RATE = 10_000
 WINDOW, SHORTEST_WINDOW, LONGEST_WINDOW = 3600.0, 1.0, 86400.0
 MOST_MARKS = 10_000_000
 
+URL_LIMIT = 4096
+NAME_LIMIT = 100
+"""Bytes: peers put it behind the id of a request, and that names a task."""
+
 
 class KeyCalls(Calls[D]):
     """``fleet.keys``: the keys of this user, in files that no one else may read."""
@@ -59,7 +63,7 @@ class KeyCalls(Calls[D]):
         """Make a key; others pin its fingerprint."""
         from interlock.nouns.swarms import key_service
 
-        made: KeyMade = yield InThread(partial(key_service.create, name))
+        made: KeyMade = yield InThread(partial(key_service.create, _key(name)))
         return made
 
     @call
@@ -75,15 +79,15 @@ class KeyCalls(Calls[D]):
         """Replace a key; in a swarm both sign for a time, so that no request loses its key."""
         from interlock.nouns.swarms import key_service
 
-        return key_service.rotate(self.context, self.context.identity.actor, name)
+        return key_service.rotate(self.context, self.context.identity.actor, _key(name))
 
     @call
     def revoke(self, name: str, reason: str = "") -> Op[RevokeOutcome]:
         """End a key of our swarm, by its name or fingerprint, at once and permanently."""
         from interlock.nouns.swarms.revoke_service import revoke_own
 
-        actor = self.context.me().actor
-        return revoke_own(self.context, actor, name, validate.reason(reason) if reason else "")
+        actor, why = self.context.me().actor, validate.reason(reason) if reason else ""
+        return revoke_own(self.context, actor, _key(name), why)
 
 
 class SwarmCalls(Calls[D]):
@@ -97,7 +101,10 @@ class SwarmCalls(Calls[D]):
         """
         actor = self.context.me().actor
         legal = validate.name(name, "swarm")
-        url, shown = self.context.bus.place(bus)
+        if len(legal.encode()) > NAME_LIMIT:
+            raise BadName(f"the name of a swarm has up to {NAME_LIMIT} bytes; take a shorter one")
+        url, shown = self.context.bus.place(validate.text(bus, "bus", URL_LIMIT))
+        key = _key(key)
         if "/" in key and not key.startswith(signing.FINGERPRINT_MARK):  # a path of this folder
             key = os.path.abspath(os.path.expanduser(key))
         return register(self.context, actor, legal, url=url, shown=shown, key=key)
@@ -153,7 +160,7 @@ class SwarmCalls(Calls[D]):
                 "name the key that the other swarm gave you (--key FINGERPRINT), or trust the first"
                 " one that is read (--first-use)"
             )
-        fingerprint, public = _pinned(key) if key else ("", "")
+        fingerprint, public = ("", "") if key is None else _pinned(_key(key))
         yield from self._must_be_free(legal, fingerprint)
         change = TrustChange(
             swarm=legal,
@@ -175,7 +182,7 @@ class SwarmCalls(Calls[D]):
         With ``key`` only that key of it is revoked, permanently.
         """
         actor = self.context.me().actor
-        fingerprint = "" if key is None else signing.require_fingerprint(key)
+        fingerprint = "" if key is None else signing.require_fingerprint(_key(key))
         why = validate.reason(reason) if reason else ""
         legal = validate.name(name, "swarm")
         outcome = yield from deny(self.context.runner, actor, legal, why, fingerprint)
@@ -318,6 +325,11 @@ def _rate(text: str) -> tuple[int, float]:
         bounds = f"{validate.span(SHORTEST_WINDOW)} to {validate.span(LONGEST_WINDOW)}"
         raise BadInput(f"the window of the rate is {validate.span(seconds)}; give {bounds}")
     return limit, seconds
+
+
+def _key(text: str) -> str:
+    """What names a key: its name, a path, a fingerprint or a public line."""
+    return validate.text(text, "key", URL_LIMIT)
 
 
 def _pinned(key: str) -> tuple[str, str]:

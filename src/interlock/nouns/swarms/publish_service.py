@@ -95,6 +95,9 @@ def register(
     signing.require_public_key(signer.public_key)
     if (yield from is_revoked(name, signer.fingerprint)):
         raise BadInput(f"{signer.fingerprint} is revoked, permanently; name another key")
+    before = yield from own_swarm()
+    if before is not None and before.name != name:
+        return _has_another_name(before, name)
     bus_id = yield from context.bus.reach(url)
     now = context.runner.clock.wall()
     planned = OwnSwarm(
@@ -106,8 +109,7 @@ def register(
         keys=(listed_key(signer),),
         registered=now,
     )
-    before = yield from own_swarm()
-    if before is None or before.name != name:
+    if before is None:
         other = yield from context.bus.on(planned, lambda _: _other_owner(planned, now))
         if other:
             return NameTaken(swarm=name, reason=other)
@@ -129,6 +131,11 @@ def register(
         version=version,
         trouble=trouble,
     )
+
+
+def _has_another_name(own: OwnSwarm, name: str) -> NameTaken:
+    said = f"this home is the swarm {own.name}, and its peers know it as that"
+    return NameTaken(swarm=name, reason=said)
 
 
 def _other_owner(own: OwnSwarm, now: float) -> Op[str]:
@@ -155,8 +162,7 @@ def _registering(runner: Runner, planned: OwnSwarm, actor: Actor) -> Op[OwnSwarm
         item = (yield (keys.OWN_SWARM,))[keys.OWN_SWARM]
         before = None if item is None else decode_own(item)
         if before is not None and before.name != planned.name:
-            said = f"this home is the swarm {before.name}, and its peers know it as that"
-            return Decision(outcome=NameTaken(swarm=planned.name, reason=said))
+            return Decision(outcome=_has_another_name(before, planned.name))
         own = planned if before is None else _again(before, planned, runner.clock.wall())
         if own == before:
             return Decision(outcome=OwnSwarmChange(own=own))
