@@ -697,6 +697,10 @@ def test_a_second_result_with_other_bytes_is_a_conflict_and_the_first_stays(
     assert found.result == 3
     facts = attack.north.run(_standing(attack.north))
     assert facts == ".c"
+    post_result(attack, head, body=b"4")  # a replay, or one more lie about the same request
+    post_result(attack, head, body=b"5")
+    attack.north.take_in()
+    assert attack.north.run(_standing(attack.north)) == ".c"
 
 
 def _standing(swarm: Swarm) -> Any:

@@ -195,7 +195,7 @@ def test_a_served_task_waits_for_evidence_that_is_checked_again(
 def test_an_async_client_asks_many_at_once_and_another_serves_them_at_once(
     homes: dict[str, str],
 ) -> None:
-    many = 12
+    many = 50
     open_: list[str] = []
     most = 0
 

@@ -17,7 +17,7 @@ from interlock.nouns.requests.exchange import decode_request
 from interlock.nouns.requests.request import OutgoingRequest
 from interlock.nouns.requests.views import list_quarantine
 from interlock.nouns.swarms.bus import RECONNECT
-from interlock.store import Range
+from interlock.store import Range, Txn
 from interlock.testing.audit import audit
 
 
@@ -225,6 +225,23 @@ def test_a_result_that_was_lost_on_the_bus_is_posted_again_with_the_same_content
     put_item(pair, pair.bus, keys.bus_result_body("north", request), Raw(b"3"))
     north.take_in()
     assert north.run(list_quarantine("", "", 10)).messages == ()
+
+
+def test_an_answer_whose_task_is_deleted_is_not_followed_by_another_one(pair: Pair) -> None:
+    north, south = pair.swarm("north"), pair.swarm("south", "bob")
+    request = north.sent()
+    assert south.work()
+    page = Range(keys.BUS_RESULTS)
+    delete(pair, pair.bus.read(page).ranges[page][0].key)
+    received = south.run(south.requests.answers.received("north", request))
+    assert received is not None
+    gone = Txn(id="txn_1", deletes=(keys.status(received.task),), quiet=True)
+    pair.homes["south"].commit(gone)
+    pair.clock.advance(61)
+    north.tend()
+    south.take_in()
+    north.take_in()
+    assert isinstance(north.result(request), out.RequestOpen)
 
 
 def delete(pair: Pair, key: str) -> None:

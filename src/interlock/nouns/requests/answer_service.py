@@ -236,6 +236,8 @@ class Answers:
         status = decode_status(items[status_key])
         if status is not None and status.state not in _DONE:
             return None
+        if status is None and received.answered is not None:
+            return None  # what it answered is deleted, and another text would be a second result
         return _answer(received, status, readable(decode_result, items[result_key]))
 
     def _receipt(self, actor: Actor, own: OwnSwarm, received: ReceivedRequest) -> Op[None]:

@@ -116,6 +116,7 @@ class OutgoingRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended: float | None = None
     reason: str = ""
     content: str = ""
+    equivocated: bool = False
     replaced_by: str = ""
 
 

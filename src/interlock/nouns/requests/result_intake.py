@@ -6,7 +6,7 @@ them do nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -118,6 +118,8 @@ class ResultIntake:
                 elif isinstance(judged, rules.ResultRefused):
                     wrong.append(_refusal(opened, judged))
                     if judged.conflict and before is not None:
+                        asked[before.id] = replace(before, equivocated=True)
+                        parts.append(_equivocated(before, answered))
                         went.setdefault(swarm, []).append((before, "conflict"))
             recorded.clear()
             ended[:] = [each for id_ in answered if (each := asked[id_]) is not None]
@@ -230,6 +232,14 @@ def _not_asked(head: AckHead, request: OutgoingRequest | None) -> EnvelopeRefuse
     else:
         return None
     return EnvelopeRefused(reason="wrong_request", detail=detail, key=head.key, head=head)
+
+
+def _equivocated(request: OutgoingRequest, answered: Collection[str]) -> Decision[str]:
+    """Remember that a request has a second result, unless this commit ends it."""
+    if request.id in answered:
+        return Decision(outcome="")
+    puts, _ = send_rules.changed(request, replace(request, equivocated=True))
+    return Decision(outcome="", puts=puts)
 
 
 def _requests(ids: Sequence[str]) -> ReadOp[dict[str, OutgoingRequest | None]]:

@@ -105,11 +105,16 @@ class ResultRefused(Struct, frozen=True, kw_only=True):
 
     reason: ResultRefusedFor
     detail: str
+    repeated: bool = False
+    """Another result of the same request was refused for this before."""
 
     @property
     def conflict(self) -> bool:
-        """Whether it counts as a conflict in the reputation of the swarm."""
-        return self.reason == "equivocation"
+        """Whether it counts as a conflict in the reputation of the swarm.
+
+        Each request counts once: anyone can put a signed result on the bus again.
+        """
+        return self.reason == "equivocation" and not self.repeated
 
 
 def transition(request: OutgoingRequest, act: str, **changes: object) -> OutgoingRequest:
@@ -330,7 +335,7 @@ def accept_result(
 def _refused_by_state(request: OutgoingRequest) -> ResultRefused | None:
     if request.state == "answered":
         detail = f"{request.to_swarm} signed two different results of {request.id}"
-        return ResultRefused(reason="equivocation", detail=detail)
+        return ResultRefused(reason="equivocation", detail=detail, repeated=request.equivocated)
     if request.state == "cancelled":
         detail = f"{request.id} was cancelled: {request.reason}"
         return ResultRefused(reason="cancelled", detail=detail)
