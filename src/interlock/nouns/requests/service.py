@@ -132,9 +132,9 @@ class RequestService:
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """For a process that follows and tries again after any error; each is logged once.
+        """For a process that follows, and retries after any error; each is logged once.
 
-        Without intake a worker would wait for ever, and nothing would say why.
+        Without intake a worker would wait without end, and nothing would say why.
         """
         try:
             yield
