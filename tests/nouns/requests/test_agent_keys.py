@@ -41,6 +41,7 @@ from interlock.nouns.swarms.results import KeyRevoked
 from interlock.steps import drive
 from interlock.store import Range
 from interlock.testing.audit import audit
+from interlock.testing.clock import FakeClock
 
 ADA, BOB, EVE = new_key(11), new_key(12), new_key(13)
 
@@ -355,6 +356,18 @@ def test_another_process_under_the_name_with_another_key_is_refused(world: World
         other.agents.join()
     world.sync("shop")
     assert isinstance(world.send(other), interlock.RequestSent)
+
+
+def test_a_clock_that_is_ahead_takes_no_key_away(world: World) -> None:
+    world.joined("shop", "ada", ADA)
+    store = SameStore(world.homes["shop"].store)
+    ahead = FakeClock(wall=world.clock.wall() + 30 * 86400)
+    with (
+        interlock.connect(store=store, agent="ada", clock=ahead, key=EVE) as other,
+        world.elsewhere(),
+        pytest.raises(NotAllowed, match="take another name"),
+    ):
+        other.agents.join()
 
 
 def test_an_agent_rotates_its_key_and_the_old_one_counts_for_a_day(world: World) -> None:

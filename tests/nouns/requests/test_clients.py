@@ -19,6 +19,7 @@ import interlock
 from interlock import aio, guard
 from interlock.core import keys, signing
 from interlock.core.decision import Decision, Write
+from interlock.errors import StoreAway
 from interlock.nouns.requests.incoming import Incoming
 from interlock.nouns.requests.serving import RequestReply, ServedRequest
 from interlock.nouns.swarms import key_files
@@ -27,6 +28,8 @@ from interlock.nouns.swarms.swarm import OwnSwarm, Peer, PeerKey
 from interlock.runtime.attempt import DecideOp
 from interlock.runtime.identity import Actor
 from interlock.steps import drive
+from interlock.store import Ref, Snapshot
+from interlock.stores.memory import MemoryStore
 
 NAMES = ("north", "south")
 
@@ -347,3 +350,25 @@ def test_a_program_serves_requests_in_the_shell(homes: dict[str, str]) -> None:
         assert (bad.returncode, "status 3: broken" in bad.stdout + bad.stderr) == (1, True)
         server.terminate()
         assert server.wait(20) == 0
+
+
+class Flaky(MemoryStore):
+    """A home that does not answer a number of times."""
+
+    failures = 0
+
+    def read(self, *refs: Ref, times: bool = False, fresh: bool = True) -> Snapshot:
+        if self.failures:
+            self.failures -= 1
+            raise StoreAway("the store does not answer; wait")
+        return super().read(*refs, times=times, fresh=fresh)
+
+
+def test_a_wait_for_a_result_goes_on_through_an_outage_of_the_home() -> None:
+    store = Flaky()
+    with interlock.connect(store=store, agent="ada") as fleet:
+        store.failures = 1
+        with pytest.raises(StoreAway):
+            fleet.requests.result("nightly")
+        store.failures = 1
+        assert isinstance(fleet.requests.result("nightly", wait=30), interlock.UnknownRequest)

@@ -23,7 +23,7 @@ from interlock.nouns.requests.request import (
 )
 from interlock.nouns.requests.send_service import ANY_SWARM, RequestDraft
 from interlock.nouns.swarms.head import ABILITY, ALL_AGENTS, BODY_LIMIT
-from interlock.runtime.calls import Calls, D, call
+from interlock.runtime.calls import Calls, D, call, patiently
 from interlock.runtime.given import Given
 from interlock.steps import Op
 
@@ -107,8 +107,16 @@ class RequestCalls(Calls[D]):
         sent = yield from self._service.sender.send(actor, draft)
         if not wait or not isinstance(sent, out.RequestSent | out.RequestExists):
             return sent
-        result = yield from self._waited(actor, sent.request, wait)
+        result = yield from self._result(actor, sent.request, wait)
         return sent if isinstance(result, out.UnknownRequest) else result
+
+    def _result(self, actor: Actor, request: str, wait: float | str) -> Op[out.ResultOutcome]:
+        """The result; the wait goes on while our home does not answer."""
+
+        def attempt(left: float | str) -> Op[out.ResultOutcome]:
+            return self._waited(actor, request, validate.wait_time(left))
+
+        return patiently(self.context, "the wait for a result", attempt, wait)
 
     def _waited(self, actor: Actor, request: str, wait: float) -> Op[out.ResultOutcome]:
         """The result; a caller that is interrupted learns how to ask for it later."""
@@ -127,7 +135,7 @@ class RequestCalls(Calls[D]):
         """
         actor = self.context.me().actor
         named = validate.name(request, "request")
-        return self._waited(actor, named, validate.wait_time(wait))
+        return self._result(actor, named, wait)
 
     @call
     def cancel(

@@ -37,6 +37,7 @@ from interlock.nouns.swarms.head import AGENT_KEYS_LIMIT, AgentKey, agent_key
 from interlock.nouns.swarms.own_keys import own_swarm, verified_own
 from interlock.nouns.swarms.swarm import OwnAgentKeys, OwnSwarm, decode_agent_keys
 from interlock.runtime.reads import every, readable
+from interlock.runtime.retention_clock import earlier_time
 from interlock.steps import InThread, NextChanges, Op, OpenWatch, Read
 from interlock.store import Snapshot
 
@@ -113,6 +114,8 @@ def announce(runner: Runner, own: OwnSwarm, actor: Actor, signer: Signer) -> Op[
     before = None if item is None else readable(decode_agent_keys, item)
     if before is not None and _says(before, name, now):
         return name
+    # The earlier of two clocks: one that is ahead must not take the key of another agent away.
+    now = round((yield from earlier_time(runner)), 3)
     new, revoked = agent_key(own.name, actor.agent, signer), keys.revocation(own.name, name)
     owned: set[str] = yield InThread(_keys_of_this_user)
 
@@ -124,7 +127,7 @@ def announce(runner: Runner, own: OwnSwarm, actor: Actor, signer: Signer) -> Op[
             )
         stored = snapshot[place]
         found = None if stored is None else readable(decode_agent_keys, stored)
-        after = announced(found, actor.agent, new, owned, round(now, 3))
+        after = announced(found, actor.agent, new, owned, now)
         return Decision(
             outcome=name,
             verb="key.announce",
