@@ -259,9 +259,10 @@ def _words(operation: Operation) -> Sequence[str]:
     """The outcomes, by exit status."""
     from textwrap import wrap
 
-    if any(field.kind == "command" for field in fields(operation.request)):
+    own: dict[int, str] = getattr(operation.request, "exit_words", {})
+    if not own and any(field.kind == "command" for field in fields(operation.request)):
         return ["exit status: that of the program, 128+n for a signal; 1 if it was not started"]
-    by_status: dict[int, list[str]] = {}
+    by_status: dict[int, list[str]] = {status: [word] for status, word in own.items()}
     for outcome in operation.outcomes:
         if issubclass(outcome, Outcome):
             tag = str(outcome.__struct_config__.tag)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, TypeAlias, get_args
 
 from interlock.core import keys
 from interlock.core.outcomes import GivenFenced
@@ -115,6 +115,8 @@ class RequestAudit(Request, frozen=True, kw_only=True):
 
 class RequestServe(Request, frozen=True, kw_only=True):
     """Carry out requests of other swarms with a program."""
+
+    exit_words: ClassVar[dict[int, str]] = {0: "asked to stop"}
 
     can: Annotated[
         Names, option("names", "abilities: requests for these, and those for you by name")
