@@ -1022,11 +1022,6 @@ def swarm_live(swarm: str) -> str:
     return LIVE_SWARMS + encode(swarm)
 
 
-def swarm_of_live(key: str) -> str:
-    """The swarm of such a key."""
-    return decode(key.removeprefix(LIVE_SWARMS))
-
-
 def state(swarm: str) -> str:
     """The signed snapshot of a swarm, on the bus."""
     return STATES + encode(swarm)

@@ -88,12 +88,6 @@ class Attempts:
             after = items[-1].key  # steps that need the key of another process stay before it
         return done + (yield from self._carry_out(actor, own))
 
-    def seconds_to_next(self) -> Op[float | None]:
-        """Seconds until the next step; None if there is none."""
-        page = Range(keys.REQUEST_DUE, limit=1)
-        items = (yield Read(page)).ranges[page]
-        return None if not items else keys.due_at(items[0].key) - self._home.now()
-
     def _due(self, actor: Actor, own: OwnSwarm, id_: str) -> Op[bool]:
         request = yield from self._stored(id_)
         kind = None if request is None else rules.due_step(request, self._home.now())

@@ -228,8 +228,3 @@ def task_priority(priority: int) -> int:
     """The priority of the task for a request, lower first."""
     validate.integer(priority, "priority of a request", LEAST_PRIORITY, GREATEST_PRIORITY)
     return GREATEST_PRIORITY - priority
-
-
-def request_priority(priority: int) -> int:
-    """The priority of a request for a task, higher first; tasks have far more priorities."""
-    return min(max(GREATEST_PRIORITY - priority, LEAST_PRIORITY), GREATEST_PRIORITY)

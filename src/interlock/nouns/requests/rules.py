@@ -64,7 +64,6 @@ StepKind: TypeAlias = Literal["time_out", "retry", "escalate"]
 EscalationReason: TypeAlias = Literal[
     "task_unclaimed", "swarm_unavailable", "deadline_passed", "message_refused"
 ]
-Fallback: TypeAlias = Literal["local_execution", "queue_for_later", "alternative_swarm"]
 ResultRefusedFor: TypeAlias = Literal[
     "unknown_request", "wrong_swarm", "wrong_agent", "wrong_head", "cancelled", "equivocation"
 ]
@@ -185,15 +184,6 @@ def time_out(request: OutgoingRequest) -> OutgoingRequest:
 def retry(request: OutgoingRequest, head: str, now: float) -> OutgoingRequest:
     """Another attempt, with the digest of its new head."""
     return _attempt(transition(request, "retry"), head, now)
-
-
-def sign_again(request: OutgoingRequest, head: str) -> OutgoingRequest:
-    """The attempt waited in the outbox until it expired: the same attempt with a new head.
-
-    No head is ever dropped, since a post whose answer is lost may have succeeded; so sign again
-    only when the bus answers, not while it is away.
-    """
-    return replace(request, heads=_with(request.heads, head))
 
 
 def resume(request: OutgoingRequest, head: str, now: float) -> OutgoingRequest:

@@ -23,7 +23,7 @@ signature fits; before that nothing in the message says who sent it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 
@@ -44,7 +44,6 @@ from interlock.nouns.swarms.head import (
     Head,
     MessageHead,
     RegistryHead,
-    RequestHead,
     ResultHead,
     RevocationHead,
     encode,
@@ -212,20 +211,6 @@ def body_refusal(head: BodyHead, body: bytes) -> EnvelopeRefused | None:
     if not detail:
         return None
     return EnvelopeRefused(reason="body_mismatch", detail=detail, key=head.key, head=head)
-
-
-def answer_refusal(
-    result: ResultHead, request: RequestHead, sent: Collection[str]
-) -> EnvelopeRefused | None:
-    """Why this is no result of our request; ``sent`` are the digests of all heads sent for it."""
-    asked = (request.request_id, request.to_swarm, request.from_swarm)
-    if (result.request_id, result.from_swarm, result.to_swarm) == asked:
-        if result.in_reply_to in sent:
-            return None
-        detail = "it answers another head than we sent"
-    else:
-        detail = "it is for another request, or from another swarm than we asked"
-    return EnvelopeRefused(reason="wrong_request", detail=detail, key=result.key, head=result)
 
 
 def claimed_signers(data: bytes, kind: type[Head]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Heads: the fields that are signed, one struct for each kind of envelope.
 
-A request, a result and an acknowledgement go from one swarm to another.  A registry entry and a
+A request, a result and a receipt go from one swarm to another.  A registry entry and a
 revocation are for every reader.  Each kind has a payload type of its own, which is signed with it.
 
 The bytes of a head are its JSON, fields in their order, without blanks.  A reader decodes a head
@@ -172,7 +172,7 @@ class ResultHead(BodyHead, frozen=True, kw_only=True):
 
 
 class AckHead(MessageHead, frozen=True, kw_only=True):
-    """The asker has a result; ``in_reply_to`` is the digest of the result's head."""
+    """A receipt: the receiver has a request, whose head has the digest ``in_reply_to``."""
 
     payload_type: ClassVar[str] = _TYPE.format("ack")
 
@@ -302,7 +302,7 @@ def encode(head: Head) -> bytes:
 
 
 def digest(head: Head) -> str:
-    """The SHA-256 of a head, by which a result names its request and an ack its result."""
+    """The SHA-256 of a head, by which a result or a receipt names its request."""
     return sha256(encode(head)).hexdigest()
 
 
@@ -422,28 +422,6 @@ def result_head(
         citations=citations,
         key=key,
         bus=request.bus,
-    )
-
-
-def ack_head(
-    result: ResultHead, *, message_id: str, key: str, now: float, deadline: float = DEADLINE
-) -> AckHead:
-    """The head of the acknowledgement of a result, to its executor."""
-    until = milliseconds(now + deadline)
-    return AckHead(
-        message_id=message_id,
-        request_id=result.request_id,
-        from_swarm=result.to_swarm,
-        from_agent=result.to_agent,
-        to_swarm=result.from_swarm,
-        to_agent=result.executed_by,
-        correlation_id=result.correlation_id,
-        in_reply_to=digest(result),
-        timestamp=milliseconds(now),
-        expires=until,
-        deadline=until,
-        key=key,
-        bus=result.bus,
     )
 
 

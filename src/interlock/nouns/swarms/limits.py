@@ -12,7 +12,7 @@ more than ``AGENTS_LIMIT`` agents may send, since no entry can list more.
 **Queue.**  The depth of a peer's queue is the envelopes for it on the bus plus the requests that
 its home store has not finished, which it publishes.  From ``queue`` on no new request is made.
 Up to ``queue_most`` an envelope that a swarm already promised is still posted: a repeated request,
-or one from the outbox; above that it waits in the outbox.  Results and acknowledgements are posted
+or one from the outbox; above that it waits in the outbox.  Results and receipts are posted
 at any depth, since they make the queue shorter.  The depth is seconds old and senders do not
 compete for a counter, so a burst may pass a limit; the distance between the two limits is for that.
 A receiver takes in no more than ``queue_most`` unfinished requests of one peer.
@@ -56,7 +56,7 @@ _TIME = slice(4, 16)
 """The digits of the time in an id (``core/codec.py``)."""
 
 Posting: TypeAlias = Literal["new", "promised", "answer"]
-"""A new request; one that was made before; a result or an acknowledgement."""
+"""A new request; one that was made before; a result or a receipt."""
 
 
 class PeerLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):

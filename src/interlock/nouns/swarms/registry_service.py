@@ -124,13 +124,6 @@ def _state(peer: Peer, item: Item | None, floor_item: Item | None) -> PeerState:
     )
 
 
-def peer_state(swarm: str) -> Op[PeerState | None]:
-    """One peer of our home; None if it is not known here."""
-    snapshot: Snapshot = yield Read(keys.peer(swarm), keys.floor(swarm))
-    item = snapshot[keys.peer(swarm)]
-    return None if item is None else _state(decode_peer(item), item, snapshot[keys.floor(swarm)])
-
-
 def fresh_for(floor: Floor, now: float) -> float:
     """Seconds for which the last refresh of a peer still counts, as the home store has it."""
     age = now - floor.fetched
