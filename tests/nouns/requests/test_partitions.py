@@ -429,6 +429,18 @@ def test_a_request_that_is_cancelled_at_the_receiver_is_answered_with_an_error(p
     assert "not our job" in found.error
 
 
+def test_a_request_that_is_over_is_taken_back_from_the_bus(pair: Pair) -> None:
+    north, south = pair.swarm("north"), pair.swarm("south", "bob")
+    cancelled, late = north.sent(), north.sent(deadline=100.0)
+    north.run(north.requests.sender.cancel(north.actor, cancelled, ""))
+    pair.clock.advance(100)
+    north.tend()
+    assert stored(north, late).state == "escalated"
+    there = [Range(keys.bus_request("south")), Range(keys.bus_request_body("south", ""))]
+    assert [*pair.bus.read(*there).ranges.values()] == [(), ()]
+    assert south.take_in() == 0
+
+
 def test_a_zombie_stores_no_result(pair: Pair) -> None:
     north, south = pair.swarm("north"), pair.swarm("south", "bob")
     request = north.sent()

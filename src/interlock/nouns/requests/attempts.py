@@ -118,6 +118,8 @@ class Attempts:
         done = yield from self._home.runner.change(deciding, actor)
         if done.outcome and kind == "time_out":
             self._home.answered(request.to_swarm, 0, recorded=True)
+        elif done.outcome and self._home.now() >= request.deadline:
+            yield from self._outbox.withdraw(own, request)
         return bool(done.outcome)
 
     def _repeat(
@@ -203,17 +205,17 @@ class Attempts:
     ) -> Op[bool]:
         """Let a decision that has ended take effect; False if it has none yet."""
         if decision is None:  # it was deleted before it took effect
-            return (yield from self._end(actor, request, "give_up"))
+            return (yield from self._end(actor, own, request))
         option = decision_rules.chosen(decision)
         match "" if option is None else option.name:
             case "queue_for_later":
                 return (yield from self._repeat(actor, own, request, resume=True))
             case "local_execution":
-                return (yield from self._do_here(actor, request))
+                return (yield from self._do_here(actor, own, request))
             case "alternative_swarm":
                 return (yield from self._ask_other(actor, own, request, decision))
             case "give_up":
-                return (yield from self._end(actor, request, "give_up"))
+                return (yield from self._end(actor, own, request))
             case _:
                 return False
 
@@ -223,16 +225,29 @@ class Attempts:
         yield from self._home.runner.change(lambda: self._expiring(key, live), actor, hopeful=False)
         return decode.decision((yield Read(key))[key])
 
-    def _end(self, actor: Actor, request: OutgoingRequest, reason: str) -> Op[bool]:
+    def _end(self, actor: Actor, own: OwnSwarm, request: OutgoingRequest) -> Op[bool]:
         """End a request without a result."""
 
         def deciding() -> DecideOp[str]:
             found = yield from _read(request.id)
             if found is None or found.state != "escalated":
                 return Decision(outcome="")
-            return send_rules.cancel(found, reason, self._home.now())
+            return send_rules.cancel(found, "give_up", self._home.now())
 
-        return bool((yield from self._home.runner.change(deciding, actor)).outcome)
+        return (yield from self._ended(actor, own, request, deciding))
+
+    def _ended(
+        self,
+        actor: Actor,
+        own: OwnSwarm,
+        request: OutgoingRequest,
+        deciding: Callable[[], DecideOp[str]],
+    ) -> Op[bool]:
+        """Commit the end of a request, and take its envelope back from the bus."""
+        done = yield from self._home.runner.change(deciding, actor)
+        if done.outcome:
+            yield from self._outbox.withdraw(own, request)
+        return bool(done.outcome)
 
     def _expiring(self, key: str, live: str) -> DecideOp[bool]:
         items = (yield (key, live)).items
@@ -241,7 +256,7 @@ class Attempts:
             return Decision(outcome=False)
         return decision_rules.expire(decision, self._home.now(), alive=items[live] is not None)
 
-    def _do_here(self, actor: Actor, request: OutgoingRequest) -> Op[bool]:
+    def _do_here(self, actor: Actor, own: OwnSwarm, request: OutgoingRequest) -> Op[bool]:
         """A task of our own does the work instead."""
         base = yield from self._home.runner.base()
         at = self._moment(1)
@@ -269,7 +284,7 @@ class Attempts:
 
             return merged(ended, [(yield from reader.change(publish))])
 
-        return bool((yield from self._home.runner.change(deciding, actor)).outcome)
+        return (yield from self._ended(actor, own, request, deciding))
 
     def _ask_other(
         self, actor: Actor, own: OwnSwarm, request: OutgoingRequest, decision: HumanDecision
@@ -331,13 +346,13 @@ class Attempts:
             )
             return merged(ended, [msgspec.structs.replace(sent, events=events)])
 
-        done = yield from runner.change(deciding, actor)
-        if done.outcome:
+        done = yield from self._ended(actor, own, request, deciding)
+        if done:
             posting = Posting(key=keys.outbox(swarm, other.message), entry=entry, body=body[0])
             yield from self._post(actor, own, posting)
         elif refused:
             return (yield from self._ask_again(actor, request, _cannot_ask(swarm, refused[0])))
-        return bool(done.outcome)
+        return done
 
     def _other_swarm(self, request: OutgoingRequest, decision: HumanDecision) -> Op[str]:
         """The swarm that a person named, else the better of two others that can do it."""

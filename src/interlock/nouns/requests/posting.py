@@ -14,6 +14,7 @@ Requests for a full queue stay where they are, and results are posted past them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Raw, Struct
@@ -229,6 +230,28 @@ class Outbox:
             )
 
         yield from self._home.room.commit(deciding, actor)
+
+    def withdraw(self, own: OwnSwarm, request: OutgoingRequest) -> Op[None]:
+        """Delete the envelope of a request that is over, if its receiver has not taken it in.
+
+        If the bus is away the envelope stays there, and its receiver may still do the work.
+        """
+        swarm, message = request.to_swarm, request.message
+        wanted = keys.bus_request(swarm, message), keys.bus_request_body(swarm, message)
+
+        def deleting() -> DecideOp[None]:
+            items = (yield wanted).items
+            there = tuple([key for key in wanted if items[key] is not None])
+            if not there:
+                return Decision(outcome=None)
+            thing = f"swarm/{own.name}"
+            return Decision(outcome=None, verb="bus.remove", thing=thing, deletes=there)
+
+        def work(runner: Runner) -> Op[None]:
+            yield from runner.change(deleting, self._home.bus.actor(own), hopeful=False)
+
+        with suppress(BusTrouble):
+            yield from self._home.bus.on(own, work)
 
     def _put(self, own: OwnSwarm, some: Sequence[Posting]) -> Op[None]:
         """Step 2 or 8."""

@@ -261,6 +261,7 @@ class RequestSender:
         """End a request; one that was answered stays answered."""
         request = yield from self.find(named)
         key = keys.request(request)
+        ending: list[OutgoingRequest] = []
 
         def deciding() -> DecideOp[out.RequestCancelled | out.RequestOver | out.UnknownRequest]:
             stored = decode_request((yield (key,)).items[key])
@@ -273,11 +274,15 @@ class RequestSender:
                     request=request, state="answered", reason="it was answered before"
                 )
                 return Decision(outcome=over)
+            ending[:] = [stored]
             said = reason or f"{actor.agent} cancelled it"
             ended: Decision[Any] = send_rules.cancel(stored, said, self._home.now())
             return replace(ended, outcome=out.RequestCancelled(request=request))
 
-        return (yield from self._home.runner.change(deciding, actor)).outcome
+        done = (yield from self._home.runner.change(deciding, actor)).outcome
+        if isinstance(done, out.RequestCancelled) and not done.already:
+            yield from self._outbox.withdraw((yield from self._home.own()), ending[0])
+        return done
 
     def _look(self, request: str) -> Op[out.ResultOutcome]:
         own, result = keys.request(request), keys.finding(request)
