@@ -118,7 +118,7 @@ class RequestProgram:
             await _ended(process)
 
     async def _started(self, request: ServedRequest) -> Process:
-        """Start the program; one that is cancelled meanwhile is ended with all that it started.
+        """Start the program; one that is cancelled now is ended with all that it started.
 
         asyncio itself would kill the program alone, and wait for what the program left behind.
         """
