@@ -13,7 +13,7 @@ from interlock.core import keys
 from interlock.nouns.messages import decode
 from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.requests import outcomes as out
-from interlock.nouns.requests.exchange import decode_request
+from interlock.nouns.requests.exchange import UNSIGNED_LIMIT, decode_request
 from interlock.nouns.requests.request import OutgoingRequest
 from interlock.nouns.requests.views import list_quarantine
 from interlock.nouns.swarms.bus import RECONNECT
@@ -95,6 +95,22 @@ def test_an_entry_that_the_bus_refuses_leaves_the_line(pair: Pair) -> None:
     kept = north.run(list_quarantine("", "", 10)).messages
     assert [(each.request, each.reason) for each in kept] == [(large, "too_large")]
     assert {stored(north, id_).posted is None for id_ in (first, last)} == {False}
+
+
+def test_rubbish_on_the_bus_leaves_room_in_quarantine_for_our_own_messages(pair: Pair) -> None:
+    for number in range(UNSIGNED_LIMIT + 50):
+        put_item(pair, pair.bus, f"{keys.bus_result('north')}req_{number}", Raw(b"{}"))
+    north = pair.swarm("north")
+    north.take_in()
+    pair.cable("north").is_cut = True
+    large = north.sent(body=b'"%b"' % (b"x" * 50_000))
+    pair.cable("north").is_cut = False
+    pair.cable("north").max_value = 20_000
+    pair.clock.advance(RECONNECT)
+    pair.swarm("north", "eve").tend()
+    kept = north.run(list_quarantine("", "", 1000)).messages
+    assert len(kept) == UNSIGNED_LIMIT + 1
+    assert large in [each.request for each in kept]
 
 
 def test_a_worker_answers_while_the_bus_is_away_and_the_result_comes_later(pair: Pair) -> None:

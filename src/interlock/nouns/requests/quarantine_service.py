@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_OURS = "/"
+"""Instead of a swarm: messages of our own, which rubbish on the bus must not push out."""
 FRESH_COUNT = 60.0
 """Seconds for which what is in quarantine is taken for known."""
 
@@ -118,7 +120,7 @@ class QuarantineRoom:
         self._home = home
         self._read_at = float("-inf")
         self._swarms: dict[str, str] = {}
-        """The messages in quarantine by their ids: the swarm of each, or empty."""
+        """The messages in quarantine by their ids: the swarm of each, ``_OURS``, or empty."""
         self._adding: dict[str, str] = {}
         """What the batch in progress adds."""
         self._dropped = self._dropping = RefusalTally()
@@ -162,9 +164,9 @@ class QuarantineRoom:
         """The writes of a message of our own that cannot be posted, if there is room."""
         self._adding = {}
         yield from self._look()
-        if not self._has_room(""):
+        if not self._has_room(_OURS):
             return ()
-        self._adding[message.id] = ""
+        self._adding[message.id] = _OURS
         return (Write(keys.quarantined(message.id), message),)
 
     def commit(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[T]:
@@ -201,7 +203,7 @@ class QuarantineRoom:
             return
         items = yield from every_inside(keys.QUARANTINE, most=QUARANTINE_LIMIT)
         kept = [each for item in items if (each := readable(decode_quarantined, item))]
-        self._swarms = {each.id: each.swarm for each in kept}
+        self._swarms = {each.id: each.swarm or (_OURS if each.message else "") for each in kept}
         self._read_at = now
 
     def _has_room(self, swarm: str) -> bool:
