@@ -75,7 +75,8 @@ Requests, at home
     quarantine/{id}       a message that was refused, and why
     quarantine-content/{id}       its envelope and payload, if it may be released
     request-rates/{to or from}/{swarm}/{agent}  when an agent made its last requests
-    request-refusals/{agent}      the number of refused requests of an agent, until it is recorded
+    request-refusals/{agent}      when refusals of requests of an agent were recorded
+    meta/requests-refused/{agent} how many were refused and not recorded one by one
 Requests, on the bus
     req/{swarm}/{message} the envelope of a request to a swarm; its payload under req-body/
     res/{swarm}/{id}      the envelope of a result for a swarm; its payload under res-body/
@@ -213,6 +214,7 @@ QUARANTINE = "quarantine/"
 QUARANTINE_CONTENT = "quarantine-content/"
 REQUEST_RATES = "request-rates/"
 REQUEST_REFUSALS = "request-refusals/"
+REQUESTS_REFUSED = "meta/requests-refused/"
 PEER_COUNTS = "peer-counts/"
 BUS_REQUESTS = "req/"
 BUS_REQUEST_BODIES = "req-body/"
@@ -812,8 +814,13 @@ def request_rate(direction: str, swarm: str, agent: str) -> str:
 
 
 def request_refusals(agent: str) -> str:
-    """How many requests of an agent were refused, and are not recorded yet."""
+    """When refusals of requests of an agent were recorded, by kind."""
     return REQUEST_REFUSALS + encode(agent)
+
+
+def requests_refused(agent: str) -> str:
+    """How many requests of an agent were refused and only counted, by kind."""
+    return REQUESTS_REFUSED + encode(agent)
 
 
 def peer_counts(swarm: str) -> str:

@@ -16,6 +16,7 @@ from interlock.nouns.requests.quarantine_service import release
 from interlock.nouns.requests.serving import answer_claim
 from interlock.runtime.housekeeping import HousekeepingPass
 from interlock.store import Range
+from interlock.testing.audit import audit
 
 
 def lines(swarm: Swarm, **wanted: Any) -> list[AuditEntry]:
@@ -179,6 +180,7 @@ def test_refused_requests_of_an_agent_are_all_counted_with_one_entry_a_minute() 
     for number in range(50):
         assert isinstance(north.send(to=f"nobody{number}"), out.SwarmNotAllowed)
     assert log(north) == before + 1
+    assert audit(pair.homes["north"]) == []
     pair.clock.advance(61)
     assert isinstance(north.send(to="nobody"), out.SwarmNotAllowed)
     assert log(north) == before + 2
@@ -199,8 +201,39 @@ def test_refusals_that_no_later_one_records_are_recorded_by_maintain() -> None:
     maintained(north)
     maintained(north)
     assert [each.count for each in lines(north)] == [1, 2]
-    tallies = Range(keys.REQUEST_REFUSALS)
-    assert pair.homes["north"].read(tallies).ranges[tallies] == ()
+    tallies, counts = Range(keys.REQUEST_REFUSALS), Range(keys.REQUESTS_REFUSED)
+    ranges = pair.homes["north"].read(tallies, counts).ranges
+    assert (ranges[tallies], ranges[counts]) == ((), ())
+    assert audit(pair.homes["north"]) == []
+    for _ in range(3):
+        north.send(to="nobody")
+    pair.clock.advance(61)
+    north.send(to="nobody")
+    assert [each.count for each in lines(north)] == [1, 2, 1, 3]
+
+
+def test_refusals_that_were_counted_are_recorded_with_those_of_another_kind_left_alone() -> None:
+    pair = Pair()
+    north = pair.swarm("north")
+    pair.trust("north", "south", rate=1)
+    north.sent()
+    for _ in range(4):
+        north.send()
+    pair.clock.advance(31)
+    for _ in range(3):
+        north.send(to="nobody")
+    pair.clock.advance(31)
+    maintained(north)
+    held = lines(north, action="HOLD")
+    assert [(each.event_type, each.count) for each in held] == [
+        ("rate_limit_exceeded", 1),
+        ("swarm_not_authorized", 1),
+        ("rate_limit_exceeded", 3),
+    ]
+    pair.clock.advance(31)
+    maintained(north)
+    assert lines(north, action="HOLD")[-1].count == 2
+    assert audit(pair.homes["north"]) == []
 
 
 def test_each_reason_not_to_send_has_its_own_event() -> None:

@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.decision import Decision, Write
+from interlock.core.decision import Decision
 from interlock.errors import BadInput, NotAllowed
-from interlock.nouns.requests.refusal_rules import decode_tally, left_over
+from interlock.nouns.requests.refusal_rules import (
+    decode_refused,
+    decode_tally,
+    record_left_over,
+)
 from interlock.nouns.requests.retention import RequestRetention
 from interlock.nouns.swarms.agent_keys import is_unused
 from interlock.nouns.swarms.swarm import decode_agent_keys, decode_own
@@ -38,7 +42,7 @@ class RequestHousekeepingPart(HousekeepingPart):
         for item in (yield from every(keys.REQUEST_REFUSALS, most=self.work.bound)):
             if readable(decode_tally, item) is not None:
                 yield from self.work.runner.change(
-                    partial(_record_refusals, item.key, now), self.work.actor
+                    partial(_record_refusals, keys.agent_of(item.key), now), self.work.actor
                 )
 
     def expired(self, now: float) -> Op[list[Item]]:
@@ -59,22 +63,13 @@ class RequestHousekeepingPart(HousekeepingPart):
             self.work.left += yield from retention.run(self.work.actor)
 
 
-def _record_refusals(key: str, now: float) -> DecideOp[None]:
-    before = decode_tally((yield (key,)).items[key])
+def _record_refusals(agent: str, now: float) -> DecideOp[None]:
+    tally, counts = keys.request_refusals(agent), keys.requests_refused(agent)
+    items = (yield (tally, counts)).items
+    before = decode_tally(items[tally])
     if before is None:
         return Decision(outcome=None)
-    after, events = left_over(before, keys.agent_of(key), now)
-    if after == before:
-        return Decision(outcome=None)
-    return Decision(
-        outcome=None,
-        verb="request.refuse" if events else "",
-        thing="requests" if events else "",
-        puts=(Write(key, after),) if after.kinds else (),
-        deletes=() if after.kinds else (key,),
-        events=tuple(events),
-        quiet=not events,
-    )
+    return record_left_over(agent, before, decode_refused(items[counts]) or {}, now)
 
 
 def after_pass(context: Context, done: Maintained) -> Op[Maintained]:

@@ -190,6 +190,11 @@ NOUN = Noun(
             read=f"{_MODULE}.refusal_rules:decode_tally",
             repair=DELETE,
         ),
+        KeyKind(
+            prefix=keys.REQUESTS_REFUSED,
+            read=f"{_MODULE}.refusal_rules:decode_refused",
+            repair=DELETE,
+        ),
         KeyKind(prefix=keys.BREAKERS, read=f"{_READ}:decode_breaker", repair=DELETE),
         KeyKind(prefix=keys.REPUTATIONS, read=f"{_READ}:decode_reputation", repair=DELETE),
     ),

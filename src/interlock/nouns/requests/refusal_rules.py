@@ -6,8 +6,11 @@ times a second.  So the first one of its kind within a minute is recorded; the o
 and the next entry of that kind says how many there were (``count``).  An agent, or the bus, causes
 at most one entry a minute for each kind.
 
-The refusals of an agent are counted in an item, since a command ends at once; ``maintain`` records
-those that are left.  The counts of the entries together are exactly the refusals.  Messages from
+The refusals of an agent are counted in two items, since a command ends at once.  A recorded commit
+writes the tally: when each kind was last recorded, and the count at that time.  A quiet commit
+writes the counts, which only grow; no entry writes these, so the record holds at any time.  What
+the counts have beyond the tally is recorded with the next refusal of the kind, or by ``maintain``.
+The numbers in the entries together are exactly the refusals.  Messages from
 the bus are counted in memory, by the process that takes them in: an attacker must not make us
 write.  A process that is killed loses the counts of its last minute.
 
@@ -20,12 +23,12 @@ A message that goes to quarantine needs no such limit: the quarantine is bounded
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import codec
+from interlock.core import codec, keys
 from interlock.core.decision import REFUSAL_WINDOW, Decision, Event, Write
 from interlock.nouns.requests import outcomes as out
 from interlock.nouns.requests.audit import AuditFacts, facts_of_request
@@ -37,13 +40,17 @@ _NOT_ALLOWED = "not_allowed"
 
 
 class TalliedKind(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Refusals of one kind: when one was recorded, and how many came since."""
+    """Refusals of one kind: when one was recorded, and how many came since (``more``).
+
+    In the store ``more`` is nothing, and ``counted`` is how many were counted until then.
+    """
 
     event: str
     reason: str
     swarm: str = ""
     recorded: float = 0.0
     more: int = 0
+    counted: int = 0
 
     def open(self, now: float) -> bool:
         """Whether the next one is recorded; also if the clock was set back."""
@@ -77,8 +84,10 @@ class UnrecordedRefusal(Struct, frozen=True, kw_only=True):
 
 
 _TALLY = codec.Decoder(RefusalTally)
+_COUNTS = codec.Decoder(dict[str, int])
 
 decode_tally = _TALLY.read_if_present
+decode_refused = _COUNTS.read_if_present
 
 
 def tally(
@@ -139,16 +148,59 @@ def of_send(request: OutgoingRequest, refused: object) -> UnrecordedRefusal | No
     return UnrecordedRefusal(event=event, agent=request.agent, facts=facts)
 
 
+def counted(stored: RefusalTally, counts: Mapping[str, int]) -> RefusalTally:
+    """A tally from the store, with how many refusals of each kind came since."""
+    kinds = {
+        name: replace(kind, more=max(0, counts.get(name, 0) - kind.counted))
+        for name, kind in stored.kinds.items()
+    }
+    return RefusalTally(kinds=kinds)
+
+
+def stored(known: RefusalTally, counts: Mapping[str, int]) -> RefusalTally:
+    """A tally for the store."""
+    kinds = {
+        name: replace(kind, more=0, counted=counts.get(name, 0) - kind.more)
+        for name, kind in known.kinds.items()
+    }
+    return RefusalTally(kinds=kinds)
+
+
 def recording(
-    key: str, before: RefusalTally, refusals: Iterable[UnrecordedRefusal], now: float, thing: str
+    before: RefusalTally,
+    counts: Mapping[str, int],
+    refused: UnrecordedRefusal,
+    now: float,
 ) -> Decision[None]:
-    """The writes of refusals: an entry if one is to be recorded, else only the count."""
-    after, events = tally(before, refusals, now)
+    """The write of a refusal: an entry and the tally if it is to be recorded, else the count."""
+    after, events = tally(counted(before, counts), [refused], now)
+    if not events:
+        more = {**counts, refused.kind: counts.get(refused.kind, 0) + 1}
+        put = Write(keys.requests_refused(refused.agent), more)
+        return Decision(outcome=None, puts=(put,), quiet=True)
     return Decision(
         outcome=None,
-        verb="request.refuse" if events else "",
-        thing=thing if events else "",
-        puts=(Write(key, after),),
+        verb="request.refuse",
+        thing=f"swarm/{refused.facts.to_swarm}",
+        puts=(Write(keys.request_refusals(refused.agent), stored(after, counts)),),
         events=events,
-        quiet=not events,
+    )
+
+
+def record_left_over(
+    agent: str, before: RefusalTally, counts: Mapping[str, int], now: float
+) -> Decision[None]:
+    """Record the refusals of an agent that are left; delete the items when nothing is."""
+    known = counted(before, counts)
+    after, events = left_over(known, agent, now)
+    if after == known:
+        return Decision(outcome=None)
+    key = keys.request_refusals(agent)
+    return Decision(
+        outcome=None,
+        verb="request.refuse" if events else "request.tidy",
+        thing="requests",
+        puts=(Write(key, stored(after, counts)),) if after.kinds else (),
+        deletes=() if after.kinds else (key, keys.requests_refused(agent)),
+        events=tuple(events),
     )

@@ -161,11 +161,13 @@ class RequestSender:
         refused: refusal_rules.UnrecordedRefusal,
     ) -> DecideOp[out.RequestSent | out.SendRefusal]:
         """A refusal, which is recorded or counted."""
-        key, thing = keys.request_refusals(refused.agent), f"swarm/{refused.facts.to_swarm}"
-        item = (yield (key,)).items[key]
-        before = refusal_rules.decode_tally(item) or refusal_rules.RefusalTally()
+        tally, counts = keys.request_refusals(refused.agent), keys.requests_refused(refused.agent)
+        items = (yield (tally, counts)).items
         recorded: Decision[Any] = refusal_rules.recording(
-            key, before, [refused], self._home.now(), thing
+            refusal_rules.decode_tally(items[tally]) or refusal_rules.RefusalTally(),
+            refusal_rules.decode_refused(items[counts]) or {},
+            refused,
+            self._home.now(),
         )
         return replace(recorded, outcome=decided.outcome)
 
