@@ -60,15 +60,17 @@ class Records(Struct, frozen=True, kw_only=True):
 class Verdict(Struct, frozen=True, kw_only=True):
     """The result of a run; latencies are in milliseconds.
 
-    ``ended`` are the requests that ended before the time was up, ``metered`` those that ended while
-    processors were measured.  ``took`` are the latencies of all, from the call to the commit that
-    ended the request, ``calm`` those of requests that ended before anything failed, and ``seen``
-    those that callers saw.
+    ``unfinished`` are requests that a later process would finish, ``lost`` those of which the homes
+    know nothing any more.  ``ended`` are the requests that ended before the time was up,
+    ``metered`` those that ended while processors were measured.  ``took`` are the latencies of all,
+    from the call to the commit that ended the request, ``calm`` those of requests that ended before
+    anything failed, and ``seen`` those that callers saw.
     """
 
     sent: int
     answered: int
     escalated: int
+    unfinished: list[str]
     lost: list[str]
     twice: list[str]
     without_effect: list[str]
@@ -87,7 +89,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     @property
     def well(self) -> bool:
         """Whether all of it is true that was promised."""
-        wrong = self.lost or self.twice or self.without_effect or self.complaints
+        wrong = self.unfinished or self.lost or self.twice or self.without_effect or self.complaints
         return not wrong and self.sent > 0 and self.answered >= ENOUGH * self.sent
 
     @property
@@ -143,6 +145,7 @@ def judge(
     ``began`` is a wall time.
     """
     answered: list[OutgoingRequest] = []
+    unfinished: list[str] = []
     lost: list[str] = []
     escalated = 0
     for id_, events in records.asked.items():
@@ -152,7 +155,7 @@ def judge(
         elif request is not None and request.state == "escalated" and events["request:escalated"]:
             escalated += 1
         else:
-            lost.append(id_)
+            (unfinished if request is not None and request.state == "open" else lost).append(id_)
     ends = [each.ended or 0.0 for each in answered]
     calm = [each for each in answered if (each.ended or 0.0) < began + busy.seconds]
     outcomes: Counter[str] = Counter()
@@ -162,6 +165,7 @@ def judge(
         sent=len(records.asked),
         answered=len(answered),
         escalated=escalated,
+        unfinished=unfinished,
         lost=lost,
         twice=[id_ for id_ in records.asked if _twice(records, id_)],
         without_effect=[each.id for each in answered if not records.effects.get(each.id)],
@@ -209,6 +213,7 @@ def report(verdict: Verdict) -> Iterator[str]:
     yield f"answered       {verdict.answered:>8,}   {share:.2%}"
     yield f"escalated      {verdict.escalated:>8,}"
     for name, ids in (
+        ("unfinished", verdict.unfinished),
         ("lost", verdict.lost),
         ("twice", verdict.twice),
         ("no effect", verdict.without_effect),

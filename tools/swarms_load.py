@@ -63,10 +63,10 @@ class Load(Struct, frozen=True, kw_only=True):
     rate: float = 300.0
     seconds: float = 60.0
     work: float = 0.05
-    ttl: float = 10.0
+    ttl: float = 60.0
     kills: int = 8
     cut: float = 8.0
-    settle: float = 240.0
+    settle: float = 300.0
     full: float = 20.0
     seed: int = 1
 

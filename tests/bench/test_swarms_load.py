@@ -51,15 +51,13 @@ def test_a_request_that_was_taken_in_done_and_ended_once_is_well() -> None:
     assert "record verify holds in all stores" in "\n".join(report(found))
 
 
-def test_a_request_without_an_end_is_lost() -> None:
-    records = replace(
-        WELL,
-        asked={ID: Counter({"request:sent": 1})},
-        requests={ID: replace(REQUEST, state="open", ended=None)},
-    )
+def test_a_request_without_an_end_is_unfinished_and_one_without_an_item_is_lost() -> None:
+    open_ = replace(REQUEST, state="open", ended=None)
+    records = replace(WELL, asked={ID: Counter({"request:sent": 1})}, requests={ID: open_})
     found = verdict(records)
-    assert (found.well, found.lost) == (False, [ID])
-    assert verdict(replace(records, requests={})).lost == [ID]
+    assert (found.well, found.unfinished, found.lost) == (False, [ID], [])
+    found = verdict(replace(records, requests={}))
+    assert (found.well, found.unfinished, found.lost) == (False, [], [ID])
 
 
 def test_a_request_that_a_person_is_asked_about_is_not_lost_but_too_many_are_not_well() -> None:
@@ -102,6 +100,8 @@ def test_three_swarms_answer_each_request_once_although_processes_are_killed() -
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(3))
 def test_five_swarms_answer_each_request_once_although_the_bus_dies_and_freezes(seed: int) -> None:
-    load = Load(swarms=5, agents=20, rate=40, seconds=40, kills=10, cut=6, full=0, seed=seed)
+    load = Load(
+        swarms=5, agents=20, rate=40, seconds=40, kills=10, cut=6, ttl=10, full=0, seed=seed
+    )
     found = run(load)
     assert found.well, "\n".join(report(found))

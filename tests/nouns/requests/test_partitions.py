@@ -18,7 +18,7 @@ from interlock.nouns.requests.request import OutgoingRequest
 from interlock.nouns.requests.views import list_quarantine
 from interlock.nouns.swarms.bus import RECONNECT
 from interlock.store import Range, Txn
-from interlock.testing.audit import audit
+from interlock.testing.audit import audit, request_events
 
 
 def stored(swarm: Swarm, request: str) -> OutgoingRequest:
@@ -241,6 +241,7 @@ def test_a_result_that_was_lost_on_the_bus_is_posted_again_with_the_same_content
     put_item(pair, pair.bus, keys.bus_result_body("north", request), Raw(b"3"))
     north.take_in()
     assert north.run(list_quarantine("", "", 10)).messages == ()
+    assert request_events(pair.homes["south"])[request]["request:executed"] == 1
 
 
 def test_an_answer_whose_task_is_deleted_is_not_followed_by_another_one(pair: Pair) -> None:

@@ -156,6 +156,7 @@ class Answers:
             return Decision(outcome=False)
         answer, now = signed.answer, self._home.now()
         facts = _facts(signed, readable(decode_claim, items.get(claim)), now)
+        executed = Event("request:executed", answer.by, thing, details=facts.details())
         after = replace(
             stored,
             answered=now,
@@ -173,7 +174,7 @@ class Answers:
                 Write(keys.unacknowledged(head.from_swarm, head.request_id), signed.mark),
             ),
             deletes=(keys.unanswered(head.from_swarm, head.request_id),),
-            events=(Event("request:executed", answer.by, thing, details=facts.details()),),
+            events=() if stored.answered is not None else (executed,),
             trace=head.correlation_id,
         )
 
