@@ -72,6 +72,57 @@ def test_an_odd_value_is_refused_with_what_to_give(
     assert (done.status, said in done.err) == (2, True), done
 
 
+def test_the_same_id_with_another_payload_is_refused_and_shows_no_result_of_the_first(
+    shop: Shell,
+) -> None:
+    first = shop.run("request", "send", "bank", "bob", "[1]", "--id", "nightly", "-q").out.strip()
+    again = shop.run("request", "send", "bank", "bob", "[1]", "--id", "nightly")
+    assert (again.status, f"exists {first}: it is open" in again.out) == (1, True)
+    for wait in ((), ("--wait", "5m")):
+        other = shop.run("request", "send", "bank", "bob", "[2]", "--id", "nightly", *wait)
+        assert (other.status, "another request was sent under this id" in other.out) == (1, True)
+    assert shop.json("request", "list")[1]["count"] == 1
+
+
+def test_a_request_to_a_swarm_that_is_misspelt_or_ones_own_says_what_to_do(shop: Shell) -> None:
+    misspelt = shop.run("request", "send", "bnk", "bob", "1")
+    assert (misspelt.status, "'interlock swarm list' has those that are" in misspelt.out) == (
+        3,
+        True,
+    )
+    own = shop.run("request", "send", "shop", "bob", "1")
+    assert (own.status, "shop is this swarm itself" in own.err) == (2, True)
+
+
+def test_serve_refuses_a_program_that_cannot_be_run_before_it_claims_anything(shop: Shell) -> None:
+    done = shop.run("request", "serve", "--can", "audit", "--", "no-such-program")
+    assert (done.status, done.err.count("\n")) == (127, 1)
+    assert "check its name, PATH and rights" in done.err
+
+
+def test_bytes_that_are_no_text_are_an_error_and_never_a_changed_result(shop: Shell) -> None:
+    words = ("--store", "bank.db", "--agent", "bob", "--", "printf", r"\377\000")
+    with shop.start("request", "serve", *words) as serving:
+        asked = shop.run("request", "send", "bank", "bob", "1", "--wait", "20s")
+        serving.terminate()
+        serving.communicate(timeout=20)
+    assert (asked.status, "bytes that are no text" in asked.out) == (1, True)
+
+
+def test_a_refused_key_says_how_to_allow_it_and_the_asker_hears_no_claim_of_intake(
+    shop: Shell,
+) -> None:
+    shop.run("swarm", "deny", "shop", "--store", "bank.db")
+    id_ = shop.run("request", "send", "bank", "bob", "1", "-q").out.strip()
+    shop.run("maintain", "--store", "bank.db")
+    kept = shop.json("quarantine", "list", "--store", "bank.db")[1]["messages"][0]
+    said = shop.run("quarantine", "show", kept["id"], "--store", "bank.db").out
+    assert f"interlock swarm allow NAME --key {kept['key']}" in said
+    why = shop.run("why", id_).out
+    assert "has taken it in, or has refused it" in why
+    assert "ask its operator whether bank allows shop" in why
+
+
 @pytest.mark.parametrize("wait", ["send", "result"])
 def test_an_interrupted_wait_says_how_to_ask_for_the_result_later(shop: Shell, wait: str) -> None:
     words = ["send", "bank", "bob", "1", "--id", "nightly"]

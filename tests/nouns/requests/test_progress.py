@@ -167,7 +167,7 @@ def test_a_sent_request_says_where_it_is_and_what_comes_next() -> None:
     assert view.next_at == pytest.approx(pair.clock.wall() + 60, abs=1)
     open_ = north.result(request)
     assert isinstance(open_, out.RequestOpen)
-    assert (open_.reason, open_.next) == ("it is on the bus for south", view.next)
+    assert (open_.reason, open_.next) == ("it was put on the bus for south", view.next)
     south.work()
     north.take_in()
     assert (only(north).state, only(north).next) == ("answered", "")
@@ -222,4 +222,4 @@ def test_the_list_and_the_result_are_one_line_each_in_words() -> None:
     assert "attempt 2 of 4 is sent" in line
     received = render(south.run(RequestCalls(south.context).list(received=True)))
     assert received.splitlines()[1].split()[1:5] == ["running", "bob", "ada@north", "can:sum"]
-    assert "it is on the bus for south; attempt 2 of 4" in render(north.result(request))
+    assert "it was put on the bus for south; attempt 2 of 4" in render(north.result(request))

@@ -83,7 +83,7 @@ _TROUBLE = {2: "bad input", 3: "not allowed", 4: "trouble with the store"}
 _CLOSE = 0.7
 _LEFT = 24
 _RIGHT = 54
-_NAMES = 18
+_NAMES = 20
 _WIDTH = 100
 
 

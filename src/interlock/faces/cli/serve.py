@@ -1,8 +1,8 @@
 """``request serve``: a program for each request of another swarm, several at once.
 
 The program gets the payload as JSON on its standard input.  If it ends with status 0, its standard
-output is the result: JSON, or else text.  Any other status is an answer with an error.  Its
-environment has
+output is the result: JSON, or else text.  Any other status is an answer with an error, which has
+what the program printed to its standard output.  Its environment has
 
     INTERLOCK_REQUEST     the id of the request, which every attempt to carry it out has
     INTERLOCK_TASK        its task
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
@@ -33,6 +34,7 @@ from interlock.errors import BadInput
 from interlock.faces.cli.command import note
 from interlock.faces.cli.connect import CommandIdentity, speak_up, url_of
 from interlock.faces.cli.parse import Parsed, usage
+from interlock.faces.cli.run import NOT_FOUND
 from interlock.nouns.requests.serving import RequestError
 from interlock.nouns.swarms.head import BODY_LIMIT
 from interlock.runtime.processes.tree import end_with_parent
@@ -52,6 +54,10 @@ def serve(parsed: Parsed) -> int:
     request: RequestServe = parsed.request
     if not request.command:
         raise BadInput(f"which program? put it after '--'; {usage(parsed.operation.name)}")
+    program = request.command[0]
+    if shutil.which(program) is None:  # else every request would be answered with this error
+        note(f"{quoted(program)} is no program that can be run; check its name, PATH and rights")
+        return NOT_FOUND
     try:
         return asyncio.run(_serve(CommandIdentity(parsed.common), request))
     except asyncio.CancelledError as broken_off:  # by a second signal, or a second message
@@ -196,7 +202,13 @@ def _parsed(output: bytes) -> Any:  # noqa: ANN401
     try:
         return msgspec.json.decode(output)
     except (ValueError, RecursionError):
-        return output.decode("utf-8", "replace").rstrip("\n")
+        pass
+    try:
+        return output.decode("utf-8").rstrip("\n")
+    except UnicodeDecodeError:  # a result with replaced characters would be a wrong one
+        raise RequestError(
+            "the program printed bytes that are no text; print JSON or UTF-8, or encode them"
+        ) from None
 
 
 async def _ended(process: Process) -> None:

@@ -107,6 +107,8 @@ class RequestCalls(Calls[D]):
         sent = yield from self._service.sender.send(actor, draft)
         if not wait or not isinstance(sent, out.RequestSent | out.RequestExists):
             return sent
+        if isinstance(sent, out.RequestExists) and sent.differs:  # its result answers another one
+            return sent
         result = yield from self._result(actor, sent.request, wait)
         return sent if isinstance(result, out.UnknownRequest) else result
 

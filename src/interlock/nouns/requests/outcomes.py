@@ -29,10 +29,14 @@ class RequestSent(Success, frozen=True, kw_only=True, tag="requested"):
 
 
 class RequestExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
-    """A request was sent under this id before, and stays as it is."""
+    """A request was sent under this id before, and stays as it is.
+
+    ``differs`` says that it asks for something else: it has another payload, type or receiver.
+    """
 
     request: str
     state: RequestState
+    differs: bool = False
 
 
 class SwarmNotAllowed(Refusal, frozen=True, kw_only=True, tag="not_allowed"):

@@ -158,7 +158,8 @@ def _quarantined(items: Sequence[Item], now: float) -> Iterator[Problem]:
         kind="refused",
         says=f"quarantine: {len(kept)} messages of other swarms were refused ({reasons}), the last"
         f" {span(now - last)} ago{full}",
-        remedy="see 'interlock quarantine list'; release or drop them",
+        remedy="see 'interlock quarantine list', and 'interlock quarantine show ID' for what to do;"
+        " then release or drop them",
         thing="quarantine",
         since=min(each.at for each in kept),
     )

@@ -96,12 +96,12 @@ def _where(request: OutgoingRequest, on_bus: SeenOnBus | None) -> Progress:
     if request.taken is not None:
         return Progress(step=5, place=swarm, says=f"{swarm} has taken it in and works on it")
     if on_bus is None:
-        return Progress(step=3, place="bus", says=f"it is on the bus for {swarm}")
+        return Progress(step=3, place="bus", says=f"it was put on the bus for {swarm}")
     if on_bus.request:
         return Progress(
             step=3, place="bus", says=f"it is on the bus, and {swarm} has not taken it in"
         )
-    says = f"it is no longer on the bus: {swarm} has taken it in"
+    says = f"it is no longer on the bus: {swarm} has taken it in, or has refused it"
     return Progress(step=5, place=swarm, says=says)
 
 

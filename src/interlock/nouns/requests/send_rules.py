@@ -78,7 +78,11 @@ def send(
     """Send a request; ``before`` is the one that has its id already."""
     request = new.request
     if before is not None:
-        return Decision(outcome=RequestExists(request=before.id, state=before.state))
+        return Decision(
+            outcome=RequestExists(
+                request=before.id, state=before.state, differs=_asked(before) != _asked(request)
+            )
+        )
     passed = _passed(request, peer, now)
     if not isinstance(passed, _Passed):
         return Decision(outcome=passed)
@@ -110,6 +114,11 @@ def send(
         events=(_event("sent", request, in_rate=True if peer.limits.rate else None),),
         trace=request.correlation_id,
     )
+
+
+def _asked(request: OutgoingRequest) -> tuple[str, ...]:
+    """What a request asks for; not of which swarm, since any that is able may be chosen."""
+    return request.to_agent, request.task_type, request.source_hash
 
 
 class _Passed(Struct, frozen=True, kw_only=True):

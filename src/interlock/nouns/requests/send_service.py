@@ -127,6 +127,11 @@ class RequestSender:
 
     def _send(self, actor: Actor, draft: RequestDraft) -> Op[out.RequestSent | out.SendRefusal]:
         own = yield from self._home.own()
+        if draft.to_swarm == own.name:
+            raise BadInput(
+                f"{own.name} is this swarm itself; publish a task for its agents:"
+                " interlock task add, or ask one of them: interlock query"
+            )
         yield from self._home.ready(own, actor)
         new = yield from self._new(own, actor, draft)
         request = new.request

@@ -25,12 +25,21 @@ def _sent(outcome: out.RequestSent, paint: Paint) -> str:
 
 def _exists(outcome: out.RequestExists, paint: Paint) -> str:
     hint = f"interlock request result {outcome.request}"
-    return f"{paint('yellow', 'exists')} {outcome.request}: it is {outcome.state}; see '{hint}'"
+    word = paint("yellow", "exists")
+    if outcome.differs:
+        return (
+            f"{word} {outcome.request}: another request was sent under this id, and is"
+            f" {outcome.state}; choose another id, or see '{hint}'"
+        )
+    return f"{word} {outcome.request}: it is {outcome.state}; see '{hint}'"
 
 
 def _not_allowed(outcome: out.SwarmNotAllowed, paint: Paint) -> str:
     hint = f"interlock swarm allow {quote(outcome.swarm)} --key FINGERPRINT"
-    return f"{paint('red', 'not allowed')} {outcome.swarm} is not on our list; to allow it: {hint}"
+    return (
+        f"{paint('red', 'not allowed')} {outcome.swarm}: this swarm has not allowed it;"
+        f" 'interlock swarm list' has those that are; to allow it: {hint}"
+    )
 
 
 def _limited(outcome: out.RequestLimited, paint: Paint) -> str:
@@ -44,7 +53,7 @@ def _limited(outcome: out.RequestLimited, paint: Paint) -> str:
 _UNAVAILABLE = {
     "circuit_open": "it did not answer three times in a row",
     "conflicts": "too many of its results were conflicts",
-    "timeouts": "too many of its results came too late",
+    "timeouts": "too many of its results came too late, or never",
 }
 
 
@@ -53,9 +62,10 @@ def _unavailable(outcome: out.SwarmUnavailable, paint: Paint) -> str:
         word = paint("red", "unavailable")
         return f"{word} no swarm that is online can do it; see 'interlock swarm list'"
     why = _UNAVAILABLE[outcome.reason]
+    hint = f"for the numbers: interlock swarm trust {quote(outcome.swarm)}; --forgive clears them"
     return (
         f"{paint('red', 'unavailable')} {outcome.swarm}: {why};"
-        f" retry in {lasting(outcome.retry_in)}"
+        f" retry in {lasting(outcome.retry_in)}; {hint}"
     )
 
 
@@ -97,9 +107,8 @@ def _open(outcome: out.RequestOpen, paint: Paint) -> str:
 
 def _over(outcome: out.RequestOver, paint: Paint) -> str:
     instead = f"; {outcome.replaced_by} does the work instead" if outcome.replaced_by else ""
-    return (
-        f"{paint('yellow', 'gone')} {outcome.request} is {outcome.state}: {outcome.reason}{instead}"
-    )
+    word = paint("yellow", "gone")
+    return f"{word} {outcome.request} is {outcome.state}: {outcome.reason}{instead}"
 
 
 def _cancelled(outcome: out.RequestCancelled, paint: Paint) -> str:
@@ -114,7 +123,7 @@ def _unknown(outcome: out.UnknownRequest, paint: Paint) -> str:
 
 def _list(outcome: out.RequestList, paint: Paint) -> str:
     if not outcome.requests:
-        return "there is no such request"
+        return "no request here is like that; 'interlock request list --help' has the filters"
     rows = [
         (
             each.request,
@@ -198,10 +207,18 @@ def _quarantined(outcome: out.QuarantineView, paint: Paint) -> str:
         ("key", outcome.key),
         ("request", outcome.request),
         ("release", "possible" if outcome.releasable else "not possible"),
+        ("next", _REMEDIES.get(outcome.reason, "").format(key=outcome.key)),
     ]
     if outcome.releasable:
         facts.append(("payload", as_json(outcome.payload)))
     return listed(fact for fact in facts if fact[1])
+
+
+_REMEDIES = {
+    "unknown_key": "if a swarm that you know has this key: interlock swarm allow NAME --key {key};"
+    " its sender sends the message again by itself, up to four times",
+    "revoked_key": "the swarm must sign with its new key: ask its operator",
+}
 
 
 def _released(outcome: out.QuarantineReleased, paint: Paint) -> str:

@@ -118,6 +118,11 @@ def _clears(sent: OutgoingRequest, found: Progress, *, reached: bool) -> str:
         8: f"take it in: {result}",
     }
     answers = f"a worker of {sent.to_swarm} answers: {result} --wait 10m"
+    if sent.taken is None:  # the envelope is gone from the bus, and nothing says what became of it
+        answers += (
+            f"; if none does, ask its operator whether {sent.to_swarm} allows {sent.from_swarm}"
+            " (interlock quarantine list)"
+        )
     return by_state.get(sent.state) or by_step.get(found.step, answers)
 
 

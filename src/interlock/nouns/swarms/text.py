@@ -193,9 +193,11 @@ def _peer_trust(each: results.PeerTrust, paint: Paint) -> str:
     state = paint(_COLOURS[breaker.state], breaker.state.replace("_", " "))
     waits = f", retries in {lasting(breaker.retry_in)}" if breaker.retry_in else ""
     row = f" ({breaker.timeouts} timeouts in a row)" if breaker.timeouts else ""
+    left = found.next_probe_in
+    probed = f"the next probe in {lasting(left)}" if left else "the next request is a probe"
     probe = (
-        f"blocked for {' and '.join(found.blocked)}; next probe in {lasting(found.next_probe_in)},"
-        f" {found.good_probes} answered in a row"
+        f"for its {' and '.join(found.blocked)}; {probed}, {found.good_probes} answered in a row;"
+        f" to clear it: interlock swarm trust {quote(each.swarm)} --forgive"
         if found.blocked
         else ""
     )
@@ -235,7 +237,9 @@ def _synced(outcome: results.SwarmSynced, paint: Paint) -> str:
             done = both if outcome.published else f"{done}, state {outcome.state} published"
         lines.append(f"{paint('green', 'synced')} {outcome.swarm}: {entry}{done}")
     else:
-        lines.append(f"{paint('yellow', 'synced')} {outcome.swarm}: its entry was not published")
+        lines.append(
+            f"{paint('yellow', 'not synced')} {outcome.swarm}: its entry was not published"
+        )
     if outcome.accepted:
         lines.append(f"read: {', '.join(outcome.accepted)}")
     if outcome.posted:
