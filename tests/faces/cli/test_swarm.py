@@ -113,6 +113,14 @@ def test_requests_are_explained_and_audited(shop: Here, tmp_path: Path) -> None:
     assert "ok   requests: 1 open" in shop.run("doctor").out
 
 
+def test_a_home_is_not_its_own_bus(keyed: Here) -> None:
+    keyed.run("key", "new", "shop")
+    words = ("--bus", "home.db", "--store", "home.db", "--key", "shop")
+    refused = keyed.run("swarm", "register", "shop", *words)
+    assert (refused.status, "the bus is this home itself" in refused.err) == (2, True)
+    assert "not registered" in keyed.run("swarm", "sync", "--store", "home.db").out
+
+
 def test_first_use_says_that_the_key_is_to_be_compared(shop: Here) -> None:
     bank = register(shop, "bank")
     done = shop.run("swarm", "allow", "bank", "--first-use")

@@ -30,6 +30,7 @@ from interlock.errors import BadInput, BusTrouble, NotAllowed, StoreBusy
 from interlock.nouns.agents.views import all_reports, all_sessions
 from interlock.nouns.swarms import registry
 from interlock.nouns.swarms.agent_keys import listed_agent_keys
+from interlock.nouns.swarms.bus import bus_here
 from interlock.nouns.swarms.envelope import (
     EnvelopeRefused,
     TrustedKey,
@@ -99,6 +100,8 @@ def register(
     if before is not None and before.name != name:
         return _has_another_name(before, name)
     bus_id = yield from context.bus.reach(url)
+    if (yield from bus_here()) == bus_id:
+        raise BadInput("the bus is this home itself, where others must not write; name another")
     now = context.runner.clock.wall()
     planned = OwnSwarm(
         name=name,
