@@ -276,6 +276,9 @@ def test_a_person_has_the_work_done_at_home_and_a_late_answer_changes_nothing(
     for seconds in (61, 121, 241, 61):
         wall.advance(seconds)
         tended(coordinator)
+    porter = programs.start("shifted", wall.file, "tend", files.south, "porter")
+    assert porter.read_line() == "ready"
+    tended(porter)  # it is a task there by now, and not taken back from the bus any more
     with interlock.connect(files.north, agent="maria") as maria:
         (asked,) = maria.messages.decisions()
         assert maria.messages.resolve(asked.decision, "local_execution")
