@@ -121,6 +121,12 @@ def test_a_home_is_not_its_own_bus(keyed: Here) -> None:
     assert "not registered" in keyed.run("swarm", "sync", "--store", "home.db").out
 
 
+def test_the_key_of_a_shared_value_is_another_than_the_key_that_signs(shop: Here) -> None:
+    shop.run("key", "new", "ada")
+    assert shop.json("swarm", "share", "prices", "3", "--key", "ada")[1]["key"] == "prices"
+    assert shop.run("swarm", "shared", "prices", "-q").out == "3\n"
+
+
 def test_first_use_says_that_the_key_is_to_be_compared(shop: Here) -> None:
     bank = register(shop, "bank")
     done = shop.run("swarm", "allow", "bank", "--first-use")

@@ -219,7 +219,7 @@ def _listed(operation: Operation) -> str:
 
 def _common(own: Sequence[Field]) -> list[str]:
     short = {"quiet": "-q, --quiet", "verbose": "-v, --verbose", "help": "-h, --help"}
-    taken = {field.name for field in own}
+    taken = {field.name for field in own if not field.positional}
     every = [field for field in COMMON if field.name not in taken]
     return [_line(short.get(field.name, _option(field)), field.help) for field in every]
 
