@@ -82,6 +82,8 @@ def test_the_same_id_with_another_payload_is_refused_and_shows_no_result_of_the_
         other = shop.run("request", "send", "bank", "bob", "[2]", "--id", "nightly", *wait)
         assert (other.status, "another request was sent under this id" in other.out) == (1, True)
     assert shop.json("request", "list")[1]["count"] == 1
+    by_prefix = shop.run("request", "cancel", first[:16])
+    assert (by_prefix.status, first in by_prefix.out) == (0, True)
 
 
 def test_a_request_to_a_swarm_that_is_misspelt_or_ones_own_says_what_to_do(shop: Shell) -> None:
@@ -92,6 +94,23 @@ def test_a_request_to_a_swarm_that_is_misspelt_or_ones_own_says_what_to_do(shop:
     )
     own = shop.run("request", "send", "shop", "bob", "1")
     assert (own.status, "shop is this swarm itself" in own.err) == (2, True)
+
+
+def test_a_worker_that_serves_is_found_by_its_ability_and_asked_if_any_swarm_will_do(
+    shop: Shell,
+) -> None:
+    words = ("--can", "audit", "--store", "bank.db", "--agent", "bob", "--", "cat")
+    with shop.start("request", "serve", *words) as serving:
+        assert serving.stderr is not None
+        assert "serving" in serving.stderr.readline()
+        until(lambda: "can:audit" in shop.run("agent", "list", "--store", "bank.db").out)
+        shop.run("swarm", "sync", "--store", "bank.db")
+        found = shop.json("swarm", "discover", "audit", "--fresh")[1]
+        assert [each["agent"] for each in found["agents"]] == ["bob"]
+        asked = shop.run("request", "send", "*", "can:audit", "[1]", "--wait", "20s", "-q")
+        serving.terminate()
+        serving.communicate(timeout=20)
+    assert (asked.status, asked.out) == (0, "[1]\n")
 
 
 def test_serve_refuses_a_program_that_cannot_be_run_before_it_claims_anything(shop: Shell) -> None:

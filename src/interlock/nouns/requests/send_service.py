@@ -49,6 +49,7 @@ from interlock.nouns.swarms.bus import RECONNECT
 from interlock.nouns.swarms.head import ABILITY
 from interlock.nouns.swarms.registry import LIVE_TTL
 from interlock.runtime.identity import Actor
+from interlock.runtime.reads import whole_id
 from interlock.steps import NextChanges, Op, OpenWatch, Read
 from interlock.store import Snapshot, Watch
 
@@ -229,7 +230,9 @@ class RequestSender:
             return named
         key = keys.request_name(named)
         found = decode_name((yield Read(key))[key])
-        return named if found is None else found.request
+        if found is not None:
+            return found.request
+        return (yield from whole_id(named, keys.REQUESTS))
 
     def result(self, actor: Actor, named: str, wait: float) -> Op[out.ResultOutcome]:
         """The result of a request, if there is one in time."""

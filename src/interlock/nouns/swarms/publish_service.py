@@ -16,7 +16,7 @@ home store was restored from a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from msgspec import Raw, Struct
@@ -39,7 +39,7 @@ from interlock.nouns.swarms.envelope import (
     open_envelope,
     sign_head,
 )
-from interlock.nouns.swarms.head import RegisteredAgent, RegistryHead
+from interlock.nouns.swarms.head import ABILITY, RegisteredAgent, RegistryHead
 from interlock.nouns.swarms.limits import LARGEST_QUEUE
 from interlock.nouns.swarms.own_keys import (
     adopt_rotation,
@@ -337,6 +337,13 @@ def beat(context: Context, own: OwnSwarm, *, urgent: bool = False) -> Op[None]:
     yield from context.bus.on(own, partial(_beat, own=own), urgent=urgent)
 
 
+def listed_abilities(can: Iterable[str]) -> Iterator[str]:
+    """Abilities as others ask for them: a worker for requests has ``can:X``, and ``@`` its name."""
+    for each in can:
+        if not each.startswith("@"):
+            yield each.removeprefix(ABILITY)
+
+
 def own_agents(now: float) -> Op[tuple[RegisteredAgent, ...]]:
     """The agents with a live session at home: their abilities, keys, and the work that they have.
 
@@ -353,7 +360,8 @@ def own_agents(now: float) -> Op[tuple[RegisteredAgent, ...]]:
         if live[keys.live(each.id)] is None:
             continue
         report = reports.get(each.id)
-        able.setdefault(each.agent, {}).update(dict.fromkeys(report.can if report else ()))
+        can = listed_abilities(report.can if report else ())
+        able.setdefault(each.agent, {}).update(dict.fromkeys(can))
         busy.setdefault(each.agent, []).append(claims.count(each.id))
     here = [
         RegisteredAgent(
