@@ -115,7 +115,7 @@ class Home:
         item = (yield Read(keys.OWN_SWARM))[keys.OWN_SWARM]
         if item is None:
             raise NotAllowed(
-                "this home is no swarm yet; run: interlock swarm register NAME --bus URL"
+                "this home is no swarm yet; run: interlock swarm register NAME --bus URL --key KEY"
             )
         return decode_own(item)
 
