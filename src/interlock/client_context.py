@@ -122,7 +122,10 @@ class Context:
         """Requests between our swarm and others."""
         from interlock.nouns.requests.service import RequestService
 
-        return RequestService(self.runner, self.bus, self.tasks.moment, self.swarms)
+        requests = RequestService(self.runner, self.bus, self.tasks, self.swarms)
+        if self.client is not None:
+            requests.cleanup.start = self.client.keep_tidy
+        return requests
 
     @cached_property
     def swarms(self) -> SwarmRegistry:

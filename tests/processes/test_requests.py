@@ -187,8 +187,21 @@ def test_an_executor_that_is_killed_between_any_two_steps_leaves_each_request_to
     programs.start(*serving)
     for when, verb in OF_EXECUTOR:
         assert isinstance(result(trio, f"{when}-{verb}"), interlock.RequestAnswered), (when, verb)
+    delete_second_results(trio)
     answered_once(trio, len(OF_EXECUTOR))
     assert len(executions(trio)) > len(OF_EXECUTOR), "some were executed again"
+
+
+def delete_second_results(trio: Trio) -> None:
+    """Tend the asker once nothing more is posted.
+
+    A result that is posted again, by the heir of a process that was killed after it posted it, may
+    come when its asker has it.
+    """
+    with interlock.connect(trio.north, agent="coordinator") as coordinator:
+        with interlock.connect(trio.south, join=False) as south:
+            until(lambda: found(south.store, (keys.OUTBOX,)) == [])
+        coordinator.requests.tend()
 
 
 OF_ASKER = [

@@ -66,6 +66,8 @@ def _sliced(step: NextChanges, stopped: Callable[[], bool], extra: ExtraWatch | 
         answer = yield NextChanges(step.watch, min(left, SLICE))
         if answer and extra is not None:
             answer = yield from extra.heard(answer)
+        if stopped():
+            break
         left -= SLICE
         if answer or left <= 0:
             return answer

@@ -166,7 +166,7 @@ def test_across_a_network_a_drainer_that_lost_its_lock_deletes_nothing(pair: Pai
     outbox = north.requests.outbox
     page = north.run(outbox._page("south", "")).postings
     assert other.run(other.requests.outbox._lead(other.actor, "south", "drn_2"))
-    north.run(outbox._clear(north.actor, "south", page, "drn_1"))
+    north.run(outbox._clear(north.actor, page, "drn_1"))
     assert len(items(pair.homes["north"], keys.OUTBOX)) == 1
 
 

@@ -9,7 +9,7 @@ workers are lost.  Then the next process that tends the requests of this home fi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -48,6 +48,8 @@ SWEPT = KEYS_AT_ONCE
 ROUNDS = 40
 """Such reads of one sweep: a long queue is looked at part by part, and holds nothing else up."""
 ERROR_LIMIT = 64 * 1024
+REMEMBERED = 1000
+"""Requests whose items a process remembers until they are answered."""
 _DONE = ("complete", "failed", "dead")
 
 
@@ -76,6 +78,10 @@ class SignedAnswer(Struct, frozen=True, kw_only=True):
         return UnacknowledgedMark(message=self.posting.message, until=self.until)
 
 
+class OwnSwarmMoved(Exception):
+    """Our own swarm changed after an answer was signed."""
+
+
 def error_body(text: str) -> Raw:
     """An error as a body."""
     return Raw(msgspec.json.encode(text[:ERROR_LIMIT]))
@@ -89,11 +95,31 @@ class Answers:
         self._outbox = outbox
         self._after = ""
         """Where the next sweep begins."""
+        self._taken: dict[str, tuple[ReceivedRequest, Item]] = {}
+        """Requests that this process took in, with their items: it need not read them again."""
 
     def received(self, swarm: str, request: str) -> Op[ReceivedRequest | None]:
         """A request that was taken in."""
         key = keys.received(swarm, request)
+        if (known := self._taken.get(key)) is not None:
+            return known[0]
         return decode_received((yield Read(key))[key])
+
+    def remember(self, received: Iterable[ReceivedRequest]) -> None:
+        """Requests were just taken in by this process, which may soon have their results."""
+        for each in received:
+            key = keys.received(each.head.from_swarm, each.head.request_id)
+            if (item := self._home.recalled((key,)).get(key)) is not None:
+                self._taken[key] = each, item
+        while len(self._taken) > REMEMBERED:
+            self._taken.pop(next(iter(self._taken)), None)
+
+    def guess(self, signed: SignedAnswer) -> dict[str, Item | None]:
+        """What this process knows of the items that an answer changes; it knows that once."""
+        head = signed.received.head
+        key = keys.received(head.from_swarm, head.request_id)
+        known = self._taken.pop(key, None)
+        return {**self._home.guess(), **({} if known is None else {key: known[1]})}
 
     def sign(self, own: OwnSwarm, received: ReceivedRequest, answer: Answer) -> Op[SignedAnswer]:
         """Sign a result; it binds the head of the request that was taken in."""
@@ -137,10 +163,17 @@ class Answers:
             failed = Answer(status="error", body=said, by=answer.by, at=answer.at)
             return (yield from self.sign(own, received, failed))
 
-    def along(self, signed: SignedAnswer) -> Callable[[Decision[Any]], DecideOp[Any]]:
-        """What makes the end of a task the answer of its request, in the same commit."""
+    def along(
+        self, own: OwnSwarm, signed: SignedAnswer
+    ) -> Callable[[Decision[Any]], DecideOp[Any]]:
+        """What makes the end of a task the answer of its request, in the same commit.
+
+        OwnSwarmMoved if our own swarm is another one than that which signed.
+        """
 
         def adding(decision: Decision[Any]) -> DecideOp[Any]:
+            if not (yield from self._home.is_own(own)):
+                raise OwnSwarmMoved
             added = yield from self._answering(signed)
             return merged(decision, [added])
 
@@ -178,9 +211,9 @@ class Answers:
             trace=head.correlation_id,
         )
 
-    def post(self, actor: Actor, own: OwnSwarm, signed: SignedAnswer) -> Op[str]:
+    def post(self, actor: Actor, own: OwnSwarm, signed: SignedAnswer) -> Op[None]:
         """Step 8: post a result that is in the outbox."""
-        return (yield from self._outbox.post(actor, own, signed.posting))
+        yield from self._outbox.post(actor, own, signed.posting, clear_later=True)
 
     def sweep(self, actor: Actor, own: OwnSwarm) -> Op[int]:
         """Answer requests whose tasks have ended without an answer."""

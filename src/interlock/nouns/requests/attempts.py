@@ -158,7 +158,8 @@ class Attempts:
         swarm = posting.entry.to
         if (yield from self._home.queues.full(swarm)) is not None:
             return
-        if not (yield from self._outbox.post(actor, own, posting)):
+        posted = yield from self._outbox.post(actor, own, posting)
+        if not posted.reason:
             yield from self._home.queues.posted(own, swarm, 1)
 
     def _signed(

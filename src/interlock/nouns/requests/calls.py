@@ -21,7 +21,12 @@ from interlock.nouns.requests.request import (
     require_citations,
     require_confidence,
 )
-from interlock.nouns.requests.send_service import ANY_SWARM, RequestDraft
+from interlock.nouns.requests.send_service import (
+    ANY_SWARM,
+    RequestDraft,
+    note_how_to_go_on,
+    outcome_of,
+)
 from interlock.nouns.swarms.head import ABILITY, ALL_AGENTS, BODY_LIMIT
 from interlock.runtime.calls import Calls, D, call, patiently
 from interlock.runtime.given import Given
@@ -100,16 +105,22 @@ class RequestCalls(Calls[D]):
             notice=validate.flag(notice, "notice") and not patience,
         )
         identity = self._identity(given)
-        sending = self._sent(identity.actor, draft, patience)
-        return self._fenced(identity, sending)
+        return self._fenced(identity, self._sent(identity.actor, draft, patience))
 
     def _sent(self, actor: Actor, draft: RequestDraft, wait: float) -> Op[out.SendRequestOutcome]:
-        sent = yield from self._service.sender.send(actor, draft)
-        if not wait or not isinstance(sent, out.RequestSent | out.RequestExists):
+        sender, clock = self._service.sender, self.context.runner.clock
+        if not wait:
+            return (yield from sender.send(actor, draft))
+        ends = clock.monotonic() + wait
+        sent, finding = yield from sender.ask(actor, draft, wait)
+        if finding is not None:
+            return outcome_of(finding)
+        if not isinstance(sent, out.RequestSent | out.RequestExists):
             return sent
         if isinstance(sent, out.RequestExists) and sent.differs:  # its result answers another one
             return sent
-        result = yield from self._result(actor, sent.request, wait)
+        left = max(ends - clock.monotonic(), 0.001)
+        result = yield from self._result(actor, sent.request, left)
         return sent if isinstance(result, out.UnknownRequest) else result
 
     def _result(self, actor: Actor, request: str, wait: float | str) -> Op[out.ResultOutcome]:
@@ -125,8 +136,7 @@ class RequestCalls(Calls[D]):
         try:
             return (yield from self._service.sender.result(actor, request, wait))
         except KeyboardInterrupt as error:
-            again = f"interlock request result {validate.quote(request)} --wait 30s"
-            error.add_note(f"the request goes on; for its result: {again}")
+            note_how_to_go_on(error, request)
             raise
 
     @call

@@ -1,7 +1,11 @@
 """A swarm's home as a client uses it for requests: its own identity, its key, its peers, its bus.
 
-Everything that the services of this folder share.  The trust in a peer is read with its revision,
-and each commit that relies on it checks that revision.
+Everything that the services of this folder share.
+
+Our own identity and the trust in peers hardly ever change, so a process keeps them, and reads them
+again after a second.  Each commit that relies on them checks that they are as they were read: a
+request is not signed with a key that was replaced, nor a message taken in whose key is revoked.
+Across a network they are a guess of the commit (``runtime/runner.py``), so that costs no read.
 """
 
 from __future__ import annotations
@@ -60,26 +64,38 @@ H = TypeVar("H", bound=Head)
 
 LOOK_AGAIN = 5.0
 """Seconds after which a process looks again for the key of its swarm."""
+FRESH = 1.0
+"""Seconds for which a process need not read our own swarm and our peers again."""
+REMEMBERED = 2000
+"""Items of peers that a process remembers at most."""
 ANSWERS_AT_ONCE = 20
 RECORD_EVERY = 5.0
 """Seconds after which answers are stored in a reputation, with the next one."""
 
 
+_ABOUT_A_PEER = (keys.peer, keys.breaker, keys.reputation)
+
+
 class Trust(Struct, frozen=True, kw_only=True):
-    """All peers as they were read, with the revisions that an intake relies on."""
+    """All peers as they were read, with the items that an intake relies on."""
 
     keys: Mapping[str, TrustedKey]
     """By fingerprint: of the peers, and of their agents if these were read."""
-    revisions: Mapping[str, int]
+    items: Mapping[str, Item]
     """By key: of each peer, and of each floor that was read."""
     limits: Mapping[str, PeerLimits]
     """By swarm, as our operator has set them."""
+    read: float
+    """When it was read, by the monotonic clock."""
 
-    def relied(self, key: TrustedKey) -> tuple[str, ...]:
-        """The keys of the items that the trust in this key comes from."""
-        if not key.agent:
-            return (keys.peer(key.swarm),)
-        return keys.peer(key.swarm), keys.floor(key.swarm)
+    def relied(self, wanted: Iterable[TrustedKey]) -> dict[str, Item]:
+        """The items that the trust in these keys comes from."""
+        found: dict[str, None] = {}
+        for key in wanted:
+            found[keys.peer(key.swarm)] = None
+            if key.agent:
+                found[keys.floor(key.swarm)] = None
+        return {key: self.items[key] for key in found}
 
 
 class Home:
@@ -98,6 +114,10 @@ class Home:
         """The agent and the key of this client, once peers may know it."""
         self.in_flight: Counter[str] = Counter()
         """Requests of this process to each swarm that were not answered yet."""
+        self._own: tuple[Item, OwnSwarm, float] | None = None
+        self._trust: Trust | None = None
+        self._known: dict[str, tuple[Item | None, float]] = {}
+        """What this process last read of peers, and when by the monotonic clock."""
         self._answers: dict[str, int] = {}
         self._recorded: dict[str, float] = {}
 
@@ -110,14 +130,69 @@ class Home:
         """The time of this client."""
         return self.runner.clock.wall()
 
-    def own(self) -> Op[OwnSwarm]:
+    def own(self, *, fresh: bool = False) -> Op[OwnSwarm]:
         """Our own swarm; NotAllowed if this home is none."""
+        known = self._own
+        if known is not None and not fresh and self._is_fresh(known[2]):
+            return known[1]
         item = (yield Read(keys.OWN_SWARM))[keys.OWN_SWARM]
         if item is None:
             raise NotAllowed(
                 "this home is no swarm yet; run: interlock swarm register NAME --bus URL --key KEY"
             )
-        return decode_own(item)
+        return self._learn_own(item)
+
+    def is_own(self, own: OwnSwarm) -> ReadOp[bool]:
+        """Whether our own swarm is still as it was read; the commit checks that."""
+        item = (yield (keys.OWN_SWARM,)).items[keys.OWN_SWARM]
+        return item is not None and self._learn_own(item) == own
+
+    def _learn_own(self, item: Item) -> OwnSwarm:
+        known = self._own
+        same = known is not None and known[0].revision == item.revision
+        own = known[1] if known is not None and same else decode_own(item)
+        self._own = item, own, self.runner.clock.monotonic()
+        return own
+
+    def _is_fresh(self, read: float) -> bool:
+        return self.runner.clock.monotonic() - read < FRESH
+
+    def guess(self, *swarms: str, also: Iterable[str] = ()) -> dict[str, Item | None]:
+        """What this process knows of our own swarm, of these peers and under these keys.
+
+        A commit across a network checks it; a local one reads, and needs no guess.
+        """
+        found: dict[str, Item | None] = {}
+        if self.runner.capabilities.transacts:
+            return found
+        if self._own is not None:
+            found[keys.OWN_SWARM] = self._own[0]
+        about = [key(swarm) for swarm in swarms for key in _ABOUT_A_PEER]
+        self.learn(self.recalled(about))
+        self.learn(self.recalled(also))
+        for key in (*about, *also):
+            known = self._known.get(key)
+            if known is not None and self._is_fresh(known[1]):
+                found[key] = known[0]
+        return found
+
+    def recalled(self, wanted: Iterable[str]) -> dict[str, Item | None]:
+        """What this process wrote under these keys, as far as it knows that: a guess, once."""
+        found: dict[str, Item | None] = {}
+        if not self.runner.capabilities.transacts:
+            for key in wanted:
+                found |= self.runner.recall(key)
+        return found
+
+    def learn(self, items: Mapping[str, Item | None]) -> None:
+        """Remember items for the next guess."""
+        if len(self._known) > REMEMBERED:
+            self._known.clear()
+        now = self.runner.clock.monotonic()
+        for key, item in items.items():
+            before = self._known.get(key)
+            if before is None or before[0] is not item or not self._is_fresh(before[1]):
+                self._known[key] = item, now  # else it was only remembered
 
     # Keys that sign.
 
@@ -191,42 +266,55 @@ class Home:
 
     # Peers.
 
+    def remembered_trust(self) -> Trust | None:
+        """All peers, if they were read a moment ago."""
+        known = self._trust
+        return known if known is not None and self._is_fresh(known.read) else None
+
     def trust(self, *, agents: Callable[[Collection[str]], bool]) -> Op[Trust]:
-        """All peers; also the keys of their agents, if ``agents`` says so of the peers' keys."""
-        items = yield from every(keys.PEERS)
-        peers = {item.key: peer for item in items if (peer := readable(decode_peer, item))}
-        revisions = {item.key: item.revision for item in items if item.key in peers}
+        """Read all peers; also the keys of their agents, if ``agents`` says so of the peers' keys.
+
+        What is read again soon is remembered.
+        """
+        read = self.runner.clock.monotonic()
+        items = {item.key: item for item in (yield from every(keys.PEERS))}
+        peers = [peer for item in items.values() if (peer := readable(decode_peer, item))]
         floors: dict[str, Floor] = {}
-        trusted = all_trusted_keys(peers.values(), floors, self.now())
+        trusted = all_trusted_keys(peers, floors, self.now())
         if agents(trusted):
             for item in (yield from every(keys.FLOORS)):
                 if (floor := readable(decode_floor, item)) is not None:
                     floors[floor.swarm] = floor
-                    revisions[item.key] = item.revision
-            trusted = all_trusted_keys(peers.values(), floors, self.now())
-        limits = {peer.swarm: peer.limits for peer in peers.values()}
-        return Trust(keys=trusted, revisions=revisions, limits=limits)
+                    items[item.key] = item
+            trusted = all_trusted_keys(peers, floors, self.now())
+        limits = {peer.swarm: peer.limits for peer in peers}
+        self._trust = Trust(keys=trusted, items=items, limits=limits, read=read)
+        return self._trust
 
     def peer_facts(self, swarm: str, agent: str = "") -> ReadOp[PeerFacts]:
         """What a decision needs to know of a peer; with an agent also its rate, and the probe.
 
-        Many requests to one peer are under way at once, and each end of one changes what is known
-        of the peer.  So the commit checks it only if the request may be a probe.
+        Many requests to one peer are under way at once, and the ends of some change its reputation.
+        So the commit checks the breaker and the reputation only if the request may be a probe.
         """
         own, circuit, record = keys.peer(swarm), keys.breaker(swarm), keys.reputation(swarm)
         queue = keys.peer_queue(swarm)
-        items = (yield Unchecked((own, circuit, record, queue))).items
-        waiting = items[queue]
+        items = dict((yield (own,)).items) if agent else {}
+        self.learn(items)
+        read = (yield Unchecked((circuit, record, queue))).items
+        self.learn({key: read[key] for key in (circuit, record)})
+        items |= read
+        waiting = read[queue]
         breaker = decode_breaker(items[circuit]) or CLOSED
         went = decode_reputation(items[record]) or UNKNOWN
         probing = False
         if agent and (breaker.opened or reputation.standing(went, self.now()).blocked):
             probe = keys.breaker_probe(swarm)
-            items = (yield (own, circuit, record, probe)).items
+            items = dict((yield (own, circuit, record, probe)).items)
             breaker = decode_breaker(items[circuit]) or CLOSED
             went = decode_reputation(items[record]) or UNKNOWN
             probing = items[probe] is not None
-        peer = _peer(items[own])
+        peer = _peer(items.get(own))
         limits = DEFAULT_LIMITS if peer is None else peer.limits
         rates = rate.EMPTY
         if agent and limits.rate:

@@ -1,10 +1,11 @@
 """Posting: from the outbox of a home onto the bus (steps 2, 3 and 8 of ``exchange.py``).
 
-The process that made an outbox entry posts it at once.  If the bus does not answer, the entry stays
-where it is: the outbox is the spool.  Any process of the swarm drains it later, one process for
-each target (``live/outbox/{swarm}``), in the order of the commits that made the entries, many with
-one commit on the bus and one at home.  A process that left something in the outbox posts nothing
-past it.
+The process that made an outbox entry posts it at once.  Entries that are made while it posts others
+go with the next commit on the bus, one for all of them (``runtime/leader.py``).  If the bus does
+not answer, the entries stay where they are: the outbox is the spool.  Any process of the swarm
+drains it later, one process for each target (``live/outbox/{swarm}``), in the order of the commits
+that made the entries, many with one commit on the bus and one at home.  A process that left
+something in the outbox posts nothing past it.
 
 An entry that the bus will never take, that has expired, or whose swarm is not allowed any more
 leaves the line: it goes to quarantine, a person decides about its request, and the others go on.
@@ -15,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Raw, Struct
 
@@ -26,6 +28,7 @@ from interlock.nouns.guards.gates import merged
 from interlock.nouns.requests import send_rules
 from interlock.nouns.requests.acknowledgements import UnacknowledgedMark
 from interlock.nouns.requests.audit import AuditFacts
+from interlock.nouns.requests.cleanup import Cleanup
 from interlock.nouns.requests.exchange import (
     OutboxEntry,
     QuarantinedMessage,
@@ -37,6 +40,7 @@ from interlock.nouns.swarms.envelope import SKEW
 from interlock.nouns.swarms.limits import DEFAULT_LIMITS
 from interlock.nouns.swarms.swarm import decode_peer
 from interlock.runtime.identity import Actor
+from interlock.runtime.leader import LeaderGroup, Member
 from interlock.runtime.reads import looked_up, outside, readable
 from interlock.steps import Op, Read
 from interlock.store import Item, Range
@@ -46,6 +50,8 @@ if TYPE_CHECKING:
     from interlock.nouns.swarms.swarm import OwnSwarm
     from interlock.runtime.attempt import DecideOp, ReadOp
     from interlock.runtime.runner import Runner
+
+P = TypeVar("P", "Posting", "PostingMember")
 
 AT_ONCE = 64
 """Envelopes in one commit on the bus, at most."""
@@ -98,27 +104,112 @@ class OutboxPage(Struct, frozen=True, kw_only=True):
     last: str
 
 
+class PostingMember(Member):
+    """A caller that posts an entry, or clears one that is posted."""
+
+    def __init__(self, own: OwnSwarm, posting: Posting) -> None:
+        super().__init__()
+        self.own = own
+        self.posting = posting
+        self.posted = Posted()
+        """Where it stands on the bus, or why it has to wait."""
+        self.error: TooLarge | None = None
+        self.behind = False
+        """Whether others to the same swarm wait in the outbox, so that it must not overtake."""
+
+    @property
+    def size(self) -> int:
+        """The bytes of its entry on the bus."""
+        return self.posting.size
+
+    def end(self, posted: Posted) -> None:
+        """It is posted, or has to wait."""
+        self.posted = posted
+        self.settle()
+
+
+class Posted(Struct, frozen=True, kw_only=True):
+    """An entry was posted, by the commit of this revision; or why it has to wait."""
+
+    revision: int = 0
+    reason: str = ""
+
+
 class Outbox:
     """The outbox of one home; its methods are generators for a driver."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
+        self._group = LeaderGroup[PostingMember]()
+        self._clearing = LeaderGroup[PostingMember]()
+        self._at_once = home.at_once(AT_ONCE, _OPERATIONS)
         self._backlog: set[str] = set()
         """Targets for which this process left something in the outbox."""
+        self.cleanup = Cleanup(home, self.clear)
 
-    def post(self, actor: Actor, own: OwnSwarm, posting: Posting) -> Op[str]:
-        """Post an entry that was just made; why it has to wait, or nothing."""
+    def post(
+        self, actor: Actor, own: OwnSwarm, posting: Posting, *, clear_later: bool = False
+    ) -> Op[Posted]:
+        """Post an entry that was just made, and clear it; ``clear_later`` does so in background."""
         to = posting.entry.to
+        member = PostingMember(own, posting)
+        if to not in self._backlog:
+            yield from self._group.attend(member, lambda: self._lead_posting(own))
+            if member.error is not None:
+                raise member.error
+            if not member.behind:
+                if clear_later and not member.posted.reason:
+                    yield from self.cleanup.add(actor, own, posted=(posting,))
+                elif not member.posted.reason:
+                    clearing = PostingMember(own, posting)
+                    lead = partial(self._lead_clearing, actor)
+                    yield from self._clearing.attend(clearing, lead)
+                return member.posted
         try:
-            if to in self._backlog:
-                yield from self.drain(actor, own, to)
-            else:
-                yield from self._put(own, (posting,))
-                yield from self._clear(actor, to, (posting,))
+            yield from self.drain(actor, own, to)
         except BusTrouble as trouble:
             self._backlog.add(to)
-            return str(trouble)
-        return ""
+            return Posted(reason=str(trouble))
+        return Posted()
+
+    def _lead_posting(self, own: OwnSwarm) -> Op[None]:
+        """Post the entries of all callers that wait for this, as far as one commit takes them."""
+        wanted: list[PostingMember] = []
+        for each in self._group.unsettled():
+            if each.posting.entry.to in self._backlog:
+                each.behind = True
+                each.settle()
+            elif each.own == own:
+                wanted.append(each)
+        for some in _portions(wanted[: self._at_once]):
+            yield from self._post_members(own, some)
+
+    def _lead_clearing(self, actor: Actor) -> Op[None]:
+        """Clear the entries of all callers that wait for this, those to one swarm together."""
+        wanted = self._clearing.unsettled()
+        target = wanted[0].posting.entry.to
+        some = [each for each in wanted if each.posting.entry.to == target][: self._at_once]
+        yield from self._clear(actor, [each.posting for each in some])
+        for each in some:
+            each.settle()
+
+    def _post_members(self, own: OwnSwarm, some: Sequence[PostingMember]) -> Op[None]:
+        try:
+            revision = yield from self._put(own, [each.posting for each in some])
+        except BusTrouble as trouble:
+            self._backlog.update(each.posting.entry.to for each in some)
+            for each in some:
+                each.end(Posted(reason=str(trouble)))
+        except TooLarge as error:
+            if len(some) == 1:
+                some[0].error = error
+                some[0].settle()
+            else:
+                for each in some:
+                    yield from self._post_members(own, (each,))
+        else:
+            for each in some:
+                each.end(Posted(revision=revision))
 
     def drain_all(self, actor: Actor, own: OwnSwarm) -> Op[int]:
         """Post all that waits; how many entries that was."""
@@ -134,10 +225,11 @@ class Outbox:
             return 0
         done, after = 0, ""
         try:
+            yield from self.cleanup.clear_posted()
             while (page := (yield from self._page(target, after))).last:
                 going = yield from self._going(actor, target, page.postings)
                 if going:
-                    yield from self._post_page(actor, own, target, going, holder)
+                    yield from self._post_page(actor, own, going, holder)
                     asked = sum(each.entry.kind == "request" for each in going)
                     yield from self._home.queues.posted(own, target, asked)
                 after = after if going else page.last
@@ -162,6 +254,8 @@ class Outbox:
         full = self._home.queues.check(target, items[queue], "promised", limits)
         found: list[Posting] = []
         for each in postings:
+            if self.cleanup.is_posted(each.key):
+                continue  # by this process, a moment ago
             late = self._home.now() - each.entry.expires
             if not allowed:
                 yield from self._refuse(actor, each, "not_allowed", f"{target} is not allowed here")
@@ -172,7 +266,7 @@ class Outbox:
         return found
 
     def _post_page(
-        self, actor: Actor, own: OwnSwarm, target: str, page: Sequence[Posting], holder: str
+        self, actor: Actor, own: OwnSwarm, page: Sequence[Posting], holder: str
     ) -> Op[None]:
         for some in _portions(page):
             try:
@@ -181,7 +275,7 @@ class Outbox:
                 for each in some:
                     yield from self._post_or_refuse(actor, own, each)
             else:
-                yield from self._clear(actor, target, some, holder)
+                yield from self._clear(actor, some, holder)
 
     def _post_or_refuse(self, actor: Actor, own: OwnSwarm, posting: Posting) -> Op[None]:
         try:
@@ -189,7 +283,7 @@ class Outbox:
         except TooLarge as error:
             yield from self._refuse(actor, posting, "too_large", str(error))
         else:
-            yield from self._clear(actor, posting.entry.to, (posting,))
+            yield from self._clear(actor, (posting,))
 
     def _refuse(self, actor: Actor, posting: Posting, reason: str, said: str) -> Op[None]:
         """An entry leaves the line for quarantine; a person decides about the request."""
@@ -253,8 +347,8 @@ class Outbox:
         with suppress(BusTrouble):
             yield from self._home.bus.on(own, work)
 
-    def _put(self, own: OwnSwarm, some: Sequence[Posting]) -> Op[None]:
-        """Step 2 or 8."""
+    def _put(self, own: OwnSwarm, some: Sequence[Posting]) -> Op[int]:
+        """Step 2 or 8; the revision of the commit on the bus."""
 
         def putting() -> DecideOp[None]:
             yield from ()
@@ -262,15 +356,20 @@ class Outbox:
             thing = f"swarm/{some[0].entry.to}"
             return Decision(outcome=None, verb="bus.post", thing=thing, puts=puts)
 
-        def work(runner: Runner) -> Op[None]:
-            yield from runner.change(putting, self._home.bus.actor(own))
+        def work(runner: Runner) -> Op[int]:
+            done = yield from runner.change(putting, self._home.bus.actor(own))
+            return done.revision or 0
 
-        yield from self._home.bus.on(own, work)
+        return (yield from self._home.bus.on(own, work))
 
-    def _clear(
-        self, actor: Actor, target: str, some: Sequence[Posting], holder: str = ""
-    ) -> Op[None]:
-        """Step 3: delete entries from the outbox, unless another attempt replaced them."""
+    def clear(self, actor: Actor, posted: Sequence[Posting]) -> Op[None]:
+        """Step 3 for many entries."""
+        for start in range(0, len(posted), self._at_once):
+            yield from self._clear(actor, posted[start : start + self._at_once])
+
+    def _clear(self, actor: Actor, some: Sequence[Posting], holder: str = "") -> Op[None]:
+        """Step 3: delete entries for one swarm from the outbox, unless others replaced them."""
+        target = some[0].entry.to
 
         def clearing() -> DecideOp[int]:
             if holder and not (yield from _leads(target, holder)):
@@ -309,7 +408,7 @@ class Outbox:
         return found
 
     def _page(self, target: str, after: str) -> Op[OutboxPage]:
-        page = Range(keys.outbox(target), after, self._home.at_once(AT_ONCE, _OPERATIONS))
+        page = Range(keys.outbox(target), after, self._at_once)
         items = (yield Read(page)).ranges[page]
         ordered = sorted(items, key=lambda item: item.created)
         entries = [(item, entry) for item in ordered if (entry := readable(decode_outbox, item))]
@@ -329,9 +428,9 @@ def _body(entry: OutboxEntry, bodies: dict[str, Item | None]) -> Raw:
     return Raw(b"null") if item is None else Raw(item.value)
 
 
-def _portions(page: Sequence[Posting]) -> Iterable[list[Posting]]:
+def _portions(page: Sequence[P]) -> Iterable[list[P]]:
     """Portions that one commit takes."""
-    some: list[Posting] = []
+    some: list[P] = []
     size = 0
     for each in page:
         if some and size + each.size > BYTES_AT_ONCE:

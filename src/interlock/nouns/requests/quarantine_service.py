@@ -6,7 +6,7 @@ limits protect the store from a flood, and need not be exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
@@ -37,6 +37,7 @@ from interlock.nouns.requests.refusal_rules import (
 from interlock.nouns.swarms.envelope import EnvelopeRefused
 from interlock.runtime.reads import every_inside, readable
 from interlock.steps import Op, Read
+from interlock.store import Item
 
 if TYPE_CHECKING:
     from interlock.nouns.requests.home import Home
@@ -65,7 +66,7 @@ def release(
     if kept is None or message.kind != "request":
         detail = "only a request whose signature was verified can be released"
         return out.QuarantineKept(id=id_, reason=message.reason, detail=detail)
-    swarm = yield from service.home.own()
+    swarm = yield from service.home.own(fresh=True)
     verdict = yield from service.request_intake.release(actor, swarm, kept.envelope, kept.body)
     if isinstance(verdict, EnvelopeRefused | RefusedRequest):
         return out.QuarantineKept(id=id_, reason=verdict.reason, detail=verdict.detail)
@@ -169,14 +170,19 @@ class QuarantineRoom:
         self._adding[message.id] = _OURS
         return (Write(keys.quarantined(message.id), message),)
 
-    def commit(self, deciding: Callable[[], DecideOp[T]], actor: Actor) -> Op[T]:
+    def commit(
+        self,
+        deciding: Callable[[], DecideOp[T]],
+        actor: Actor,
+        guess: Mapping[str, Item | None] | None = None,
+    ) -> Op[Decided[T]]:
         """Commit a batch, and count what it added to the quarantine, and what had no room."""
         self._adding, self._dropping = {}, self._dropped
-        done: Decided[T] = yield from self._home.runner.change(deciding, actor)
+        done: Decided[T] = yield from self._home.runner.change(deciding, actor, guess)
         if done.revision is not None:
             self._swarms |= self._adding
         self._dropped = self._dropping
-        return done.outcome
+        return done
 
     def record_dropped(self, actor: Actor) -> Op[None]:
         """Record the messages that had no room and that no later one recorded, after a minute."""

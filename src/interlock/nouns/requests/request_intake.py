@@ -11,16 +11,17 @@ as the quarantine has room.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 from msgspec.structs import replace
 
 from interlock.core import codec, keys, rate
 from interlock.core.decision import Decision
-from interlock.errors import TooLarge
+from interlock.errors import InterlockError, TooLarge
 from interlock.nouns.guards.gates import merged
 from interlock.nouns.requests import intake_rules
 from interlock.nouns.requests.exchange import (
@@ -28,6 +29,7 @@ from interlock.nouns.requests.exchange import (
     decode_rate,
     decode_reputation,
     decode_seen,
+    requirement,
 )
 from interlock.nouns.requests.incoming import Incoming, OnBus, read_all, unchanged
 from interlock.nouns.requests.intake_rules import (
@@ -41,35 +43,60 @@ from interlock.nouns.requests.intake_rules import (
 )
 from interlock.nouns.requests.quarantine_service import with_refused
 from interlock.nouns.swarms.envelope import EnvelopeRefused, OpenedEnvelope, body_refusal
-from interlock.nouns.swarms.head import RequestHead
+from interlock.nouns.swarms.head import ALL_AGENTS, RequestHead
 from interlock.nouns.swarms.limits import NO_COUNTS
 from interlock.nouns.swarms.reputation import UNKNOWN
 from interlock.nouns.tasks import progress_rules
-from interlock.nouns.tasks.task import Spec
+from interlock.nouns.tasks import rules as task_rules
+from interlock.nouns.tasks.task import Claimed, ClaimRequest, Spec
 from interlock.nouns.tasks.task_reader import TaskReader
+from interlock.nouns.tasks.waiting_workers import ReservedSlot, reserve
+from interlock.runtime.attempt import Unchecked
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import every, looked_up, readable
 from interlock.steps import Op
+from interlock.store import Item
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from interlock.nouns.requests.answer_service import Answers
     from interlock.nouns.requests.home import Home, Trust
     from interlock.nouns.swarms.swarm import OwnSwarm
+    from interlock.nouns.tasks.service import TaskService
     from interlock.nouns.tasks.task_change import TaskChanges
     from interlock.runtime.attempt import DecideOp, ReadOp
+    from interlock.runtime.runner import Decided
 
 
 FRESH_DEPTH = 10.0
 """Seconds for which the number of unfinished requests of a peer is taken for known."""
 
 
-class RequestsTakenIn(Struct, frozen=True, kw_only=True):
-    """What an intake of requests did: those that became tasks, and those to answer again."""
+class _Batch:
+    """Requests that are taken in with one commit, and slots of our own workers for some of them."""
 
-    requests: tuple[str, ...] = ()
-    repeated: tuple[tuple[str, str], ...] = ()
-    """Each with its swarm."""
+    def __init__(
+        self,
+        own: OwnSwarm,
+        arrivals: Sequence[Arrival],
+        refused: Sequence[EnvelopeRefused],
+        trust: Trust,
+        *,
+        keep: bool = True,
+    ) -> None:
+        self.own = own
+        self.arrivals = arrivals
+        self.refused = refused
+        self.trust = trust
+        self.relied = trust.relied([each.opened.key for each in arrivals])
+        self.keep = keep
+        """Whether what is refused goes to quarantine."""
+        self.slots: dict[str, ReservedSlot] = {}
+        self.claimed: dict[str, Claimed] = {}
+        """By their tasks: those that the commit claims."""
+
+    def part(self, arrivals: Sequence[Arrival], refused: Sequence[EnvelopeRefused]) -> _Batch:
+        """A part of it, with a commit of its own."""
+        return _Batch(self.own, arrivals, refused, self.trust, keep=self.keep)
 
 
 class RequestIntake:
@@ -79,134 +106,221 @@ class RequestIntake:
         self,
         home: Home,
         incoming: Incoming,
-        moment: Callable[[int], float],
+        answers: Answers,
+        tasks: TaskService,
     ) -> None:
         self._home = home
         self._incoming = incoming
         self._room = home.room
-        self._moment = moment
+        self._answers = answers
+        self._moment = tasks.moment
+        self._workers = tasks.waiting
         self._unfinished: dict[str, tuple[float, int]] = {}
         """When the unfinished requests of a swarm were counted, and how many there are about."""
 
-    def take(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[RequestsTakenIn]:
-        """Take in these requests of other swarms."""
+    def take(
+        self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]
+    ) -> Op[list[tuple[str, str]]]:
+        """Take in these requests of other swarms; returns those to answer again, by their swarms.
+
+        These are later attempts, and messages to all agents, which need no worker.
+        """
         left, verdicts = list(found), list[Verdict]()
         while left:
             gone, done = yield from self._take_some(actor, own, left)
             left = [each for each in left if each.key not in gone]
             verdicts += done
-        return RequestsTakenIn(
-            requests=tuple([each.arrival.head.request_id for each in verdicts if _is_new(each)]),
-            repeated=tuple([_name(each) for each in verdicts if _is_to_be_answered(each)]),
-        )
+        heads = [each.arrival.head for each in verdicts if _is_to_be_answered(each)]
+        return [(head.from_swarm, head.request_id) for head in heads]
 
     def _take_some(
         self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]
     ) -> Op[tuple[frozenset[str], list[Verdict]]]:
-        """Take in as many of these as one commit takes; the keys that are deleted from the bus."""
-        incoming = self._incoming
+        """Take in as many of these as one commit takes; the keys of those that are dealt with."""
+        incoming, again = self._incoming, False
         while True:
-            trust = yield from incoming.trust(own, found, RequestHead)
-            opened, refused = incoming.open(found, RequestHead, trust, own)
-            new, repeats = yield from _divided(opened)
-            new = incoming.fitting(new)
-            arrivals = yield from self._with_bodies(own, new, refused)
-            done = yield from self._take_or_refuse(actor, arrivals, refused, trust)
+            verified = yield from incoming.verified(own, found, RequestHead, again=again)
+            new, repeats = yield from _divided(verified.opened)
+            new, refused = incoming.fitting(new), list(verified.refused)
+            whole = yield from incoming.with_bodies(own, new)
+            arrivals = _arrivals(whole, refused)
+            batch = _Batch(own, arrivals, [each for _, each in refused], verified.trust)
+            done = yield from self._take_or_refuse(actor, batch)
             if done is not None:
                 break
-        taken = [*[each for each, _ in (*new, *repeats)], *[each for each, _ in refused]]
-        gone = frozenset(key for each in taken for key in each.keys)
-        yield from incoming.delete(own, gone)
-        return gone, done
+            again = True
+        taken = [*[each for each, _ in (*whole, *repeats)], *[each for each, _ in refused]]
+        yield from incoming.taken(actor, own, {key for each in taken for key in each.keys})
+        return frozenset(each.key for each in (*taken, *[each for each, _ in new])), done
 
     def release(self, actor: Actor, own: OwnSwarm, envelope: bytes, body: bytes) -> Op[Any]:
         """Take in a request from quarantine, without regard to rate and reputation."""
         found = [OnBus(key="", value=envelope, body_key="")]
+        again = False
         while True:
-            trust = yield from self._incoming.trust(own, found, RequestHead)
-            opened, refused = self._incoming.open(found, RequestHead, trust, own)
-            if refused:
-                return refused[0][1]
-            arrival = replace(_arrival(opened[0][1], envelope, body), released=True)
-            done = yield from self._take(actor, [arrival], [], trust, keep=False)
+            verified = yield from self._incoming.verified(own, found, RequestHead, again=again)
+            if verified.refused:
+                return verified.refused[0][1]
+            arrival = replace(_arrival(verified.opened[0][1], envelope, body), released=True)
+            batch = _Batch(own, [arrival], (), verified.trust, keep=False)
+            done = yield from self._take(actor, batch)
             if done is not None:
                 return done[0]
+            again = True
 
-    def _take_or_refuse(
-        self,
-        actor: Actor,
-        arrivals: Sequence[Arrival],
-        refused: Sequence[tuple[OnBus, EnvelopeRefused]],
-        trust: Trust,
-    ) -> Op[list[Verdict] | None]:
+    def _take_or_refuse(self, actor: Actor, batch: _Batch) -> Op[list[Verdict] | None]:
         """Take in requests; one by one if the home refuses them together, and none that it cannot.
 
         Doing it twice is harmless: a request that was taken in is known by its mark.
         """
         try:
-            return (yield from self._take(actor, arrivals, refused, trust))
+            return (yield from self._take(actor, batch))
         except TooLarge as error:
             large = error
+        arrivals, refused = batch.arrivals, batch.refused
         if len(arrivals) == 1:
-            found = OnBus(key="", value=b"", body_key="")
-            wrong = (found, _too_large(arrivals[0], large))
-            return (yield from self._take(actor, (), (wrong, *refused), trust))
+            wrong = _too_large(arrivals[0], large)
+            return (yield from self._take(actor, batch.part((), (wrong, *refused))))
         done: list[Verdict] = []
         for each in arrivals:
-            one = yield from self._take_or_refuse(actor, (each,), refused, trust)
+            one = yield from self._take_or_refuse(actor, batch.part((each,), refused))
             if one is None:
                 return None
             done += one
             refused = ()
         return done
 
-    def _take(
-        self,
-        actor: Actor,
-        arrivals: Sequence[Arrival],
-        refused: Sequence[tuple[OnBus, EnvelopeRefused]],
-        trust: Trust,
-        *,
-        keep: bool = True,
-    ) -> Op[list[Verdict] | None]:
-        """Step 4; None if the trust changed before the commit."""
+    def _take(self, actor: Actor, batch: _Batch) -> Op[list[Verdict] | None]:
+        """Step 4; None if the trust, or our own swarm, changed before the commit."""
+        self._reserve(batch)
+        try:
+            done = yield from self._commit(actor, batch)
+        except InterlockError:
+            for slot in batch.slots.values():
+                slot.empty()
+            raise
+        except BaseException:  # an interrupt: it may be committed
+            for task, slot in batch.slots.items():
+                slot.unknown(task)
+            raise
+        new = [each for each in done.outcome or () if isinstance(each, TakenIn)]
+        self._count_unfinished(new)
+        self._answers.remember([each.received for each in new])
         base = yield from self._home.runner.base()
+        for task, slot in batch.slots.items():
+            if done.revision is not None and task in batch.claimed:
+                yield from slot.fill(batch.claimed[task], base + done.revision)
+            else:
+                slot.empty()
+        return done.outcome
+
+    def _reserve(self, batch: _Batch) -> None:
+        """Reserve slots of our workers that wait, for the most urgent of these requests."""
+        urgent = sorted(batch.arrivals, key=lambda each: -each.head.priority)
+        for each in urgent if self._workers else ():
+            wanted = each.head.to_agent
+            slot = None if wanted == ALL_AGENTS else reserve(self._workers, (requirement(wanted),))
+            if slot is not None:
+                batch.slots[each.task] = slot
+
+    def _commit(self, actor: Actor, batch: _Batch) -> Op[Decided[list[Verdict] | None]]:
+        home, arrivals = self._home, batch.arrivals
+        base = yield from home.runner.base()
         at = self._moment(max(len(arrivals), 1))
-        ids = [self._home.runner.new_id("qua") for _ in (*arrivals, *refused)]
-        waiting = yield from self._waiting({each.head.from_swarm for each in arrivals}, trust)
+        ids = [home.runner.new_id("qua") for _ in (*arrivals, *batch.refused)]
+        waiting = yield from self._waiting({each.head.from_swarm for each in arrivals}, batch.trust)
+        claims = {task: slot.request(task) for task, slot in batch.slots.items()}
+        wakes = {task for task, slot in batch.slots.items() if slot.wakes}
 
         def deciding() -> DecideOp[list[Verdict] | None]:
-            now = self._home.now()
-            relied = {key for each in arrivals for key in trust.relied(each.opened.key)}
-            if not (yield from unchanged(relied, trust.revisions)):
+            now = home.now()
+            if not (yield from home.is_own(batch.own)):
                 return Decision(outcome=None)
-            reader = TaskReader(self._home.runner, base)
-            known = yield from _known(arrivals, reader, trust, waiting)
+            if not (yield from unchanged(batch.relied)):
+                return Decision(outcome=None)
+            reader = TaskReader(home.runner, base)
+            known = yield from self._known(batch, reader, waiting)
             verdicts = [
                 intake_rules.judge(each, known, now, at + place * 0.000_001)
                 for place, each in enumerate(arrivals)
             ]
             new = [each for each in verdicts if isinstance(each, TakenIn)]
-            published = yield from _publish(reader, new)
+            alive = yield from _alive(claims.values())
+            published = yield from reader.change(
+                partial(_publish, new=new, claims=claims if alive else {}, wakes=wakes)
+            )
+            batch.claimed = published.outcome
             puts = [write for each in new for write in intake_rules.taken_in_writes(each)]
             puts += intake_rules.counting_writes(verdicts, known)
-            held = [each for each in verdicts if isinstance(each, RefusedRequest) and keep]
-            wrong: list[RefusedRequest | EnvelopeRefused] = [*held]
-            wrong += [each for _, each in refused]
-            kept = yield from self._room.keep(ids, wrong, "request", now)
+            held = [each for each in verdicts if isinstance(each, RefusedRequest) and batch.keep]
+            kept = yield from self._room.keep(ids, [*held, *batch.refused], "request", now)
             thing = f"request/{new[0].arrival.head.request_id}" if len(new) == 1 else "requests"
-            own = Decision[Any](
+            whole = Decision[Any](
                 outcome=verdicts,
                 verb="request.receive" if new else "request.repeat" if puts else "",
                 thing=thing,
                 puts=tuple(puts),
                 events=tuple([intake_rules.received_event(each) for each in new]),
             )
-            return with_refused(merged(own, [published]), kept)
+            return with_refused(merged(whole, [published]), kept)
 
-        done = yield from self._room.commit(deciding, actor)
-        self._count_unfinished(done or ())
-        return done
+        return (yield from self._room.commit(deciding, actor, self._guess(batch, claims)))
+
+    def _guess(self, batch: _Batch, claims: Mapping[str, ClaimRequest]) -> dict[str, Item | None]:
+        """Nearly every request is new, and the rest is as it was a moment ago."""
+        if self._home.runner.capabilities.transacts:
+            return {}
+        arrivals = batch.arrivals
+        swarms = {each.head.from_swarm for each in arrivals}
+        fresh = [
+            key
+            for each in arrivals
+            for key in (each.seen_key, each.received_key, keys.status(each.task))
+        ]
+        return {
+            **self._home.guess(*swarms, also=_shared(arrivals)),
+            **batch.relied,
+            **dict.fromkeys((*fresh, *map(keys.owner, claims), keys.NEW_TASKS)),
+        }
+
+    def _known(
+        self, batch: _Batch, reader: TaskReader, waiting: Mapping[str, int]
+    ) -> ReadOp[Known]:
+        """The marks, rates, counts, reputations and tasks that decide about these requests."""
+        arrivals, limits = batch.arrivals, batch.trust.limits
+        swarms = {each.head.from_swarm for each in arrivals}
+        shared = _shared(arrivals)
+        tasks = [keys.status(each.task) for each in arrivals]
+        tasks += [*_sets(arrivals), *((keys.NEW_TASKS,) if arrivals else ())]
+        own = [key for each in arrivals for key in (each.seen_key, each.received_key)]
+        items = yield from read_all((*own, *shared, *tasks))
+        reader.learn({key: items[key] for key in tasks})
+        records = (yield Unchecked(map(keys.reputation, swarms))).items if swarms else {}
+        self._home.learn({**{key: items[key] for key in shared}, **records})
+        seen = {each.seen_key: decode_seen(items[each.seen_key]) for each in arrivals}
+        repeated = [each.repeats_key for each in arrivals if seen[each.seen_key] is not None]
+        items |= yield from read_all(dict.fromkeys(repeated))
+        return Known(
+            seen=seen,
+            rates={
+                key: decode_rate(items[key]) or rate.EMPTY
+                for key in (*[each.rate_key for each in arrivals], *repeated)
+            },
+            counts={
+                swarm: decode_counts(items[keys.peer_counts(swarm)]) or NO_COUNTS
+                for swarm in swarms
+            },
+            unfinished=dict(waiting),
+            limits=limits,
+            reputations={
+                swarm: decode_reputation(records[keys.reputation(swarm)]) or UNKNOWN
+                for swarm in swarms
+            },
+            taken={
+                each.task: (items[each.received_key] or items[keys.status(each.task)]) is not None
+                for each in arrivals
+            },
+        )
 
     def _waiting(self, swarms: Iterable[str], trust: Trust) -> Op[dict[str, int]]:
         """How many requests of these swarms are not finished, about: counted from time to time."""
@@ -219,36 +333,23 @@ class RequestIntake:
                 self._unfinished[swarm] = now, len(items)
         return {swarm: self._unfinished[swarm][1] for swarm in swarms}
 
-    def _count_unfinished(self, verdicts: Iterable[Verdict]) -> None:
-        for each in verdicts:
-            if isinstance(each, TakenIn):
-                swarm = each.arrival.head.from_swarm
-                counted, number = self._unfinished[swarm]
-                self._unfinished[swarm] = counted, number + 1
-
-    def _with_bodies(
-        self,
-        own: OwnSwarm,
-        opened: Sequence[tuple[OnBus, OpenedEnvelope[RequestHead]]],
-        refused: list[tuple[OnBus, EnvelopeRefused]],
-    ) -> Op[list[Arrival]]:
-        """The requests whose bodies are those that were signed for."""
-        bodies = yield from self._incoming.bodies(own, [each for each, _ in opened])
-        arrivals: list[Arrival] = []
-        for each, envelope in opened:
-            body = bodies.get(each.body_key, b"")
-            if (wrong := body_refusal(envelope.head, body) or _no_json(envelope, body)) is not None:
-                refused.append((each, wrong))
-            else:
-                arrivals.append(_arrival(envelope, each.value, body))
-        return arrivals
+    def _count_unfinished(self, new: Iterable[TakenIn]) -> None:
+        for each in new:
+            swarm = each.arrival.head.from_swarm
+            counted, number = self._unfinished[swarm]
+            self._unfinished[swarm] = counted, number + 1
 
 
 OpenedRequests: TypeAlias = list[tuple[OnBus, OpenedEnvelope[RequestHead]]]
 
 
 def _divided(opened: OpenedRequests) -> Op[tuple[OpenedRequests, OpenedRequests]]:
-    """The envelopes to judge, and those that were taken in before and need no answer."""
+    """The envelopes to judge, and those that were taken in before and need no answer.
+
+    Few envelopes come with their bodies, so there is nothing to save; the commit looks at the mark.
+    """
+    if all(on_bus.body is not None for on_bus, _ in opened):
+        return opened, []
     marks = yield from looked_up(_seen_key(each.head) for _, each in opened)
     found: tuple[OpenedRequests, OpenedRequests] = ([], [])
     for on_bus, each in opened:
@@ -257,62 +358,64 @@ def _divided(opened: OpenedRequests) -> Op[tuple[OpenedRequests, OpenedRequests]
     return found
 
 
+def _arrivals(
+    opened: OpenedRequests, refused: list[tuple[OnBus, EnvelopeRefused]]
+) -> list[Arrival]:
+    """The requests whose bodies are those that were signed for; the others are refused."""
+    arrivals: list[Arrival] = []
+    for each, envelope in opened:
+        body = each.body or b""
+        if (wrong := body_refusal(envelope.head, body) or _no_json(envelope, body)) is not None:
+            refused.append((each, wrong))
+        else:
+            arrivals.append(_arrival(envelope, each.value, body))
+    return arrivals
+
+
 def _seen_key(head: RequestHead) -> str:
     return keys.seen(head.from_swarm, head.message_id)
 
 
-def _known(
-    arrivals: Sequence[Arrival], reader: TaskReader, trust: Trust, waiting: Mapping[str, int]
-) -> ReadOp[Known]:
-    """The marks, rates, counts, reputations and tasks that decide about these requests."""
-    swarms = {each.head.from_swarm for each in arrivals}
-    wanted = [key for each in arrivals for key in (each.seen_key, each.rate_key, each.received_key)]
-    wanted += [key for swarm in swarms for key in (keys.peer_counts(swarm), keys.reputation(swarm))]
-    items = yield from read_all(dict.fromkeys(wanted))
-    statuses = yield from read_all(dict.fromkeys(keys.status(each.task) for each in arrivals))
-    reader.learn(statuses)
-    seen = {each.seen_key: decode_seen(items[each.seen_key]) for each in arrivals}
-    repeated = [each.repeats_key for each in arrivals if seen[each.seen_key] is not None]
-    items |= yield from read_all(dict.fromkeys(repeated))
-    return Known(
-        seen=seen,
-        rates={
-            key: decode_rate(items[key]) or rate.EMPTY
-            for key in (*[each.rate_key for each in arrivals], *repeated)
-        },
-        counts={
-            swarm: decode_counts(items[keys.peer_counts(swarm)]) or NO_COUNTS for swarm in swarms
-        },
-        unfinished=dict(waiting),
-        limits=trust.limits,
-        reputations={
-            swarm: decode_reputation(items[keys.reputation(swarm)]) or UNKNOWN for swarm in swarms
-        },
-        taken={
-            each.task: (items[each.received_key] or statuses[keys.status(each.task)]) is not None
-            for each in arrivals
-        },
-    )
+def _sets(arrivals: Sequence[Arrival]) -> set[str]:
+    """The keys of the sets of requirements that their tasks have."""
+    wanted = {each.head.to_agent for each in arrivals} - {ALL_AGENTS}
+    return {keys.requirement_set(keys.requirements((requirement(to),))) for to in wanted}
 
 
-def _publish(reader: TaskReader, new: Sequence[TakenIn]) -> DecideOp[None]:
-    """Publish the tasks of requests that are taken in."""
+def _shared(arrivals: Sequence[Arrival]) -> list[str]:
+    """The keys of the items that many requests share: rates, counts, sets of requirements."""
+    rates = {each.rate_key for each in arrivals}
+    counts = {keys.peer_counts(each.head.from_swarm) for each in arrivals}
+    return [*rates, *counts, *_sets(arrivals)]
+
+
+def _alive(claims: Collection[ClaimRequest]) -> ReadOp[bool]:
+    """Whether the sessions of our workers are alive; the commit checks that."""
+    sessions = tuple({keys.live(each.session) for each in claims})
+    return bool(sessions) and all((yield sessions).items.values())
+
+
+def _publish(
+    changes: TaskChanges,
+    new: Sequence[TakenIn],
+    claims: Mapping[str, ClaimRequest],
+    wakes: Collection[str],
+) -> Decision[dict[str, Claimed]]:
+    """Publish the tasks of requests that are taken in; some are claimed by our own workers."""
     specs: dict[str, Spec] = {each.arrival.task: each.spec for each in new if each.spec is not None}
-
-    def decide(changes: TaskChanges) -> Decision[None]:
-        if not specs:
-            return Decision(outcome=None)
-        progress_rules.read_needs(changes, (), specs)
-        progress_rules.read_requirement_sets(changes, specs.values())
-        for id_, spec in specs.items():
+    if not specs:
+        return Decision(outcome={})
+    progress_rules.read_needs(changes, (), specs)
+    progress_rules.read_requirement_sets(changes, specs.values())
+    claimed: dict[str, Claimed] = {}
+    for id_, spec in specs.items():
+        if id_ in claims:
+            claimed[id_] = task_rules.create_claimed(changes, claims[id_], spec)
+            if id_ in wakes:
+                changes.wake_workers(spec)
+        else:
             progress_rules.create(changes, id_, spec)
-        return changes.decision(None, "request.receive", "requests")
-
-    return (yield from reader.change(decide))
-
-
-def _is_new(verdict: Verdict) -> bool:
-    return isinstance(verdict, TakenIn)
+    return changes.decision(claimed, "request.receive", "requests")
 
 
 def _is_to_be_answered(verdict: Verdict) -> bool:
@@ -320,11 +423,6 @@ def _is_to_be_answered(verdict: Verdict) -> bool:
     if isinstance(verdict, TakenIn):
         return verdict.spec is None
     return isinstance(verdict, Repeated) and verdict.later
-
-
-def _name(verdict: Verdict) -> tuple[str, str]:
-    head = verdict.arrival.head
-    return head.from_swarm, head.request_id
 
 
 def _too_large(arrival: Arrival, error: TooLarge) -> EnvelopeRefused:

@@ -6,8 +6,8 @@ them do nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -18,11 +18,12 @@ from interlock.core.decision import Decision, Write
 from interlock.nouns.guards.gates import merged
 from interlock.nouns.messages import decode
 from interlock.nouns.requests import rules, send_rules
-from interlock.nouns.requests.exchange import decode_reputation, decode_request
-from interlock.nouns.requests.incoming import Incoming, OnBus, read_all, unchanged
+from interlock.nouns.requests.exchange import decode_breaker, decode_reputation, decode_request
+from interlock.nouns.requests.incoming import Incoming, OnBus, Verified, read_all, unchanged
 from interlock.nouns.requests.quarantine_service import with_refused
-from interlock.nouns.requests.request import ArrivedResult, OutgoingRequest
+from interlock.nouns.requests.request import ArrivedResult, OutgoingRequest, RequestFinding
 from interlock.nouns.swarms import reputation
+from interlock.nouns.swarms.breaker import CLOSED
 from interlock.nouns.swarms.envelope import EnvelopeRefused, OpenedEnvelope, body_refusal
 from interlock.nouns.swarms.head import AckHead, ResultHead
 from interlock.nouns.swarms.reputation import UNKNOWN, PeerOutcome
@@ -30,125 +31,144 @@ from interlock.runtime.identity import Actor
 from interlock.steps import Op
 
 if TYPE_CHECKING:
-    from interlock.nouns.requests.home import Home, Trust
+    from interlock.nouns.requests.cleanup import Cleanup
+    from interlock.nouns.requests.home import Home
     from interlock.nouns.swarms.swarm import OwnSwarm
     from interlock.runtime.attempt import DecideOp, ReadOp
+
+
+Result: TypeAlias = tuple[OpenedEnvelope[ResultHead], bytes]
+"""A result whose envelope is verified, and its body."""
+
+
+class _Taken:
+    """What one attempt at a commit takes in."""
+
+    def __init__(self) -> None:
+        self.answered: list[tuple[OutgoingRequest, RequestFinding]] = []
+        self.wrong: list[EnvelopeRefused] = []
+        self.recorded: dict[str, tuple[int, bool]] = {}
+        """For each swarm the answers that its reputation does not have, and whether it has all."""
+
+    def clear(self) -> None:
+        """Begin another attempt."""
+        self.answered.clear()
+        self.wrong.clear()
+        self.recorded.clear()
 
 
 class ResultIntake:
     """Takes in results and receipts for one home; its methods are generators for a driver."""
 
-    def __init__(self, home: Home, incoming: Incoming) -> None:
+    def __init__(self, home: Home, incoming: Incoming, cleanup: Cleanup) -> None:
         self._home = home
         self._incoming = incoming
         self._room = home.room
+        self._cleanup = cleanup
+        self.answered: Callable[[RequestFinding], object] = lambda _: None
+        """Called with each finding that is committed."""
 
-    def one(self, actor: Actor, own: OwnSwarm, request: str) -> Op[None]:
-        """Take in the result of one request, if it is there."""
-        found = yield from self._incoming.at(own, keys.bus_result(own.name), [request])
-        yield from self.take(actor, own, found)
-
-    def take(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[tuple[str, ...]]:
-        """Take in these results; the requests that they answered."""
-        left, answered = list(found), list[str]()
+    def take(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[None]:
+        """Take in these results."""
+        left = list(found)
         while left:
-            gone, done = yield from self._take_some(actor, own, left)
+            gone = yield from self._take_some(actor, own, left)
             left = [each for each in left if each.key not in gone]
-            answered += done
-        return tuple(answered)
 
-    def _take_some(
-        self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]
-    ) -> Op[tuple[frozenset[str], list[str]]]:
-        """Take in as many of these as one commit takes; the keys that are deleted from the bus."""
-        incoming = self._incoming
+    def _take_some(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[frozenset[str]]:
+        """Take in as many of these as one commit takes; the keys of those that are dealt with."""
+        incoming, again = self._incoming, False
         while True:
-            trust = yield from incoming.trust(own, found, ResultHead)
-            opened, refused = incoming.open(found, ResultHead, trust, own)
-            opened = incoming.fitting(opened)
-            bodies = yield from incoming.bodies(own, [each for each, _ in opened])
-            results = []
-            for each, envelope in opened:
-                body = bodies.get(each.body_key, b"")
-                wrong = body_refusal(envelope.head, body)
-                if wrong is None:
-                    results.append((envelope, body))
-                else:
-                    refused.append((each, wrong))
-            done = yield from self._take(actor, results, refused, trust)
+            verified = yield from incoming.verified(own, found, ResultHead, again=again)
+            first = incoming.fitting(verified.opened)
+            whole = yield from incoming.with_bodies(own, first)
+            verified = replace(verified, opened=whole)
+            results = _results(verified)
+            done = yield from self._take(actor, own, results, verified)
             if done is not None:
                 break
-        taken = [*[each for each, _ in opened], *[each for each, _ in refused]]
-        gone = frozenset(key for each in taken for key in each.keys)
-        yield from incoming.delete(own, gone)
-        return gone, done
+            again = True
+        for request, finding in done:
+            self._cleanup.drop(keys.outbox(request.to_swarm, request.message))
+            self.answered(finding)
+        yield from incoming.taken(actor, own, verified.bus_keys)
+        dealt_with = (*first, *verified.refused)
+        return frozenset(each.key for each, _ in dealt_with)
 
     def _take(
-        self,
-        actor: Actor,
-        results: Sequence[tuple[OpenedEnvelope[ResultHead], bytes]],
-        refused: Sequence[tuple[OnBus, EnvelopeRefused]],
-        trust: Trust,
-    ) -> Op[list[str] | None]:
-        """Step 9; None if the trust changed before the commit."""
-        ids = [self._home.runner.new_id("qua") for _ in (*results, *refused)]
-        notices = [self._home.runner.new_id("msg") for _ in results]
-        recorded: dict[str, tuple[int, bool]] = {}
-        ended: list[OutgoingRequest] = []
+        self, actor: Actor, own: OwnSwarm, results: Sequence[Result], verified: Verified[ResultHead]
+    ) -> Op[list[tuple[OutgoingRequest, RequestFinding]] | None]:
+        """Step 9; None if the trust, or our own swarm, changed before the commit."""
+        home, taken = self._home, _Taken()
+        ids = [home.runner.new_id("qua") for _ in (*results, *verified.refused)]
+        notices = [home.runner.new_id("msg") for _ in results]
 
         def deciding() -> DecideOp[list[str] | None]:
-            now = self._home.now()
-            relied = {key for opened, _ in results for key in trust.relied(opened.key)}
-            if not (yield from unchanged(relied, trust.revisions)):
+            if not (yield from home.is_own(own)) or not (yield from unchanged(verified.relied)):
                 return Decision(outcome=None)
-            parts: list[Decision[str]] = []
-            wrong: list[EnvelopeRefused] = [each for _, each in refused]
-            answered: list[str] = []
-            went: dict[str, list[tuple[OutgoingRequest, PeerOutcome]]] = {}
-            asked = yield from _requests([opened.head.request_id for opened, _ in results])
-            for (opened, body), notice in zip(results, notices, strict=True):
-                before = asked.get(opened.head.request_id)
-                judged = rules.accept_result(before, _arrived(opened, body), now)
-                swarm = opened.key.swarm
-                if isinstance(judged, rules.ResultAccepted) and before is not None:
-                    parts.append((yield from self._answering(before, judged, notice, now)))
-                    went.setdefault(swarm, []).append((before, "answered"))
-                    asked[before.id] = judged.request
-                    answered.append(before.id)
-                elif isinstance(judged, rules.ResultRefused):
-                    wrong.append(_refusal(opened, judged))
-                    if judged.conflict and before is not None:
-                        asked[before.id] = replace(before, equivocated=True)
-                        parts.append(_equivocated(before, answered))
-                        went.setdefault(swarm, []).append((before, "conflict"))
-            recorded.clear()
-            ended[:] = [each for id_ in answered if (each := asked[id_]) is not None]
-            for swarm, ends in went.items():
-                parts.append((yield from self._reputation(swarm, ends, recorded)))
-            kept = yield from self._room.keep(ids, wrong, "result", now)
+            taken.clear()
+            taken.wrong += [each for _, each in verified.refused]
+            parts = yield from self._judge(results, notices, taken)
+            kept = yield from self._room.keep(ids, taken.wrong, "result", home.now())
+            names = [request.id for request, _ in taken.answered]
             if not parts and not kept.changes:
-                return Decision(outcome=answered)
-            thing = f"request/{answered[0]}" if len(answered) == 1 else "requests"
-            own = Decision[Any](
-                outcome=answered,
-                verb="request.complete" if answered else "request.refuse" if parts else "",
+                return Decision(outcome=names)
+            thing = f"request/{names[0]}" if len(names) == 1 else "requests"
+            whole = Decision[Any](
+                outcome=names,
+                verb="request.complete" if names else "request.refuse" if parts else "",
                 thing=thing,
-                trace=parts[0].trace if len(answered) == 1 else "",
+                trace=parts[0].trace if len(names) == 1 else "",
             )
-            return with_refused(merged(own, _things(parts, thing)), kept)
+            return with_refused(merged(whole, _things(parts, thing)), kept)
 
-        done = yield from self._room.commit(deciding, actor)
-        for swarm, (new, all_) in recorded.items() if done is not None else ():
-            self._home.answered(swarm, new, recorded=all_)
-        self._home.ended(ended if done is not None else ())
-        return done
+        guess = home.guess(*{opened.key.swarm for opened, _ in results})
+        if guess:
+            asked_for = [keys.request(opened.head.request_id) for opened, _ in results]
+            guess |= {**verified.relied, **home.recalled(asked_for)}
+        done = yield from self._room.commit(deciding, actor, guess)
+        if done.outcome is None:
+            return None
+        for swarm, (new, all_) in taken.recorded.items():
+            home.answered(swarm, new, recorded=all_)
+        home.ended(request for request, _ in taken.answered)
+        return taken.answered
+
+    def _judge(
+        self, results: Sequence[Result], notices: Sequence[str], taken: _Taken
+    ) -> ReadOp[list[Decision[str]]]:
+        """Judge results inside of a decision: the parts of it, and what they mean."""
+        now = self._home.now()
+        parts: list[Decision[str]] = []
+        went: dict[str, list[tuple[OutgoingRequest, PeerOutcome]]] = {}
+        asked = yield from _requests([opened.head.request_id for opened, _ in results])
+        for (opened, body), notice in zip(results, notices, strict=True):
+            before = asked.get(opened.head.request_id)
+            judged = rules.accept_result(before, _arrived(opened, body), now)
+            swarm = opened.key.swarm
+            if isinstance(judged, rules.ResultAccepted) and before is not None:
+                parts.append((yield from self._answering(before, judged, notice, now)))
+                went.setdefault(swarm, []).append((before, "answered"))
+                asked[before.id] = judged.request
+                taken.answered.append((before, judged.finding))
+            elif isinstance(judged, rules.ResultRefused):
+                taken.wrong.append(_refusal(opened, judged))
+                if judged.conflict and before is not None:
+                    asked[before.id] = replace(before, equivocated=True)
+                    names = [request.id for request, _ in taken.answered]
+                    parts.append(_equivocated(before, names))
+                    went.setdefault(swarm, []).append((before, "conflict"))
+        for swarm, ends in went.items():
+            parts.append((yield from self._reputation(swarm, ends, taken.recorded)))
+        return parts
 
     def _answering(
         self, before: OutgoingRequest, judged: rules.ResultAccepted, notice: str, now: float
     ) -> DecideOp[str]:
-        peer = yield from self._home.peer_facts(before.to_swarm)
+        circuit = keys.breaker(before.to_swarm)
+        breaker = decode_breaker((yield (circuit,)).items[circuit]) or CLOSED
         person = yield from _decision(before)
-        return send_rules.answer(before, judged, peer, now, asked=person, notice=notice)
+        return send_rules.answer(before, judged, breaker, now, asked=person, notice=notice)
 
     def _reputation(
         self,
@@ -169,37 +189,29 @@ class ResultIntake:
         recorded[swarm] = 0, True
         return Decision(outcome="", puts=(Write(key, record),))
 
-    def receipts(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[int]:
+    def receipts(self, actor: Actor, own: OwnSwarm, found: Sequence[OnBus]) -> Op[None]:
         """Take in receipts: the receiver has a request, and works on it."""
         if not found:
-            return 0
+            return
+        again = False
         while True:
-            trust = yield from self._incoming.trust(own, found, AckHead)
-            opened, refused = self._incoming.open(found, AckHead, trust, own)
-            receipts = [envelope for _, envelope in opened]
-            wrong = [each for _, each in refused]
-            if (yield from self._take_receipts(actor, receipts, wrong, trust)):
+            verified = yield from self._incoming.verified(own, found, AckHead, again=again)
+            if (yield from self._take_receipts(actor, verified)):
                 break
-        yield from self._incoming.delete(own, [each.key for each in found])
-        return len(found)
+            again = True
+        yield from self._incoming.taken(actor, own, verified.bus_keys)
 
-    def _take_receipts(
-        self,
-        actor: Actor,
-        receipts: Sequence[OpenedEnvelope[AckHead]],
-        refused: Sequence[EnvelopeRefused],
-        trust: Trust,
-    ) -> Op[bool]:
+    def _take_receipts(self, actor: Actor, verified: Verified[AckHead]) -> Op[bool]:
         """False if the trust changed before the commit."""
-        ids = [self._home.runner.new_id("qua") for _ in (*receipts, *refused)]
+        receipts = [envelope for _, envelope in verified.opened]
+        ids = [self._home.runner.new_id("qua") for _ in (*receipts, *verified.refused)]
 
         def deciding() -> DecideOp[bool]:
             now = self._home.now()
-            relied = {key for each in receipts for key in trust.relied(each.key)}
-            if not (yield from unchanged(relied, trust.revisions)):
+            if not (yield from unchanged(verified.relied)):
                 return Decision(outcome=False)
             asked = yield from _requests([each.head.request_id for each in receipts])
-            wrong = list(refused)
+            wrong = [each for _, each in verified.refused]
             parts: list[Decision[str]] = []
             for each in receipts:
                 request = asked[each.head.request_id]
@@ -218,7 +230,7 @@ class ResultIntake:
             )
             return with_refused(merged(own, changing), kept)
 
-        return (yield from self._room.commit(deciding, actor))
+        return (yield from self._room.commit(deciding, actor)).outcome
 
 
 def _not_asked(head: AckHead, request: OutgoingRequest | None) -> EnvelopeRefused | None:
@@ -240,6 +252,18 @@ def _equivocated(request: OutgoingRequest, answered: Collection[str]) -> Decisio
         return Decision(outcome="")
     puts, _ = send_rules.changed(request, replace(request, equivocated=True))
     return Decision(outcome="", puts=puts)
+
+
+def _results(verified: Verified[ResultHead]) -> list[Result]:
+    """The results whose bodies are those that were signed for; the others are refused."""
+    results: list[Result] = []
+    for each, envelope in verified.opened:
+        wrong = body_refusal(envelope.head, each.body or b"")
+        if wrong is None:
+            results.append((envelope, each.body or b""))
+        else:
+            verified.refused.append((each, wrong))
+    return results
 
 
 def _requests(ids: Sequence[str]) -> ReadOp[dict[str, OutgoingRequest | None]]:

@@ -349,7 +349,7 @@ def cancel(
 def answer(
     before: OutgoingRequest,
     accepted: rules.ResultAccepted,
-    peer: PeerFacts,
+    circuit: Breaker,
     now: float,
     *,
     asked: HumanDecision | None,
@@ -363,7 +363,7 @@ def answer(
     after, found = accepted.request, accepted.finding
     puts, deletes = changed(before, after)
     swarm = before.to_swarm
-    if breaker.after_answer(peer.breaker) != peer.breaker:
+    if breaker.after_answer(circuit) != circuit:
         deletes = (*deletes, keys.breaker(swarm))
     closed: tuple[Write, ...] = ()
     if asked is not None and asked.state == "open":

@@ -1,14 +1,13 @@
 """Sending requests and waiting for their results, at the asker (steps 1 to 3, and 9 and 10).
 
-**Waiting.**  An asker watches ``res/{its swarm}/{request}`` on the bus, and takes the result in by
-itself as soon as it is there.  Another process of its swarm may be quicker: it commits the finding
-before it deletes the result from the bus, so an asker that begins to watch the bus first and reads
-its home next misses nothing.  While the bus is away the asker watches its home, since another
-process may reach the bus.
+**Waiting.**  The callers of a process that wait for results follow the bus together
+(``result_waits.py``).  While the bus is away a caller watches its home, since another process may
+reach the bus.
 
 An asker may be the only process of its swarm.  So while it waits it also does what is due for all
-requests of its swarm, as a process that serves does: it posts what waits in the outbox, repeats and
-escalates.  One waiter of a process does this, every few seconds.
+requests of its swarm, as a process that serves does: it posts what waits in the outbox, repeats,
+escalates, and takes in receipts and the results of others.  One waiter of a process does this,
+every few seconds.
 
 The timeout ends the wait, not the request.
 """
@@ -18,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from interlock.core import keys
+from interlock.core import keys, validate
 from interlock.core.decision import Decision, Write
 from interlock.errors import BadInput, BusTrouble, NotAllowed, StoreTrouble
 from interlock.nouns.requests import outcomes as out
@@ -36,7 +36,7 @@ from interlock.nouns.requests.exchange import (
     decode_name,
     decode_request,
 )
-from interlock.nouns.requests.posting import Outbox, Posting
+from interlock.nouns.requests.posting import Outbox, Posted, Posting
 from interlock.nouns.requests.request import (
     Act,
     OutgoingRequest,
@@ -51,11 +51,11 @@ from interlock.nouns.swarms.registry import LIVE_TTL
 from interlock.runtime.identity import Actor
 from interlock.runtime.reads import whole_id
 from interlock.steps import NextChanges, Op, OpenWatch, Read
-from interlock.store import Snapshot, Watch
+from interlock.store import Item, Snapshot, Watch
 
 if TYPE_CHECKING:
     from interlock.nouns.requests.home import Home
-    from interlock.nouns.requests.result_intake import ResultIntake
+    from interlock.nouns.requests.result_waits import ResultWait, ResultWaits
     from interlock.nouns.swarms.swarm import OwnSwarm
     from interlock.runtime.attempt import DecideOp
 
@@ -97,69 +97,137 @@ class RequestSender:
         self,
         home: Home,
         outbox: Outbox,
-        intake: ResultIntake,
-        keep_up: Callable[[Actor, OwnSwarm], Op[int]],
+        waits: ResultWaits,
+        tend: Callable[[Actor, OwnSwarm], Op[int]],
     ) -> None:
         self._home = home
         self._outbox = outbox
-        self._intake = intake
-        self._keep_up = keep_up
-        self._kept_up = float("-inf")
+        self._waits = waits
+        self._tend_swarm = tend
+        self._tended = float("-inf")
+
+    def ask(
+        self, actor: Actor, draft: RequestDraft, wait: float
+    ) -> Op[tuple[out.RequestSent | out.SendRefusal, RequestFinding | None]]:
+        """Send a request, and wait for a moment, up to ``wait`` seconds: its finding, if it came.
+
+        An answer usually comes soon.  A caller that wants to wait for longer asks for the result.
+        """
+        ends = self._home.runner.clock.monotonic() + wait
+        waiting: list[ResultWait] = []
+
+        def posting(request: str) -> None:
+            waiting.append(self._waits.add(request))
+
+        try:
+            sent, posted = yield from self._sent(actor, draft, posting)
+            if not posted.revision:
+                return sent, None
+            waiting[0].since = posted.revision
+            with suppress(StoreTrouble):  # the request is sent; the next wait shows the trouble
+                return sent, (yield from self._attend(actor, waiting[0], ends))
+        except KeyboardInterrupt as error:
+            for each in waiting:
+                note_how_to_go_on(error, each.request)
+            raise
+        finally:
+            for each in waiting:
+                self._waits.remove(each)
+        return sent, None
 
     def send(self, actor: Actor, draft: RequestDraft) -> Op[out.RequestSent | out.SendRefusal]:
         """Store a request, and post it if the bus answers.
 
         For any swarm with an ability, it goes to the better of two; to another one if that refuses.
         """
+        sent, _ = yield from self._sent(actor, draft)
+        return sent
+
+    def _sent(
+        self,
+        actor: Actor,
+        draft: RequestDraft,
+        posting: Callable[[str], object] | None = None,
+    ) -> Op[tuple[out.RequestSent | out.SendRefusal, Posted]]:
+        """Steps 1 to 3, for the swarm that is named, or for one of those with the ability.
+
+        A caller that waits gives ``posting``, which is called with the id between the first two;
+        the answer may soon make the third unnecessary.
+        """
         if draft.to_swarm != ANY_SWARM:
-            return (yield from self._send(actor, draft))
+            return (yield from self._sent_to_one(actor, draft, posting))
         tried: list[str] = []
-        found: out.RequestSent | out.SendRefusal | None = None
+        found: tuple[out.RequestSent | out.SendRefusal, Posted] | None = None
         ability = draft.to_agent.removeprefix(ABILITY)
-        while len(tried) < MOST_TRIED and (found is None or isinstance(found, _ELSEWHERE)):
+        while len(tried) < MOST_TRIED and (found is None or isinstance(found[0], _ELSEWHERE)):
             swarm = yield from self._home.choose(ability, but=tried)
             if not swarm:
                 break
             tried.append(swarm)
-            found = yield from self._send(actor, replace(draft, to_swarm=swarm))
-        if found is None:
-            return out.SwarmUnavailable(swarm=ANY_SWARM, reason="unable", retry_in=LIVE_TTL)
-        return found
+            found = yield from self._sent_to_one(actor, replace(draft, to_swarm=swarm), posting)
+        unable = out.SwarmUnavailable(swarm=ANY_SWARM, reason="unable", retry_in=LIVE_TTL)
+        return (unable, Posted()) if found is None else found
 
-    def _send(self, actor: Actor, draft: RequestDraft) -> Op[out.RequestSent | out.SendRefusal]:
-        own = yield from self._home.own()
-        if draft.to_swarm == own.name:
-            raise BadInput(
-                f"{own.name} is this swarm itself; publish a task for its agents:"
-                " interlock task add, or ask one of them: interlock query"
+    def _sent_to_one(
+        self, actor: Actor, draft: RequestDraft, posting: Callable[[str], object] | None
+    ) -> Op[tuple[out.RequestSent | out.SendRefusal, Posted]]:
+        while True:
+            own = yield from self._home.own()
+            if draft.to_swarm == own.name:
+                raise BadInput(
+                    f"{own.name} is this swarm itself; publish a task for its agents:"
+                    " interlock task add, or ask one of them: interlock query"
+                )
+            yield from self._home.ready(own, actor)
+            new = yield from self._new(own, actor, draft)
+            done = yield from self._home.runner.change(
+                partial(self._sending, own, new), actor, self._guess(new)
             )
-        yield from self._home.ready(own, actor)
-        new = yield from self._new(own, actor, draft)
-        request = new.request
-
-        def deciding() -> DecideOp[out.RequestSent | out.SendRefusal]:
-            wanted = keys.request(request.id)
-            if new.name:
-                key = keys.request_name(new.name)
-                if (named := decode_name((yield (key,)).items[key])) is not None:
-                    wanted = keys.request(named.request)
-            before = decode_request((yield (wanted,)).items[wanted])
-            peer = yield from self._home.peer_facts(request.to_swarm, request.agent)
-            decided = send_rules.send(new, before, peer, self._home.now())
-            refused = refusal_rules.of_send(request, decided.outcome)
-            return decided if refused is None else (yield from self._refusing(decided, refused))
-
-        done = yield from self._home.runner.change(deciding, actor)
-        sent = done.outcome
+            sent = done.outcome
+            if sent is not None:
+                break
         if not isinstance(sent, out.RequestSent):
-            return sent
+            return sent, Posted()
+        request = new.request
         self._home.in_flight[request.to_swarm] += 1
+        waits = posting is not None
+        if posting is not None:
+            posting(request.id)
         key = keys.outbox(request.to_swarm, request.message)
-        posting = Posting(key=key, entry=new.entry, body=new.body)
-        reason = yield from self._outbox.post(actor, own, posting)
-        if not reason:
+        entry = Posting(key=key, entry=new.entry, body=new.body)
+        posted = yield from self._outbox.post(actor, own, entry, clear_later=waits)
+        if not posted.reason:
             yield from self._home.queues.posted(own, request.to_swarm, 1)
-        return replace(sent, spooled=bool(reason), reason=reason)
+        return replace(sent, spooled=bool(posted.reason), reason=posted.reason), posted
+
+    def _sending(
+        self, own: OwnSwarm, new: NewRequest
+    ) -> DecideOp[out.RequestSent | out.SendRefusal | None]:
+        """Step 1; None if our own swarm is another one than that which signed."""
+        request = new.request
+        if not (yield from self._home.is_own(own)):
+            return Decision(outcome=None)
+        wanted = keys.request(request.id)
+        if new.name:
+            key = keys.request_name(new.name)
+            if (named := decode_name((yield (key,)).items[key])) is not None:
+                wanted = keys.request(named.request)
+        before = decode_request((yield (wanted,)).items[wanted])
+        peer = yield from self._home.peer_facts(request.to_swarm, request.agent)
+        decided = send_rules.send(new, before, peer, self._home.now())
+        refused = refusal_rules.of_send(request, decided.outcome)
+        return decided if refused is None else (yield from self._refusing(decided, refused))
+
+    def _guess(self, new: NewRequest) -> dict[str, Item | None]:
+        """Nearly every request is new; the rest is as it was a moment ago."""
+        request = new.request
+        rate = keys.request_rate("to", request.to_swarm, request.agent)
+        found = self._home.guess(request.to_swarm, also=(rate,))
+        if found:
+            found[keys.request(request.id)] = None
+            if new.name:
+                found[keys.request_name(new.name)] = None
+        return found
 
     def _refusing(
         self,
@@ -239,30 +307,38 @@ class RequestSender:
         request = yield from self.find(named)
         if not wait:
             return (yield from self._result_now(actor, request))
+        ends = self._home.runner.clock.monotonic() + wait
+        return (yield from self._result(actor, request, ends))
+
+    def _result(
+        self, actor: Actor, request: str, ends: float, *, waited: bool = False
+    ) -> Op[out.ResultOutcome]:
         clock = self._home.runner.clock
-        ends = clock.monotonic() + wait
-        waited = False
         while True:
             found = yield from self._look(request)
             if not isinstance(found, out.RequestOpen):
                 return found
-            left = ends - clock.monotonic()
-            if left <= 0:
+            if ends - clock.monotonic() <= 0:
                 if waited:
                     yield from self._notice(actor, request)
                 return found
             waited = True
             yield from self._tend(actor)
-            yield from self._wait(actor, request, min(left, TEND_EVERY))
+            wait = self._waits.add(request)
+            try:
+                finding = yield from self._attend(actor, wait, ends)
+            finally:
+                self._waits.remove(wait)
+            if finding is not None:
+                return outcome_of(finding)
 
     def _result_now(self, actor: Actor, request: str) -> Op[out.ResultOutcome]:
         """The result without a wait; one that lies on the bus is taken in."""
         found = yield from self._look(request)
         if not isinstance(found, out.RequestOpen):
             return found
-        own = yield from self._home.own()
         with suppress(BusTrouble):
-            yield from self._intake.one(actor, own, request)
+            yield from self._waits.look(actor, request)
         return (yield from self._look(request))
 
     def cancel(
@@ -323,32 +399,34 @@ class RequestSender:
     def _tend(self, actor: Actor) -> Op[None]:
         """Do what is due for our swarm, if no waiter of this process did so a moment ago."""
         now = self._home.runner.clock.monotonic()
-        if now - self._kept_up < TEND_EVERY:
+        if now - self._tended < TEND_EVERY:
             return
-        self._kept_up = now
+        self._tended = now
         own = yield from self._home.own()
         with suppress(NotAllowed, BadInput):  # without the key of the swarm others have to do it
-            yield from self._keep_up(actor, own)
+            yield from self._tend_swarm(actor, own)
 
-    def _wait(self, actor: Actor, request: str, left: float) -> Op[None]:
-        """Wait for a result on the bus, or at home while the bus is away."""
-        own = yield from self._home.own()
-        key = keys.bus_result(own.name, request)
+    def _attend(self, actor: Actor, wait: ResultWait, ends: float) -> Op[RequestFinding | None]:
+        """Wait for a result on the bus, or at home while the bus is away; only for a moment.
+
+        What the caller read of its home before this may be too old, unless the request was just
+        posted.  So it looks there again, now that nothing on the bus is missed.
+        """
+        clock = self._home.runner.clock
+        ends = min(ends, clock.monotonic() + TEND_EVERY)
+
+        def left() -> float:
+            return ends - clock.monotonic()
+
         try:
-            watch = yield from self._home.bus.on(own, lambda _: _absent(key))
-            if watch is None:
-                yield from self._intake.one(actor, own, request)
-                return
+            if (yield from self._waits.begin(actor, wait)):
+                found = yield from self._look(wait.request)
+                if not isinstance(found, out.RequestOpen):
+                    return wait.finding
+            yield from self._waits.attend(actor, wait, left)
         except BusTrouble:
-            yield from _appears(keys.finding(request), min(left, RECONNECT))
-            return
-        try:
-            if isinstance((yield from self._look(request)), out.RequestOpen):
-                yield NextChanges(watch, left)
-        except StoreTrouble:  # that of the bus shows with the next look at it, that of home, too
-            return
-        finally:
-            watch.close()
+            yield from _appears(keys.finding(wait.request), max(0.0, min(left(), RECONNECT)))
+        return wait.finding
 
     def _notice(self, actor: Actor, request: str) -> Op[None]:
         """The asker stops waiting: it gets a message with the result."""
@@ -385,6 +463,12 @@ def _appears(key: str, wait: float) -> Op[None]:
             yield NextChanges(watch, wait)
         finally:
             watch.close()
+
+
+def note_how_to_go_on(error: BaseException, request: str) -> None:
+    """A caller that is interrupted learns how to ask for the result later."""
+    again = f"interlock request result {validate.quote(request)} --wait 30s"
+    error.add_note(f"the request goes on; for its result: {again}")
 
 
 def outcome_of(finding: RequestFinding) -> out.RequestAnswered | out.RequestFailed:

@@ -179,11 +179,7 @@ class HeldClaim(HeldGrant):
 
     def _pending_release(self) -> PendingRelease:
         """The pending release of the claim."""
-        task, claim = self.claimed.task, self.claimed.grant
-        claims, identity = self.context.tasks.claims, self.context.identity
-        return PendingRelease(
-            claim, f"task/{task}", lambda: claims.take_back(identity, task, claim)
-        )
+        return _release_of(self.context, self.claimed.task, self.claimed.grant)
 
     def _stop_work(self) -> None:
         if self._worker is not None:
@@ -398,6 +394,16 @@ def claim_for_block(
     if not isinstance(outcome, task_types.Claimed):
         raise _no(outcome)
     return (yield from hold_claim(context, outcome, lives, sent))
+
+
+def release_later(context: Context, task: str, claim: str) -> None:
+    """Have the keeper release a claim that may have been made."""
+    context.grants.add_pending(_release_of(context, task, claim))
+
+
+def _release_of(context: Context, task: str, claim: str) -> PendingRelease:
+    claims, identity = context.tasks.claims, context.identity
+    return PendingRelease(claim, f"task/{task}", lambda: claims.take_back(identity, task, claim))
 
 
 def hold_claim(
