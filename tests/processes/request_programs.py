@@ -57,7 +57,7 @@ def send(url: str, agent: str, *names: str) -> None:
     """Send requests under these names; print the id of each, and whether it waits for the bus."""
     with interlock.connect(url, agent=agent, ttl=30) as fleet:
         for number, name in enumerate(names):
-            sent = fleet.requests.send("south", "can:add", [number, 1], id=name)
+            sent = fleet.requests.send("south", "can:add", [1, 2 + number], id=name)
             match sent:
                 case interlock.RequestSent():
                     say(sent.request, "spooled" if sent.spooled else "posted")
