@@ -19,6 +19,7 @@ from interlock.nouns.swarms.calls import KeyCalls, SwarmCalls
 from interlock.nouns.swarms.results import (
     Discovered,
     SwarmAllowed,
+    SwarmNotSynced,
     SwarmRegistered,
     SwarmSynced,
     SwarmView,
@@ -157,6 +158,13 @@ class Swarms:
     def sync(self, name: str, *, force: bool = True) -> SwarmSynced:
         found = self.homes[name].swarms.sync(force=force)
         assert isinstance(found, SwarmSynced), found
+        return found
+
+    def unsynced(self, name: str, *, force: bool = True) -> SwarmNotSynced:
+        """A pass that could not do all."""
+        found = self.homes[name].swarms.sync(force=force)
+        assert isinstance(found, SwarmNotSynced), found
+        assert not found
         return found
 
     def on_bus(self, key: str) -> bytes | None:

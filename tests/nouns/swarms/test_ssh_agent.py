@@ -182,7 +182,7 @@ def test_an_agent_that_was_started_again_signs_again(
     (real_agent / "socket").rename(real_agent / "away")
     with pytest.raises(NotAllowed, match=r"cannot be used.*SSH_AUTH_SOCK names its socket"):
         home.requests.send("bank", "can:sum", [2])
-    assert "cannot be used" in swarms.sync("shop").trouble
+    assert "cannot be used" in swarms.unsynced("shop").trouble
     (real_agent / "away").rename(real_agent / "socket")
     assert home.requests.send("bank", "can:sum", [2])
     assert swarms.sync("shop").trouble == ""

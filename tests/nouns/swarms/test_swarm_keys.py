@@ -164,7 +164,7 @@ def test_a_swarm_that_revokes_its_only_key_is_refused_until_another_one_is_pinne
     assert revoke(swarms, "bank", "bank").current == ""
     assert swarms.sync("shop").revoked == (only,)
     assert prints(shop, "bank") == []
-    assert "has no key any more" in swarms.sync("bank").trouble
+    assert "has no key any more" in swarms.unsynced("bank").trouble
     with pytest.raises(BadInput, match="revoked, permanently"):
         bank.swarms.register("bank", bus="memory:bus", key="bank")
     registered = bank.swarms.register("bank", bus="memory:bus", key=made_key("bank2"))
@@ -181,7 +181,7 @@ def test_a_rotated_key_never_becomes_the_current_one_again(swarms: Swarms) -> No
     found = revoke(swarms, "bank", "bank")
     assert found.current == ""
     assert own_of(bank).keys == ()
-    assert "has no key any more" in swarms.sync("bank").trouble
+    assert "has no key any more" in swarms.unsynced("bank").trouble
 
 
 def test_a_key_that_is_no_key_of_the_swarm_cannot_be_revoked(swarms: Swarms) -> None:
@@ -231,7 +231,7 @@ def test_a_key_file_that_cannot_be_used_is_never_taken_for_another_key(
     before = own_of(bank)
     good = (folder / "bank").read_bytes()
     damage(folder / "bank")
-    assert said in swarms.sync("bank").trouble
+    assert said in swarms.unsynced("bank").trouble
     assert own_of(bank) == before
     with pytest.raises(NotAllowed, match=said):
         bank.requests.send("shop", "can:sum", [1])

@@ -169,7 +169,7 @@ def test_without_the_key_an_entry_is_not_published_and_the_rest_of_a_pass_is_don
     (folder / "shop").unlink()
     swarms.clock.advance(registry.REPUBLISH)
     swarms.sync("bank")
-    done = swarms.sync("shop")
+    done = swarms.unsynced("shop")
     assert "not on this host" in done.trouble
     assert done.accepted == ("bank",)
     assert floor_of(shop, "bank").version == 2
@@ -193,7 +193,7 @@ def test_a_pass_while_the_bus_is_away_says_so_and_the_next_one_catches_up(swarms
     swarms.pair()
     swarms.connections["shop"].cut = True
     swarms.clock.advance(registry.REPUBLISH)
-    done = swarms.sync("shop", force=False)
+    done = swarms.unsynced("shop", force=False)
     assert "cut off" in done.trouble
     swarms.connections["shop"].cut = False
     assert swarms.sync("shop", force=False).published

@@ -27,6 +27,7 @@ from interlock.nouns.swarms.registry_service import PeersRefreshed
 from interlock.nouns.swarms.results import (
     EntryRefused,
     NotRegistered,
+    SwarmNotSynced,
     SwarmSynced,
     SyncOutcome,
 )
@@ -52,7 +53,18 @@ def sync(context: Context, actor: Actor, *, force: bool = False) -> Op[SyncOutco
     own = yield from own_swarm()
     if own is None:
         return NotRegistered()
-    return (yield from _pass(context, own, actor, force=force, young=True))
+    done = yield from _pass(context, own, actor, force=force, young=True)
+    if not done.trouble:
+        return done
+    return SwarmNotSynced(
+        swarm=done.swarm,
+        trouble=done.trouble,
+        version=done.version,
+        published=done.published,
+        accepted=done.accepted,
+        refused=done.refused,
+        revoked=done.revoked,
+    )
 
 
 def _pass(

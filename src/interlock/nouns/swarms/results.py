@@ -288,11 +288,26 @@ class SwarmSynced(Success, frozen=True, kw_only=True, tag="synced", omit_default
     trouble: str = ""
 
 
+class SwarmNotSynced(Refusal, frozen=True, kw_only=True, tag="not_synced", omit_defaults=True):
+    """A pass could not do all it should: the bus is away, or a key is not on this host.
+
+    ``trouble`` says which; the other fields are what the pass did in spite of that.
+    """
+
+    swarm: str
+    trouble: str
+    version: int = 0
+    published: bool = False
+    accepted: tuple[str, ...] = ()
+    refused: tuple[EntryRefused, ...] = ()
+    revoked: tuple[str, ...] = ()
+
+
 RegisterOutcome: TypeAlias = SwarmRegistered | NameTaken
 AllowOutcome: TypeAlias = SwarmAllowed | SwarmRevokedKey
 DenyOutcome: TypeAlias = SwarmDenied | UnknownSwarm
 TrustOutcome: TypeAlias = PeerTrustList | Forgiven | UnknownSwarm
-SyncOutcome: TypeAlias = SwarmSynced | NotRegistered
+SyncOutcome: TypeAlias = SwarmSynced | SwarmNotSynced | NotRegistered
 DiscoverOutcome: TypeAlias = Discovered | NotRegistered
 RotateOutcome: TypeAlias = KeyRotated
 RevokeOutcome: TypeAlias = KeyRevoked | NotRegistered

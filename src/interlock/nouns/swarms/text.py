@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from interlock.core.validate import quote
@@ -249,14 +250,30 @@ def _synced(outcome: results.SwarmSynced, paint: Paint) -> str:
         f"{paint('yellow', 'undecided')}: see 'interlock decision show {each}'"
         for each in outcome.decisions
     ]
+    return "\n".join([*lines, *_read_entries(outcome, paint), *_trouble(outcome.trouble, paint)])
+
+
+def _not_synced(outcome: results.SwarmNotSynced, paint: Paint) -> str:
+    lines = [f"{paint('yellow', 'not synced')} {outcome.swarm}: {outcome.trouble}"]
+    if outcome.version:
+        lines.append(f"entry {outcome.version} {'published' if outcome.published else 'stands'}")
+    if outcome.accepted:
+        lines.append(f"read: {', '.join(outcome.accepted)}")
+    return "\n".join([*lines, *_read_entries(outcome, paint)])
+
+
+def _read_entries(
+    outcome: results.SwarmSynced | results.SwarmNotSynced, paint: Paint
+) -> Iterable[str]:
+    """The entries that were refused, and the keys that were revoked."""
     if outcome.refused:
-        rows = [
-            (paint("red", "refused"), each.swarm, each.reason, each.detail)
-            for each in outcome.refused
-        ]
-        lines += columns(rows)
-    lines += [f"{paint('yellow', 'revoked')} {name}" for name in outcome.revoked]
-    return "\n".join([*lines, *_trouble(outcome.trouble, paint)])
+        yield from columns(
+            [
+                (paint("red", "refused"), each.swarm, each.reason, each.detail)
+                for each in outcome.refused
+            ]
+        )
+    yield from [f"{paint('yellow', 'revoked')} {name}" for name in outcome.revoked]
 
 
 def _trouble(said: str, paint: Paint) -> list[str]:
@@ -284,5 +301,6 @@ TEXTS: dict[str, Text] = {
     "PeerTrustList": _trust,
     "Forgiven": _forgiven,
     "SwarmSynced": _synced,
+    "SwarmNotSynced": _not_synced,
 }
 """The text of each outcome, by the name of its class."""
